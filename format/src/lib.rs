@@ -1,0 +1,2 @@
+//! format
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! bprec
+fn main() {}
