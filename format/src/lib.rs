@@ -7,8 +7,18 @@
 //! with a damaged recording beyond saying precisely what is wrong and how far it could be read. It contains no `unsafe`.
 #![forbid(unsafe_code)]
 
+mod attr;
 mod endian;
 mod error;
+mod record;
+pub mod records;
+mod sample;
 
+pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 pub use endian::{Endian, Reader, Writer};
 pub use error::{Error, Problem, Result};
+pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
+pub use sample::{
+    Branch, Branches, CONTEXT_MAX, Callchain, ReadValue, ReadValues, Regs, Sample, SampleFields, SampleId,
+    SampleLayout, Words, context,
+};

@@ -1,0 +1,453 @@
+//! `struct perf_event_attr`: what an event counts, when it samples, and what its samples hold.
+//!
+//! Layout from `include/uapi/linux/perf_event.h`. The struct has grown from 64 bytes (`PERF_ATTR_SIZE_VER0`) to 144
+//! (`VER9`); bytes that an older writer did not know are zero. Flag bit fields are stored from the least significant
+//! bit on little-endian machines and from the most significant one on big-endian machines.
+
+use zerocopy::byteorder::{BigEndian, ByteOrder, I32, LittleEndian, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{Endian, Error, Result};
+
+/// The size of the newest layout this crate decodes (`PERF_ATTR_SIZE_VER9`). Longer attrs are read as far as this.
+pub const ATTR_SIZE_MAX: usize = 144;
+
+/// Attr sizes that kernels and perf know by name, smallest first: `PERF_ATTR_SIZE_VER0` … `VER9`.
+pub const ATTR_SIZES: [u32; 10] = [64, 72, 80, 96, 104, 112, 120, 128, 136, 144];
+
+/// The values of `perf_event_attr.type` that are fixed by the ABI; other numbers are dynamic PMUs from sysfs.
+pub mod event_type {
+    /// Generalised hardware event (`PERF_TYPE_HARDWARE`).
+    pub const HARDWARE: u32 = 0;
+    /// Event that the kernel counts itself (`PERF_TYPE_SOFTWARE`).
+    pub const SOFTWARE: u32 = 1;
+    /// Tracepoint; `config` is its id (`PERF_TYPE_TRACEPOINT`).
+    pub const TRACEPOINT: u32 = 2;
+    /// Generalised cache event (`PERF_TYPE_HW_CACHE`).
+    pub const HW_CACHE: u32 = 3;
+    /// Raw, CPU-specific event code (`PERF_TYPE_RAW`).
+    pub const RAW: u32 = 4;
+    /// Hardware breakpoint (`PERF_TYPE_BREAKPOINT`).
+    pub const BREAKPOINT: u32 = 5;
+}
+
+/// Software events (`PERF_COUNT_SW_*`) that this project names.
+pub mod software {
+    /// High-resolution timer per CPU; periods are nanoseconds.
+    pub const CPU_CLOCK: u64 = 0;
+    /// Like `CPU_CLOCK`, but only while the task runs.
+    pub const TASK_CLOCK: u64 = 1;
+    /// Never fires; carries side-band records.
+    pub const DUMMY: u64 = 9;
+    /// Output of `bpf_perf_event_output`, and perf's way to put other tools' payloads into samples.
+    pub const BPF_OUTPUT: u64 = 10;
+}
+
+macro_rules! bits {
+    ($(#[$doc:meta])* $name:ident { $($(#[$bdoc:meta])* $bit:ident = $n:expr;)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            $($(#[$bdoc])* pub const $bit: $name = $name(1 << $n);)*
+
+            /// Every named bit with its name, lowest first.
+            pub const NAMES: &'static [($name, &'static str)] = &[$(($name::$bit, stringify!($bit)),)*];
+
+            /// True when all bits of `other` are set.
+            #[inline]
+            pub const fn contains(self, other: $name) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// The bits of both.
+            #[must_use]
+            pub const fn with(self, other: $name) -> $name {
+                $name(self.0 | other.0)
+            }
+
+            /// These bits without those of `other`.
+            #[must_use]
+            pub const fn without(self, other: $name) -> $name {
+                $name(self.0 & !other.0)
+            }
+        }
+    };
+}
+
+bits! {
+    /// `attr.sample_type`: which fields a sample holds. Unknown bits are kept.
+    SampleType {
+        /// Instruction pointer.
+        IP = 0;
+        /// Process and thread id.
+        TID = 1;
+        /// Timestamp.
+        TIME = 2;
+        /// Address (data address, breakpoint …).
+        ADDR = 3;
+        /// Counter values, see [`ReadFormat`].
+        READ = 4;
+        /// Call chain.
+        CALLCHAIN = 5;
+        /// Id of the parent event.
+        ID = 6;
+        /// CPU number.
+        CPU = 7;
+        /// Period that this sample stands for.
+        PERIOD = 8;
+        /// Id of the very event, children included.
+        STREAM_ID = 9;
+        /// Raw bytes: tracepoint fields or bpf-output.
+        RAW = 10;
+        /// Branch records.
+        BRANCH_STACK = 11;
+        /// User registers.
+        REGS_USER = 12;
+        /// User stack bytes.
+        STACK_USER = 13;
+        /// Weight, one number.
+        WEIGHT = 14;
+        /// Memory access description.
+        DATA_SRC = 15;
+        /// Like `ID`, at a fixed place: first in samples, last in trailers.
+        IDENTIFIER = 16;
+        /// Transaction flags.
+        TRANSACTION = 17;
+        /// Registers at the interrupt.
+        REGS_INTR = 18;
+        /// Physical address.
+        PHYS_ADDR = 19;
+        /// AUX snapshot.
+        AUX = 20;
+        /// cgroup id.
+        CGROUP = 21;
+        /// Size of the data page.
+        DATA_PAGE_SIZE = 22;
+        /// Size of the code page.
+        CODE_PAGE_SIZE = 23;
+        /// Weight, three numbers.
+        WEIGHT_STRUCT = 24;
+    }
+}
+
+bits! {
+    /// `attr.read_format`: the shape of counter values.
+    ReadFormat {
+        /// Time enabled, ns.
+        TOTAL_TIME_ENABLED = 0;
+        /// Time counting, ns.
+        TOTAL_TIME_RUNNING = 1;
+        /// Event id with each value.
+        ID = 2;
+        /// All members of the group.
+        GROUP = 3;
+        /// Lost samples (since 6.0).
+        LOST = 4;
+    }
+}
+
+bits! {
+    /// The flag word of the attr, flag n at bit n whatever the byte order of the input was.
+    AttrFlags {
+        /// Off until enabled.
+        DISABLED = 0;
+        /// Children inherit it.
+        INHERIT = 1;
+        /// Must always be on the PMU.
+        PINNED = 2;
+        /// Only group on the PMU.
+        EXCLUSIVE = 3;
+        /// Not in user mode.
+        EXCLUDE_USER = 4;
+        /// Not in kernel mode.
+        EXCLUDE_KERNEL = 5;
+        /// Not in hypervisor mode.
+        EXCLUDE_HV = 6;
+        /// Not when idle.
+        EXCLUDE_IDLE = 7;
+        /// MMAP records.
+        MMAP = 8;
+        /// COMM records.
+        COMM = 9;
+        /// `sample_period` is a frequency.
+        FREQ = 10;
+        /// Per-task counts.
+        INHERIT_STAT = 11;
+        /// Enabled by exec.
+        ENABLE_ON_EXEC = 12;
+        /// FORK and EXIT records.
+        TASK = 13;
+        /// `wakeup` counts bytes.
+        WATERMARK = 14;
+        /// Non-executable maps too.
+        MMAP_DATA = 17;
+        /// Trailer on all other records.
+        SAMPLE_ID_ALL = 18;
+        /// Not in the host.
+        EXCLUDE_HOST = 19;
+        /// Not in guests.
+        EXCLUDE_GUEST = 20;
+        /// No kernel part in call chains.
+        EXCLUDE_CALLCHAIN_KERNEL = 21;
+        /// No user part in call chains.
+        EXCLUDE_CALLCHAIN_USER = 22;
+        /// MMAP2 instead of MMAP.
+        MMAP2 = 23;
+        /// Flag execs in COMM records.
+        COMM_EXEC = 24;
+        /// `clockid` is valid.
+        USE_CLOCKID = 25;
+        /// SWITCH records.
+        CONTEXT_SWITCH = 26;
+        /// Ring written backwards.
+        WRITE_BACKWARD = 27;
+        /// NAMESPACES records.
+        NAMESPACES = 28;
+        /// KSYMBOL records (since 5.1).
+        KSYMBOL = 29;
+        /// BPF_EVENT records (since 5.1).
+        BPF_EVENT = 30;
+        /// Output into an AUX area.
+        AUX_OUTPUT = 31;
+        /// CGROUP records (since 5.7).
+        CGROUP = 32;
+        /// TEXT_POKE records (since 5.8).
+        TEXT_POKE = 33;
+        /// Build ids in MMAP2 (since 5.12).
+        BUILD_ID = 34;
+        /// Inherited by threads only.
+        INHERIT_THREAD = 35;
+        /// Removed by exec.
+        REMOVE_ON_EXEC = 36;
+        /// SIGTRAP on overflow.
+        SIGTRAP = 37;
+        /// User chains deferred.
+        DEFER_CALLCHAIN = 38;
+        /// Receives deferred chains.
+        DEFER_OUTPUT = 39;
+    }
+}
+
+/// Lowest bit of the two-bit `precise_ip` field in [`AttrFlags`].
+const PRECISE_IP_SHIFT: u32 = 15;
+
+impl AttrFlags {
+    /// `precise_ip`, 0 (arbitrary skid) to 3 (no skid).
+    pub const fn precise_ip(self) -> u8 {
+        (self.0 >> PRECISE_IP_SHIFT & 3) as u8
+    }
+
+    /// The same flags with `precise_ip` set.
+    #[must_use]
+    pub const fn with_precise_ip(self, level: u8) -> AttrFlags {
+        AttrFlags(self.0 & !(3 << PRECISE_IP_SHIFT) | (level as u64 & 3) << PRECISE_IP_SHIFT)
+    }
+
+    /// The word as it stands in the attr of a machine of this byte order.
+    ///
+    /// On big-endian machines flag n is bit 63−n; `precise_ip` keeps its own bits' order.
+    fn from_word(word: u64, endian: Endian) -> AttrFlags {
+        match endian {
+            Endian::Little => AttrFlags(word),
+            Endian::Big => AttrFlags(swap_precise_ip(word.reverse_bits())),
+        }
+    }
+
+    fn to_word(self, endian: Endian) -> u64 {
+        match endian {
+            Endian::Little => self.0,
+            Endian::Big => swap_precise_ip(self.0).reverse_bits(),
+        }
+    }
+}
+
+/// Exchanges the two bits of `precise_ip`.
+fn swap_precise_ip(flags: u64) -> u64 {
+    let level = flags >> PRECISE_IP_SHIFT & 3;
+    let swapped = level >> 1 | (level & 1) << 1;
+    flags & !(3 << PRECISE_IP_SHIFT) | swapped << PRECISE_IP_SHIFT
+}
+
+/// A decoded `perf_event_attr`. Fields carry the kernel's names; those that are unions there carry the name of the
+/// member that sampling events use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
+pub struct EventAttr {
+    /// `type`, see [`event_type`].
+    pub kind: u32,
+    /// The size this attr had, or shall have, in the file.
+    pub size: u32,
+    pub config: u64,
+    /// Period, or frequency in Hz with [`AttrFlags::FREQ`].
+    pub sample_period: u64,
+    pub sample_type: SampleType,
+    pub read_format: ReadFormat,
+    pub flags: AttrFlags,
+    /// `wakeup_events`, or bytes with [`AttrFlags::WATERMARK`].
+    pub wakeup: u32,
+    pub bp_type: u32,
+    pub config1: u64,
+    pub config2: u64,
+    pub branch_sample_type: u64,
+    pub sample_regs_user: u64,
+    pub sample_stack_user: u32,
+    pub clockid: i32,
+    pub sample_regs_intr: u64,
+    pub aux_watermark: u32,
+    pub sample_max_stack: u16,
+    pub aux_sample_size: u32,
+    /// `aux_action` bits: 0 start paused, 1 pause, 2 resume.
+    pub aux_action: u32,
+    pub sig_data: u64,
+    pub config3: u64,
+    pub config4: u64,
+}
+
+/// The bytes of an attr on a machine of byte order `O`.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct AttrWire<O: ByteOrder> {
+    kind: U32<O>,
+    size: U32<O>,
+    config: U64<O>,
+    sample_period: U64<O>,
+    sample_type: U64<O>,
+    read_format: U64<O>,
+    flags: U64<O>,
+    wakeup: U32<O>,
+    bp_type: U32<O>,
+    config1: U64<O>,
+    config2: U64<O>,
+    branch_sample_type: U64<O>,
+    sample_regs_user: U64<O>,
+    sample_stack_user: U32<O>,
+    clockid: I32<O>,
+    sample_regs_intr: U64<O>,
+    aux_watermark: U32<O>,
+    sample_max_stack: U16<O>,
+    reserved: U16<O>,
+    aux_sample_size: U32<O>,
+    aux_action: U32<O>,
+    sig_data: U64<O>,
+    config3: U64<O>,
+    config4: U64<O>,
+}
+
+const _: () = assert!(size_of::<AttrWire<LittleEndian>>() == ATTR_SIZE_MAX);
+
+impl EventAttr {
+    /// Decodes the attr at the start of `bytes`, which lie at `offset` of the input.
+    ///
+    /// A `size` of 0 means 64. Bytes beyond what this crate knows are ignored.
+    ///
+    /// # Errors
+    /// When fewer than `size` bytes are there, or `size` is between 1 and 63.
+    pub fn parse(bytes: &[u8], offset: u64, endian: Endian) -> Result<EventAttr> {
+        let size = match endian.u32_at(bytes, 4) {
+            None => return Err(Error::truncated(offset, "perf_event_attr", 64, bytes.len() as u64)),
+            Some(0) => 64,
+            Some(size) => size,
+        };
+        if size < 64 {
+            return Err(Error::value(offset + 4, "attr.size", size.into(), "0 or at least 64"));
+        }
+        let given = bytes
+            .get(..size as usize)
+            .ok_or_else(|| Error::truncated(offset, "perf_event_attr", size.into(), bytes.len() as u64))?;
+        let mut padded = [0; ATTR_SIZE_MAX];
+        let known = given.len().min(ATTR_SIZE_MAX);
+        padded[..known].copy_from_slice(&given[..known]);
+        let mut attr = match endian {
+            Endian::Little => EventAttr::from_wire(&zerocopy::transmute!(padded) as &AttrWire<LittleEndian>, endian),
+            Endian::Big => EventAttr::from_wire(&zerocopy::transmute!(padded) as &AttrWire<BigEndian>, endian),
+        };
+        attr.size = size;
+        Ok(attr)
+    }
+
+    /// Appends the attr in `size` bytes, at least 64; fields beyond `size` are not written, bytes beyond the known
+    /// layout are zero.
+    pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
+        let start = out.len();
+        match endian {
+            Endian::Little => out.extend_from_slice(self.to_wire::<LittleEndian>(endian).as_bytes()),
+            Endian::Big => out.extend_from_slice(self.to_wire::<BigEndian>(endian).as_bytes()),
+        }
+        out.resize(start + self.size.max(64) as usize, 0);
+    }
+
+    /// The smallest named size that holds every field that is not zero. A reader that knows fewer bytes than the
+    /// attr has refuses the file, so this is the size to write.
+    pub fn smallest_size(&self) -> u32 {
+        let mut bytes = Vec::with_capacity(ATTR_SIZE_MAX);
+        EventAttr { size: ATTR_SIZE_MAX as u32, ..self.clone() }.encode(&mut bytes, Endian::Little);
+        let used = bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last as u32 + 1);
+        ATTR_SIZES.into_iter().find(|size| *size >= used).unwrap_or(ATTR_SIZE_MAX as u32)
+    }
+
+    fn from_wire<O: ByteOrder>(wire: &AttrWire<O>, endian: Endian) -> EventAttr {
+        EventAttr {
+            kind: wire.kind.get(),
+            size: wire.size.get(),
+            config: wire.config.get(),
+            sample_period: wire.sample_period.get(),
+            sample_type: SampleType(wire.sample_type.get()),
+            read_format: ReadFormat(wire.read_format.get()),
+            flags: AttrFlags::from_word(wire.flags.get(), endian),
+            wakeup: wire.wakeup.get(),
+            bp_type: wire.bp_type.get(),
+            config1: wire.config1.get(),
+            config2: wire.config2.get(),
+            branch_sample_type: wire.branch_sample_type.get(),
+            sample_regs_user: wire.sample_regs_user.get(),
+            sample_stack_user: wire.sample_stack_user.get(),
+            clockid: wire.clockid.get(),
+            sample_regs_intr: wire.sample_regs_intr.get(),
+            aux_watermark: wire.aux_watermark.get(),
+            sample_max_stack: wire.sample_max_stack.get(),
+            aux_sample_size: wire.aux_sample_size.get(),
+            aux_action: match endian {
+                Endian::Little => wire.aux_action.get(),
+                Endian::Big => wire.aux_action.get().reverse_bits(),
+            },
+            sig_data: wire.sig_data.get(),
+            config3: wire.config3.get(),
+            config4: wire.config4.get(),
+        }
+    }
+
+    fn to_wire<O: ByteOrder>(&self, endian: Endian) -> AttrWire<O> {
+        AttrWire {
+            kind: self.kind.into(),
+            size: self.size.max(64).into(),
+            config: self.config.into(),
+            sample_period: self.sample_period.into(),
+            sample_type: self.sample_type.0.into(),
+            read_format: self.read_format.0.into(),
+            flags: self.flags.to_word(endian).into(),
+            wakeup: self.wakeup.into(),
+            bp_type: self.bp_type.into(),
+            config1: self.config1.into(),
+            config2: self.config2.into(),
+            branch_sample_type: self.branch_sample_type.into(),
+            sample_regs_user: self.sample_regs_user.into(),
+            sample_stack_user: self.sample_stack_user.into(),
+            clockid: self.clockid.into(),
+            sample_regs_intr: self.sample_regs_intr.into(),
+            aux_watermark: self.aux_watermark.into(),
+            sample_max_stack: self.sample_max_stack.into(),
+            reserved: 0.into(),
+            aux_sample_size: self.aux_sample_size.into(),
+            aux_action: match endian {
+                Endian::Little => self.aux_action,
+                Endian::Big => self.aux_action.reverse_bits(),
+            }
+            .into(),
+            sig_data: self.sig_data.into(),
+            config3: self.config3.into(),
+            config4: self.config4.into(),
+        }
+    }
+}

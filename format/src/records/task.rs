@@ -1,0 +1,146 @@
+//! Tasks: COMM, FORK, EXIT, NAMESPACES (since 4.12), SWITCH (since 4.3), and CGROUP (since 5.7).
+
+use super::{put_string, string};
+use crate::record::misc;
+use crate::{Reader, Result, Writer};
+
+/// COMM: `pid u32, tid u32, comm` (at most 16 bytes with its NUL).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comm<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The name.
+    pub comm: &'a [u8],
+}
+
+impl<'a> Comm<'a> {
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Comm<'a>> {
+        Ok(Comm { pid: r.u32("COMM pid")?, tid: r.u32("COMM tid")?, comm: string(r, "COMM comm")? })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(self.pid).u32(self.tid);
+        put_string(w, self.comm);
+    }
+}
+
+/// FORK and EXIT: `pid u32, ppid u32, tid u32, ptid u32, time u64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// Process.
+    pub pid: u32,
+    /// Parent process.
+    pub ppid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Parent thread.
+    pub ptid: u32,
+    /// When, ns; 0 in synthesized records.
+    pub time_ns: u64,
+}
+
+impl Task {
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Task> {
+        Ok(Task {
+            pid: r.u32("task pid")?,
+            ppid: r.u32("task ppid")?,
+            tid: r.u32("task tid")?,
+            ptid: r.u32("task ptid")?,
+            time_ns: r.u64("task time")?,
+        })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(self.pid).u32(self.ppid).u32(self.tid).u32(self.ptid).u64(self.time_ns);
+    }
+}
+
+/// One namespace: device and inode of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Namespace {
+    /// Device.
+    pub dev: u64,
+    /// Inode.
+    pub ino: u64,
+}
+
+/// NAMESPACES: `pid u32, tid u32, nr u64`, `nr` × `{dev u64, ino u64}`; index 0 net, 1 uts, 2 ipc, 3 pid, 4 user, 5 mnt,
+/// 6 cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespaces {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// By index.
+    pub links: Vec<Namespace>,
+}
+
+impl Namespaces {
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Namespaces> {
+        let (pid, tid) = (r.u32("NAMESPACES pid")?, r.u32("NAMESPACES tid")?);
+        let nr = r.u64("NAMESPACES nr")?;
+        let nr = r.count(nr, 16, "NAMESPACES")?;
+        let mut links = Vec::with_capacity(nr);
+        for _ in 0..nr {
+            links.push(Namespace { dev: r.u64("NAMESPACES dev")?, ino: r.u64("NAMESPACES ino")? });
+        }
+        Ok(Namespaces { pid, tid, links })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(self.pid).u32(self.tid).u64(self.links.len() as u64);
+        for link in &self.links {
+            w.u64(link.dev).u64(link.ino);
+        }
+    }
+}
+
+/// SWITCH (no payload; events bound to a task) and SWITCH_CPU_WIDE (`next_prev_pid u32, next_prev_tid u32`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switch {
+    /// Away from the task, rather than to it.
+    pub out: bool,
+    /// The task was runnable when it was switched out.
+    pub preempted: bool,
+    /// Process and thread on the other side of the switch, when known.
+    pub other: Option<(u32, u32)>,
+}
+
+impl Switch {
+    pub(super) fn parse(r: &mut Reader<'_>, record_misc: u16, cpu_wide: bool) -> Result<Switch> {
+        let other = if cpu_wide { Some((r.u32("SWITCH pid")?, r.u32("SWITCH tid")?)) } else { None };
+        Ok(Switch {
+            out: record_misc & misc::SWITCH_OUT != 0,
+            preempted: record_misc & misc::SWITCH_OUT_PREEMPT != 0,
+            other,
+        })
+    }
+}
+
+/// CGROUP: `id u64, path` from the hierarchy's root. The kernel writes it when a cgroup is made; existing ones are
+/// synthesized by tools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup<'a> {
+    /// The kernfs id (the cgroup directory's file handle).
+    pub id: u64,
+    /// Path.
+    pub path: &'a [u8],
+}
+
+impl<'a> Cgroup<'a> {
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Cgroup<'a>> {
+        Ok(Cgroup { id: r.u64("CGROUP id")?, path: string(r, "CGROUP path")? })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.id);
+        put_string(w, self.path);
+    }
+}

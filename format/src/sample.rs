@@ -1,0 +1,691 @@
+//! `PERF_RECORD_SAMPLE` and the trailer of all other records (`struct sample_id`).
+//!
+//! Which fields are there follows from the attr's `sample_type`; their order is the kernel's, which is not the order of
+//! the bits (source: `perf_output_sample` in `kernel/events/core.c`). A [`SampleLayout`] computes the offsets of the
+//! fields in front of the variable part once per attr, so that reading one of them is a bounds check and a load.
+
+use crate::{AttrFlags, Endian, Error, EventAttr, ReadFormat, Reader, Result, SampleType};
+
+/// Entries of a call chain from here up are context markers, not addresses (`PERF_CONTEXT_MAX`, −4095).
+pub const CONTEXT_MAX: u64 = -4095i64 as u64;
+
+/// Context markers in call chains: what follows was running in this mode.
+pub mod context {
+    /// Hypervisor.
+    pub const HV: u64 = -32i64 as u64;
+    /// Kernel.
+    pub const KERNEL: u64 = -128i64 as u64;
+    /// User space.
+    pub const USER: u64 = -512i64 as u64;
+    /// User space, delivered later in a CALLCHAIN_DEFERRED record with the cookie that follows.
+    pub const USER_DEFERRED: u64 = -640i64 as u64;
+    /// Guest.
+    pub const GUEST: u64 = -2048i64 as u64;
+    /// Guest kernel.
+    pub const GUEST_KERNEL: u64 = -2176i64 as u64;
+    /// Guest user space.
+    pub const GUEST_USER: u64 = -2560i64 as u64;
+}
+
+/// Marks a field that a layout does not have.
+const ABSENT: u16 = u16::MAX;
+
+/// Offsets of an attr's sample fields and trailer fields, computed once.
+#[derive(Debug, Clone)]
+pub struct SampleLayout {
+    endian: Endian,
+    sample_type: SampleType,
+    read_format: ReadFormat,
+    branch_sample_type: u64,
+    regs_user: u64,
+    regs_intr: u64,
+    ip: u16,
+    tid: u16,
+    time: u16,
+    addr: u16,
+    id: u16,
+    stream_id: u16,
+    cpu: u16,
+    period: u16,
+    /// Bytes of the fields in front of READ.
+    head: u16,
+    /// Bytes of the trailer on other records; 0 without `sample_id_all`.
+    trailer: u16,
+    /// Where the trailer's fields are, counted from its start.
+    trailer_tid: u16,
+    trailer_time: u16,
+    trailer_plain_id: u16,
+    trailer_id: u16,
+    trailer_stream_id: u16,
+    trailer_cpu: u16,
+}
+
+impl SampleLayout {
+    /// The layout that `attr` gives to the records of its event.
+    pub fn new(attr: &EventAttr, endian: Endian) -> SampleLayout {
+        let has = |bit| attr.sample_type.contains(bit);
+        let mut head = 0;
+        let mut place = |bit| {
+            if !has(bit) {
+                return ABSENT;
+            }
+            head += 8;
+            head - 8
+        };
+        let identifier = place(SampleType::IDENTIFIER);
+        let ip = place(SampleType::IP);
+        let tid = place(SampleType::TID);
+        let time = place(SampleType::TIME);
+        let addr = place(SampleType::ADDR);
+        let id = place(SampleType::ID);
+        let stream_id = place(SampleType::STREAM_ID);
+        let cpu = place(SampleType::CPU);
+        let period = place(SampleType::PERIOD);
+
+        let mut trailer = 0;
+        let mut place_trailer = |bit| {
+            if !has(bit) || !attr.flags.contains(AttrFlags::SAMPLE_ID_ALL) {
+                return ABSENT;
+            }
+            trailer += 8;
+            trailer - 8
+        };
+        let trailer_tid = place_trailer(SampleType::TID);
+        let trailer_time = place_trailer(SampleType::TIME);
+        let trailer_plain_id = place_trailer(SampleType::ID);
+        let trailer_stream_id = place_trailer(SampleType::STREAM_ID);
+        let trailer_cpu = place_trailer(SampleType::CPU);
+        let trailer_identifier = place_trailer(SampleType::IDENTIFIER);
+        SampleLayout {
+            endian,
+            sample_type: attr.sample_type,
+            read_format: attr.read_format,
+            branch_sample_type: attr.branch_sample_type,
+            regs_user: attr.sample_regs_user,
+            regs_intr: attr.sample_regs_intr,
+            id: if identifier == ABSENT { id } else { identifier },
+            ip,
+            tid,
+            time,
+            addr,
+            stream_id,
+            cpu,
+            period,
+            head,
+            trailer,
+            trailer_tid,
+            trailer_time,
+            trailer_plain_id,
+            trailer_id: if trailer_identifier == ABSENT { trailer_plain_id } else { trailer_identifier },
+            trailer_stream_id,
+            trailer_cpu,
+        }
+    }
+
+    /// The byte order of the records.
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// The fields that samples have.
+    pub fn sample_type(&self) -> SampleType {
+        self.sample_type
+    }
+
+    /// Where the event id stands in a sample's body, in bytes. All events of one input must agree on it.
+    pub fn id_offset(&self) -> Option<usize> {
+        (self.id != ABSENT).then_some(self.id as usize)
+    }
+
+    /// Where the event id stands in other records, in bytes back from their end.
+    pub fn id_offset_from_end(&self) -> Option<usize> {
+        (self.trailer_id != ABSENT).then(|| usize::from(self.trailer - self.trailer_id))
+    }
+
+    /// Bytes of the trailer that this event's non-sample records end in.
+    pub fn trailer_bytes(&self) -> usize {
+        self.trailer as usize
+    }
+
+    /// The sample in a record's body, which lies at `offset` of the input.
+    ///
+    /// # Errors
+    /// When the fields in front of the variable part are not there whole.
+    #[inline]
+    pub fn sample<'a>(&'a self, body: &'a [u8], offset: u64) -> Result<Sample<'a>> {
+        if body.len() < self.head as usize {
+            return Err(Error::truncated(offset, "sample", self.head.into(), body.len() as u64));
+        }
+        Ok(Sample { layout: self, body, offset })
+    }
+
+    /// Splits the body of a non-sample record, which lies at `offset`, into payload and trailer.
+    ///
+    /// # Errors
+    /// When the body is shorter than the trailer.
+    #[inline]
+    pub fn split_trailer<'a>(&self, body: &'a [u8], offset: u64) -> Result<(&'a [u8], SampleId)> {
+        let Some(payload_len) = body.len().checked_sub(self.trailer as usize) else {
+            return Err(Error::truncated(offset, "sample_id trailer", self.trailer.into(), body.len() as u64));
+        };
+        let (payload, trailer) = body.split_at(payload_len);
+        let u64_at = |at: u16| self.endian.u64_at(trailer, at as usize);
+        let pair_at =
+            |at: u16| Some((self.endian.u32_at(trailer, at as usize)?, self.endian.u32_at(trailer, at as usize + 4)?));
+        let id = SampleId {
+            pid_tid: pair_at(self.trailer_tid),
+            time_ns: u64_at(self.trailer_time),
+            id: u64_at(self.trailer_id),
+            stream_id: u64_at(self.trailer_stream_id),
+            cpu: pair_at(self.trailer_cpu).map(|(cpu, _)| cpu),
+        };
+        Ok((payload, id))
+    }
+}
+
+/// The trailer of a non-sample record: who was running, when and where the record was written. Fields that the event
+/// does not record are `None`. Records that a tool synthesized carry zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SampleId {
+    /// Process and thread that were running.
+    pub pid_tid: Option<(u32, u32)>,
+    /// Time, in ns of the recording's clock.
+    pub time_ns: Option<u64>,
+    /// Id of the event (IDENTIFIER, or else ID).
+    pub id: Option<u64>,
+    /// Id of the event's own instance.
+    pub stream_id: Option<u64>,
+    /// CPU.
+    pub cpu: Option<u32>,
+}
+
+impl SampleId {
+    /// Appends the trailer that `layout` asks for; what is not known is written as 0.
+    pub fn encode(&self, layout: &SampleLayout, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + layout.trailer_bytes(), 0);
+        let endian = layout.endian;
+        let mut put = |at: u16, bytes: [u8; 8]| {
+            if at != ABSENT {
+                let at = start + at as usize;
+                out[at..at + 8].copy_from_slice(&bytes);
+            }
+        };
+        let pair = |a: u32, b: u32| {
+            let mut bytes = [0; 8];
+            bytes[..4].copy_from_slice(&endian.bytes_u32(a));
+            bytes[4..].copy_from_slice(&endian.bytes_u32(b));
+            bytes
+        };
+        let (pid, tid) = self.pid_tid.unwrap_or_default();
+        put(layout.trailer_tid, pair(pid, tid));
+        put(layout.trailer_time, endian.bytes_u64(self.time_ns.unwrap_or_default()));
+        put(layout.trailer_plain_id, endian.bytes_u64(self.id.unwrap_or_default()));
+        put(layout.trailer_id, endian.bytes_u64(self.id.unwrap_or_default()));
+        put(layout.trailer_stream_id, endian.bytes_u64(self.stream_id.unwrap_or_default()));
+        put(layout.trailer_cpu, pair(self.cpu.unwrap_or_default(), 0));
+    }
+}
+
+/// A sample: cheap accessors for the fields in front, [`Sample::decode`] for all.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample<'a> {
+    layout: &'a SampleLayout,
+    body: &'a [u8],
+    offset: u64,
+}
+
+impl<'a> Sample<'a> {
+    #[inline]
+    fn u64_at(&self, at: u16) -> Option<u64> {
+        // An absent field's offset lies beyond any body (records are at most 65,535 bytes with their header), so that
+        // the bounds check covers both cases.
+        self.layout.endian.u64_at(self.body, at as usize)
+    }
+
+    #[inline]
+    fn pair_at(&self, at: u16) -> Option<(u32, u32)> {
+        let endian = self.layout.endian;
+        Some((endian.u32_at(self.body, at as usize)?, endian.u32_at(self.body, at as usize + 4)?))
+    }
+
+    /// Id of the event that sampled: IDENTIFIER, or else ID.
+    #[inline]
+    pub fn id(&self) -> Option<u64> {
+        self.u64_at(self.layout.id)
+    }
+
+    /// Where the CPU was.
+    #[inline]
+    pub fn ip(&self) -> Option<u64> {
+        self.u64_at(self.layout.ip)
+    }
+
+    /// Process and thread.
+    #[inline]
+    pub fn pid_tid(&self) -> Option<(u32, u32)> {
+        self.pair_at(self.layout.tid)
+    }
+
+    /// Time, in ns of the recording's clock.
+    #[inline]
+    pub fn time_ns(&self) -> Option<u64> {
+        self.u64_at(self.layout.time)
+    }
+
+    /// Data or breakpoint address.
+    #[inline]
+    pub fn addr(&self) -> Option<u64> {
+        self.u64_at(self.layout.addr)
+    }
+
+    /// Id of the event's own instance.
+    #[inline]
+    pub fn stream_id(&self) -> Option<u64> {
+        self.u64_at(self.layout.stream_id)
+    }
+
+    /// CPU.
+    #[inline]
+    pub fn cpu(&self) -> Option<u32> {
+        self.pair_at(self.layout.cpu).map(|(cpu, _)| cpu)
+    }
+
+    /// How many events (or ns, for clocks) the sample stands for.
+    #[inline]
+    pub fn period(&self) -> Option<u64> {
+        self.u64_at(self.layout.period)
+    }
+
+    /// The call chain, if the event records one.
+    ///
+    /// # Errors
+    /// When the fields before it, or its length, overrun the record.
+    #[inline]
+    pub fn callchain(&self) -> Result<Option<Callchain<'a>>> {
+        if !self.layout.sample_type.contains(SampleType::CALLCHAIN) {
+            return Ok(None);
+        }
+        let mut reader = self.variable_part();
+        if self.layout.sample_type.contains(SampleType::READ) {
+            ReadValues::parse(&mut reader, self.layout.read_format)?;
+        }
+        Callchain::parse(&mut reader).map(Some)
+    }
+
+    /// The RAW bytes, if the event records them: tracepoint fields, or what a bpf-output event was given. The kernel
+    /// pads them so that 4 + length is a multiple of 8.
+    ///
+    /// # Errors
+    /// When the fields before them, or their length, overrun the record.
+    pub fn raw(&self) -> Result<Option<&'a [u8]>> {
+        let sample_type = self.layout.sample_type;
+        if !sample_type.contains(SampleType::RAW) {
+            return Ok(None);
+        }
+        let mut reader = self.variable_part();
+        if sample_type.contains(SampleType::READ) {
+            ReadValues::parse(&mut reader, self.layout.read_format)?;
+        }
+        if sample_type.contains(SampleType::CALLCHAIN) {
+            Callchain::parse(&mut reader)?;
+        }
+        raw_bytes(&mut reader).map(Some)
+    }
+
+    /// All fields.
+    ///
+    /// # Errors
+    /// When a field overruns the record.
+    pub fn decode(&self) -> Result<SampleFields<'a>> {
+        let layout = self.layout;
+        let has = |bit| layout.sample_type.contains(bit);
+        let mut r = self.variable_part();
+        let mut fields = SampleFields {
+            id: self.id(),
+            ip: self.ip(),
+            pid_tid: self.pid_tid(),
+            time_ns: self.time_ns(),
+            addr: self.addr(),
+            stream_id: self.stream_id(),
+            cpu: self.cpu(),
+            period: self.period(),
+            ..SampleFields::default()
+        };
+        if has(SampleType::READ) {
+            fields.read = Some(ReadValues::parse(&mut r, layout.read_format)?);
+        }
+        if has(SampleType::CALLCHAIN) {
+            fields.callchain = Some(Callchain::parse(&mut r)?);
+        }
+        if has(SampleType::RAW) {
+            fields.raw = Some(raw_bytes(&mut r)?);
+        }
+        if has(SampleType::BRANCH_STACK) {
+            fields.branches = Some(Branches::parse(&mut r, layout.branch_sample_type)?);
+        }
+        if has(SampleType::REGS_USER) {
+            fields.regs_user = Some(Regs::parse(&mut r, layout.regs_user)?);
+        }
+        if has(SampleType::STACK_USER) {
+            fields.stack_user = Some(user_stack(&mut r)?);
+        }
+        if has(SampleType::WEIGHT) || has(SampleType::WEIGHT_STRUCT) {
+            fields.weight = Some(r.u64("sample weight")?);
+        }
+        if has(SampleType::DATA_SRC) {
+            fields.data_src = Some(r.u64("sample data_src")?);
+        }
+        if has(SampleType::TRANSACTION) {
+            fields.transaction = Some(r.u64("sample transaction")?);
+        }
+        if has(SampleType::REGS_INTR) {
+            fields.regs_intr = Some(Regs::parse(&mut r, layout.regs_intr)?);
+        }
+        if has(SampleType::PHYS_ADDR) {
+            fields.phys_addr = Some(r.u64("sample phys_addr")?);
+        }
+        if has(SampleType::CGROUP) {
+            fields.cgroup = Some(r.u64("sample cgroup")?);
+        }
+        if has(SampleType::DATA_PAGE_SIZE) {
+            fields.data_page_size = Some(r.u64("sample data_page_size")?);
+        }
+        if has(SampleType::CODE_PAGE_SIZE) {
+            fields.code_page_size = Some(r.u64("sample code_page_size")?);
+        }
+        if has(SampleType::AUX) {
+            let len = r.u64("sample aux size")?;
+            let len = r.count(len, 1, "sample aux")?;
+            fields.aux = Some(r.take(len, "sample aux")?);
+        }
+        Ok(fields)
+    }
+
+    fn variable_part(&self) -> Reader<'a> {
+        let head = self.layout.head as usize;
+        // `SampleLayout::sample` has checked that the head is there.
+        Reader::new(&self.body[head..], self.offset + head as u64, self.layout.endian)
+    }
+}
+
+/// All fields of a sample, in the kernel's order. Absent ones are `None`.
+#[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the fields are documented in perf_event_open(2) under the same names")]
+pub struct SampleFields<'a> {
+    pub id: Option<u64>,
+    pub ip: Option<u64>,
+    pub pid_tid: Option<(u32, u32)>,
+    pub time_ns: Option<u64>,
+    pub addr: Option<u64>,
+    pub stream_id: Option<u64>,
+    pub cpu: Option<u32>,
+    pub period: Option<u64>,
+    pub read: Option<ReadValues<'a>>,
+    pub callchain: Option<Callchain<'a>>,
+    pub raw: Option<&'a [u8]>,
+    pub branches: Option<Branches<'a>>,
+    pub regs_user: Option<Regs<'a>>,
+    /// The copied bytes; shorter than asked for when the stack ended.
+    pub stack_user: Option<&'a [u8]>,
+    /// One number (WEIGHT), or var1 in bits 0–31, var2 in 32–47, var3 in 48–63 (WEIGHT_STRUCT).
+    pub weight: Option<u64>,
+    pub data_src: Option<u64>,
+    pub transaction: Option<u64>,
+    pub regs_intr: Option<Regs<'a>>,
+    pub phys_addr: Option<u64>,
+    pub cgroup: Option<u64>,
+    pub data_page_size: Option<u64>,
+    pub code_page_size: Option<u64>,
+    pub aux: Option<&'a [u8]>,
+}
+
+/// Consecutive `u64` values, read when asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a> {
+    bytes: &'a [u8],
+    endian: Endian,
+}
+
+impl<'a> Words<'a> {
+    /// The words in `bytes`; a last incomplete one is left out.
+    pub fn new(bytes: &'a [u8], endian: Endian) -> Words<'a> {
+        Words { bytes, endian }
+    }
+
+    /// How many.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() / 8
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The one at `index`.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<u64> {
+        self.endian.u64_at(self.bytes, index.checked_mul(8)?)
+    }
+
+    /// First to last.
+    #[inline]
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + 'a {
+        let endian = self.endian;
+        self.bytes.as_chunks::<8>().0.iter().map(move |word| endian.u64(*word))
+    }
+}
+
+/// A call chain, innermost frame first, with context markers (values from [`CONTEXT_MAX`] up) among the addresses.
+pub type Callchain<'a> = Words<'a>;
+
+impl<'a> Words<'a> {
+    /// `nr u64` and `nr` words.
+    #[inline]
+    fn parse(r: &mut Reader<'a>) -> Result<Words<'a>> {
+        let nr = r.u64("callchain nr")?;
+        let nr = r.count(nr, 8, "callchain")?;
+        Ok(Words { bytes: r.take(nr * 8, "callchain")?, endian: r.endian() })
+    }
+}
+
+fn raw_bytes<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
+    let size = r.u32("raw size")?;
+    r.take(size as usize, "raw")
+}
+
+fn user_stack<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
+    let size = r.u64("stack_user size")?;
+    if size == 0 {
+        return Ok(&[]);
+    }
+    let size = r.count(size, 1, "stack_user")?;
+    let bytes = r.take(size, "stack_user")?;
+    let used = r.u64("stack_user dyn_size")?;
+    Ok(&bytes[..size.min(used as usize)])
+}
+
+/// Registers: which ABI they are of, and their values.
+#[derive(Debug, Clone, Copy)]
+pub struct Regs<'a> {
+    /// 0 none, 1 32-bit, 2 64-bit (`PERF_SAMPLE_REGS_ABI_*`).
+    pub abi: u64,
+    /// Bit n: register n is in `values`, lowest first.
+    pub mask: u64,
+    /// The values; empty when the ABI is 0.
+    pub values: Words<'a>,
+}
+
+impl<'a> Regs<'a> {
+    fn parse(r: &mut Reader<'a>, mask: u64) -> Result<Regs<'a>> {
+        let abi = r.u64("regs abi")?;
+        let count = if abi == 0 { 0 } else { mask.count_ones() as usize };
+        Ok(Regs { abi, mask, values: Words::new(r.take(count * 8, "regs")?, r.endian()) })
+    }
+}
+
+/// `branch_sample_type` bit: the hardware index precedes the branches.
+const BRANCH_HW_INDEX: u64 = 1 << 17;
+/// `branch_sample_type` bit: counters follow the branches.
+const BRANCH_COUNTERS: u64 = 1 << 19;
+
+/// Branch records of a sample.
+#[derive(Debug, Clone, Copy)]
+pub struct Branches<'a> {
+    /// Index of the most recent entry in the hardware's buffer.
+    pub hw_index: Option<u64>,
+    /// `from`, `to` and flags of each branch, newest first.
+    entries: Words<'a>,
+    /// One word per branch with the counters that occurred.
+    pub counters: Option<Words<'a>>,
+}
+
+/// One branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Branch {
+    /// Where from.
+    pub from: u64,
+    /// Where to.
+    pub to: u64,
+    /// The flag word with its fields where little-endian machines have them: mispred 0, predicted 1, in_tx 2, abort 3,
+    /// cycles 4–19, type 20–23, spec 24–25, new_type 26–29, priv 30–32.
+    pub flags: u64,
+}
+
+/// Width in bits of each field of a branch's flag word, lowest first on little-endian machines.
+const BRANCH_FLAG_WIDTHS: [u32; 10] = [1, 1, 1, 1, 16, 4, 2, 4, 3, 31];
+
+impl<'a> Branches<'a> {
+    fn parse(r: &mut Reader<'a>, branch_sample_type: u64) -> Result<Branches<'a>> {
+        let nr = r.u64("branch_stack nr")?;
+        let hw_index =
+            if branch_sample_type & BRANCH_HW_INDEX != 0 { Some(r.u64("branch_stack hw_idx")?) } else { None };
+        let nr = r.count(nr, 24, "branch_stack")?;
+        let entries = Words::new(r.take(nr * 24, "branch_stack")?, r.endian());
+        let counters = if branch_sample_type & BRANCH_COUNTERS != 0 {
+            Some(Words::new(r.take(nr * 8, "branch counters")?, r.endian()))
+        } else {
+            None
+        };
+        Ok(Branches { hw_index, entries, counters })
+    }
+
+    /// How many branches.
+    pub fn len(&self) -> usize {
+        self.entries.len() / 3
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Newest first.
+    pub fn iter(&self) -> impl Iterator<Item = Branch> + 'a {
+        let entries = self.entries;
+        (0..self.len()).filter_map(move |i| {
+            let flags = entries.get(i * 3 + 2)?;
+            Some(Branch {
+                from: entries.get(i * 3)?,
+                to: entries.get(i * 3 + 1)?,
+                flags: match entries.endian {
+                    Endian::Little => flags,
+                    Endian::Big => branch_flags_from_big(flags),
+                },
+            })
+        })
+    }
+}
+
+/// Moves every field of a big-endian flag word from bit 64−p−w to bit p.
+fn branch_flags_from_big(word: u64) -> u64 {
+    let mut at = 0;
+    let mut flags = 0;
+    for width in BRANCH_FLAG_WIDTHS {
+        let field = word >> (64 - at - width) & ((1 << width) - 1);
+        flags |= field << at;
+        at += width;
+    }
+    flags
+}
+
+/// Counter values as `read(2)`, READ records and samples hold them.
+#[derive(Debug, Clone)]
+pub struct ReadValues<'a> {
+    /// Time the event was enabled, ns.
+    pub time_enabled_ns: Option<u64>,
+    /// Time it was counting, ns.
+    pub time_running_ns: Option<u64>,
+    values: Words<'a>,
+    format: ReadFormat,
+}
+
+/// One counter's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadValue {
+    /// The count, not scaled.
+    pub value: u64,
+    /// The event's id.
+    pub id: Option<u64>,
+    /// Samples it lost.
+    pub lost: Option<u64>,
+}
+
+impl<'a> ReadValues<'a> {
+    /// Reads values of `format`.
+    ///
+    /// # Errors
+    /// When they are not there whole.
+    pub fn parse(r: &mut Reader<'a>, format: ReadFormat) -> Result<ReadValues<'a>> {
+        let endian = r.endian();
+        let per_value =
+            1 + usize::from(format.contains(ReadFormat::ID)) + usize::from(format.contains(ReadFormat::LOST));
+        let times = |r: &mut Reader<'a>| -> Result<_> {
+            let has = |bit| format.contains(bit);
+            let enabled = if has(ReadFormat::TOTAL_TIME_ENABLED) { Some(r.u64("read time_enabled")?) } else { None };
+            let running = if has(ReadFormat::TOTAL_TIME_RUNNING) { Some(r.u64("read time_running")?) } else { None };
+            Ok((enabled, running))
+        };
+        if format.contains(ReadFormat::GROUP) {
+            let nr = r.u64("read nr")?;
+            let (time_enabled_ns, time_running_ns) = times(r)?;
+            let nr = r.count(nr, per_value * 8, "read group")?;
+            let values = Words::new(r.take(nr * per_value * 8, "read group")?, endian);
+            return Ok(ReadValues { time_enabled_ns, time_running_ns, values, format });
+        }
+        // A single value stands before the times, its id and lost count after them: keep the words, skip the times.
+        let start = r.clone();
+        r.u64("read value")?;
+        let (time_enabled_ns, time_running_ns) = times(r)?;
+        r.take((per_value - 1) * 8, "read value")?;
+        let words = start.remaining() - r.remaining();
+        let values = Words::new(start.clone().take(words, "read value")?, endian);
+        Ok(ReadValues { time_enabled_ns, time_running_ns, values, format })
+    }
+
+    /// The values: one, or the group's, leader first.
+    pub fn iter(&self) -> impl Iterator<Item = ReadValue> + 'a {
+        let (values, format) = (self.values, self.format);
+        let has_id = format.contains(ReadFormat::ID);
+        let has_lost = format.contains(ReadFormat::LOST);
+        let group = format.contains(ReadFormat::GROUP);
+        let stride = if group { 1 + usize::from(has_id) + usize::from(has_lost) } else { values.len().max(1) };
+        let times = if group {
+            0
+        } else {
+            usize::from(format.contains(ReadFormat::TOTAL_TIME_ENABLED))
+                + usize::from(format.contains(ReadFormat::TOTAL_TIME_RUNNING))
+        };
+        (0..values.len() / stride).filter_map(move |i| {
+            let at = i * stride;
+            let id_at = at + 1 + times;
+            Some(ReadValue {
+                value: values.get(at)?,
+                id: if has_id { values.get(id_at) } else { None },
+                lost: if has_lost { values.get(id_at + usize::from(has_id)) } else { None },
+            })
+        })
+    }
+}
