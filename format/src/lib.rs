@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+pub mod bpf;
+
 mod endian;
 mod error;
 mod record;

@@ -1,0 +1,24 @@
+//! What the kernel tells about BPF programs: `bpf_prog_info` with its arrays, BTF, and the names of their numbers.
+
+pub mod names;
+pub mod prog_info;
+
+use std::fmt;
+
+/// The kernel's digest of a program's or function's instructions. It depends on the kernel's hash (SHA-1 before 6.18,
+/// SHA-256 since) and, for functions, on addresses: it labels code within one recording, never across machines.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tag(pub [u8; 8]);
+
+impl fmt::Display for Tag {
+    /// Sixteen hexadecimal digits, as in `bpf_prog_<tag>_<name>`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{:016x}", u64::from_be_bytes(self.0)))
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tag({self})")
+    }
+}

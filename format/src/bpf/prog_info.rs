@@ -1,0 +1,276 @@
+//! `bpf_prog_info` blobs: one program's identity, code, line table and statistics, as `BPF_OBJ_GET_INFO_BY_FD` returned
+//! them and as the `BPF_PROG_INFO` feature section stores them.
+//!
+//! A blob is `info_len u32, data_len u32, arrays u64, bpf_prog_info[info_len], data[data_len]`. Bit n of `arrays` says
+//! that array n is in `data`; the array's pointer field in the info then holds its offset there. A clear bit means that
+//! the array was withheld or not asked for, whatever its count field says.
+
+mod array;
+mod buf;
+mod function;
+mod section;
+
+pub use array::{Array, Element, Elements, FuncInfo, LineInfo};
+pub use buf::{DEFAULT_INFO_LEN, ProgInfoBuf};
+pub use function::{Function, Functions};
+pub use section::{BpfProgInfoSection, write_section};
+
+use super::Tag;
+use super::names::ProgType;
+use crate::{Endian, Error, Reader, Result};
+use std::mem::offset_of;
+use zerocopy::byteorder::{ByteOrder, LittleEndian, U32, U64};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+/// Longest info that is read: far beyond what any kernel has, so that a length read from garbage is noticed.
+pub const MAX_INFO_LEN: usize = 4096;
+
+/// `struct bpf_prog_info` (`include/uapi/linux/bpf.h`). Kernels fill a prefix of it, or more: fields are looked up by
+/// their offset here and are absent when the info is too short for them.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Wire<O: ByteOrder> {
+    prog_type: U32<O>,
+    id: U32<O>,
+    tag: [u8; 8],
+    jited_prog_len: U32<O>,
+    xlated_prog_len: U32<O>,
+    jited_prog_insns: U64<O>,
+    xlated_prog_insns: U64<O>,
+    load_time: U64<O>,
+    created_by_uid: U32<O>,
+    nr_map_ids: U32<O>,
+    map_ids: U64<O>,
+    name: [u8; 16],
+    ifindex: U32<O>,
+    gpl_compatible: U32<O>,
+    netns_dev: U64<O>,
+    netns_ino: U64<O>,
+    nr_jited_ksyms: U32<O>,
+    nr_jited_func_lens: U32<O>,
+    jited_ksyms: U64<O>,
+    jited_func_lens: U64<O>,
+    btf_id: U32<O>,
+    func_info_rec_size: U32<O>,
+    func_info: U64<O>,
+    nr_func_info: U32<O>,
+    nr_line_info: U32<O>,
+    line_info: U64<O>,
+    jited_line_info: U64<O>,
+    nr_jited_line_info: U32<O>,
+    line_info_rec_size: U32<O>,
+    jited_line_info_rec_size: U32<O>,
+    nr_prog_tags: U32<O>,
+    prog_tags: U64<O>,
+    run_time_ns: U64<O>,
+    run_cnt: U64<O>,
+    recursion_misses: U64<O>,
+    verified_insns: U32<O>,
+    attach_btf_obj_id: U32<O>,
+    attach_btf_id: U32<O>,
+    _pad: U32<O>,
+}
+
+/// Offsets do not depend on the byte order.
+type Layout = Wire<LittleEndian>;
+
+const _: () = assert!(size_of::<Layout>() == 232 && offset_of!(Layout, attach_btf_id) == 224);
+
+/// One program's `bpf_prog_info` with its arrays, borrowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgInfo<'a> {
+    endian: Endian,
+    info: &'a [u8],
+    arrays: [Option<&'a [u8]>; Array::COUNT],
+    dropped: Vec<(Array, Error)>,
+}
+
+/// Accessors of plain fields: `None` when the info ends before the field.
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident: $read:ident -> $type:ty = $field:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&self) -> Option<$type> {
+            self.endian.$read(self.info, offset_of!(Layout, $field))
+        }
+    )*};
+}
+
+impl<'a> ProgInfo<'a> {
+    /// Reads the blob that `reader` stands at. Damage in one array drops that array ([`dropped`](Self::dropped)).
+    ///
+    /// # Errors
+    /// When the bytes end before the blob does, or `info_len` exceeds [`MAX_INFO_LEN`].
+    pub fn read(reader: &mut Reader<'a>) -> Result<ProgInfo<'a>> {
+        let start = reader.offset();
+        let info_len = reader.u32("bpf_prog_info.info_len")?;
+        if info_len as usize > MAX_INFO_LEN {
+            return Err(Error::value(start, "bpf_prog_info.info_len", u64::from(info_len), "at most 4096"));
+        }
+        let data_len = reader.u32("bpf_prog_info.data_len")?;
+        let bits = reader.u64("bpf_prog_info.arrays")?;
+        let info_offset = reader.offset();
+        let info = reader.take(info_len as usize, "bpf_prog_info.info")?;
+        let data_offset = reader.offset();
+        let data = reader.take(data_len as usize, "bpf_prog_info.data")?;
+        let endian = reader.endian();
+        Ok(ProgInfo::new(endian, info, |array| {
+            if bits & array.bit() == 0 {
+                return Ok(None);
+            }
+            let bytes = array.stored_bytes(endian, info).map_err(|e| e.at(info_offset))?;
+            let offset = array.pointer(endian, info).map_err(|e| e.at(info_offset))?;
+            let end = offset.saturating_add(bytes as u64);
+            let found = usize::try_from(end).ok().and_then(|end| data.get(offset as usize..end));
+            found.map(Some).ok_or_else(|| Error::truncated(data_offset, array.name(), end, data.len() as u64))
+        }))
+    }
+
+    /// Takes each array that `find` knows; an error of one array drops that array alone.
+    fn new(endian: Endian, info: &'a [u8], mut find: impl FnMut(Array) -> Result<Option<&'a [u8]>>) -> ProgInfo<'a> {
+        let mut arrays = [None; Array::COUNT];
+        let mut dropped = Vec::new();
+        for (array, slot) in Array::ALL.into_iter().zip(&mut arrays) {
+            match find(array) {
+                Ok(bytes) => *slot = bytes,
+                Err(error) => dropped.push((array, error)),
+            }
+        }
+        ProgInfo { endian, info, arrays, dropped }
+    }
+
+    /// The byte order of the fields and arrays.
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// `bpf_prog_info` as it was stored, of whatever length the writer's kernel knew.
+    pub fn info(&self) -> &'a [u8] {
+        self.info
+    }
+
+    /// Arrays that are said to be there but cannot be: their counts and offsets do not fit the data.
+    pub fn dropped(&self) -> &[(Array, Error)] {
+        &self.dropped
+    }
+
+    /// The bytes of an array, `None` when it is absent or was dropped.
+    pub fn array(&self, array: Array) -> Option<&'a [u8]> {
+        self.arrays[array as usize]
+    }
+
+    /// What the program is for.
+    pub fn prog_type(&self) -> Option<ProgType> {
+        self.endian.u32_at(self.info, offset_of!(Layout, prog_type)).map(ProgType)
+    }
+
+    /// Digest of the program's original instructions.
+    pub fn tag(&self) -> Option<Tag> {
+        self.info.get(offset_of!(Layout, tag)..)?.first_chunk().map(|b| Tag(*b))
+    }
+
+    /// The name given at load, at most 15 bytes of it, without its NUL; empty when none was given.
+    pub fn name(&self) -> Option<&'a [u8]> {
+        let name: &[u8; 16] = self.info.get(offset_of!(Layout, name)..)?.first_chunk()?;
+        name.split(|b| *b == 0).next()
+    }
+
+    /// Whether the program declared a licence compatible with the GPL.
+    pub fn gpl_compatible(&self) -> Option<bool> {
+        // A one-bit C bit field: the first bit in the order in which the machine counts them.
+        let bits = self.endian.u32_at(self.info, offset_of!(Layout, gpl_compatible))?;
+        Some(match self.endian {
+            Endian::Little => bits & 1 != 0,
+            Endian::Big => bits >> 31 != 0,
+        })
+    }
+
+    fields! {
+        /// The number the kernel gave the program; reused only after all others.
+        id: u32_at -> u32 = id;
+        /// When it was loaded, ns since boot (`CLOCK_BOOTTIME`).
+        load_time_ns: u64_at -> u64 = load_time;
+        /// The user who loaded it.
+        created_by_uid: u32_at -> u32 = created_by_uid;
+        /// The network device it is offloaded or bound to, 0 for none.
+        ifindex: u32_at -> u32 = ifindex;
+        /// Device of the network namespace of `ifindex`.
+        netns_dev: u64_at -> u64 = netns_dev;
+        /// Inode of the network namespace of `ifindex`.
+        netns_ino: u64_at -> u64 = netns_ino;
+        /// The BTF object that describes it, 0 for none.
+        btf_id: u32_at -> u32 = btf_id;
+        /// Time spent in it while statistics were enabled.
+        run_time_ns: u64_at -> u64 = run_time_ns;
+        /// Runs counted while statistics were enabled.
+        run_cnt: u64_at -> u64 = run_cnt;
+        /// Runs skipped because the program was already running on that CPU.
+        recursion_misses: u64_at -> u64 = recursion_misses;
+        /// Instructions the verifier walked.
+        verified_insns: u32_at -> u32 = verified_insns;
+        /// BTF object of the function or program it is attached to, 0 for none.
+        attach_btf_obj_id: u32_at -> u32 = attach_btf_obj_id;
+        /// Type in that object of the function it is attached to, 0 for none.
+        attach_btf_id: u32_at -> u32 = attach_btf_id;
+        /// Bytes of machine code of all its functions, 0 when it is interpreted or the reader was not privileged.
+        jited_prog_len: u32_at -> u32 = jited_prog_len;
+        /// Bytes of BPF instructions after verification.
+        xlated_prog_len: u32_at -> u32 = xlated_prog_len;
+        /// Maps it uses, as counted by the kernel even when their ids are absent.
+        nr_map_ids: u32_at -> u32 = nr_map_ids;
+        /// Functions of machine code, as counted by the kernel even when their addresses are absent.
+        nr_jited_ksyms: u32_at -> u32 = nr_jited_ksyms;
+    }
+
+    /// Machine code of all functions, one after the other; [`functions`](Self::functions) cuts it up.
+    pub fn jited_insns(&self) -> Option<&'a [u8]> {
+        self.array(Array::JitedInsns)
+    }
+
+    /// BPF instructions after verification, 8 bytes each.
+    pub fn xlated_insns(&self) -> Option<&'a [u8]> {
+        self.array(Array::XlatedInsns)
+    }
+
+    /// Ids of the maps it uses.
+    pub fn map_ids(&self) -> Option<Elements<'a, u32>> {
+        self.elements(Array::MapIds)
+    }
+
+    /// Entry address of each function; 0 or an address of the interpreter when it is not compiled.
+    pub fn jited_ksyms(&self) -> Option<Elements<'a, u64>> {
+        self.elements(Array::JitedKsyms)
+    }
+
+    /// Bytes of machine code of each function.
+    pub fn jited_func_lens(&self) -> Option<Elements<'a, u32>> {
+        self.elements(Array::JitedFuncLens)
+    }
+
+    /// Where each function starts, and its BTF type.
+    pub fn func_info(&self) -> Option<Elements<'a, FuncInfo>> {
+        self.elements(Array::FuncInfo)
+    }
+
+    /// Source lines by BPF instruction.
+    pub fn line_info(&self) -> Option<Elements<'a, LineInfo>> {
+        self.elements(Array::LineInfo)
+    }
+
+    /// The machine address of each entry of [`line_info`](Self::line_info).
+    pub fn jited_line_info(&self) -> Option<Elements<'a, u64>> {
+        self.elements(Array::JitedLineInfo)
+    }
+
+    /// Digest of each function after verification.
+    pub fn prog_tags(&self) -> Option<Elements<'a, Tag>> {
+        self.elements(Array::ProgTags)
+    }
+
+    fn elements<T: Element>(&self, array: Array) -> Option<Elements<'a, T>> {
+        let stride = array.record_bytes(self.endian, self.info).ok()?;
+        Some(Elements::new(self.array(array)?, stride, self.endian))
+    }
+}
+
+#[cfg(test)]
+mod tests;

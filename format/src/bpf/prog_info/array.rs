@@ -1,0 +1,288 @@
+//! The nine arrays that hang off `bpf_prog_info`, and typed views of their bytes.
+
+use super::{Layout, Tag};
+use crate::{Endian, Error, Result};
+use std::marker::PhantomData;
+use std::mem::offset_of;
+
+/// An array of `bpf_prog_info`; the number is its bit in a blob.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Array {
+    /// Machine code of all functions, in their order.
+    JitedInsns,
+    /// BPF instructions after verification.
+    XlatedInsns,
+    /// Ids of maps.
+    MapIds,
+    /// Entry address of each function.
+    JitedKsyms,
+    /// Bytes of machine code of each function.
+    JitedFuncLens,
+    /// [`FuncInfo`] of each function.
+    FuncInfo,
+    /// [`LineInfo`] entries.
+    LineInfo,
+    /// Machine address of each [`LineInfo`] entry.
+    JitedLineInfo,
+    /// Digest of each function.
+    ProgTags,
+}
+
+/// Where the info describes an array.
+struct Fields {
+    /// Offset of its pointer.
+    pointer: usize,
+    /// Offset of its count of records.
+    count: usize,
+    /// Offset of the field that gives the size of a record, if there is one.
+    record_bytes: Option<usize>,
+    /// Size of a record; the least size where a field gives it.
+    min_record_bytes: usize,
+}
+
+impl Array {
+    /// Number of arrays.
+    pub const COUNT: usize = 9;
+
+    /// All arrays in the order of their bits, which is their order in a blob.
+    pub const ALL: [Array; Array::COUNT] = [
+        Array::JitedInsns,
+        Array::XlatedInsns,
+        Array::MapIds,
+        Array::JitedKsyms,
+        Array::JitedFuncLens,
+        Array::FuncInfo,
+        Array::LineInfo,
+        Array::JitedLineInfo,
+        Array::ProgTags,
+    ];
+
+    /// Its bit in a blob's `arrays` word.
+    pub fn bit(self) -> u64 {
+        1 << self as u8
+    }
+
+    /// The field of `bpf_prog_info` that points to it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Array::JitedInsns => "bpf_prog_info.jited_prog_insns",
+            Array::XlatedInsns => "bpf_prog_info.xlated_prog_insns",
+            Array::MapIds => "bpf_prog_info.map_ids",
+            Array::JitedKsyms => "bpf_prog_info.jited_ksyms",
+            Array::JitedFuncLens => "bpf_prog_info.jited_func_lens",
+            Array::FuncInfo => "bpf_prog_info.func_info",
+            Array::LineInfo => "bpf_prog_info.line_info",
+            Array::JitedLineInfo => "bpf_prog_info.jited_line_info",
+            Array::ProgTags => "bpf_prog_info.prog_tags",
+        }
+    }
+
+    fn fields(self) -> Fields {
+        macro_rules! fields {
+            ($pointer:ident, $count:ident, $bytes:literal) => {
+                Fields {
+                    pointer: offset_of!(Layout, $pointer),
+                    count: offset_of!(Layout, $count),
+                    record_bytes: None,
+                    min_record_bytes: $bytes,
+                }
+            };
+            ($pointer:ident, $count:ident, $record_bytes:ident >= $bytes:literal) => {
+                Fields { record_bytes: Some(offset_of!(Layout, $record_bytes)), ..fields!($pointer, $count, $bytes) }
+            };
+        }
+        match self {
+            Array::JitedInsns => fields!(jited_prog_insns, jited_prog_len, 1),
+            Array::XlatedInsns => fields!(xlated_prog_insns, xlated_prog_len, 1),
+            Array::MapIds => fields!(map_ids, nr_map_ids, 4),
+            Array::JitedKsyms => fields!(jited_ksyms, nr_jited_ksyms, 8),
+            Array::JitedFuncLens => fields!(jited_func_lens, nr_jited_func_lens, 4),
+            Array::FuncInfo => fields!(func_info, nr_func_info, func_info_rec_size >= 8),
+            Array::LineInfo => fields!(line_info, nr_line_info, line_info_rec_size >= 16),
+            Array::JitedLineInfo => fields!(jited_line_info, nr_jited_line_info, jited_line_info_rec_size >= 8),
+            Array::ProgTags => fields!(prog_tags, nr_prog_tags, 8),
+        }
+    }
+
+    /// Offset in the info of the field that points to the array.
+    pub(super) fn pointer_at(self) -> usize {
+        self.fields().pointer
+    }
+
+    /// The pointer field, which in a blob is an offset into its data.
+    pub(super) fn pointer(self, endian: Endian, info: &[u8]) -> Result<u64> {
+        let at = self.fields().pointer;
+        endian.u64_at(info, at).ok_or_else(|| Error::truncated(0, self.name(), at as u64 + 8, info.len() as u64))
+    }
+
+    /// Bytes of one record of the array.
+    pub(super) fn record_bytes(self, endian: Endian, info: &[u8]) -> Result<usize> {
+        let fields = self.fields();
+        let Some(at) = fields.record_bytes else { return Ok(fields.min_record_bytes) };
+        let bytes = endian.u32_at(info, at).ok_or_else(|| self.too_short(at, info))?;
+        if bytes == 0 {
+            // With it the kernel says that it has no records.
+            return Ok(fields.min_record_bytes);
+        }
+        if (bytes as usize) < fields.min_record_bytes {
+            return Err(Error::value(at as u64, self.name(), u64::from(bytes), "a larger size of a record"));
+        }
+        Ok(bytes as usize)
+    }
+
+    /// Bytes of the whole array as the info's count and record size give them. Offsets in errors count from the info.
+    pub(super) fn stored_bytes(self, endian: Endian, info: &[u8]) -> Result<usize> {
+        let at = self.fields().count;
+        let count = endian.u32_at(info, at).ok_or_else(|| self.too_short(at, info))?;
+        let record_bytes = self.record_bytes(endian, info)?;
+        (count as usize)
+            .checked_mul(record_bytes)
+            .filter(|bytes| *bytes <= u32::MAX as usize)
+            .ok_or_else(|| Error::value(at as u64, self.name(), u64::from(count), "a count that fits the data"))
+    }
+
+    fn too_short(self, at: usize, info: &[u8]) -> Error {
+        Error::truncated(0, self.name(), at as u64 + 4, info.len() as u64)
+    }
+}
+
+/// Start of a function in the BPF instructions, and its BTF type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FuncInfo {
+    /// First instruction, in units of 8 bytes of the verified program.
+    pub insn_off: u32,
+    /// BTF type of kind FUNC.
+    pub type_id: u32,
+}
+
+/// Where an instruction comes from in the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LineInfo {
+    /// First instruction of the line, in units of 8 bytes of the verified program.
+    pub insn_off: u32,
+    /// BTF string: the file's name.
+    pub file_name_off: u32,
+    /// BTF string: the text of the line.
+    pub line_off: u32,
+    /// Line number, from 1.
+    pub line: u32,
+    /// Column, from 1; 0 when the compiler gave none.
+    pub column: u16,
+}
+
+/// What an array consists of.
+pub trait Element: Sized {
+    /// Bytes needed to decode one.
+    const BYTES: usize;
+
+    /// Decodes the element that `bytes` start with.
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<Self>;
+}
+
+impl Element for u32 {
+    const BYTES: usize = 4;
+
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<u32> {
+        endian.u32_at(bytes, 0)
+    }
+}
+
+impl Element for u64 {
+    const BYTES: usize = 8;
+
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<u64> {
+        endian.u64_at(bytes, 0)
+    }
+}
+
+impl Element for Tag {
+    const BYTES: usize = 8;
+
+    fn decode(_: Endian, bytes: &[u8]) -> Option<Tag> {
+        bytes.first_chunk().map(|b| Tag(*b))
+    }
+}
+
+impl Element for FuncInfo {
+    const BYTES: usize = 8;
+
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<FuncInfo> {
+        Some(FuncInfo { insn_off: endian.u32_at(bytes, 0)?, type_id: endian.u32_at(bytes, 4)? })
+    }
+}
+
+impl Element for LineInfo {
+    const BYTES: usize = 16;
+
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<LineInfo> {
+        let line_col = endian.u32_at(bytes, 12)?;
+        Some(LineInfo {
+            insn_off: endian.u32_at(bytes, 0)?,
+            file_name_off: endian.u32_at(bytes, 4)?,
+            line_off: endian.u32_at(bytes, 8)?,
+            line: line_col >> 10,
+            column: (line_col & 0x3ff) as u16,
+        })
+    }
+}
+
+/// The elements of an array, decoded when asked for.
+#[derive(Debug)]
+pub struct Elements<'a, T> {
+    bytes: &'a [u8],
+    stride: usize,
+    endian: Endian,
+    element: PhantomData<T>,
+}
+
+impl<T> Clone for Elements<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Elements<'_, T> {}
+
+impl<'a, T: Element> Elements<'a, T> {
+    /// Elements of `T` that start `stride` bytes apart.
+    pub(super) fn new(bytes: &'a [u8], stride: usize, endian: Endian) -> Elements<'a, T> {
+        Elements { bytes, stride: stride.max(T::BYTES), endian, element: PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.stride
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Element `index`, from 0.
+    pub fn get(&self, index: usize) -> Option<T> {
+        let at = index.checked_mul(self.stride)?;
+        T::decode(self.endian, self.bytes.get(at..at.checked_add(self.stride)?)?)
+    }
+
+    /// All elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
+        let endian = self.endian;
+        self.bytes.chunks_exact(self.stride).filter_map(move |bytes| T::decode(endian, bytes))
+    }
+
+    /// The first index in `from..to` whose element fails `before`, given that all before it hold.
+    pub(super) fn partition_point(&self, from: usize, to: usize, before: impl Fn(T) -> bool) -> usize {
+        let (mut low, mut high) = (from, to.min(self.len()));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.get(middle).is_some_and(&before) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}

@@ -1,0 +1,102 @@
+//! An owned `bpf_prog_info` with its arrays, as a recorder collects it.
+
+use super::{Array, ProgInfo};
+use crate::{Endian, Error, Reader, Writer};
+
+/// Length of the info that perf since 6.0 reads. A longer one makes perf reject the whole file, a shorter one is fine.
+pub const DEFAULT_INFO_LEN: usize = 232;
+
+/// One program's info and arrays, owned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgInfoBuf {
+    /// Byte order of `info` and `arrays`: that of the machine whose kernel filled them.
+    pub endian: Endian,
+    /// `bpf_prog_info` as the kernel returned it, cut to the length it returned. Pointer fields are ignored.
+    pub info: Vec<u8>,
+    /// The arrays by [`Array`]; `None` for one that was not asked for or withheld.
+    pub arrays: [Option<Vec<u8>>; Array::COUNT],
+}
+
+impl ProgInfoBuf {
+    /// What the running kernel returned, in the byte order of this machine.
+    pub fn new(info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
+        ProgInfoBuf { endian: Endian::NATIVE, info, arrays }
+    }
+
+    /// Reads it as a program. Arrays whose length disagrees with the info's count are among [`ProgInfo::dropped`].
+    pub fn view(&self) -> ProgInfo<'_> {
+        ProgInfo::new(self.endian, &self.info, |array| {
+            let Some(bytes) = &self.arrays[array as usize] else { return Ok(None) };
+            let needed = array.stored_bytes(self.endian, &self.info)?;
+            if bytes.len() != needed {
+                return Err(Error::truncated(0, array.name(), needed as u64, bytes.len() as u64));
+            }
+            Ok(Some(bytes.as_slice()))
+        })
+    }
+
+    /// Appends the blob of the `BPF_PROG_INFO` section, with at most `max_info_len` bytes of info (see
+    /// [`DEFAULT_INFO_LEN`]). Left out are arrays that [`view`](Self::view) drops, and those whose description lies
+    /// beyond `max_info_len`.
+    pub fn encode(&self, out: &mut Vec<u8>, max_info_len: usize) {
+        let cut = ProgInfoBuf {
+            endian: self.endian,
+            info: self.info.iter().take(max_info_len).copied().collect(),
+            arrays: [const { None }; Array::COUNT],
+        };
+        let info_len = cut.info.len();
+        let full = self.view();
+        let kept: Vec<(Array, &[u8])> = Array::ALL
+            .into_iter()
+            .filter(|array| {
+                array.pointer(self.endian, &cut.info).is_ok() && array.stored_bytes(self.endian, &cut.info).is_ok()
+            })
+            .filter_map(|array| Some((array, full.array(array)?)))
+            .collect();
+
+        let mut info = cut.info;
+        for array in Array::ALL {
+            if let Some(pointer) = info.get_mut(array.pointer_at()..).and_then(|b| b.first_chunk_mut::<8>()) {
+                *pointer = [0; 8];
+            }
+        }
+        let mut data_len = 0usize;
+        for (array, bytes) in &kept {
+            if let Some(pointer) = info.get_mut(array.pointer_at()..).and_then(|b| b.first_chunk_mut::<8>()) {
+                *pointer = self.endian.bytes_u64(data_len as u64);
+            }
+            data_len += bytes.len().next_multiple_of(8);
+        }
+
+        let mut writer = Writer::new(out, self.endian);
+        writer.u32(info_len as u32).u32(data_len as u32);
+        writer.u64(kept.iter().map(|(array, _)| array.bit()).sum()).bytes(&info);
+        for (_, bytes) in kept {
+            writer.bytes(bytes).zeros(bytes.len().next_multiple_of(8) - bytes.len());
+        }
+    }
+
+    /// The blob alone, with the info in full.
+    pub fn as_blob(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out, self.info.len());
+        out
+    }
+
+    /// Copies what a reader borrowed.
+    pub fn from_view(program: &ProgInfo<'_>) -> ProgInfoBuf {
+        ProgInfoBuf {
+            endian: program.endian(),
+            info: program.info().to_vec(),
+            arrays: Array::ALL.map(|array| program.array(array).map(<[u8]>::to_vec)),
+        }
+    }
+
+    /// Reads a single blob, as [`encode`](Self::encode) writes it, and copies it.
+    ///
+    /// # Errors
+    /// As [`ProgInfo::read`].
+    pub fn from_blob(blob: &[u8], endian: Endian) -> crate::Result<ProgInfoBuf> {
+        ProgInfo::read(&mut Reader::new(blob, 0, endian)).map(|program| ProgInfoBuf::from_view(&program))
+    }
+}

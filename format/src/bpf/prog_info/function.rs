@@ -1,0 +1,140 @@
+//! The functions of a program, and the source line of an address in them.
+
+use super::{Elements, FuncInfo, LineInfo, ProgInfo};
+use crate::bpf::Tag;
+use std::ops::Range;
+
+/// One function of a program; 0 is its entry. What the recording does not hold is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function<'a> {
+    /// Position among the program's functions.
+    pub index: usize,
+    /// Address of its machine code; `None` also when it is not compiled.
+    pub addr: Option<u64>,
+    /// Bytes of its machine code; 0 when it is interpreted.
+    pub len: Option<u32>,
+    /// BTF type of kind FUNC that names it.
+    pub type_id: Option<u32>,
+    /// Its first BPF instruction, in units of 8 bytes of the verified program.
+    pub insn_off: Option<u32>,
+    /// Its own machine code.
+    pub jited: Option<&'a [u8]>,
+    /// Digest after verification: labels `bpf_prog_<tag>_<name>` symbols of programs with several functions.
+    pub tag: Option<Tag>,
+}
+
+impl Function<'_> {
+    /// The addresses of its machine code.
+    pub fn range(&self) -> Option<Range<u64>> {
+        let start = self.addr?;
+        Some(start..start.checked_add(u64::from(self.len?))?)
+    }
+}
+
+impl<'a> ProgInfo<'a> {
+    /// The functions in the program's order, the entry first.
+    pub fn functions(&self) -> Functions<'a> {
+        let functions = Functions {
+            ksyms: self.jited_ksyms(),
+            lens: self.jited_func_lens(),
+            func_info: self.func_info(),
+            tags: self.prog_tags(),
+            jited: self.jited_insns(),
+            index: 0,
+            count: 0,
+            jited_at: Some(0),
+        };
+        let lengths = [
+            functions.ksyms.map(|e| e.len()),
+            functions.lens.map(|e| e.len()),
+            functions.func_info.map(|e| e.len()),
+            functions.tags.map(|e| e.len()),
+        ];
+        Functions { count: lengths.into_iter().flatten().max().unwrap_or(0), ..functions }
+    }
+
+    /// The source line of an instruction's address. For a return address ask for the byte before it.
+    ///
+    /// `None` when the address is in no function of this program, or the kernel or JIT gave no lines.
+    pub fn line_for(&self, addr: u64) -> Option<LineInfo> {
+        let lines = self.line_info()?;
+        let addrs = self.jited_line_info()?;
+        let function = self.functions().find(|f| f.range().is_some_and(|range| range.contains(&addr)))?;
+        let start = function.addr?;
+        // Entries are ordered by instruction, and addresses ascend only within a function.
+        let entries = self.line_entries(&lines, &function).filter(|range| addrs.get(range.start) == Some(start));
+        let entries = match entries {
+            Some(entries) => entries,
+            None => {
+                let first = addrs.iter().position(|a| a == start)?;
+                let range = function.range()?;
+                let rest = addrs.iter().skip(first).position(|a| !range.contains(&a));
+                first..rest.map_or(addrs.len(), |n| first + n)
+            }
+        };
+        let last = addrs.partition_point(entries.start, entries.end, |a| a <= addr).checked_sub(1)?;
+        lines.get(last)
+    }
+
+    /// The source line of a BPF instruction, counted in units of 8 bytes of the verified program.
+    pub fn line_for_insn(&self, insn_off: u32) -> Option<LineInfo> {
+        let lines = self.line_info()?;
+        lines.get(lines.partition_point(0, lines.len(), |line| line.insn_off <= insn_off).checked_sub(1)?)
+    }
+
+    /// The entries of the line table that belong to a function.
+    fn line_entries(&self, lines: &Elements<'_, LineInfo>, function: &Function<'_>) -> Option<Range<usize>> {
+        let first_of = |insn: u32| lines.partition_point(0, lines.len(), |line| line.insn_off < insn);
+        let func_info = self.func_info()?;
+        let start = first_of(function.insn_off?);
+        let end = func_info.get(function.index + 1).map_or(lines.len(), |next: FuncInfo| first_of(next.insn_off));
+        Some(start..end)
+    }
+}
+
+/// Iterator over a program's functions, from [`ProgInfo::functions`].
+#[derive(Debug, Clone)]
+pub struct Functions<'a> {
+    ksyms: Option<Elements<'a, u64>>,
+    lens: Option<Elements<'a, u32>>,
+    func_info: Option<Elements<'a, FuncInfo>>,
+    tags: Option<Elements<'a, Tag>>,
+    jited: Option<&'a [u8]>,
+    index: usize,
+    count: usize,
+    /// Where the next function's code starts in `jited`, as long as all lengths before it are known.
+    jited_at: Option<usize>,
+}
+
+impl<'a> Iterator for Functions<'a> {
+    type Item = Function<'a>;
+
+    fn next(&mut self) -> Option<Function<'a>> {
+        let index = self.index;
+        if index >= self.count {
+            return None;
+        }
+        self.index += 1;
+        let len = self.lens.and_then(|e| e.get(index));
+        let code = self.jited_at.and_then(|at| Some(at..at.checked_add(len? as usize)?));
+        self.jited_at = code.as_ref().map(|range| range.end);
+        let func_info = self.func_info.and_then(|e| e.get(index));
+        Some(Function {
+            index,
+            // Of an interpreted function the kernel gives the interpreter's address, and 0 bytes.
+            addr: self.ksyms.and_then(|e| e.get(index)).filter(|addr| *addr != 0 && len != Some(0)),
+            len,
+            type_id: func_info.map(|f| f.type_id),
+            insn_off: func_info.map(|f| f.insn_off),
+            jited: code.and_then(|range| self.jited?.get(range)),
+            tag: self.tags.and_then(|e| e.get(index)),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.count - self.index;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Functions<'_> {}
