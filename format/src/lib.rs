@@ -15,6 +15,7 @@ mod error;
 mod record;
 pub mod records;
 mod sample;
+pub mod state;
 
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 pub use endian::{Endian, Reader, Writer};

@@ -1,0 +1,617 @@
+//! `bprec:state`: what a recording knows beyond what perf has records for.
+//!
+//! Each payload rides in the RAW field of a sample of one software/bpf-output event of this name, so that any perf can
+//! skip it. Layout, in the byte order of the recording:
+//!
+//! ```text
+//! version u16 (1) · kind u16 · length u32 (bytes of what follows) · body
+//! ```
+//!
+//! The length is needed because the RAW field is padded. In a body, text is `length u16` and that many bytes, a list is
+//! `count u32` and its elements, an optional number is `present u8` and the number if present. Readers skip kinds and
+//! trailing bytes that they do not know: a kind may grow at its end.
+
+use crate::{Endian, Error, Reader, Result, Writer};
+
+/// The name of the event whose samples carry these payloads.
+pub const EVENT_NAME: &str = "bprec:state";
+
+/// The version that [`State::encode`] writes.
+const VERSION: u16 = 1;
+
+/// Bytes in front of a body.
+const HEADER_BYTES: usize = 8;
+
+/// The most bytes one payload should have, so that it fits into a record with its sample fields.
+pub const PAYLOAD_MAX_BYTES: usize = 60_000;
+
+/// One payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// How the recording was made; first in the stream.
+    Session(Session),
+    /// Who owns a program and what else is known of it.
+    Program(Program),
+    /// A program that was seen but could not be captured.
+    Missed(Missed),
+    /// Run statistics of programs, at one moment.
+    RunStats(RunStats),
+    /// A map that a program uses.
+    Map(Map),
+    /// Where a program is attached.
+    Attachment(Attachment),
+    /// Everyone but the recorder has let go of a program.
+    Released(Released),
+    /// Samples that did not make it into the recording.
+    Loss(Loss),
+    /// What the recording itself cost; written at the end.
+    Cost(Cost),
+    /// Names of kernel functions that samples hit.
+    KernelSymbols(Vec<KernelSymbol>),
+    /// A kind this version does not know, as bytes.
+    Unknown {
+        /// Its number.
+        kind: u16,
+        /// Its body.
+        body: Vec<u8>,
+    },
+}
+
+/// How the recording was made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Session {
+    /// When sampling was switched on, ns of the recording's clock.
+    pub start_ns: u64,
+    /// Wall clock at `start_ns`, ns since 1970.
+    pub realtime_ns: u64,
+    /// Add this to a time of the recording's clock to get ns since boot with suspends (`CLOCK_BOOTTIME`), the clock of
+    /// `bpf_prog_info.load_time`.
+    pub to_boottime_ns: i64,
+    /// CPUs that could be sampled.
+    pub cpus_online: u32,
+    /// What was recorded, in words: `system wide`, `pid 12,13` …
+    pub target: String,
+    /// Name of the event that samples, as the file's EVENT_DESC has it.
+    pub event: String,
+    /// Why it is not the event that was asked for; empty when it is.
+    pub event_note: String,
+    /// Where the run statistics come from: `stats` or `off`.
+    pub counters: String,
+    /// Why not more; empty when nothing is missing.
+    pub counters_note: String,
+    /// Run statistics were switched on for the whole machine before the recording.
+    pub stats_were_on: bool,
+    /// Time between two snapshots.
+    pub interval_ns: u64,
+}
+
+/// Someone who holds a program: a process with a file descriptor of it, of its link or of its map.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// Process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: Vec<u8>,
+    /// Its user.
+    pub uid: u32,
+    /// Its cgroup path; empty when not known.
+    pub cgroup: Vec<u8>,
+}
+
+/// Who owns a program and what else is known of it. The rest is in its `bpf_prog_info`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Program {
+    /// Program id.
+    pub id: u32,
+    /// When it was loaded, ns since boot; together with the id the program's key.
+    pub load_time_ns: u64,
+    /// It was loaded while the recording ran.
+    pub loaded_during: bool,
+    /// Who holds it.
+    pub owners: Vec<Owner>,
+    /// Paths where it, or its link, is pinned.
+    pub pins: Vec<Vec<u8>>,
+    /// `bpf_metadata_*` variables without the prefix, printed.
+    pub metadata: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What of its `bpf_prog_info` the kernel withheld, and why; empty when nothing.
+    pub withheld: String,
+}
+
+/// A program that was seen but could not be captured.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Missed {
+    /// Program id.
+    pub id: u32,
+    /// Tag, when a BPF_EVENT told it.
+    pub tag: Option<[u8; 8]>,
+    /// When it was seen, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Why it could not be captured.
+    pub reason: String,
+}
+
+/// Run statistics of programs, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunStats {
+    /// When they were read, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Per program.
+    pub programs: Vec<ProgramRuns>,
+}
+
+/// What the kernel had counted for one program since its load, while statistics were on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProgramRuns {
+    /// Program id.
+    pub id: u32,
+    /// When it was loaded, ns since boot.
+    pub load_time_ns: u64,
+    /// Time in the program, ns.
+    pub run_time_ns: u64,
+    /// Runs.
+    pub run_cnt: u64,
+    /// Runs that the recursion guard refused; `None` on kernels that do not tell (before 5.12).
+    pub recursion_misses: Option<u64>,
+}
+
+/// A map that programs use.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Map {
+    /// Map id.
+    pub id: u32,
+    /// `BPF_MAP_TYPE_*`.
+    pub map_type: u32,
+    /// Bytes of a key.
+    pub key_bytes: u32,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// Most entries.
+    pub max_entries: u32,
+    /// `BPF_F_*` it was created with.
+    pub flags: u32,
+    /// Name, at most 15 characters.
+    pub name: Vec<u8>,
+    /// Its BTF; 0 when it has none.
+    pub btf_id: u32,
+    /// Type of the key in that BTF.
+    pub btf_key_type_id: u32,
+    /// Type of the value in that BTF.
+    pub btf_value_type_id: u32,
+    /// Memory charged for it, bytes, when the kernel tells.
+    pub memlock_bytes: Option<u64>,
+    /// Frozen: user space cannot write it.
+    pub frozen: bool,
+}
+
+/// Where a program is attached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attachment {
+    /// The program.
+    pub prog_id: u32,
+    /// The link, when there is one.
+    pub link_id: Option<u32>,
+    /// How: `tracepoint`, `raw_tracepoint`, `kprobe`, `xdp`, `perf_event`, `cgroup`, `tracing` …
+    pub kind: String,
+    /// To what: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
+    pub target: Vec<u8>,
+}
+
+/// Everyone but the recorder has let go of a program. Without the recorder's own reference it would be gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Released {
+    /// Program id.
+    pub id: u32,
+    /// When it was loaded, ns since boot.
+    pub load_time_ns: u64,
+    /// When it was last seen held by others, ns of the recording's clock.
+    pub after_ns: u64,
+    /// When it was found released.
+    pub before_ns: u64,
+}
+
+/// Samples that did not make it into the recording, as the kernel counted them per event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Loss {
+    /// Per event and CPU, those with a loss only.
+    pub events: Vec<EventLoss>,
+    /// The kernel does not count losses per event (before 6.0): LOST records are all there is.
+    pub not_counted: bool,
+}
+
+/// Lost samples of one event on one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventLoss {
+    /// The event's id.
+    pub event_id: u64,
+    /// The CPU, or −1 for an event that follows a task.
+    pub cpu: i32,
+    /// Samples and side-band records lost.
+    pub lost: u64,
+}
+
+/// What the recording itself cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// When sampling was switched off, ns of the recording's clock.
+    pub end_ns: u64,
+    /// CPU time of the recorder in user mode, start and stop included.
+    pub user_ns: u64,
+    /// CPU time of the recorder in the kernel.
+    pub system_ns: u64,
+    /// Largest resident set.
+    pub max_rss_bytes: u64,
+    /// Bytes written into the recording so far.
+    pub written_bytes: u64,
+    /// Times the recorder woke to drain the rings.
+    pub wakeups: u64,
+    /// Programs captured.
+    pub programs: u32,
+    /// Programs seen but not captured.
+    pub missed: u32,
+}
+
+/// A kernel function.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KernelSymbol {
+    /// First address.
+    pub addr: u64,
+    /// Bytes up to the next symbol; 0 when not known.
+    pub len_bytes: u32,
+    /// Name, with ` [module]` behind it for a module's.
+    pub name: Vec<u8>,
+}
+
+impl State {
+    /// Appends the payload: header and body.
+    pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
+        let start = out.len();
+        let mut w = Writer::new(out, endian);
+        w.u16(VERSION).u16(self.kind()).u32(0);
+        match self {
+            State::Session(it) => it.put(&mut w),
+            State::Program(it) => it.put(&mut w),
+            State::Missed(it) => it.put(&mut w),
+            State::RunStats(it) => it.put(&mut w),
+            State::Map(it) => it.put(&mut w),
+            State::Attachment(it) => it.put(&mut w),
+            State::Released(it) => it.put(&mut w),
+            State::Loss(it) => it.put(&mut w),
+            State::Cost(it) => it.put(&mut w),
+            State::KernelSymbols(symbols) => put_list(&mut w, symbols, KernelSymbol::put),
+            State::Unknown { body, .. } => {
+                w.bytes(body);
+            }
+        }
+        let body_bytes = (w.position() - start - HEADER_BYTES) as u32;
+        w.patch_u32(start + 4, body_bytes);
+    }
+
+    /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
+    ///
+    /// # Errors
+    /// When the version is newer than this crate, or the body does not hold what its kind says.
+    pub fn decode(raw: &[u8], offset: u64, endian: Endian) -> Result<State> {
+        let mut r = Reader::new(raw, offset, endian);
+        let version = r.u16("bprec:state version")?;
+        if version != VERSION {
+            return Err(Error::value(offset, "bprec:state version", version.into(), "1"));
+        }
+        let kind = r.u16("bprec:state kind")?;
+        let len = r.u32("bprec:state length")?;
+        let body_offset = r.offset();
+        let body = r.take(len as usize, "bprec:state body")?;
+        let r = &mut Reader::new(body, body_offset, endian);
+        Ok(match kind {
+            1 => State::Session(Session::get(r)?),
+            2 => State::Program(Program::get(r)?),
+            3 => State::Missed(Missed::get(r)?),
+            4 => State::RunStats(RunStats::get(r)?),
+            5 => State::Map(Map::get(r)?),
+            6 => State::Attachment(Attachment::get(r)?),
+            7 => State::Released(Released::get(r)?),
+            8 => State::Loss(Loss::get(r)?),
+            9 => State::Cost(Cost::get(r)?),
+            10 => State::KernelSymbols(get_list(r, 14, KernelSymbol::get)?),
+            kind => State::Unknown { kind, body: body.to_vec() },
+        })
+    }
+
+    fn kind(&self) -> u16 {
+        match self {
+            State::Session(_) => 1,
+            State::Program(_) => 2,
+            State::Missed(_) => 3,
+            State::RunStats(_) => 4,
+            State::Map(_) => 5,
+            State::Attachment(_) => 6,
+            State::Released(_) => 7,
+            State::Loss(_) => 8,
+            State::Cost(_) => 9,
+            State::KernelSymbols(_) => 10,
+            State::Unknown { kind, .. } => *kind,
+        }
+    }
+}
+
+impl Session {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.start_ns).u64(self.realtime_ns).u64(self.to_boottime_ns as u64).u32(self.cpus_online);
+        for text in [&self.target, &self.event, &self.event_note, &self.counters, &self.counters_note] {
+            put_text(w, text.as_bytes());
+        }
+        w.u8(self.stats_were_on.into()).u64(self.interval_ns);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Session> {
+        Ok(Session {
+            start_ns: r.u64("session start")?,
+            realtime_ns: r.u64("session realtime")?,
+            to_boottime_ns: r.u64("session boottime offset")? as i64,
+            cpus_online: r.u32("session cpus")?,
+            target: get_string(r, "session target")?,
+            event: get_string(r, "session event")?,
+            event_note: get_string(r, "session event note")?,
+            counters: get_string(r, "session counters")?,
+            counters_note: get_string(r, "session counters note")?,
+            stats_were_on: r.u8("session stats")? != 0,
+            interval_ns: r.u64("session interval")?,
+        })
+    }
+}
+
+impl Owner {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u32(self.pid);
+        put_text(w, &self.comm);
+        w.u32(self.uid);
+        put_text(w, &self.cgroup);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Owner> {
+        Ok(Owner {
+            pid: r.u32("owner pid")?,
+            comm: get_text(r, "owner comm")?,
+            uid: r.u32("owner uid")?,
+            cgroup: get_text(r, "owner cgroup")?,
+        })
+    }
+}
+
+impl Program {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u32(self.id).u64(self.load_time_ns).u8(self.loaded_during.into());
+        put_list(w, &self.owners, Owner::put);
+        put_list(w, &self.pins, |pin, w| put_text(w, pin));
+        put_list(w, &self.metadata, |(key, value), w| {
+            put_text(w, key);
+            put_text(w, value);
+        });
+        put_text(w, self.withheld.as_bytes());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Program> {
+        Ok(Program {
+            id: r.u32("program id")?,
+            load_time_ns: r.u64("program load time")?,
+            loaded_during: r.u8("program loaded during")? != 0,
+            owners: get_list(r, 12, Owner::get)?,
+            pins: get_list(r, 2, |r| get_text(r, "program pin"))?,
+            metadata: get_list(r, 4, |r| Ok((get_text(r, "metadata key")?, get_text(r, "metadata value")?)))?,
+            withheld: get_string(r, "program withheld")?,
+        })
+    }
+}
+
+impl Missed {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u32(self.id).u8(self.tag.is_some().into()).bytes(&self.tag.unwrap_or_default()).u64(self.time_ns);
+        put_text(w, self.reason.as_bytes());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Missed> {
+        let id = r.u32("missed id")?;
+        let has_tag = r.u8("missed tag")? != 0;
+        let tag = r.array("missed tag")?;
+        Ok(Missed {
+            id,
+            tag: has_tag.then_some(tag),
+            time_ns: r.u64("missed time")?,
+            reason: get_string(r, "missed reason")?,
+        })
+    }
+}
+
+impl RunStats {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.time_ns);
+        put_list(w, &self.programs, ProgramRuns::put);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<RunStats> {
+        Ok(RunStats { time_ns: r.u64("run stats time")?, programs: get_list(r, 29, ProgramRuns::get)? })
+    }
+}
+
+impl ProgramRuns {
+    /// The most bytes an element takes.
+    pub const MAX_BYTES: usize = 37;
+
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u32(self.id).u64(self.load_time_ns).u64(self.run_time_ns).u64(self.run_cnt);
+        put_option(w, self.recursion_misses);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<ProgramRuns> {
+        Ok(ProgramRuns {
+            id: r.u32("runs id")?,
+            load_time_ns: r.u64("runs load time")?,
+            run_time_ns: r.u64("runs time")?,
+            run_cnt: r.u64("runs count")?,
+            recursion_misses: get_option(r, "runs misses")?,
+        })
+    }
+}
+
+impl Map {
+    fn put(&self, w: &mut Writer<'_>) {
+        for number in [self.id, self.map_type, self.key_bytes, self.value_bytes, self.max_entries, self.flags] {
+            w.u32(number);
+        }
+        put_text(w, &self.name);
+        w.u32(self.btf_id).u32(self.btf_key_type_id).u32(self.btf_value_type_id);
+        put_option(w, self.memlock_bytes);
+        w.u8(self.frozen.into());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Map> {
+        Ok(Map {
+            id: r.u32("map id")?,
+            map_type: r.u32("map type")?,
+            key_bytes: r.u32("map key size")?,
+            value_bytes: r.u32("map value size")?,
+            max_entries: r.u32("map max entries")?,
+            flags: r.u32("map flags")?,
+            name: get_text(r, "map name")?,
+            btf_id: r.u32("map btf id")?,
+            btf_key_type_id: r.u32("map key type")?,
+            btf_value_type_id: r.u32("map value type")?,
+            memlock_bytes: get_option(r, "map memlock")?,
+            frozen: r.u8("map frozen")? != 0,
+        })
+    }
+}
+
+impl Attachment {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u32(self.prog_id);
+        put_option(w, self.link_id.map(u64::from));
+        put_text(w, self.kind.as_bytes());
+        put_text(w, &self.target);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Attachment> {
+        Ok(Attachment {
+            prog_id: r.u32("attachment program")?,
+            link_id: get_option(r, "attachment link")?.map(|id| id as u32),
+            kind: get_string(r, "attachment kind")?,
+            target: get_text(r, "attachment target")?,
+        })
+    }
+}
+
+impl Released {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u32(self.id).u64(self.load_time_ns).u64(self.after_ns).u64(self.before_ns);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Released> {
+        Ok(Released {
+            id: r.u32("released id")?,
+            load_time_ns: r.u64("released load time")?,
+            after_ns: r.u64("released after")?,
+            before_ns: r.u64("released before")?,
+        })
+    }
+}
+
+impl Loss {
+    fn put(&self, w: &mut Writer<'_>) {
+        put_list(w, &self.events, |event, w| {
+            w.u64(event.event_id).u32(event.cpu as u32).u64(event.lost);
+        });
+        w.u8(self.not_counted.into());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Loss> {
+        Ok(Loss {
+            events: get_list(r, 20, |r| {
+                Ok(EventLoss {
+                    event_id: r.u64("loss event")?,
+                    cpu: r.u32("loss cpu")? as i32,
+                    lost: r.u64("loss count")?,
+                })
+            })?,
+            not_counted: r.u8("loss not counted")? != 0,
+        })
+    }
+}
+
+impl Cost {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.end_ns).u64(self.user_ns).u64(self.system_ns).u64(self.max_rss_bytes);
+        w.u64(self.written_bytes).u64(self.wakeups).u32(self.programs).u32(self.missed);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Cost> {
+        Ok(Cost {
+            end_ns: r.u64("cost end")?,
+            user_ns: r.u64("cost user")?,
+            system_ns: r.u64("cost system")?,
+            max_rss_bytes: r.u64("cost rss")?,
+            written_bytes: r.u64("cost written")?,
+            wakeups: r.u64("cost wakeups")?,
+            programs: r.u32("cost programs")?,
+            missed: r.u32("cost missed")?,
+        })
+    }
+}
+
+impl KernelSymbol {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.addr).u32(self.len_bytes);
+        put_text(w, &self.name);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<KernelSymbol> {
+        Ok(KernelSymbol {
+            addr: r.u64("symbol address")?,
+            len_bytes: r.u32("symbol length")?,
+            name: get_text(r, "symbol name")?,
+        })
+    }
+}
+
+/// Text longer than its length field can say is cut.
+fn put_text(w: &mut Writer<'_>, text: &[u8]) {
+    let text = &text[..text.len().min(usize::from(u16::MAX))];
+    w.u16(text.len() as u16).bytes(text);
+}
+
+fn get_text(r: &mut Reader<'_>, what: &'static str) -> Result<Vec<u8>> {
+    let len = r.u16(what)?;
+    r.take(usize::from(len), what).map(<[u8]>::to_vec)
+}
+
+fn get_string(r: &mut Reader<'_>, what: &'static str) -> Result<String> {
+    get_text(r, what).map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+fn put_option(w: &mut Writer<'_>, value: Option<u64>) {
+    match value {
+        Some(value) => w.u8(1).u64(value),
+        None => w.u8(0),
+    };
+}
+
+fn get_option(r: &mut Reader<'_>, what: &'static str) -> Result<Option<u64>> {
+    if r.u8(what)? == 0 { Ok(None) } else { r.u64(what).map(Some) }
+}
+
+fn put_list<T>(w: &mut Writer<'_>, items: &[T], put: impl Fn(&T, &mut Writer<'_>)) {
+    w.u32(items.len() as u32);
+    for item in items {
+        put(item, w);
+    }
+}
+
+/// `min_bytes` is the least an element can take: it bounds what a count may allocate.
+fn get_list<T>(r: &mut Reader<'_>, min_bytes: usize, get: impl Fn(&mut Reader<'_>) -> Result<T>) -> Result<Vec<T>> {
+    let count = r.u32("list count")?;
+    let count = r.count(count.into(), min_bytes, "list")?;
+    let mut items = Vec::with_capacity(count);
+    for _ in 0..count {
+        items.push(get(r)?);
+    }
+    Ok(items)
+}
