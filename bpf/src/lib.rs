@@ -1,1 +1,25 @@
-//! bpf
+//! What the running kernel knows about its BPF programs.
+//!
+//! Programs, maps, links and BTF are asked for by raw `bpf(2)`, one object at a time and each failing alone with its
+//! reason; who holds them, what they are attached to without a link, and where they are pinned comes from `/proc`,
+//! netlink and mounted bpf file systems. Everything here only reads, but for two things that last exactly as long as
+//! their guard: [`StatsGuard`] switches the kernel's run statistics on, and [`Refs`] loads a small iterator program of
+//! our own.
+//!
+//! This crate must not know of perf events, files to be written, or reports: it answers with the types of
+//! `bprec-format` and leaves to its callers what becomes of them. `unsafe` stands in the module `sys` alone.
+#![deny(unsafe_code)]
+#![allow(dead_code)]
+
+mod access;
+mod btf;
+mod error;
+mod prog;
+mod stats;
+mod sys;
+
+pub use access::{Check, access};
+pub use btf::BtfCache;
+pub use error::{Error, Object, Result};
+pub use prog::{ProgSnapshot, Program, Withheld, prog_ids};
+pub use stats::{RunStats, StatsGuard, stats_sysctl};

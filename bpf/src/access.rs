@@ -1,0 +1,98 @@
+//! What this process may ask the kernel, and what would let it ask more.
+
+use std::fs;
+
+use crate::prog;
+use crate::sys;
+
+/// One thing to be asked of the kernel, and what stands in its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// What it is about ("list programs").
+    pub what: &'static str,
+    /// What is wrong, what is missing because of it, and the remedy; None when nothing is wrong.
+    pub problem: Option<String>,
+}
+
+/// Tries everything once. Changes nothing: statistics, where allowed, are on for the moment of the call.
+pub fn access() -> Vec<Check> {
+    let listing = prog::prog_ids().next().and_then(Result::err);
+    let stats = sys::enable_run_time_stats().err();
+    vec![
+        Check {
+            what: "list programs",
+            problem: listing.map(|error| format!("{error}: programs, maps and links of others stay unknown")),
+        },
+        Check {
+            what: "run statistics",
+            problem: stats.map(|error| format!("{error}: runs and time per run stay unknown")),
+        },
+        Check { what: "kernel addresses", problem: hidden_addresses().map(str::to_owned) },
+        Check { what: "program symbols", problem: hidden_symbols().map(str::to_owned) },
+    ]
+}
+
+fn sysctl(path: &str) -> Option<i64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Why the kernel hides code and addresses from this process (`kallsyms_show_value()`), or None if it does not.
+fn hidden_addresses() -> Option<&'static str> {
+    let restrict = sysctl("/proc/sys/kernel/kptr_restrict").unwrap_or(0);
+    let paranoid = sysctl("/proc/sys/kernel/perf_event_paranoid").unwrap_or(2);
+    if restrict == 0 && paranoid <= 1 || restrict <= 1 && has_capability(CAP_SYSLOG) {
+        return None;
+    }
+    Some(if restrict >= 2 {
+        "kernel.kptr_restrict is 2, which hides kernel addresses and machine code even from root; \
+         sysctl kernel.kptr_restrict=1"
+    } else if restrict == 1 {
+        "kernel.kptr_restrict is 1 and CAP_SYSLOG is missing, so kernel addresses and machine code are hidden; \
+         run as root or with CAP_SYSLOG"
+    } else {
+        "kernel.perf_event_paranoid is above 1 and CAP_SYSLOG is missing, so kernel addresses and machine code are \
+         hidden; run as root or with CAP_SYSLOG"
+    })
+}
+
+/// Why programs, trampolines and dispatchers are not in /proc/kallsyms, or None if they are (`bpf_jit_kallsyms_enabled()`).
+pub(crate) fn hidden_symbols() -> Option<&'static str> {
+    if sysctl("/proc/sys/net/core/bpf_jit_enable") == Some(0) {
+        return Some(
+            "net.core.bpf_jit_enable is 0: programs are interpreted and have no code to sample; \
+             sysctl net.core.bpf_jit_enable=1",
+        );
+    }
+    if sysctl("/proc/sys/net/core/bpf_jit_harden").is_some_and(|level| level != 0) {
+        return Some(
+            "net.core.bpf_jit_harden is on, which keeps trampolines and dispatchers out of /proc/kallsyms: their \
+             samples stay unresolved; sysctl net.core.bpf_jit_harden=0",
+        );
+    }
+    if sysctl("/proc/sys/net/core/bpf_jit_kallsyms") == Some(0) {
+        return Some(
+            "net.core.bpf_jit_kallsyms is 0, which keeps programs, trampolines and dispatchers out of /proc/kallsyms; \
+             sysctl net.core.bpf_jit_kallsyms=1",
+        );
+    }
+    None
+}
+
+/// Why the kernel withholds a program's code or addresses. `is_xlated`: its BPF instructions, which are withheld only
+/// where their constants are blinded.
+pub(crate) fn withheld_reason(is_xlated: bool) -> String {
+    let hidden = hidden_addresses().unwrap_or("the kernel hides addresses and machine code from this process");
+    if is_xlated { format!("constants are blinded (net.core.bpf_jit_harden), and {hidden}") } else { hidden.to_owned() }
+}
+
+const CAP_SYSLOG: u32 = 34;
+
+/// Whether this process has a capability in effect.
+fn has_capability(capability: u32) -> bool {
+    let Ok(status) = fs::read_to_string("/proc/self/status") else { return false };
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask >> capability & 1 == 1)
+}

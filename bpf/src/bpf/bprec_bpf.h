@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The little that our BPF programs need from headers: types, sections, map definitions and the helpers they call, under the numbers
+ * of the kernel's interface. Neither vmlinux.h nor <linux/bpf.h> is needed.
+ */
+#ifndef BPREC_BPF_H
+#define BPREC_BPF_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed int __s32;
+typedef signed long long __s64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define __noinline __attribute__((noinline))
+#define __always_inline inline __attribute__((always_inline))
+/* A kernel structure of which only some members are named: the loader finds them where the running kernel has them. */
+#define KERNEL_STRUCT __attribute__((preserve_access_index))
+
+/* Members of a map definition in SEC(".maps"). */
+#define __uint(name, value) int(*name)[value]
+#define __type(name, type) type *name
+
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+};
+
+static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*const bpf_seq_write)(void *seq, const void *data, __u32 len) = (void *)127;
+
+#endif

@@ -1,0 +1,200 @@
+//! What can go wrong between us and the kernel, said with the call, the object, the kernel's answer and the remedy.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Result of asking the kernel.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A question that the kernel, or something we read from it, did not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call was refused.
+    #[error("{call} {object}: {}{}", Errno(*errno), Remedy(*remedy))]
+    Syscall {
+        /// The call and its command, in the kernel's words ("bpf(BPF_PROG_GET_FD_BY_ID)").
+        call: &'static str,
+        /// What it was about.
+        object: Object,
+        /// The kernel's answer.
+        errno: i32,
+        /// What would make it work, where that is known.
+        remedy: Option<&'static str>,
+    },
+    /// A file under /proc or /sys could not be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The arrays of an object grew faster than they could be read.
+    #[error("bpf(BPF_OBJ_GET_INFO_BY_FD) {object}: its arrays kept growing between the two calls")]
+    Grew {
+        /// The object.
+        object: Object,
+    },
+    /// The kernel's answer does not have the shape its interface promises.
+    #[error("{call} {object}: {problem}")]
+    Answer {
+        /// The call and its command.
+        call: &'static str,
+        /// What it was about.
+        object: Object,
+        /// What is wrong with the answer.
+        problem: String,
+    },
+    /// One of our own programs could not be loaded or attached; `log` is libbpf's account of it.
+    #[error("our program {program}: {source}{}", Log(log))]
+    Load {
+        /// Name of the program.
+        program: &'static str,
+        /// libbpf's error.
+        source: libbpf_rs::Error,
+        /// What libbpf and the verifier printed, possibly empty.
+        log: String,
+    },
+}
+
+impl Error {
+    /// The kernel's answer, if a system call was refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Error::Syscall { errno, .. } => Some(*errno),
+            Error::File { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+
+    /// True when the object asked about is no longer there: it was freed in between, which is no fault of anyone.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::EBADF))
+    }
+
+    /// True when more privilege would help.
+    pub fn is_permission(&self) -> bool {
+        matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+    }
+
+    pub(crate) fn file(path: impl Into<PathBuf>, source: io::Error) -> Error {
+        Error::File { path: path.into(), source }
+    }
+}
+
+/// What a call was about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Object {
+    /// A BPF program by id.
+    Prog(u32),
+    /// A BPF map by id.
+    Map(u32),
+    /// A BTF blob by id.
+    Btf(u32),
+    /// A BPF link by id.
+    Link(u32),
+    /// A file descriptor of another process.
+    TaskFd {
+        /// The process.
+        pid: u32,
+        /// Its file descriptor.
+        fd: u32,
+    },
+    /// A path in a file system.
+    Path(PathBuf),
+    /// Anything that one word names.
+    Named(&'static str),
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Object::Prog(id) => write!(f, "program {id}"),
+            Object::Map(id) => write!(f, "map {id}"),
+            Object::Btf(id) => write!(f, "btf {id}"),
+            Object::Link(id) => write!(f, "link {id}"),
+            Object::TaskFd { pid, fd } => write!(f, "process {pid} fd {fd}"),
+            Object::Path(path) => write!(f, "{}", path.display()),
+            Object::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+/// An errno under the name it has in manual pages.
+struct Errno(i32);
+
+/// `ENOTSUPP`, which the kernel's BPF code lets through to user space though it is none of user space's errors.
+const ENOTSUPP: i32 = 524;
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            libc::EPERM => "EPERM",
+            libc::ENOENT => "ENOENT",
+            libc::ESRCH => "ESRCH",
+            libc::EINTR => "EINTR",
+            libc::EIO => "EIO",
+            libc::E2BIG => "E2BIG",
+            libc::EBADF => "EBADF",
+            libc::EAGAIN => "EAGAIN",
+            libc::ENOMEM => "ENOMEM",
+            libc::EACCES => "EACCES",
+            libc::EFAULT => "EFAULT",
+            libc::EBUSY => "EBUSY",
+            libc::ENODEV => "ENODEV",
+            libc::EINVAL => "EINVAL",
+            libc::ENFILE => "ENFILE",
+            libc::EMFILE => "EMFILE",
+            libc::ENOSPC => "ENOSPC",
+            libc::ENOSYS => "ENOSYS",
+            libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::ENOBUFS => "ENOBUFS",
+            ENOTSUPP => "ENOTSUPP",
+            other => return write!(f, "errno {other}"),
+        };
+        f.write_str(name)
+    }
+}
+
+/// The remedy as the tail of a message.
+struct Remedy(Option<&'static str>);
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The last lines of a log as the tail of a message; verifier logs run to megabytes and their verdict is at the end.
+struct Log<'a>(&'a str);
+
+impl fmt::Display for Log<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LINES: usize = 12;
+        let lines: Vec<&str> = self.0.lines().filter(|line| !line.trim().is_empty()).collect();
+        lines.iter().skip(lines.len().saturating_sub(LINES)).try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_call_names_call_object_answer_and_remedy() {
+        let refused = Error::Syscall {
+            call: "bpf(BPF_PROG_GET_FD_BY_ID)",
+            object: Object::Prog(7),
+            errno: libc::EPERM,
+            remedy: Some("needs CAP_SYS_ADMIN"),
+        };
+        assert_eq!(refused.to_string(), "bpf(BPF_PROG_GET_FD_BY_ID) program 7: EPERM; needs CAP_SYS_ADMIN");
+        assert!(refused.is_permission() && !refused.is_gone());
+    }
+}

@@ -1,0 +1,107 @@
+//! Programs: found by id, held by descriptor, fetched in full.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
+
+use crate::access;
+use crate::btf::BtfCache;
+use crate::error::Result;
+use crate::sys::{self, Kind};
+
+/// The ids of the programs alive now, ascending. Ends after the first error.
+///
+/// Programs loaded or freed meanwhile may or may not be among them.
+pub fn prog_ids() -> impl Iterator<Item = Result<u32>> {
+    ids(Kind::Prog)
+}
+
+pub(crate) fn ids(kind: Kind) -> impl Iterator<Item = Result<u32>> {
+    let mut after = Some(0);
+    std::iter::from_fn(move || match sys::next_id(kind, after?) {
+        Ok(next) => {
+            after = next;
+            next.map(Ok)
+        }
+        Err(error) => {
+            after = None;
+            Some(Err(error))
+        }
+    })
+}
+
+/// A BPF program, held: while this lives, its id and the addresses of its code are not given to another program.
+#[derive(Debug)]
+pub struct Program {
+    id: u32,
+    fd: OwnedFd,
+}
+
+impl Program {
+    /// Takes hold of the program with this id: one system call, no allocation.
+    ///
+    /// # Errors
+    /// ENOENT ([`Error::is_gone`](crate::Error::is_gone)) when it was freed already, EPERM without CAP_SYS_ADMIN, EMFILE.
+    pub fn take(id: u32) -> Result<Program> {
+        sys::fd_by_id(Kind::Prog, id).map(|fd| Program { id, fd })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Everything the kernel tells about it. What it will not show is left out and listed with the reason.
+    ///
+    /// # Errors
+    /// Only when there is nothing to tell at all: the kernel refused the call, or its answer changed each time.
+    pub fn fetch(&self, btfs: &BtfCache) -> Result<ProgSnapshot> {
+        let raw = sys::prog_info(self.fd(), self.id)?;
+        let mut withheld: Vec<Withheld> = Vec::new();
+        for (array, is_withheld) in Array::ALL.into_iter().zip(raw.withheld) {
+            if is_withheld {
+                let reason = access::withheld_reason(array == Array::XlatedInsns);
+                withheld.push(Withheld { what: array.name(), reason });
+            }
+        }
+        let btf = match sys::get_u32(&raw.info, 128) {
+            0 => None,
+            id => btfs
+                .get(id)
+                .inspect_err(|error| withheld.push(Withheld { what: "btf", reason: error.to_string() }))
+                .ok(),
+        };
+        Ok(ProgSnapshot { info: ProgInfoBuf::new(raw.info, raw.arrays), btf, withheld })
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+/// All that the kernel tells about a program.
+#[derive(Debug, Clone)]
+pub struct ProgSnapshot {
+    /// `struct bpf_prog_info` and its arrays.
+    pub info: ProgInfoBuf,
+    /// Its BTF, if it has any.
+    pub btf: Option<Arc<[u8]>>,
+    /// What it has and the kernel does not show.
+    pub withheld: Vec<Withheld>,
+}
+
+/// A part that the kernel does not show, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withheld {
+    /// The array, as the field of `struct bpf_prog_info` is called, or `btf`.
+    pub what: &'static str,
+    /// Why it is not shown and what would show it.
+    pub reason: String,
+}

@@ -1,0 +1,300 @@
+//! `BPF_OBJ_GET_INFO_BY_FD`: what the kernel tells of one program, BTF blob, map or link.
+//!
+//! The tables that say which field of an info block points to what stand here, beside the calls that rely on them, so
+//! that no caller can make the kernel write anywhere but into buffers made here.
+
+use std::os::fd::BorrowedFd;
+
+use super::{Attr, bpf, cmd, get_u32, get_u64, up_to_nul};
+use crate::error::{Error, Object, Result};
+
+const CALL: &str = "bpf(BPF_OBJ_GET_INFO_BY_FD)";
+
+/// How often an object whose arrays grew between the two calls is asked again.
+const ATTEMPTS: usize = 8;
+
+/// Asks for `info`, which is in and out. Answers with the number of bytes of it that this kernel knows.
+///
+/// # Safety
+///
+/// Every pointer field of `info`, by the layout of the object behind `fd`, must be zero or valid for writes of what the
+/// count fields of `info` announce.
+unsafe fn info_by_fd(fd: BorrowedFd<'_>, info: &mut [u8]) -> Result<usize, i32> {
+    let mut attr = Attr::new();
+    attr.put_fd(0, fd);
+    attr.put_u32(4, info.len() as u32);
+    attr.put_u64(8, info.as_mut_ptr() as u64);
+    // SAFETY: `info` is writable for the length given beside it; what it points to is the caller's to prove.
+    unsafe { bpf(cmd::OBJ_GET_INFO_BY_FD, &mut attr, 16) }?;
+    Ok((attr.u32(4) as usize).min(info.len()))
+}
+
+fn refused(object: Object, errno: i32) -> Error {
+    Error::Syscall { call: CALL, object, errno, remedy: None }
+}
+
+fn put_u32(info: &mut [u8], at: usize, value: u32) {
+    info[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+}
+
+fn put_buffer(info: &mut [u8], at: usize, buffer: &mut [u8]) {
+    info[at..at + 8].copy_from_slice(&(buffer.as_mut_ptr() as u64).to_ne_bytes());
+}
+
+/// Size of the elements of one of a program's arrays.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Element {
+    /// Always this many bytes.
+    Bytes(usize),
+    /// As many bytes as the `u32` at this offset of the info says.
+    SizeAt(usize),
+}
+
+/// Where `struct bpf_prog_info` speaks of one of its arrays.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProgArray {
+    /// Its name, as the field is called.
+    pub(crate) name: &'static str,
+    pointer_at: usize,
+    count_at: usize,
+    element: Element,
+}
+
+const fn array(name: &'static str, pointer_at: usize, count_at: usize, element: Element) -> ProgArray {
+    ProgArray { name, pointer_at, count_at, element }
+}
+
+/// The arrays of `struct bpf_prog_info`, in the order in which perf.data files number them.
+pub(crate) const PROG_ARRAYS: [ProgArray; 9] = [
+    array("jited_prog_insns", 24, 16, Element::Bytes(1)),
+    array("xlated_prog_insns", 32, 20, Element::Bytes(1)),
+    array("map_ids", 56, 52, Element::Bytes(4)),
+    array("jited_ksyms", 112, 104, Element::Bytes(8)),
+    array("jited_func_lens", 120, 108, Element::Bytes(4)),
+    array("func_info", 136, 144, Element::SizeAt(132)),
+    array("line_info", 152, 148, Element::SizeAt(172)),
+    array("jited_line_info", 160, 168, Element::SizeAt(176)),
+    array("prog_tags", 184, 180, Element::Bytes(8)),
+];
+
+/// Place of the translated instructions in [`PROG_ARRAYS`].
+const XLATED: usize = 1;
+
+/// Bytes of `struct bpf_prog_info` as of Linux 6.0; younger kernels have not added to it.
+const PROG_INFO_BYTES: usize = 232;
+
+/// Where `struct bpf_prog_info` ends when all that is wanted is run statistics.
+const PROG_STATS_BYTES: usize = 216;
+
+/// A program's info block and arrays as the kernel gave them.
+#[derive(Debug)]
+pub(crate) struct RawProgInfo {
+    /// `struct bpf_prog_info`, as much of it as this kernel knows, pointers zeroed, counts those of `arrays` or, where
+    /// an array is absent, the kernel's.
+    pub(crate) info: Vec<u8>,
+    /// The arrays in the order of [`PROG_ARRAYS`], those that have elements and were given.
+    pub(crate) arrays: [Option<Vec<u8>>; 9],
+    /// Arrays that have elements which the kernel does not show to us.
+    pub(crate) withheld: [bool; 9],
+}
+
+/// Everything the kernel tells about a program: the info block and all nine arrays.
+pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
+    let mut withheld = [false; 9];
+    for _ in 0..ATTEMPTS {
+        let mut info = [0u8; PROG_INFO_BYTES];
+        // SAFETY: all pointers are zero.
+        let known = unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Prog(id), errno))?;
+        let counts = info;
+
+        info = [0; PROG_INFO_BYTES];
+        let mut arrays: [Option<Vec<u8>>; 9] = Default::default();
+        for (index, (field, slot)) in PROG_ARRAYS.iter().zip(&mut arrays).enumerate() {
+            let count = get_u32(&counts, field.count_at);
+            let element_bytes = match field.element {
+                Element::Bytes(bytes) => bytes,
+                Element::SizeAt(at) => get_u32(&counts, at) as usize,
+            };
+            if count == 0 || element_bytes == 0 || withheld[index] || field.pointer_at + 8 > known {
+                continue;
+            }
+            let buffer = slot.insert(vec![0; count as usize * element_bytes]);
+            put_u32(&mut info, field.count_at, count);
+            put_buffer(&mut info, field.pointer_at, buffer);
+            if let Element::SizeAt(at) = field.element {
+                put_u32(&mut info, at, element_bytes as u32);
+            }
+        }
+        // SAFETY: each pointer is zero or a buffer in `arrays` of exactly count × element size bytes; the kernel writes
+        // at most the announced count of elements, and refuses an element size that is not its own. `arrays` outlives
+        // the call and is not touched during it.
+        unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Prog(id), errno))?;
+
+        if arrays[XLATED].is_some() && get_u64(&info, PROG_ARRAYS[XLATED].pointer_at) == 0 {
+            // Refusing these (a constant-blinded program), the kernel leaves out all that would come after them too.
+            withheld[XLATED] = true;
+            continue;
+        }
+        let mut grew = false;
+        for (index, field) in PROG_ARRAYS.iter().enumerate() {
+            if arrays[index].is_none() {
+                continue;
+            }
+            if get_u64(&info, field.pointer_at) == 0 {
+                withheld[index] = true;
+                arrays[index] = None;
+            } else {
+                let asked = get_u32(&counts, field.count_at);
+                grew |= get_u32(&info, field.count_at) != asked;
+            }
+        }
+        if grew {
+            continue;
+        }
+        for field in &PROG_ARRAYS {
+            info[field.pointer_at..field.pointer_at + 8].fill(0);
+        }
+        return Ok(RawProgInfo { info: info[..known].to_vec(), arrays, withheld });
+    }
+    Err(Error::Grew { object: Object::Prog(id) })
+}
+
+/// The first 216 bytes of a program's info, which end with its run statistics, and how many of them this kernel knows.
+pub(crate) fn prog_stats(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; PROG_STATS_BYTES], usize)> {
+    let mut info = [0u8; PROG_STATS_BYTES];
+    // SAFETY: all pointers are zero.
+    let known = unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Prog(id), errno))?;
+    Ok((info, known))
+}
+
+/// One BTF blob.
+#[derive(Debug)]
+pub(crate) struct BtfInfo {
+    /// The raw bytes, empty unless asked for.
+    pub(crate) blob: Vec<u8>,
+    /// `vmlinux`, a module's name, or empty for the BTF of a program.
+    pub(crate) name: Vec<u8>,
+    /// True for the BTF of the kernel and its modules.
+    pub(crate) is_kernel: bool,
+}
+
+/// What the kernel tells about a BTF blob; its bytes only if `with_blob`.
+pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<BtfInfo> {
+    const BYTES: usize = 32;
+    for _ in 0..ATTEMPTS {
+        let mut name = [0u8; 64];
+        let mut info = [0u8; BYTES];
+        put_buffer(&mut info, 16, &mut name);
+        put_u32(&mut info, 24, name.len() as u32);
+        // SAFETY: the name's pointer goes with its length, the blob's is zero.
+        let known = match unsafe { info_by_fd(fd, &mut info) } {
+            Ok(known) => known,
+            Err(libc::ENOSPC) => BYTES,
+            Err(errno) => return Err(refused(Object::Btf(id), errno)),
+        };
+        let name = if known > 16 { up_to_nul(&name).to_vec() } else { Vec::new() };
+        let is_kernel = get_u32(&info, 28) != 0;
+        let mut blob = Vec::new();
+        if with_blob {
+            let asked = get_u32(&info, 8);
+            blob = vec![0u8; asked as usize];
+            info = [0; BYTES];
+            put_buffer(&mut info, 0, &mut blob);
+            put_u32(&mut info, 8, asked);
+            // SAFETY: the blob's pointer goes with its length, the name's is zero.
+            unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Btf(id), errno))?;
+            if get_u32(&info, 8) != asked {
+                continue;
+            }
+        }
+        return Ok(BtfInfo { blob, name, is_kernel });
+    }
+    Err(Error::Grew { object: Object::Btf(id) })
+}
+
+/// Bytes of `struct bpf_map_info` that are used: up to `map_extra`, before the first pointer.
+pub(crate) const MAP_INFO_BYTES: usize = 88;
+
+/// What the kernel tells about a map; zeros where this kernel is too old to say.
+pub(crate) fn map_info(fd: BorrowedFd<'_>, id: u32) -> Result<[u8; MAP_INFO_BYTES]> {
+    let mut info = [0u8; MAP_INFO_BYTES];
+    // SAFETY: the block holds no pointers up to here.
+    unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Map(id), errno))?;
+    Ok(info)
+}
+
+/// Bytes of `struct bpf_link_info` as of Linux 6.18.
+pub(crate) const LINK_INFO_BYTES: usize = 64;
+
+/// What the pointers of a link's info point to.
+#[derive(Debug, Default)]
+pub(crate) struct LinkArrays {
+    /// Tracepoint, iterator target, function or file.
+    pub(crate) name: Option<Vec<u8>>,
+    /// Addresses of a kprobe.multi link's functions (zeros when the kernel hides them) or offsets of an uprobe.multi
+    /// link; the first [`LINK_ADDRESSES`] of them.
+    pub(crate) addresses: Vec<u64>,
+}
+
+/// How many of the attach points of a multi link are read.
+const LINK_ADDRESSES: usize = 64;
+/// Room for a path or symbol, the kernel's `PATH_MAX`.
+const LINK_NAME_BYTES: usize = 4096;
+
+/// Link types whose info holds pointers, by the kernel's numbers.
+mod link_type {
+    pub(super) const RAW_TRACEPOINT: u32 = 1;
+    pub(super) const ITER: u32 = 4;
+    pub(super) const PERF_EVENT: u32 = 7;
+    pub(super) const KPROBE_MULTI: u32 = 8;
+    pub(super) const UPROBE_MULTI: u32 = 12;
+}
+
+/// `BPF_PERF_EVENT_UPROBE` to `BPF_PERF_EVENT_TRACEPOINT`: the perf event links that have a name.
+const NAMED_PERF_EVENTS: std::ops::RangeInclusive<u32> = 1..=5;
+
+/// Everything the kernel tells about a link, pointers zeroed, and how many bytes of it this kernel knows.
+pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; LINK_INFO_BYTES], usize, LinkArrays)> {
+    let mut counts = [0u8; LINK_INFO_BYTES];
+    // SAFETY: all pointers are zero.
+    let known = unsafe { info_by_fd(fd, &mut counts) }.map_err(|errno| refused(Object::Link(id), errno))?;
+
+    // (name: pointer, length), (addresses: pointer, count)
+    let (name_at, addresses_at) = match get_u32(&counts, 0) {
+        link_type::RAW_TRACEPOINT | link_type::ITER => (Some((16, 24)), None),
+        link_type::PERF_EVENT if NAMED_PERF_EVENTS.contains(&get_u32(&counts, 16)) => (Some((24, 32)), None),
+        link_type::KPROBE_MULTI => (None, Some((16, 24))),
+        link_type::UPROBE_MULTI => (Some((16, 48)), Some((24, 52))),
+        _ => return Ok((counts, known, LinkArrays::default())),
+    };
+    let mut name = vec![0u8; if name_at.is_some() { LINK_NAME_BYTES } else { 0 }];
+    let count = addresses_at.map_or(0, |(_, at)| (get_u32(&counts, at) as usize).min(LINK_ADDRESSES));
+    let mut addresses = vec![0u8; count * 8];
+    let mut info = [0u8; LINK_INFO_BYTES];
+    if let Some((pointer, length)) = name_at {
+        put_buffer(&mut info, pointer, &mut name);
+        put_u32(&mut info, length, name.len() as u32);
+    }
+    if let (Some((pointer, length)), true) = (addresses_at, count > 0) {
+        put_buffer(&mut info, pointer, &mut addresses);
+        put_u32(&mut info, length, count as u32);
+    }
+    // SAFETY: a link's type, and that of its perf event, never change, so the fields found above are the pointers of
+    // this link; each goes with the length of its buffer, and the buffers outlive the call.
+    let info = match unsafe { info_by_fd(fd, &mut info) } {
+        Ok(_) => info,
+        // Cut name or fewer addresses asked for than there are: what fits was written, the info block was not.
+        Err(libc::ENOSPC) => counts,
+        // The kernel will not name it (a probe that is being torn down, a kernel without the symbol): the rest stands.
+        Err(_) => return Ok((counts, known, LinkArrays::default())),
+    };
+    let mut info = info;
+    for pointer in [name_at, addresses_at].into_iter().flatten().map(|(pointer, _)| pointer) {
+        info[pointer..pointer + 8].fill(0);
+    }
+    let arrays = LinkArrays {
+        name: name_at.map(|_| up_to_nul(&name).to_vec()).filter(|name| !name.is_empty()),
+        addresses: addresses.chunks_exact(8).map(|bytes| get_u64(bytes, 0)).collect(),
+    };
+    Ok((info, known, arrays))
+}

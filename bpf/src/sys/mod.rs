@@ -1,0 +1,327 @@
+//! The system calls: raw `bpf(2)`, and a netlink socket. The only room of this crate with `unsafe` in it.
+//!
+//! Every attribute block is zeroed and handed over with the size of the fields that are used, so that any kernel that
+//! knows those fields accepts it. Layouts are those of `include/uapi/linux/bpf.h`.
+#![allow(unsafe_code)]
+
+mod info;
+pub(crate) mod netlink;
+
+#[allow(unused_imports)]
+pub(crate) use info::{
+    BtfInfo, LINK_INFO_BYTES, LinkArrays, MAP_INFO_BYTES, PROG_ARRAYS, RawProgInfo, btf_info, link_info, map_info,
+    prog_info, prog_stats,
+};
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::error::{Error, Object, Result};
+
+/// Commands of `bpf(2)`, by the kernel's numbers.
+mod cmd {
+    pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
+    pub(super) const OBJ_GET: i32 = 7;
+    pub(super) const PROG_GET_NEXT_ID: i32 = 11;
+    pub(super) const MAP_GET_NEXT_ID: i32 = 12;
+    pub(super) const PROG_GET_FD_BY_ID: i32 = 13;
+    pub(super) const MAP_GET_FD_BY_ID: i32 = 14;
+    pub(super) const OBJ_GET_INFO_BY_FD: i32 = 15;
+    pub(super) const PROG_QUERY: i32 = 16;
+    pub(super) const BTF_GET_FD_BY_ID: i32 = 19;
+    pub(super) const TASK_FD_QUERY: i32 = 20;
+    pub(super) const BTF_GET_NEXT_ID: i32 = 23;
+    pub(super) const LINK_GET_FD_BY_ID: i32 = 30;
+    pub(super) const LINK_GET_NEXT_ID: i32 = 31;
+    pub(super) const ENABLE_STATS: i32 = 32;
+}
+
+/// `BPF_F_RDONLY`: a map or pin is opened for reading only.
+const BPF_F_RDONLY: u32 = 1 << 3;
+/// `BPF_STATS_RUN_TIME`.
+const BPF_STATS_RUN_TIME: u32 = 0;
+
+const NEEDS_ADMIN: &str = "needs CAP_SYS_ADMIN (run as root)";
+const NEEDS_FILES: &str = "raise the limit of open files (ulimit -n)";
+
+/// Bytes of every attribute block in memory: more than any command used here reads or writes, so that a kernel that
+/// writes back a field beyond the announced size stays inside.
+const ATTR_BYTES: usize = 128;
+
+/// One zeroed `union bpf_attr`.
+#[repr(C, align(8))]
+struct Attr([u8; ATTR_BYTES]);
+
+impl Attr {
+    fn new() -> Attr {
+        Attr([0; ATTR_BYTES])
+    }
+
+    fn put_u32(&mut self, at: usize, value: u32) {
+        self.0[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    fn put_u64(&mut self, at: usize, value: u64) {
+        self.0[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+
+    /// Puts a file descriptor of ours.
+    fn put_fd(&mut self, at: usize, fd: BorrowedFd<'_>) {
+        self.put_u32(at, fd.as_raw_fd().cast_unsigned());
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        get_u32(&self.0, at)
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        get_u64(&self.0, at)
+    }
+}
+
+/// The `u32` at `at` of a block of ours; zero beyond its end.
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u32::from_ne_bytes(*b))
+}
+
+/// The `u64` at `at` of a block of ours; zero beyond its end.
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u64::from_ne_bytes(*b))
+}
+
+/// Calls `bpf(2)`. Err is the errno.
+///
+/// # Safety
+///
+/// Every pointer that `command` reads from `attr` must be valid for what the kernel reads from or writes to it under
+/// the lengths that stand in `attr` beside it.
+unsafe fn bpf(command: i32, attr: &mut Attr, size: usize) -> Result<i32, i32> {
+    debug_assert!(size <= ATTR_BYTES);
+    // SAFETY: `attr` is ATTR_BYTES of initialised memory, borrowed exclusively for the call, and `size` is not more;
+    // the caller answers for the pointers inside it.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, command, attr.0.as_mut_ptr(), size) };
+    // The kernel answers with an int: a descriptor, zero, or -1 with errno set.
+    if answer < 0 { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(answer as i32) }
+}
+
+/// Calls `bpf(2)` for a command that answers with a new file descriptor.
+///
+/// # Safety
+///
+/// As [`bpf`]; and `command` must be one that returns a descriptor.
+unsafe fn bpf_fd(command: i32, attr: &mut Attr, size: usize) -> Result<OwnedFd, i32> {
+    // SAFETY: passed on to the caller.
+    let fd = unsafe { bpf(command, attr, size) }?;
+    // SAFETY: the kernel just made this descriptor for us (close-on-exec, as all of bpf(2)'s are); nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The kinds of objects that have ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Programs.
+    Prog,
+    /// Maps.
+    Map,
+    /// BTF blobs.
+    Btf,
+    /// Links.
+    Link,
+}
+
+impl Kind {
+    pub(crate) fn object(self, id: u32) -> Object {
+        match self {
+            Kind::Prog => Object::Prog(id),
+            Kind::Map => Object::Map(id),
+            Kind::Btf => Object::Btf(id),
+            Kind::Link => Object::Link(id),
+        }
+    }
+}
+
+/// The smallest id above `after`, or None when there is none.
+///
+/// Needs CAP_SYS_ADMIN.
+pub(crate) fn next_id(kind: Kind, after: u32) -> Result<Option<u32>> {
+    let (command, call) = match kind {
+        Kind::Prog => (cmd::PROG_GET_NEXT_ID, "bpf(BPF_PROG_GET_NEXT_ID)"),
+        Kind::Map => (cmd::MAP_GET_NEXT_ID, "bpf(BPF_MAP_GET_NEXT_ID)"),
+        Kind::Btf => (cmd::BTF_GET_NEXT_ID, "bpf(BPF_BTF_GET_NEXT_ID)"),
+        Kind::Link => (cmd::LINK_GET_NEXT_ID, "bpf(BPF_LINK_GET_NEXT_ID)"),
+    };
+    let mut attr = Attr::new();
+    attr.put_u32(0, after);
+    // SAFETY: the command takes no pointers.
+    match unsafe { bpf(command, &mut attr, 8) } {
+        Ok(_) => Ok(Some(attr.u32(4))),
+        Err(libc::ENOENT) => Ok(None),
+        Err(errno) => {
+            let remedy = match errno {
+                libc::EPERM => Some(NEEDS_ADMIN),
+                libc::EINVAL => Some("this kernel cannot list them"),
+                libc::ENOSYS => Some("this kernel is built without CONFIG_BPF_SYSCALL"),
+                _ => None,
+            };
+            Err(Error::Syscall { call, object: Object::Named("of all"), errno, remedy })
+        }
+    }
+}
+
+/// A descriptor of the object with this id. Maps come read-only.
+///
+/// Needs CAP_SYS_ADMIN; ENOENT (see [`Error::is_gone`]) when it was freed.
+pub(crate) fn fd_by_id(kind: Kind, id: u32) -> Result<OwnedFd> {
+    let (command, call, size) = match kind {
+        Kind::Prog => (cmd::PROG_GET_FD_BY_ID, "bpf(BPF_PROG_GET_FD_BY_ID)", 4),
+        Kind::Map => (cmd::MAP_GET_FD_BY_ID, "bpf(BPF_MAP_GET_FD_BY_ID)", 12),
+        Kind::Btf => (cmd::BTF_GET_FD_BY_ID, "bpf(BPF_BTF_GET_FD_BY_ID)", 4),
+        Kind::Link => (cmd::LINK_GET_FD_BY_ID, "bpf(BPF_LINK_GET_FD_BY_ID)", 4),
+    };
+    let mut attr = Attr::new();
+    attr.put_u32(0, id);
+    if kind == Kind::Map {
+        attr.put_u32(8, BPF_F_RDONLY);
+    }
+    // SAFETY: the command takes no pointers and returns a descriptor.
+    unsafe { bpf_fd(command, &mut attr, size) }.map_err(|errno| {
+        let remedy = match errno {
+            libc::EPERM => Some(NEEDS_ADMIN),
+            libc::EMFILE | libc::ENFILE => Some(NEEDS_FILES),
+            _ => None,
+        };
+        Error::Syscall { call, object: kind.object(id), errno, remedy }
+    })
+}
+
+/// A descriptor of what is pinned at `path` in a bpf file system. Maps come read-only.
+pub(crate) fn obj_get(path: &Path) -> Result<OwnedFd> {
+    let call = "bpf(BPF_OBJ_GET)";
+    let object = || Object::Path(path.to_owned());
+    let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
+        return Err(Error::Answer { call, object: object(), problem: "a NUL inside the path".to_owned() });
+    };
+    let open = |flags: u32| {
+        let mut attr = Attr::new();
+        attr.put_u64(0, c_path.as_ptr() as u64);
+        attr.put_u32(12, flags);
+        // SAFETY: the one pointer is `c_path`, NUL-terminated and alive until after the call; the command returns a
+        // descriptor.
+        unsafe { bpf_fd(cmd::OBJ_GET, &mut attr, 16) }
+    };
+    // Links are refused with EINVAL unless opened for reading and writing.
+    let answer = match open(BPF_F_RDONLY) {
+        Err(libc::EINVAL) => open(0),
+        other => other,
+    };
+    answer.map_err(|errno| {
+        let remedy = match errno {
+            libc::EPERM | libc::EACCES => Some("needs permission to open the pin (run as root)"),
+            libc::EMFILE | libc::ENFILE => Some(NEEDS_FILES),
+            _ => None,
+        };
+        Error::Syscall { call, object: object(), errno, remedy }
+    })
+}
+
+/// Switches run statistics on for as long as the returned descriptor is open.
+pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
+    let mut attr = Attr::new();
+    attr.put_u32(0, BPF_STATS_RUN_TIME);
+    // SAFETY: the command takes no pointers and returns a descriptor.
+    unsafe { bpf_fd(cmd::ENABLE_STATS, &mut attr, 4) }.map_err(|errno| {
+        let remedy = match errno {
+            libc::EPERM => Some(NEEDS_ADMIN),
+            libc::EINVAL => Some("needs Linux 5.8; before that, sysctl kernel.bpf_stats_enabled=1"),
+            _ => None,
+        };
+        Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
+    })
+}
+
+/// The value at a four-byte key of a map that has one value per key, `value_bytes` long.
+///
+/// Per-CPU maps would write more than `value_bytes` and are refused, by the type the kernel gives for the very
+/// descriptor that is read.
+pub(crate) fn map_lookup(fd: BorrowedFd<'_>, id: u32, key: u32) -> Result<Vec<u8>> {
+    const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    let call = "bpf(BPF_MAP_LOOKUP_ELEM)";
+    let info = map_info(fd, id)?;
+    if get_u32(&info, 0) != BPF_MAP_TYPE_ARRAY || get_u32(&info, 8) != 4 {
+        let problem = "not an array with a four-byte key".to_owned();
+        return Err(Error::Answer { call, object: Object::Map(id), problem });
+    }
+    let value_bytes = get_u32(&info, 12) as usize;
+    let mut value = vec![0u8; value_bytes];
+    let mut attr = Attr::new();
+    attr.put_fd(0, fd);
+    attr.put_u64(8, (&raw const key) as u64);
+    attr.put_u64(16, value.as_mut_ptr() as u64);
+    // SAFETY: the kernel reads the map's key size, checked above to be 4, from `key`, and writes the map's value size,
+    // for which `value` was sized, to `value`; both outlive the call. Sizes of a map never change.
+    match unsafe { bpf(cmd::MAP_LOOKUP_ELEM, &mut attr, 32) } {
+        Ok(_) => Ok(value),
+        Err(errno) => Err(Error::Syscall { call, object: Object::Map(id), errno, remedy: None }),
+    }
+}
+
+/// What a tracing file descriptor of some process is attached to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TaskFd {
+    /// Id of the attached program.
+    pub(crate) prog_id: u32,
+    /// `enum bpf_task_fd_type`: 0 raw tracepoint, 1 tracepoint, 2 kprobe, 3 kretprobe, 4 uprobe, 5 uretprobe.
+    pub(crate) fd_type: u32,
+    /// Tracepoint, function or file.
+    pub(crate) name: Vec<u8>,
+    /// Offset in the function or file.
+    pub(crate) probe_offset: u64,
+    /// Address of a probe that has no name.
+    pub(crate) probe_addr: u64,
+}
+
+/// Asks what descriptor `fd` of process `pid` is attached to. Needs CAP_SYS_ADMIN.
+///
+/// Errno: ENOENT when nothing is attached, EOPNOTSUPP for programs of type perf_event and for descriptors of other kinds.
+pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
+    let mut name = [0u8; 512];
+    let mut attr = Attr::new();
+    attr.put_u32(0, pid);
+    attr.put_u32(4, fd);
+    attr.put_u32(12, name.len() as u32);
+    attr.put_u64(16, name.as_mut_ptr() as u64);
+    // SAFETY: the one pointer is `name`, writable for the length given beside it, and alive until after the call.
+    match unsafe { bpf(cmd::TASK_FD_QUERY, &mut attr, 48) } {
+        // A name longer than the buffer is cut and the rest of the answer is there all the same.
+        Ok(_) | Err(libc::ENOSPC) => Ok(TaskFd {
+            prog_id: attr.u32(24),
+            fd_type: attr.u32(28),
+            name: up_to_nul(&name).to_vec(),
+            probe_offset: attr.u64(32),
+            probe_addr: attr.u64(40),
+        }),
+        Err(errno) => {
+            let remedy = (errno == libc::EPERM).then_some(NEEDS_ADMIN);
+            Err(Error::Syscall { call: "bpf(BPF_TASK_FD_QUERY)", object: Object::TaskFd { pid, fd }, errno, remedy })
+        }
+    }
+}
+
+/// Ids of the programs attached to a cgroup at one of its hooks, those inherited from ancestors not included.
+pub(crate) fn cgroup_progs(cgroup: BorrowedFd<'_>, attach_type: u32, ids: &mut [u32]) -> Result<usize, i32> {
+    let mut attr = Attr::new();
+    attr.put_fd(0, cgroup);
+    attr.put_u32(4, attach_type);
+    attr.put_u64(16, ids.as_mut_ptr() as u64);
+    attr.put_u32(24, ids.len() as u32);
+    // SAFETY: the one pointer is `ids`, writable for the count given beside it, and alive until after the call.
+    unsafe { bpf(cmd::PROG_QUERY, &mut attr, 32) }?;
+    Ok((attr.u32(24) as usize).min(ids.len()))
+}
+
+/// The bytes before the first NUL.
+pub(crate) fn up_to_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|b| *b == 0).next().unwrap_or_default()
+}

@@ -1,0 +1,132 @@
+//! Programs and their statistics, against what bpftool and fdinfo say.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::process::Command;
+
+use bprec_bpf::{BtfCache, Program, StatsGuard, access, prog_ids};
+use bprec_format::bpf::prog_info::Array;
+use common::{bpftool, bpftool_dump, can_load, has_bpftool, load_inventory, prog_id};
+use libbpf_rs::ProgramInput;
+
+#[test]
+fn programs_are_what_bpftool_says() {
+    let test = "programs_are_what_bpftool_says";
+    if !can_load(test) || !has_bpftool(test) {
+        return;
+    }
+    let object = load_inventory(&[]);
+    let ours: Vec<u32> = object.progs().map(|program| prog_id(&object, program.name().to_str().unwrap())).collect();
+    assert!(ours.len() >= 8);
+    let btfs = BtfCache::new();
+    let listed = bpftool(&["prog", "show"]);
+    let listed: Vec<_> = listed.as_array().unwrap().iter().filter(|entry| !entry["id"].is_null()).collect();
+    let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    let ids: Vec<u32> = prog_ids().collect::<Result<_, _>>().unwrap();
+    for id in &ours {
+        assert!(ids.contains(id), "{id} is not among {ids:?}");
+        let entry = listed.iter().find(|entry| entry["id"] == *id).unwrap();
+        let program = Program::take(*id).unwrap();
+        let snapshot = program.fetch(&btfs).unwrap();
+        assert_eq!(snapshot.withheld, [], "program {id}");
+        let info = snapshot.info.view();
+        assert!(info.dropped().is_empty(), "{:?}", info.dropped());
+        assert_eq!(info.prog_type().unwrap().name().unwrap(), entry["type"].as_str().unwrap());
+        assert_eq!(info.tag().unwrap().to_string(), entry["tag"].as_str().unwrap());
+        assert_eq!(info.id().unwrap(), *id);
+        // bpftool prints the full name from BTF, of which the info holds the first 15 bytes.
+        let name = entry["name"].as_str().unwrap();
+        assert_eq!(info.name().unwrap(), &name.as_bytes()[..name.len().min(15)]);
+        assert_eq!(u64::from(info.created_by_uid().unwrap()), entry["uid"].as_u64().unwrap());
+        assert_eq!(u64::from(info.btf_id().unwrap()), entry["btf_id"].as_u64().unwrap());
+        assert_eq!(info.xlated_insns().unwrap(), bpftool_dump("xlated", *id), "program {id}");
+        assert_eq!(info.jited_insns().unwrap().len() as u64, entry["bytes_jited"].as_u64().unwrap());
+        let maps: Vec<u64> = info.map_ids().map(|ids| ids.iter().map(u64::from).collect()).unwrap_or_default();
+        let map_ids = entry["map_ids"].as_array().unwrap();
+        assert_eq!(maps, map_ids.iter().map(|id| id.as_u64().unwrap()).collect::<Vec<_>>());
+        let functions = info.jited_ksyms().unwrap();
+        assert_eq!(functions.len(), info.func_info().unwrap().len());
+        let symbol = format!("{:x} t bpf_prog_{}_{name}\t[bpf]", functions.get(0).unwrap(), info.tag().unwrap());
+        assert!(kallsyms.lines().any(|line| line == symbol), "{symbol}");
+        assert_eq!(info.line_info().unwrap().len(), info.jited_line_info().unwrap().len());
+        let code_bytes: u32 = info.jited_func_lens().unwrap().iter().sum();
+        assert_eq!(code_bytes as usize, info.jited_insns().unwrap().len());
+        assert!(snapshot.btf.is_some_and(|btf| btf.starts_with(&0xeb9fu16.to_ne_bytes())));
+    }
+    assert_eq!(btfs.all().len(), 1, "programs of one object share one BTF");
+}
+
+#[test]
+fn a_held_program_outlives_its_owner_and_a_freed_one_fails_alone() {
+    if !can_load("a_held_program_outlives_its_owner_and_a_freed_one_fails_alone") {
+        return;
+    }
+    let object = load_inventory(&["inventory_raw_tp", "inventory_xdp"]);
+    let (held, freed) = (prog_id(&object, "inventory_raw_tp"), prog_id(&object, "inventory_xdp"));
+    let program = Program::take(held).unwrap();
+    drop(object);
+    let snapshot = program.fetch(&BtfCache::new()).unwrap();
+    assert_eq!(snapshot.info.view().name(), Some(&b"inventory_raw_t"[..]));
+    assert!(snapshot.info.arrays[Array::JitedInsns as usize].is_some() && snapshot.btf.is_some());
+
+    // The last reference is dropped after an RCU grace period.
+    let error = (0..200)
+        .find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            Program::take(freed).err()
+        })
+        .unwrap();
+    assert!(error.is_gone(), "{error}");
+    assert_eq!(error.to_string(), format!("bpf(BPF_PROG_GET_FD_BY_ID) program {freed}: ENOENT"));
+    assert!(prog_ids().all(|id| id.unwrap() != freed));
+}
+
+#[test]
+fn run_statistics_count_the_runs_made() {
+    if !can_load("run_statistics_count_the_runs_made") {
+        return;
+    }
+    let object = load_inventory(&["inventory_xdp"]);
+    let program = Program::take(prog_id(&object, "inventory_xdp")).unwrap();
+    let guard = StatsGuard::enable().unwrap();
+    let before = program.stats().unwrap();
+    let packet = [0u8; 64];
+    let loaded = object.progs_mut().find(|loaded| loaded.name() == "inventory_xdp").unwrap();
+    loaded.test_run(ProgramInput { data_in: Some(&packet), repeat: 1000, ..ProgramInput::default() }).unwrap();
+    let after = program.stats().unwrap();
+    drop(guard);
+    // A repeated test run counts as a run for each repetition.
+    assert_eq!(after.run_cnt - before.run_cnt, 1000);
+    assert!(after.run_time_ns > before.run_time_ns);
+    assert_eq!(after.recursion_misses, Some(0));
+}
+
+#[test]
+fn without_privilege_the_refusal_says_what_is_missing() {
+    let test = "without_privilege_the_refusal_says_what_is_missing";
+    if !can_load(test) {
+        return;
+    }
+    let output = Command::new("setpriv")
+        .args(["--reuid", "65534", "--clear-groups"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child_without_privilege", "--nocapture", "--include-ignored"])
+        .output();
+    let Ok(output) = output else {
+        println!("SKIP {test}: no setpriv");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("bpf(BPF_PROG_GET_NEXT_ID) of all: EPERM; needs CAP_SYS_ADMIN (run as root)"), "{text}");
+    assert!(text.contains("bpf(BPF_ENABLE_STATS) run time: EPERM; needs CAP_SYS_ADMIN (run as root)"), "{text}");
+}
+
+/// What the test above runs without privilege. Alone it proves nothing.
+#[test]
+#[ignore = "run by another test as a user without privilege"]
+fn child_without_privilege() {
+    for check in access() {
+        println!("{}: {}", check.what, check.problem.as_deref().unwrap_or("ok"));
+    }
+}
