@@ -12,6 +12,8 @@ pub mod bpf;
 
 mod endian;
 mod error;
+mod events;
+mod file;
 mod record;
 pub mod records;
 mod sample;
@@ -20,6 +22,8 @@ pub mod state;
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 pub use endian::{Endian, Reader, Writer};
 pub use error::{Error, Problem, Result};
+pub use events::{Event, Events};
+pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
 pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
 pub use sample::{
     Branch, Branches, CONTEXT_MAX, Callchain, ReadValue, ReadValues, Regs, Sample, SampleFields, SampleId,

@@ -2,7 +2,7 @@
 //! `kernel/events/core.c`.
 //!
 //! Every type reads its payload (a record's body without the `sample_id` trailer) with `parse` and appends it with
-//! `encode`; [`Event::decode`] picks the type by the record's number.
+//! `encode`; [`Payload::decode`] picks the type by the record's number.
 
 mod bpf;
 mod lost;
@@ -19,7 +19,7 @@ use crate::{Error, Reader, Record, RecordType, Result, SampleId, SampleLayout, W
 /// A decoded kernel record.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Event<'a> {
+pub enum Payload<'a> {
     /// MMAP.
     Mmap(Mmap<'a>),
     /// MMAP2.
@@ -54,41 +54,41 @@ pub enum Event<'a> {
     Other(&'a [u8]),
 }
 
-impl<'a> Event<'a> {
+impl<'a> Payload<'a> {
     /// Decodes a record that is not a sample: its payload, and its trailer as `layout` describes it.
     ///
-    /// Records that tools write (types from 64) carry no trailer; they come back as [`Event::Other`] with all of their
+    /// Records that tools write (types from 64) carry no trailer; they come back as [`Payload::Other`] with all of their
     /// body.
     ///
     /// # Errors
     /// When the record is shorter than its type says, or a string in it does not end.
-    pub fn decode(record: &Record<'a>, layout: &SampleLayout) -> Result<(Event<'a>, SampleId)> {
+    pub fn decode(record: &Record<'a>, layout: &SampleLayout) -> Result<(Payload<'a>, SampleId)> {
         let offset = record.offset + crate::RECORD_HEADER_BYTES as u64;
         if !record.kind.is_kernel() {
-            return Ok((Event::Other(record.body()), SampleId::default()));
+            return Ok((Payload::Other(record.body()), SampleId::default()));
         }
-        let (payload, id) = layout.split_trailer(record.body(), offset)?;
-        let mut r = Reader::new(payload, offset, layout.endian());
-        let event = match record.kind {
-            RecordType::MMAP => Event::Mmap(Mmap::parse(&mut r)?),
-            RecordType::MMAP2 => Event::Mmap2(Mmap2::parse(&mut r, record.misc)?),
-            RecordType::COMM => Event::Comm(Comm::parse(&mut r)?),
-            RecordType::FORK => Event::Fork(Task::parse(&mut r)?),
-            RecordType::EXIT => Event::Exit(Task::parse(&mut r)?),
-            RecordType::NAMESPACES => Event::Namespaces(Namespaces::parse(&mut r)?),
-            RecordType::SWITCH => Event::Switch(Switch::parse(&mut r, record.misc, false)?),
-            RecordType::SWITCH_CPU_WIDE => Event::Switch(Switch::parse(&mut r, record.misc, true)?),
-            RecordType::CGROUP => Event::Cgroup(Cgroup::parse(&mut r)?),
-            RecordType::KSYMBOL => Event::Ksymbol(Ksymbol::parse(&mut r)?),
-            RecordType::BPF_EVENT => Event::BpfEvent(BpfEvent::parse(&mut r)?),
-            RecordType::TEXT_POKE => Event::TextPoke(TextPoke::parse(&mut r)?),
-            RecordType::LOST => Event::Lost(Lost::parse(&mut r)?),
-            RecordType::LOST_SAMPLES => Event::LostSamples(LostSamples::parse(&mut r, record.misc)?),
-            RecordType::THROTTLE => Event::Throttle(Throttle::parse(&mut r)?),
-            RecordType::UNTHROTTLE => Event::Unthrottle(Throttle::parse(&mut r)?),
-            _ => Event::Other(payload),
+        let (bytes, id) = layout.split_trailer(record.body(), offset)?;
+        let mut r = Reader::new(bytes, offset, layout.endian());
+        let payload = match record.kind {
+            RecordType::MMAP => Payload::Mmap(Mmap::parse(&mut r)?),
+            RecordType::MMAP2 => Payload::Mmap2(Mmap2::parse(&mut r, record.misc)?),
+            RecordType::COMM => Payload::Comm(Comm::parse(&mut r)?),
+            RecordType::FORK => Payload::Fork(Task::parse(&mut r)?),
+            RecordType::EXIT => Payload::Exit(Task::parse(&mut r)?),
+            RecordType::NAMESPACES => Payload::Namespaces(Namespaces::parse(&mut r)?),
+            RecordType::SWITCH => Payload::Switch(Switch::parse(&mut r, record.misc, false)?),
+            RecordType::SWITCH_CPU_WIDE => Payload::Switch(Switch::parse(&mut r, record.misc, true)?),
+            RecordType::CGROUP => Payload::Cgroup(Cgroup::parse(&mut r)?),
+            RecordType::KSYMBOL => Payload::Ksymbol(Ksymbol::parse(&mut r)?),
+            RecordType::BPF_EVENT => Payload::BpfEvent(BpfEvent::parse(&mut r)?),
+            RecordType::TEXT_POKE => Payload::TextPoke(TextPoke::parse(&mut r)?),
+            RecordType::LOST => Payload::Lost(Lost::parse(&mut r)?),
+            RecordType::LOST_SAMPLES => Payload::LostSamples(LostSamples::parse(&mut r, record.misc)?),
+            RecordType::THROTTLE => Payload::Throttle(Throttle::parse(&mut r)?),
+            RecordType::UNTHROTTLE => Payload::Unthrottle(Throttle::parse(&mut r)?),
+            _ => Payload::Other(bytes),
         };
-        Ok((event, id))
+        Ok((payload, id))
     }
 }
 

@@ -1,0 +1,102 @@
+//! Which event a record belongs to.
+
+use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};
+
+/// An event with the layout of its records.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Its attr.
+    pub attr: EventAttr,
+    /// Its ids.
+    pub ids: Vec<u64>,
+    /// How its records are laid out.
+    pub layout: SampleLayout,
+}
+
+/// The events of an input, found by the id that their records carry.
+#[derive(Debug, Clone)]
+pub struct Events {
+    events: Vec<Event>,
+    endian: Endian,
+    /// Ids with the index of their event, ascending.
+    ids: Vec<(u64, u32)>,
+    id_offset: Option<usize>,
+    id_offset_from_end: Option<usize>,
+}
+
+impl Events {
+    /// The events of `attrs`.
+    ///
+    /// # Errors
+    /// When there is more than one and their records cannot be told apart: ids missing, or not all at the same place.
+    pub fn new(attrs: &[FileAttr], endian: Endian) -> Result<Events> {
+        let mut events =
+            Events { events: Vec::new(), endian, ids: Vec::new(), id_offset: None, id_offset_from_end: None };
+        for attr in attrs {
+            events.push(attr)?;
+        }
+        Ok(events)
+    }
+
+    /// Adds an event that became known later.
+    ///
+    /// # Errors
+    /// As for [`Events::new`].
+    pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
+        let layout = SampleLayout::new(&attr.attr, self.endian);
+        let index = self.events.len() as u32;
+        if index == 0 {
+            self.id_offset = layout.id_offset();
+            self.id_offset_from_end = layout.id_offset_from_end();
+        } else {
+            let first = &self.events[0].layout;
+            if layout.id_offset().is_none() || layout.id_offset() != first.id_offset() {
+                return Err(Error::other(0, "sample_type", "several events, but no id at one place in their samples"));
+            }
+            if layout.id_offset_from_end() != first.id_offset_from_end() {
+                return Err(Error::other(0, "sample_type", "several events, but no id at one place in their trailers"));
+            }
+        }
+        self.ids.extend(attr.ids.iter().map(|id| (*id, index)));
+        self.ids.sort_unstable();
+        self.events.push(Event { attr: attr.attr.clone(), ids: attr.ids.clone(), layout });
+        Ok(())
+    }
+
+    /// All events, in the order of the input.
+    pub fn all(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The byte order of the records.
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// Index of the event with this id.
+    #[inline]
+    pub fn index_of_id(&self, id: u64) -> Option<usize> {
+        let at = self.ids.partition_point(|(known, _)| *known < id);
+        self.ids.get(at).filter(|(known, _)| *known == id).map(|(_, index)| *index as usize)
+    }
+
+    /// Index of the event that wrote `record`: a sample by its id, another record by its trailer's id, the first event
+    /// where there is only one, or where the id is 0 (synthesized records). `None` when the id is not known.
+    #[inline]
+    pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {
+        if self.events.len() == 1 {
+            return Some(0);
+        }
+        let body = record.body();
+        if record.kind == RecordType::SAMPLE {
+            return self.index_of_id(self.endian.u64_at(body, self.id_offset?)?);
+        }
+        let Some(from_end) = self.id_offset_from_end.filter(|_| record.kind.is_kernel()) else {
+            return Some(0);
+        };
+        match self.endian.u64_at(body, body.len().checked_sub(from_end)?)? {
+            0 => Some(0),
+            id => self.index_of_id(id),
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The seekable container: header, attrs with their ids, the record stream, feature sections.
+//!
+//! Layout (`tools/perf/util/header.h`), 104 bytes: `magic u64, size u64, attr_size u64`, then offset and size of attrs,
+//! data and event_types (u64 each), then a bitmap of 256 features. The table of feature sections, `{offset u64, size
+//! u64}` per set bit in ascending order, stands right behind the data.
+
+use crate::{Endian, Error, EventAttr, Reader, Records, Result, Words, Writer};
+
+/// `PERFILE2` as a little-endian number.
+const MAGIC: u64 = 0x3245_4c49_4652_4550;
+/// Bytes of the header.
+pub const FILE_HEADER_BYTES: usize = 104;
+/// Bytes of the header of a stream (pipe format): magic and size.
+pub const PIPE_HEADER_BYTES: usize = 16;
+/// Feature bits that the header has room for.
+const FEATURE_BITS: u32 = 256;
+/// The feature bit that every writer sets (HOSTNAME).
+const HOSTNAME_BIT: u32 = 3;
+
+/// A range of bytes in the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Section {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Section {
+    /// One past the last byte, unless it does not fit into 64 bits.
+    fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.size)
+    }
+
+    /// The bytes, as far as they are there, and whether they all are.
+    fn clip(self, bytes: &[u8]) -> (&[u8], bool) {
+        let len = bytes.len() as u64;
+        let start = self.offset.min(len) as usize;
+        let end = self.end().unwrap_or(u64::MAX).min(len) as usize;
+        (&bytes[start..end.max(start)], self.end().is_some_and(|end| end <= len))
+    }
+
+    fn parse(r: &mut Reader<'_>, what: &'static str) -> Result<Section> {
+        Ok(Section { offset: r.u64(what)?, size: r.u64(what)? })
+    }
+
+    fn encode(self, w: &mut Writer<'_>) {
+        w.u64(self.offset).u64(self.size);
+    }
+}
+
+/// What kind of input its first bytes announce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    /// Seekable, [`File`] reads it.
+    File(Endian),
+    /// A stream of records behind a 16-byte header.
+    Pipe(Endian),
+}
+
+impl Container {
+    /// Looks at the first 16 bytes of an input.
+    ///
+    /// # Errors
+    /// When they are not there, or not those of a perf.data.
+    pub fn detect(bytes: &[u8]) -> Result<Container> {
+        let mut r = Reader::new(bytes, 0, Endian::Little);
+        let magic = r.u64("magic")?;
+        let endian = match magic {
+            MAGIC => Endian::Little,
+            _ if magic.swap_bytes() == MAGIC => Endian::Big,
+            _ => return Err(Error::value(0, "magic", magic, "PERFILE2, in either byte order")),
+        };
+        match endian.u64_at(bytes, 8) {
+            None => Err(Error::truncated(8, "header size", 8, bytes.len() as u64 - 8)),
+            Some(size) if size == PIPE_HEADER_BYTES as u64 => Ok(Container::Pipe(endian)),
+            Some(_) => Ok(Container::File(endian)),
+        }
+    }
+}
+
+/// An event as the attrs section has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileAttr {
+    /// The attr.
+    pub attr: EventAttr,
+    /// The ids that its records carry, one per CPU or task.
+    pub ids: Vec<u64>,
+}
+
+/// A seekable recording.
+#[derive(Debug, Clone)]
+pub struct File<'a> {
+    bytes: &'a [u8],
+    endian: Endian,
+    attrs: Vec<FileAttr>,
+    data: Section,
+    unfinished: bool,
+    features: Vec<(u8, Section)>,
+    problems: Vec<Error>,
+}
+
+impl<'a> File<'a> {
+    /// Reads header, attrs and feature table; the rest is read when asked for.
+    ///
+    /// # Errors
+    /// When header or attrs cannot be read: without them no record can. Anything wrong behind them is kept in
+    /// [`File::problems`].
+    pub fn parse(bytes: &'a [u8]) -> Result<File<'a>> {
+        let Container::File(endian) = Container::detect(bytes)? else {
+            return Err(Error::value(8, "header size", PIPE_HEADER_BYTES as u64, "104: this is a stream, not a file"));
+        };
+        let mut r = Reader::new(bytes, 0, endian);
+        r.u64("magic")?;
+        let size = r.u64("header size")?;
+        if size != FILE_HEADER_BYTES as u64 && size != 72 {
+            return Err(Error::value(8, "header size", size, "104, or 72 without features"));
+        }
+        let attr_size = r.u64("attr_size")?;
+        let attrs = Section::parse(&mut r, "attrs section")?;
+        let data = Section::parse(&mut r, "data section")?;
+        Section::parse(&mut r, "event_types section")?;
+        let bits = if size == FILE_HEADER_BYTES as u64 { feature_bits(&mut r)? } else { Vec::new() };
+
+        let mut problems = Vec::new();
+        let attrs = parse_attrs(bytes, endian, attr_size, attrs, &mut problems)?;
+        // A writer that was killed leaves no features (perf: bits set but size 0), and data up to the end.
+        let unfinished = data.size == 0 || (bits.is_empty() && size == FILE_HEADER_BYTES as u64);
+        let mut file = File { bytes, endian, attrs, data, unfinished, features: Vec::new(), problems };
+        if unfinished {
+            file.data.size = (bytes.len() as u64).saturating_sub(data.offset);
+        } else {
+            file.parse_feature_table(&bits);
+        }
+        if !file.data.clip(bytes).1 {
+            let available = (bytes.len() as u64).saturating_sub(data.offset);
+            file.problems.push(Error::truncated(data.offset, "data section", data.size, available));
+        }
+        Ok(file)
+    }
+
+    /// The byte order of the machine that wrote it.
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// The whole input.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The events, in the order of the attrs section.
+    pub fn attrs(&self) -> &[FileAttr] {
+        &self.attrs
+    }
+
+    /// Where the records are, the sizes of an unfinished file's worked out.
+    pub fn data(&self) -> Section {
+        self.data
+    }
+
+    /// The writer did not come to its end: the records run to the end of the input, the last one may be cut off, and
+    /// there are no features.
+    pub fn is_unfinished(&self) -> bool {
+        self.unfinished
+    }
+
+    /// The records, as far as they are there.
+    pub fn records(&self) -> Records<'a> {
+        Records::new(self.data.clip(self.bytes).0, self.data.offset, self.endian)
+    }
+
+    /// The feature sections, by bit.
+    pub fn features(&self) -> &[(u8, Section)] {
+        &self.features
+    }
+
+    /// The bytes of a feature section, with their offset in the input.
+    pub fn feature(&self, bit: u8) -> Option<(&'a [u8], u64)> {
+        let at = self.features.binary_search_by_key(&bit, |(bit, _)| *bit).ok()?;
+        let section = self.features[at].1;
+        Some((section.clip(self.bytes).0, section.offset))
+    }
+
+    /// What is wrong with the container, as far as it could be read all the same.
+    pub fn problems(&self) -> &[Error] {
+        &self.problems
+    }
+
+    fn parse_feature_table(&mut self, bits: &[u8]) {
+        let Some(table_offset) = self.data.end() else {
+            self.problems.push(Error::value(40, "data section", self.data.size, "an end within 64 bits"));
+            return;
+        };
+        let table = Section { offset: table_offset, size: bits.len() as u64 * 16 };
+        let mut r = Reader::new(table.clip(self.bytes).0, table_offset, self.endian);
+        for bit in bits {
+            match Section::parse(&mut r, "feature table") {
+                Ok(section) => {
+                    if !section.clip(self.bytes).1 {
+                        let available = (self.bytes.len() as u64).saturating_sub(section.offset);
+                        let at = r.offset() - 16;
+                        self.problems.push(Error::truncated(at, "feature section", section.size, available));
+                    }
+                    self.features.push((*bit, section));
+                }
+                Err(error) => {
+                    self.problems.push(error);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The set bits of the feature bitmap, ascending.
+///
+/// It was an array of `unsigned long` once, so that a 32-bit big-endian writer's words are in another order: as every
+/// writer sets HOSTNAME, that bit tells which it is.
+fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
+    let endian = r.endian();
+    let words = Words::new(r.take(FEATURE_BITS as usize / 8, "features")?, endian);
+    let set = |swap_halves: bool| {
+        let word_of = move |bit: u32| {
+            let word = words.get(bit as usize / 64).unwrap_or(0);
+            if swap_halves { word.rotate_left(32) } else { word }
+        };
+        (0..FEATURE_BITS).filter(move |bit| word_of(*bit) >> (bit % 64) & 1 != 0)
+    };
+    let halves_swapped = endian == Endian::Big && !set(false).any(|bit| bit == HOSTNAME_BIT);
+    Ok(set(halves_swapped).map(|bit| bit as u8).collect())
+}
+
+fn parse_attrs(
+    bytes: &[u8],
+    endian: Endian,
+    attr_size: u64,
+    section: Section,
+    problems: &mut Vec<Error>,
+) -> Result<Vec<FileAttr>> {
+    if attr_size < 64 + 16 {
+        return Err(Error::value(16, "attr_size", attr_size, "at least 80"));
+    }
+    let (table, whole) = section.clip(bytes);
+    if !whole {
+        return Err(Error::truncated(section.offset, "attrs section", section.size, table.len() as u64));
+    }
+    let mut attrs = Vec::new();
+    let mut at = 0usize;
+    for _ in 0..section.size / attr_size {
+        let offset = section.offset + at as u64;
+        let rest = table.get(at..).unwrap_or_default();
+        let attr = EventAttr::parse(rest, offset, endian)?;
+        let behind = rest.get(attr.size as usize..).unwrap_or_default();
+        let ids = Section::parse(&mut Reader::new(behind, offset + u64::from(attr.size), endian), "attr ids")?;
+        let (id_bytes, whole) = ids.clip(bytes);
+        if !whole {
+            problems.push(Error::truncated(ids.offset, "ids of an event", ids.size, id_bytes.len() as u64));
+        }
+        at += attr.size as usize + 16;
+        attrs.push(FileAttr { attr, ids: Words::new(id_bytes, endian).iter().collect() });
+    }
+    if attrs.is_empty() {
+        return Err(Error::other(24, "attrs section", "no event"));
+    }
+    Ok(attrs)
+}
+
+/// What goes in front of the records of a file that is being written, and the header that is written over the first
+/// bytes as the file grows.
+#[derive(Debug, Clone)]
+pub struct FileLayout {
+    endian: Endian,
+    attr_size: u64,
+    attrs: Section,
+    data_offset: u64,
+}
+
+impl FileLayout {
+    /// Lays out a file with these events, and appends its first bytes, up to the first record, to `out`, which must be
+    /// empty. All attrs are written in one size, the smallest that holds every one of them. Offsets of the id arrays and
+    /// the attrs follow from it.
+    pub fn begin(events: &[FileAttr], endian: Endian, out: &mut Vec<u8>) -> FileLayout {
+        let attr_size = events.iter().map(|event| event.attr.smallest_size()).max().unwrap_or(64);
+        out.resize(FILE_HEADER_BYTES, 0);
+        let mut id_sections = Vec::with_capacity(events.len());
+        for event in events {
+            let mut w = Writer::new(out, endian);
+            let offset = w.position() as u64;
+            event.ids.iter().for_each(|id| {
+                w.u64(*id);
+            });
+            id_sections.push(Section { offset, size: event.ids.len() as u64 * 8 });
+        }
+        let attrs_offset = out.len() as u64;
+        for (event, ids) in events.iter().zip(id_sections) {
+            EventAttr { size: attr_size, ..event.attr.clone() }.encode(out, endian);
+            ids.encode(&mut Writer::new(out, endian));
+        }
+        let layout = FileLayout {
+            endian,
+            attr_size: u64::from(attr_size) + 16,
+            attrs: Section { offset: attrs_offset, size: out.len() as u64 - attrs_offset },
+            data_offset: out.len() as u64,
+        };
+        let header = layout.header(0, &[]);
+        out[..FILE_HEADER_BYTES].copy_from_slice(&header);
+        layout
+    }
+
+    /// Where the records start.
+    pub fn data_offset(&self) -> u64 {
+        self.data_offset
+    }
+
+    /// The header for `data_size` bytes of records and these feature bits. A file whose features are not written yet
+    /// has none set: any perf reads it then as far as its records go.
+    pub fn header(&self, data_size: u64, features: &[u8]) -> [u8; FILE_HEADER_BYTES] {
+        let mut bytes = Vec::with_capacity(FILE_HEADER_BYTES);
+        let mut w = Writer::new(&mut bytes, self.endian);
+        w.u64(MAGIC).u64(FILE_HEADER_BYTES as u64).u64(self.attr_size);
+        self.attrs.encode(&mut w);
+        Section { offset: self.data_offset, size: data_size }.encode(&mut w);
+        Section::default().encode(&mut w);
+        let mut words = [0u64; FEATURE_BITS as usize / 64];
+        for bit in features {
+            words[usize::from(*bit) / 64] |= 1 << (bit % 64);
+        }
+        for word in words {
+            w.u64(word);
+        }
+        let mut header = [0; FILE_HEADER_BYTES];
+        header.copy_from_slice(&bytes);
+        header
+    }
+
+    /// Appends feature table and payloads, to be written right behind `data_size` bytes of records; `features` must be
+    /// in ascending order of their bits.
+    pub fn features(&self, data_size: u64, features: &[(u8, Vec<u8>)], out: &mut Vec<u8>) {
+        let mut offset = self.data_offset + data_size + features.len() as u64 * 16;
+        for (_, payload) in features {
+            Section { offset, size: payload.len() as u64 }.encode(&mut Writer::new(out, self.endian));
+            offset += payload.len() as u64;
+        }
+        for (_, payload) in features {
+            out.extend_from_slice(payload);
+        }
+    }
+}
+
+/// The header of a stream of records (pipe format).
+pub fn pipe_header(endian: Endian) -> [u8; PIPE_HEADER_BYTES] {
+    let mut header = [0; PIPE_HEADER_BYTES];
+    header[..8].copy_from_slice(&endian.bytes_u64(MAGIC));
+    header[8..].copy_from_slice(&endian.bytes_u64(PIPE_HEADER_BYTES as u64));
+    header
+}
