@@ -1,2 +1,53 @@
-//! xtask
-fn main() {}
+//! Developer tasks, the same here and in CI: `cargo xtask <task>`.
+//!
+//! Each task is a module that prints what it found and fails when something is wrong. A check that cannot be made here prints one line
+//! `SKIP <check>: <reason>` and succeeds.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bpf;
+mod licences;
+mod test;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "usage: cargo xtask <task>
+  bpf               rebuild every *.bpf.o from its source
+  bpf --check       compare the committed objects with a rebuild
+  licences          check the licences of all dependencies
+  tree              check headers, file sizes and stray machine paths in the sources
+  test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (task, rest) = arguments.split_first().context(USAGE)?;
+    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
+    std::env::set_current_dir(root()?)?;
+    match (task.as_str(), rest.as_slice()) {
+        ("bpf", []) => bpf::rebuild(),
+        ("bpf", ["--check"]) => bpf::check(),
+        ("licences", []) => licences::check(),
+        ("tree", []) => tree::check(),
+        ("test", arguments) => test::run(arguments),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// The repository's root: this crate's parent directory.
+fn root() -> Result<PathBuf> {
+    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").context("run me as `cargo xtask`")?);
+    Ok(manifest.parent().context("the crate has no parent directory")?.to_owned())
+}

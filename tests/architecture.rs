@@ -1,0 +1,47 @@
+//! The edges between the crates are the ones that were decided, and the reporter stays free of Linux and libbpf.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Names of all packages that `package` is built from, itself not included.
+fn dependencies(package: &str, arguments: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges", "normal,build", "--prefix", "none", "--format", "{p}"])
+        .args(["--package", package])
+        .args(arguments)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: BTreeSet<String> = text.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
+    assert!(names.contains(package), "cargo tree does not name {package} itself: {text}");
+    names.into_iter().filter(|name| name != package).collect()
+}
+
+fn own(names: &BTreeSet<String>) -> Vec<&str> {
+    names.iter().map(String::as_str).filter(|name| name.starts_with("bprec")).collect()
+}
+
+#[test]
+fn crates_see_only_what_they_may() {
+    assert_eq!(own(&dependencies("bprec-format", &[])), [""; 0]);
+    assert_eq!(own(&dependencies("bprec-report", &[])), ["bprec-format"]);
+    assert_eq!(own(&dependencies("bprec-bpf", &[])), ["bprec-format"]);
+    assert_eq!(own(&dependencies("bprec-record", &[])), ["bprec-bpf", "bprec-format"]);
+    assert_eq!(own(&dependencies("bprec-fixtures", &[])), [""; 0]);
+    assert_eq!(own(&dependencies("bprec", &["--no-default-features"])), ["bprec-format", "bprec-report"]);
+}
+
+#[test]
+fn the_reporter_alone_needs_neither_libbpf_nor_perf_events() {
+    let reporter = dependencies("bprec", &["--no-default-features"]);
+    for name in ["libbpf-rs", "libbpf-sys", "perf-event-open-sys"] {
+        assert!(!reporter.contains(name), "the reporter is built from {name}");
+    }
+    // The same question about the recorder has the other answer, so the question is asked rightly.
+    if cfg!(target_os = "linux") {
+        assert!(dependencies("bprec", &[]).contains("libbpf-sys"));
+    }
+}

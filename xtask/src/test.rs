@@ -1,0 +1,122 @@
+//! Running all tests, and saying in one line how they went.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// Runs `cargo test --workspace` with `arguments`, passes its output through and closes with `N passed, N failed, N skipped`.
+///
+/// A test that cannot run here prints a line `SKIP <test>: <reason>` and returns; it counts as skipped, not as passed.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .args(arguments)
+        // Without this the output of tests that pass, SKIP lines too, is thrown away.
+        .args(["--", "--show-output"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("run cargo test")?;
+    let output = child.stdout.take().context("cargo test has no output")?;
+    let mut tally = Tally::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("read the output of cargo test")?;
+        let line = String::from_utf8_lossy(&line);
+        tally.line(&line);
+        writeln!(std::io::stdout(), "{line}")?;
+    }
+    let success = child.wait().context("wait for cargo test")?.success();
+    tally.end(success);
+    for reason in &tally.reasons {
+        println!("{reason}");
+    }
+    println!("{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
+    ensure!(tally.failed == 0, "tests failed");
+    Ok(())
+}
+
+/// What the lines of one or more test binaries add up to.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    reasons: Vec<String>,
+    skipped_here: BTreeSet<String>,
+    running: bool,
+}
+
+impl Tally {
+    fn line(&mut self, line: &str) {
+        if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
+            self.binary_died();
+            self.running = true;
+        } else if let Some(skip) = line.strip_prefix("SKIP ") {
+            let test = skip.split(':').next().unwrap_or(skip);
+            if self.skipped_here.insert(test.to_owned()) {
+                self.reasons.push(line.to_owned());
+            }
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            let count = |what: &str| -> usize {
+                let part = result.split(['.', ';']).map(str::trim).find_map(|part| part.strip_suffix(what));
+                part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+            };
+            let skipped = self.skipped_here.len();
+            self.passed += count("passed").saturating_sub(skipped);
+            self.failed += count("failed");
+            self.skipped += count("ignored") + skipped;
+            self.skipped_here.clear();
+            self.running = false;
+        }
+    }
+
+    /// A binary that was running and gave no result was killed or aborted: that is a failure too.
+    fn binary_died(&mut self) {
+        self.failed += usize::from(self.running);
+        self.running = false;
+        self.skipped_here.clear();
+    }
+
+    fn end(&mut self, success: bool) {
+        self.binary_died();
+        if !success && self.failed == 0 {
+            self.failed = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    fn tally(lines: &[&str], success: bool) -> (usize, usize, usize) {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| tally.line(line));
+        tally.end(success);
+        (tally.passed, tally.failed, tally.skipped)
+    }
+
+    const OK: &str = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+    const BAD: &str =
+        "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+
+    #[test]
+    fn binaries_add_up() {
+        assert_eq!(tally(&["running 4 tests", OK, "running 3 tests", BAD], false), (5, 1, 1));
+    }
+
+    #[test]
+    fn a_skip_is_not_a_pass_and_counts_once() {
+        let lines = ["running 4 tests", "SKIP live: needs root", "SKIP live: needs root", OK, "running 4 tests", OK];
+        assert_eq!(tally(&lines, true), (5, 0, 3));
+    }
+
+    #[test]
+    fn a_binary_that_dies_has_failed() {
+        assert_eq!(tally(&["running 4 tests", "running 4 tests", OK], false), (3, 1, 1));
+        assert_eq!(tally(&["running 1 test"], false), (0, 1, 0));
+        assert_eq!(tally(&[], false), (0, 1, 0));
+    }
+}

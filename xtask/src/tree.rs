@@ -1,0 +1,96 @@
+//! What holds for every source file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+const BPF_LICENCE: &str = "SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)";
+const MAX_LINES: usize = 600;
+/// Paths of a developer's machine. Split, so that this file passes its own check.
+const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
+
+/// Checks headers, sizes and contents of all sources.
+pub(crate) fn check() -> Result<()> {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for path in files_under(Path::new("."))? {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
+        wrong.extend(faults(&path, &text).into_iter().map(|fault| format!("{path}: {fault}")));
+        checked += 1;
+    }
+    if !wrong.is_empty() {
+        bail!("\n  {}", wrong.join("\n  "));
+    }
+    println!("{checked} text files hold to the rules");
+    Ok(())
+}
+
+fn faults(path: &str, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let bpf_program = path.ends_with(".bpf.c");
+    let c = bpf_program || path.ends_with(".h");
+    let rust = path.ends_with(".rs");
+    if c && !text.lines().next().is_some_and(|line| line.contains(BPF_LICENCE)) {
+        faults.push(format!("the first line is not `{BPF_LICENCE}`"));
+    }
+    if bpf_program && !text.contains("\"Dual BSD/GPL\"") {
+        faults.push("declares no \"Dual BSD/GPL\" licence to the kernel".to_owned());
+    }
+    if c && ["<linux/", "vmlinux.h"]
+        .iter()
+        .any(|header| text.contains(&format!("#include {header}")) || text.contains(&format!("#include \"{header}")))
+    {
+        faults.push("includes kernel headers".to_owned());
+    }
+    if rust && !text.starts_with("//!") {
+        faults.push("does not open with what it is for (`//!`)".to_owned());
+    }
+    if (c || rust) && text.lines().count() > MAX_LINES {
+        faults.push(format!("has {} lines, more than {MAX_LINES}", text.lines().count()));
+    }
+    // Recordings' expected outputs tell of the machine they were made on.
+    if !path.starts_with("fixtures/recordings/") {
+        faults.extend(MACHINE_PATHS.iter().filter(|word| text.contains(**word)).map(|word| format!("contains {word}")));
+    }
+    faults
+}
+
+/// Every file below a directory in sorted order, without build output, version control and links.
+pub(crate) fn files_under(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut entries = fs::read_dir(directory)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| format!("read {}", directory.display()))?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let kind = entry.file_type()?;
+        if ["target", ".git"].iter().any(|name| entry.file_name() == *name) {
+            continue;
+        }
+        if kind.is_dir() {
+            files.extend(files_under(&entry.path())?);
+        } else if kind.is_file() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::faults;
+
+    #[test]
+    fn every_rule_is_seen_broken() {
+        let bpf = "// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)\nchar L[] = \"Dual BSD/GPL\";\n";
+        assert_eq!(faults("a.bpf.c", bpf), Vec::<String>::new());
+        assert_eq!(faults("a.bpf.c", "int x;\n").len(), 2);
+        assert_eq!(faults("a.bpf.c", &format!("{bpf}#include <linux/bpf.h>\n")).len(), 1);
+        assert_eq!(faults("a.bpf.c", &format!("{bpf}#include \"vmlinux.h\"\n")).len(), 1);
+        assert_eq!(faults("a.rs", "//! Doc.\n"), Vec::<String>::new());
+        assert_eq!(faults("a.rs", "fn main() {}\n").len(), 1);
+        assert_eq!(faults("a.rs", &format!("//! Doc.\n{}", "\n".repeat(600))).len(), 1);
+        assert_eq!(faults("README.md", concat!("see /wo", "rk/x\n")).len(), 1);
+    }
+}
