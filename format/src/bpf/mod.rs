@@ -1,7 +1,11 @@
 //! What the kernel tells about BPF programs: `bpf_prog_info` with its arrays, BTF, and the names of their numbers.
 
+pub mod btf;
+mod elements;
 pub mod names;
 pub mod prog_info;
+
+pub use elements::{Element, Elements};
 
 use std::fmt;
 

@@ -10,13 +10,13 @@ mod buf;
 mod function;
 mod section;
 
-pub use array::{Array, Element, Elements, FuncInfo, LineInfo};
+pub use array::{Array, FuncInfo, LineInfo};
 pub use buf::{DEFAULT_INFO_LEN, ProgInfoBuf};
 pub use function::{Function, Functions};
 pub use section::{BpfProgInfoSection, write_section};
 
-use super::Tag;
 use super::names::ProgType;
+use super::{Element, Elements, Tag};
 use crate::{Endian, Error, Reader, Result};
 use std::mem::offset_of;
 use zerocopy::byteorder::{ByteOrder, LittleEndian, U32, U64};

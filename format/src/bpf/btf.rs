@@ -1,0 +1,272 @@
+//! BTF: the names and types that a BPF object carries (`include/uapi/linux/btf.h`).
+//!
+//! A blob is a header, type records and strings, each at an offset from the end of the header, and since Linux 7.3 a
+//! table of how long the records of each kind are, with which unknown kinds are skipped. Types are numbered from 1 in
+//! the order of their records; 0 is `void`. Records refer to each other freely, so that nothing here follows
+//! references without a limit.
+
+mod c;
+mod section;
+mod types;
+mod value;
+
+pub use section::{BpfBtfSection, write_section};
+pub use types::{ArrayType, Enumerator, IntType, Kind, Member, Param, SectionVar, Type};
+pub use value::Limits;
+
+use super::prog_info::LineInfo;
+use crate::{Endian, Error, Result};
+use zerocopy::byteorder::{BigEndian, ByteOrder, LittleEndian, U16, U32};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+
+/// The number that a blob starts with, in the byte order of the rest.
+pub const MAGIC: u16 = 0xeb9f;
+
+/// References followed from one type to the next, as many as the kernel follows when it checks BTF.
+const MAX_HOPS: usize = 32;
+
+/// `struct btf_header` as far as all kernels have it.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header<O: ByteOrder> {
+    magic: U16<O>,
+    version: u8,
+    flags: u8,
+    hdr_len: U32<O>,
+    type_off: U32<O>,
+    type_len: U32<O>,
+    str_off: U32<O>,
+    str_len: U32<O>,
+}
+
+/// What follows [`Header`] since Linux 7.3.
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct LayoutHeader<O: ByteOrder> {
+    layout_off: U32<O>,
+    layout_len: U32<O>,
+}
+
+/// A blob's parts.
+struct Parts<'a> {
+    types: &'a [u8],
+    types_offset: u64,
+    strings: &'a [u8],
+    layout: &'a [u8],
+}
+
+/// A BTF blob with an index of its types.
+#[derive(Debug, Clone)]
+pub struct Btf<'a> {
+    endian: Endian,
+    types: &'a [u8],
+    strings: &'a [u8],
+    /// Where each type's record starts in `types`, from type 1 on.
+    starts: Vec<u32>,
+    problem: Option<Error>,
+}
+
+impl<'a> Btf<'a> {
+    /// Reads a blob in the byte order that its magic tells. Types are indexed up to the first record that is cut off or
+    /// of unknown size ([`problem`](Self::problem)).
+    ///
+    /// # Errors
+    /// When there is no BTF header, or its sections are not within `bytes`. Offsets count from the start of `bytes`.
+    pub fn parse(bytes: &'a [u8]) -> Result<Btf<'a>> {
+        let magic = bytes.first_chunk().ok_or_else(|| Error::truncated(0, "BTF magic", 2, bytes.len() as u64))?;
+        let (endian, parts) = if u16::from_le_bytes(*magic) == MAGIC {
+            (Endian::Little, Parts::locate::<LittleEndian>(bytes)?)
+        } else if u16::from_be_bytes(*magic) == MAGIC {
+            (Endian::Big, Parts::locate::<BigEndian>(bytes)?)
+        } else {
+            return Err(Error::value(0, "BTF magic", u64::from(u16::from_le_bytes(*magic)), "0xeb9f"));
+        };
+        let mut starts = Vec::new();
+        let mut at = 0;
+        let mut problem = None;
+        while at < parts.types.len() {
+            match types::record_bytes(endian, &parts.types[at..], parts.layout) {
+                Ok(bytes) => {
+                    starts.push(at as u32);
+                    at += bytes;
+                }
+                Err(error) => {
+                    problem = Some(error.at(parts.types_offset + at as u64));
+                    break;
+                }
+            }
+        }
+        Ok(Btf { endian, types: parts.types, strings: parts.strings, starts, problem })
+    }
+
+    /// Byte order of the blob, and of the machine it came from.
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// Why types after the last one are not known, if the blob says that there are more.
+    pub fn problem(&self) -> Option<&Error> {
+        self.problem.as_ref()
+    }
+
+    /// Number of types, `void` not counted; also the last type's id.
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// True when it describes nothing but `void`.
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// The string at an offset of the string section, without its NUL.
+    pub fn name(&self, offset: u32) -> Option<&'a [u8]> {
+        types::string(self.strings, offset)
+    }
+
+    /// A type, `None` for `void` (0) and for ids that the blob does not have.
+    pub fn type_by_id(&self, id: u32) -> Option<Type<'a>> {
+        let start = *self.starts.get((id as usize).checked_sub(1)?)?;
+        let end = self.starts.get(id as usize).map_or(self.types.len(), |end| *end as usize);
+        Type::new(self.endian, id, self.types.get(start as usize..end)?, self.strings)
+    }
+
+    /// All types in order of their ids, from 1.
+    pub fn types(&self) -> impl Iterator<Item = Type<'a>> + '_ {
+        (1..=self.starts.len() as u32).filter_map(|id| self.type_by_id(id))
+    }
+
+    /// The first type of a kind with a name.
+    pub fn find(&self, kind: Kind, name: &[u8]) -> Option<Type<'a>> {
+        self.types().find(|t| t.kind() == kind && t.name() == Some(name))
+    }
+
+    /// The name of the function that a FUNC type describes, for [`FuncInfo`](super::prog_info::FuncInfo).
+    pub fn func_name(&self, type_id: u32) -> Option<&'a [u8]> {
+        self.type_by_id(type_id).filter(|t| t.kind() == Kind::FUNC)?.name()
+    }
+
+    /// The file name of a line table entry.
+    pub fn line_file(&self, line: &LineInfo) -> Option<&'a [u8]> {
+        self.name(line.file_name_off).filter(|name| !name.is_empty())
+    }
+
+    /// The source text of a line table entry, as it was indented.
+    pub fn line_text(&self, line: &LineInfo) -> Option<&'a [u8]> {
+        self.name(line.line_off).filter(|text| !text.is_empty())
+    }
+
+    /// The type behind typedefs, qualifiers and tags; `None` for `void`, unknown ids and endless chains.
+    pub fn resolve(&self, id: u32) -> Option<Type<'a>> {
+        let mut found = self.type_by_id(id)?;
+        for _ in 0..MAX_HOPS {
+            if !found.kind().is_modifier() {
+                return Some(found);
+            }
+            found = self.type_by_id(found.target()?)?;
+        }
+        None
+    }
+
+    /// Bytes that a value of the type takes; `None` for what has no size (`void`, functions, forward declarations) and
+    /// for endless chains.
+    pub fn size_of(&self, id: u32) -> Option<u64> {
+        let mut found = self.resolve(id)?;
+        let mut count = 1u64;
+        for _ in 0..MAX_HOPS {
+            found = match found.kind() {
+                Kind::ARRAY => {
+                    let array = found.array()?;
+                    count = count.checked_mul(u64::from(array.len))?;
+                    self.resolve(array.element)?
+                }
+                Kind::VAR => self.resolve(found.target()?)?,
+                // Programs are 64-bit everywhere.
+                Kind::PTR => return count.checked_mul(8),
+                _ => return count.checked_mul(u64::from(found.size_bytes()?)),
+            };
+        }
+        None
+    }
+
+    /// The variables of a DATASEC: what the value of a `.rodata`, `.data` or `.bss` map consists of.
+    pub fn variables(&self, datasec_id: u32) -> impl Iterator<Item = Variable<'a>> + '_ {
+        self.type_by_id(datasec_id).into_iter().flat_map(|section| section.section_vars()).filter_map(|entry| {
+            let var = self.type_by_id(entry.type_id).filter(|t| t.kind() == Kind::VAR)?;
+            Some(Variable {
+                name: var.name()?,
+                type_id: var.target()?,
+                offset: entry.offset,
+                size_bytes: entry.size_bytes,
+            })
+        })
+    }
+
+    /// The `bpf_metadata_*` variables in the value of a map whose value type is the DATASEC `datasec_id`: names without
+    /// the prefix, and values as [`value_text`](Self::value_text) prints them.
+    pub fn metadata(&self, datasec_id: u32, value: &[u8]) -> Vec<(&'a [u8], String)> {
+        self.variables(datasec_id)
+            .filter_map(|variable| {
+                let name = variable.name.strip_prefix(b"bpf_metadata_")?;
+                let start = variable.offset as usize;
+                let bytes = value.get(start..start.checked_add(variable.size_bytes as usize)?)?;
+                Some((name, self.value_text(variable.type_id, bytes, &Limits::default())))
+            })
+            .collect()
+    }
+
+    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct.
+    pub fn annotated_map_types(&self, map: &[u8]) -> Option<(u32, u32)> {
+        let name = [b"____btf_map_", map].concat();
+        let pair = self.find(Kind::STRUCT, &name)?;
+        let member = |name: &[u8]| pair.members().find(|m| m.name == Some(name)).map(|m| m.type_id);
+        Some((member(b"key")?, member(b"value")?))
+    }
+}
+
+/// A variable in a DATASEC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its type.
+    pub type_id: u32,
+    /// Where it starts in the section, in bytes.
+    pub offset: u32,
+    /// Its size.
+    pub size_bytes: u32,
+}
+
+impl<'a> Parts<'a> {
+    fn locate<O: ByteOrder>(bytes: &'a [u8]) -> Result<Parts<'a>> {
+        let short = |needed: usize| Error::truncated(0, "BTF header", needed as u64, bytes.len() as u64);
+        let (header, rest) = Header::<O>::ref_from_prefix(bytes).map_err(|_| short(size_of::<Header<O>>()))?;
+        let hdr_len = header.hdr_len.get();
+        if (hdr_len as usize) < size_of::<Header<O>>() {
+            return Err(Error::value(4, "BTF hdr_len", u64::from(hdr_len), "at least 24"));
+        }
+        let body = bytes.get(hdr_len as usize..).ok_or_else(|| short(hdr_len as usize))?;
+        let part = |what: &'static str, offset: U32<O>, len: U32<O>| {
+            let (offset, len) = (u64::from(offset.get()), u64::from(len.get()));
+            let range = usize::try_from(offset).ok().zip(usize::try_from(offset + len).ok());
+            range
+                .and_then(|(start, end)| body.get(start..end))
+                .ok_or_else(|| Error::truncated(u64::from(hdr_len), what, offset + len, body.len() as u64))
+        };
+        let layout = match LayoutHeader::<O>::ref_from_prefix(rest) {
+            Ok((layout, _)) if hdr_len as usize >= size_of::<Header<O>>() + size_of::<LayoutHeader<O>>() => {
+                part("BTF layout section", layout.layout_off, layout.layout_len)?
+            }
+            _ => &[],
+        };
+        Ok(Parts {
+            types: part("BTF type section", header.type_off, header.type_len)?,
+            types_offset: u64::from(hdr_len) + u64::from(header.type_off.get()),
+            strings: part("BTF string section", header.str_off, header.str_len)?,
+            layout,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Types as C.
+
+use super::{Btf, Kind, MAX_HOPS, Type};
+use std::cell::Cell;
+
+/// Types printed for one declaration before the rest becomes `...`: references may be endless.
+const MAX_TYPES: usize = 400;
+
+/// Structs and parameter lists within each other before the inner ones become `...`.
+const MAX_NESTING: usize = 16;
+
+/// Bytes printed before the rest becomes `...`.
+const MAX_TEXT_BYTES: usize = 8192;
+
+/// Bytes of a name that are printed; the kernel's own limit on symbols.
+const MAX_NAME_BYTES: usize = 512;
+
+impl Btf<'_> {
+    /// A type's name as C has it in a cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. Structs without a name
+    /// are spelled out. Bytes of names that are not UTF-8 are replaced.
+    pub fn type_name(&self, id: u32) -> String {
+        Printer::new(self).declare(id, String::new())
+    }
+
+    /// A declaration of `name` with this type: `char comm[16]`.
+    pub fn declaration(&self, id: u32, name: &str) -> String {
+        Printer::new(self).declare(id, name.to_owned())
+    }
+
+    /// What the type consists of, on one line: `struct event { u32 pid; char comm[16]; }`. Members with named types are
+    /// not spelled out. Types that consist of nothing are given as [`type_name`](Self::type_name) does.
+    pub fn definition(&self, id: u32) -> String {
+        let printer = Printer::new(self);
+        let Some(found) = self.type_by_id(id) else { return self.type_name(id) };
+        match found.kind() {
+            Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64 => {
+                let head = printer.tagged(&found);
+                if found.name().is_none() { head } else { format!("{head} {}", printer.body(&found)) }
+            }
+            Kind::TYPEDEF => {
+                format!("typedef {}", printer.declare(found.target().unwrap_or(0), text(found.name())))
+            }
+            Kind::FUNC | Kind::VAR => printer.declare(id, text(found.name())),
+            _ => self.type_name(id),
+        }
+    }
+}
+
+/// A name for display, cut to what is reasonable.
+pub(super) fn text(name: Option<&[u8]>) -> String {
+    let name = name.unwrap_or_default();
+    String::from_utf8_lossy(name.get(..MAX_NAME_BYTES).unwrap_or(name)).into_owned()
+}
+
+struct Printer<'b, 'a> {
+    btf: &'b Btf<'a>,
+    types_left: Cell<usize>,
+    bytes_left: Cell<usize>,
+    nesting_left: Cell<usize>,
+}
+
+impl<'b, 'a> Printer<'b, 'a> {
+    fn new(btf: &'b Btf<'a>) -> Printer<'b, 'a> {
+        Printer {
+            btf,
+            types_left: Cell::new(MAX_TYPES),
+            bytes_left: Cell::new(MAX_TEXT_BYTES),
+            nesting_left: Cell::new(MAX_NESTING),
+        }
+    }
+
+    /// What `inner` prints, unless that is nested too deeply.
+    fn nested(&self, inner: impl FnOnce() -> String) -> String {
+        let Some(left) = self.nesting_left.get().checked_sub(1) else { return "...".to_owned() };
+        self.nesting_left.set(left);
+        let out = inner();
+        self.nesting_left.set(left + 1);
+        out
+    }
+
+    /// Counts one more type and its text; false when there have been too many.
+    fn spend(&self, text_bytes: usize) -> bool {
+        let types = self.types_left.get().checked_sub(1);
+        let bytes = self.bytes_left.get().checked_sub(text_bytes);
+        self.types_left.set(types.unwrap_or(0));
+        self.bytes_left.set(bytes.unwrap_or(0));
+        types.is_some() && bytes.is_some()
+    }
+
+    /// Wraps the declarator `inner`, which names the entity or is empty, into its type from the inside out.
+    fn declare(&self, mut id: u32, mut inner: String) -> String {
+        let mut qualifiers = String::new();
+        let base = loop {
+            if !self.spend(0) {
+                break "...".to_owned();
+            }
+            let Some(found) = self.btf.type_by_id(id) else {
+                break if id == 0 { "void".to_owned() } else { format!("<type {id}>") };
+            };
+            let target = found.target().unwrap_or(0);
+            match found.kind() {
+                Kind::CONST | Kind::VOLATILE | Kind::RESTRICT => {
+                    let word = match found.kind() {
+                        Kind::CONST => "const",
+                        Kind::VOLATILE => "volatile",
+                        _ => "restrict",
+                    };
+                    if self.unqualified_kind(target) == Some(Kind::PTR) {
+                        inner = join(word, &inner);
+                    } else {
+                        qualifiers.push_str(word);
+                        qualifiers.push(' ');
+                    }
+                    id = target;
+                }
+                Kind::TYPE_TAG | Kind::FUNC | Kind::VAR => id = target,
+                Kind::PTR => {
+                    inner.insert(0, '*');
+                    if matches!(self.unqualified_kind(target), Some(Kind::ARRAY | Kind::FUNC_PROTO)) {
+                        inner = format!("({inner})");
+                    }
+                    id = target;
+                }
+                Kind::ARRAY => {
+                    let Some(array) = found.array() else { break "...".to_owned() };
+                    inner.push_str(&format!("[{}]", array.len));
+                    id = array.element;
+                }
+                Kind::FUNC_PROTO => {
+                    inner.push_str(&self.nested(|| self.params(&found)));
+                    id = target;
+                }
+                _ => break self.base(&found),
+            }
+        };
+        if !self.spend(base.len() + inner.len()) {
+            return "...".to_owned();
+        }
+        qualifiers + &join(&base, &inner)
+    }
+
+    /// The kind behind qualifiers and tags, but not behind typedefs.
+    fn unqualified_kind(&self, mut id: u32) -> Option<Kind> {
+        for _ in 0..MAX_HOPS {
+            let found = self.btf.type_by_id(id)?;
+            match found.kind() {
+                Kind::TYPEDEF => return Some(Kind::TYPEDEF),
+                kind if kind.is_modifier() => id = found.target()?,
+                kind => return Some(kind),
+            }
+        }
+        None
+    }
+
+    fn params(&self, proto: &Type<'_>) -> String {
+        let mut out = String::from("(");
+        for (n, param) in proto.params().enumerate() {
+            if n > 0 {
+                out.push_str(", ");
+            }
+            if param.type_id == 0 && param.name.is_none() {
+                out.push_str("...");
+            } else {
+                out.push_str(&self.declare(param.type_id, text(param.name)));
+            }
+            if self.types_left.get() == 0 {
+                break;
+            }
+        }
+        if out.len() == 1 {
+            out.push_str("void");
+        }
+        out + ")"
+    }
+
+    /// A type that needs no declarator around the name.
+    fn base(&self, found: &Type<'_>) -> String {
+        match found.kind() {
+            Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64 => self.tagged(found),
+            Kind::FWD => format!("{} {}", if found.kind_flag() { "union" } else { "struct" }, text(found.name())),
+            kind => match found.name() {
+                Some(_) => text(found.name()),
+                None => format!("<kind {}>", kind.0),
+            },
+        }
+    }
+
+    /// `struct name`, or the whole struct when it has no name.
+    fn tagged(&self, found: &Type<'_>) -> String {
+        let word = match found.kind() {
+            Kind::STRUCT => "struct",
+            Kind::UNION => "union",
+            _ => "enum",
+        };
+        let name = if found.name().is_some() { text(found.name()) } else { self.nested(|| self.body(found)) };
+        format!("{word} {name}")
+    }
+
+    fn body(&self, found: &Type<'_>) -> String {
+        let mut out = String::from("{ ");
+        for member in found.members() {
+            if self.types_left.get() == 0 || self.bytes_left.get() == 0 {
+                out.push_str("... ");
+                break;
+            }
+            out.push_str(&self.declare(member.type_id, text(member.name)));
+            if member.bits > 0 {
+                out.push_str(&format!(":{}", member.bits));
+            }
+            out.push_str("; ");
+        }
+        for (n, enumerator) in found.enumerators().enumerate() {
+            let item = format!("{}{} = {}", if n > 0 { ", " } else { "" }, text(enumerator.name), enumerator.value);
+            if !self.spend(item.len()) {
+                out.push_str(", ...");
+                break;
+            }
+            out.push_str(&item);
+        }
+        if !out.ends_with(' ') {
+            out.push(' ');
+        }
+        out + "}"
+    }
+}
+
+/// A type before a declarator.
+fn join(base: &str, inner: &str) -> String {
+    if inner.is_empty() || inner.starts_with('[') { format!("{base}{inner}") } else { format!("{base} {inner}") }
+}

@@ -1,0 +1,89 @@
+//! Arrays of fixed-size elements, decoded one by one in either byte order.
+
+use crate::Endian;
+use std::marker::PhantomData;
+
+/// What an array consists of.
+pub trait Element: Sized {
+    /// Bytes needed to decode one.
+    const BYTES: usize;
+
+    /// Decodes the element that `bytes` start with.
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<Self>;
+}
+
+impl Element for u32 {
+    const BYTES: usize = 4;
+
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<u32> {
+        endian.u32_at(bytes, 0)
+    }
+}
+
+impl Element for u64 {
+    const BYTES: usize = 8;
+
+    fn decode(endian: Endian, bytes: &[u8]) -> Option<u64> {
+        endian.u64_at(bytes, 0)
+    }
+}
+
+/// The elements of an array, decoded when asked for.
+#[derive(Debug)]
+pub struct Elements<'a, T> {
+    bytes: &'a [u8],
+    stride: usize,
+    endian: Endian,
+    element: PhantomData<T>,
+}
+
+impl<T> Clone for Elements<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Elements<'_, T> {}
+
+impl<'a, T: Element> Elements<'a, T> {
+    /// Elements of `T` that start `stride` bytes apart.
+    pub(super) fn new(bytes: &'a [u8], stride: usize, endian: Endian) -> Elements<'a, T> {
+        Elements { bytes, stride: stride.max(T::BYTES), endian, element: PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.stride
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Element `index`, from 0.
+    pub fn get(&self, index: usize) -> Option<T> {
+        let at = index.checked_mul(self.stride)?;
+        T::decode(self.endian, self.bytes.get(at..at.checked_add(self.stride)?)?)
+    }
+
+    /// All elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T> {
+        let endian = self.endian;
+        self.bytes.chunks_exact(self.stride).filter_map(move |bytes| T::decode(endian, bytes))
+    }
+
+    /// The first index in `from..to` whose element fails `before`, given that all before it hold.
+    pub(super) fn partition_point(&self, from: usize, to: usize, before: impl Fn(T) -> bool) -> usize {
+        let (mut low, mut high) = (from, to.min(self.len()));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.get(middle).is_some_and(&before) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
