@@ -1,0 +1,66 @@
+//! What can keep a recording from being made.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Result of recording.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can keep a recording from being made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call was refused.
+    #[error("{call} {object}: {source}{}", Remedy(remedy))]
+    Syscall {
+        /// The call ("perf_event_open").
+        call: &'static str,
+        /// What it was about ("cycles on cpu 3").
+        object: String,
+        /// The kernel's answer.
+        source: io::Error,
+        /// What would make it work; empty where that is not known.
+        remedy: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// An event specification that cannot be understood, or that this machine does not have.
+    #[error("event '{event}': {problem}")]
+    Event {
+        /// As the user wrote it.
+        event: String,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+    /// The command could not be run.
+    #[error("cannot run '{command}': {source}")]
+    Command {
+        /// Its name.
+        command: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Anything that one sentence says.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Error {
+    pub(crate) fn file(path: impl Into<PathBuf>, source: io::Error) -> Error {
+        Error::File { path: path.into(), source }
+    }
+}
+
+struct Remedy<'a>(&'a str);
+
+impl std::fmt::Display for Remedy<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; {}", self.0) }
+    }
+}

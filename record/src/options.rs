@@ -1,0 +1,124 @@
+//! What to record, from whom, how often, and where to.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Everything [`record`](crate::record) needs to know.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whose events.
+    pub target: Target,
+    /// Events as the user wrote them (`-e`), each possibly a list with commas. Empty means cycles, or the nearest thing.
+    pub events: Vec<String>,
+    /// How often.
+    pub rate: Rate,
+    /// Record user call chains too; kernel ones always are.
+    pub user_chains: bool,
+    /// Size of each CPU's ring buffer.
+    pub ring: RingSize,
+    /// Where to.
+    pub output: Output,
+    /// Command to run; the recording ends with it.
+    pub command: Option<Vec<OsString>>,
+    /// Longest time to record.
+    pub duration: Option<Duration>,
+    /// Time between the start of the command and that of sampling.
+    pub delay: Option<Duration>,
+    /// Where run counts of programs come from.
+    pub counters: Counters,
+    /// Time between two snapshots of the counters.
+    pub interval: Duration,
+    /// The command line, for the file's CMDLINE.
+    pub argv: Vec<OsString>,
+    /// Takes messages as they arise.
+    pub notify: fn(Level, &str),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            target: Target::System,
+            events: Vec::new(),
+            rate: Rate::Default,
+            user_chains: false,
+            ring: RingSize::Default,
+            output: Output::File(PathBuf::from("perf.data")),
+            command: None,
+            duration: None,
+            delay: None,
+            counters: Counters::Stats,
+            interval: Duration::from_secs(1),
+            argv: Vec::new(),
+            notify: |_, _| (),
+        }
+    }
+}
+
+/// How much a message matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The recording is less than what was asked for.
+    Warning,
+    /// Good to know.
+    Notice,
+    /// How it is done, for `-v`.
+    Detail,
+}
+
+/// Whose events are recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The whole machine (`-a`).
+    System,
+    /// These CPUs (`-C`).
+    Cpus(Vec<u32>),
+    /// These processes with all threads and their children to come (`-p`).
+    Processes(Vec<u32>),
+    /// These threads (`-t`).
+    Threads(Vec<u32>),
+    /// The command and its children.
+    Command,
+}
+
+/// How often an event samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// 4000 Hz; each occurrence of a tracepoint.
+    Default,
+    /// Times per second (`-F`).
+    Frequency(u64),
+    /// As often per second as the kernel allows (`-F max`).
+    MaxFrequency,
+    /// Once per so many events (`-c`).
+    Period(u64),
+}
+
+/// Size of a ring buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingSize {
+    /// The largest power of two that needs no special permission, as perf takes it.
+    Default,
+    /// Pages, rounded up to a power of two.
+    Pages(u64),
+    /// Bytes, rounded up to a power of two pages.
+    Bytes(u64),
+}
+
+/// Where the recording goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// A file; one that exists is kept as `<name>.old`.
+    File(PathBuf),
+    /// Standard output, in pipe format.
+    Stdout,
+}
+
+/// Where run counts of programs come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counters {
+    /// Not counted.
+    Off,
+    /// The kernel's run statistics, switched on for the time of the recording.
+    Stats,
+}

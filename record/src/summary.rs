@@ -1,0 +1,27 @@
+//! What became of a recording.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// What became of a recording, for the closing line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Samples in the file.
+    pub samples: u64,
+    /// Samples and side-band records lost, `None` where the kernel does not count them.
+    pub lost: Option<u64>,
+    /// Times that the kernel throttled an event.
+    pub throttled: u64,
+    /// BPF programs captured.
+    pub programs: u32,
+    /// BPF programs seen but not captured.
+    pub missed: u32,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Where to; `None` for standard output.
+    pub path: Option<std::path::PathBuf>,
+    /// CPU time of the recorder, user and kernel.
+    pub cpu_time: Duration,
+    /// How the command ended, if one ran to its end.
+    pub command: Option<ExitStatus>,
+}
