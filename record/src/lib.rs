@@ -8,7 +8,6 @@
 //! messages to a function of the caller's, and returns a [`Summary`]. What the kernel says about BPF programs comes from
 //! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in the modules `ring` and `sys` alone.
 #![deny(unsafe_code)]
-
 #![allow(dead_code, reason = "grows by pieces")]
 
 mod error;
