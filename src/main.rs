@@ -1,2 +1,71 @@
-//! bprec
-fn main() {}
+//! `bprec`: what each BPF program costs, who pays for it, and why.
+//!
+//! Options become one call of `bprec-record` or `bprec-report`, and its result becomes an exit code: 0 done, 1 nothing
+//! matched, 2 error. A reader that closes its end of a pipe early is no error.
+
+mod report;
+
+#[cfg(all(feature = "record", target_os = "linux"))]
+mod record;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// What each BPF program costs, who pays for it, and why.
+#[derive(Parser)]
+#[command(name = "bprec", version, max_term_width = 120, disable_help_subcommand = true)]
+enum Command {
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Record(Box<record::Args>),
+    Report(Box<report::Args>),
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Recover(record::RecoverArgs),
+}
+
+/// How a command ended, other than by an error.
+enum Outcome {
+    Done,
+    NothingMatched,
+}
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(error) => {
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // Nothing better can be done when even this cannot be printed.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let result = match command {
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Command::Record(args) => record::run(*args),
+        Command::Report(args) => report::run(*args),
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Command::Recover(args) => record::recover(args),
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::NothingMatched) => ExitCode::from(1),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("bprec: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// One line on standard error. That it cannot be written is nothing to fail for.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}

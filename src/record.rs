@@ -1,0 +1,271 @@
+//! `bprec record` and `bprec recover`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bprec_record::{Counters, Level, Options, Output, Rate, RingSize, Summary, Target};
+
+use crate::{Outcome, say};
+
+/// Record what runs, and every BPF program, into a perf.data file.
+///
+/// Without a target or a command the whole machine is recorded until Ctrl-C.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The whole machine (also without any target and command).
+    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"])]
+    all_cpus: bool,
+
+    /// The whole machine, on these CPUs only: 0,2-5.
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"])]
+    cpu: Option<String>,
+
+    /// These processes, all their threads and children.
+    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', conflicts_with = "tid")]
+    pid: Vec<u32>,
+
+    /// These threads.
+    #[arg(short, long, value_name = "TID,…", value_delimiter = ',')]
+    tid: Vec<u32>,
+
+    /// What to sample on: cycles, cpu-clock, L1-dcache-load-misses, r1a8, cpu/event=0x3c/, sched:sched_switch, each with
+    /// modifiers like :u :k :p [default: cycles, or cpu-clock where there is no PMU].
+    #[arg(short, long = "event", value_name = "EVENT")]
+    event: Vec<String>,
+
+    /// Samples per second and CPU, or `max` [default: 4000].
+    #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count")]
+    freq: Option<String>,
+
+    /// One sample per so many events.
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+
+    /// User call chains too (by frame pointer). Kernel chains are always recorded: a program's cost is in them.
+    #[arg(short = 'g')]
+    chains: bool,
+
+    /// How user call chains are taken; `fp` is what there is.
+    #[arg(long = "call-graph", value_name = "HOW", value_parser = ["fp"])]
+    call_graph: Option<String>,
+
+    /// Size of each CPU's ring buffer, in pages or with a unit: 256, 4M.
+    #[arg(short, long = "mmap-pages", value_name = "SIZE")]
+    mmap_pages: Option<String>,
+
+    /// Where to; `-` is standard output (pipe format). An existing file is kept as NAME.old.
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    output: PathBuf,
+
+    /// Start sampling so many milliseconds after the command.
+    #[arg(short = 'D', long, value_name = "MS")]
+    delay: Option<u64>,
+
+    /// Stop after so many seconds.
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+
+    /// Where run counts come from: the kernel's run statistics, switched on while recording, or none.
+    #[arg(long, value_name = "TIER", default_value = "stats", value_parser = ["stats", "off"])]
+    counters: String,
+
+    /// Milliseconds between two snapshots of the run counts.
+    #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
+    interval: u64,
+
+    /// Say nothing but errors.
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Say what is done, and how.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Command to run; the recording ends with it.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Make a recording that was cut off whole again.
+#[derive(clap::Args)]
+pub(crate) struct RecoverArgs {
+    /// The recording.
+    file: PathBuf,
+}
+
+/// Messages above this level are not shown. A plain function takes them, so that it is kept here.
+static SHOWN: AtomicU8 = AtomicU8::new(Level::Notice as u8);
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    if args.quiet {
+        SHOWN.store(Level::Warning as u8, Ordering::Relaxed);
+    } else if args.verbose {
+        SHOWN.store(Level::Detail as u8, Ordering::Relaxed);
+    }
+    let quiet = args.quiet;
+    let options = options(args)?;
+    let summary = bprec_record::record(&options)?;
+    if !quiet {
+        say(&closing_line(&summary));
+    }
+    Ok(Outcome::Done)
+}
+
+fn options(args: Args) -> anyhow::Result<Options> {
+    let command = (!args.command.is_empty()).then_some(args.command);
+    let target = if let Some(list) = args.cpu {
+        Target::Cpus(cpu_list(&list).with_context(|| format!("-C {list}: expected a list like 0,2-5"))?)
+    } else if !args.pid.is_empty() {
+        Target::Processes(args.pid)
+    } else if !args.tid.is_empty() {
+        Target::Threads(args.tid)
+    } else if args.all_cpus || command.is_none() {
+        Target::System
+    } else {
+        Target::Command
+    };
+    let rate = match (args.freq.as_deref(), args.count) {
+        (Some("max"), _) => Rate::MaxFrequency,
+        (Some(hz), _) => match hz.parse() {
+            Ok(hz) if hz > 0 => Rate::Frequency(hz),
+            _ => bail!("-F {hz}: expected samples per second, or max"),
+        },
+        (None, Some(0)) => bail!("-c 0: expected a number of events"),
+        (None, Some(period)) => Rate::Period(period),
+        (None, None) => Rate::Default,
+    };
+    let ring = match args.mmap_pages {
+        None => RingSize::Default,
+        Some(size) => {
+            ring_size(&size).with_context(|| format!("-m {size}: expected pages, or bytes with B, K, M or G"))?
+        }
+    };
+    let duration = match args.duration {
+        None => None,
+        Some(seconds) => Some(
+            Duration::try_from_secs_f64(seconds).with_context(|| format!("--duration {seconds}: expected seconds"))?,
+        ),
+    };
+    Ok(Options {
+        target,
+        events: args.event,
+        rate,
+        user_chains: args.chains || args.call_graph.is_some(),
+        ring,
+        output: if args.output.as_os_str() == "-" { Output::Stdout } else { Output::File(args.output) },
+        command,
+        duration,
+        delay: args.delay.map(Duration::from_millis),
+        counters: if args.counters == "off" { Counters::Off } else { Counters::Stats },
+        interval: Duration::from_millis(args.interval),
+        argv: std::env::args_os().collect(),
+        notify: |level, message| {
+            if level as u8 <= SHOWN.load(Ordering::Relaxed) {
+                say(&format!("bprec: {message}"));
+            }
+        },
+    })
+}
+
+/// `0,2-5` as numbers.
+fn cpu_list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        // More CPUs than any kernel is built for is a slip of the pen.
+        if first > last || last >= 1 << 16 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
+/// `128` pages, or `4M` bytes.
+fn ring_size(text: &str) -> Option<RingSize> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => return Some(RingSize::Pages(number)),
+        "B" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift).map(RingSize::Bytes)
+}
+
+/// What became of the recording, in one line.
+fn closing_line(summary: &Summary) -> String {
+    let lost = match summary.lost {
+        Some(lost) => format!("{} lost", grouped(lost)),
+        None => "losses not counted by this kernel".to_owned(),
+    };
+    let throttled = match summary.throttled {
+        0 => String::new(),
+        times => format!(", throttled {} times", grouped(times)),
+    };
+    let missed = match summary.missed {
+        0 => String::new(),
+        missed => format!(" ({missed} missed)"),
+    };
+    let path = summary.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
+    format!(
+        "[ bprec: {} samples, {lost}{throttled}; {} BPF programs{missed}; {} -> {path}; cost {:.3} s CPU ]",
+        grouped(summary.samples),
+        summary.programs,
+        bytes(summary.written_bytes),
+        summary.cpu_time.as_secs_f64(),
+    )
+}
+
+/// `1234567` as `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.2} GB", count as f64 / 1e9),
+    }
+}
+
+pub(crate) fn recover(args: RecoverArgs) -> anyhow::Result<Outcome> {
+    let _ = args;
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_sizes() {
+        assert_eq!(cpu_list("0,2-4,3"), Some(vec![0, 2, 3, 4]));
+        assert_eq!(cpu_list("4-2"), None);
+        assert_eq!(cpu_list("0-99999999"), None);
+        assert_eq!(ring_size("128"), Some(RingSize::Pages(128)));
+        assert_eq!(ring_size("4M"), Some(RingSize::Bytes(4 << 20)));
+        assert_eq!(ring_size("0"), None);
+        assert_eq!(ring_size("4X"), None);
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(12), "12");
+    }
+}
