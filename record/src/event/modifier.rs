@@ -1,0 +1,69 @@
+//! The letters behind an event: where it counts, and how precisely.
+
+use bprec_format::AttrFlags;
+
+use super::{EXCLUDE_MODES, EventSpec, Result, wrong};
+
+/// `ukhIGHDe`, one to three `p`, or `P`.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Modifiers {
+    flags: AttrFlags,
+    precise: u8,
+    precise_as_possible: bool,
+}
+
+impl Modifiers {
+    /// Reads the letters `text` that stand behind the event `item`.
+    pub(super) fn parse(item: &str, text: &str) -> Result<Modifiers> {
+        let mut result = Modifiers::default();
+        let mut wanted = AttrFlags::default();
+        let mut flags = AttrFlags::default();
+        for letter in text.chars() {
+            match letter {
+                'u' => wanted = wanted.with(AttrFlags::EXCLUDE_USER),
+                'k' => wanted = wanted.with(AttrFlags::EXCLUDE_KERNEL),
+                'h' => wanted = wanted.with(AttrFlags::EXCLUDE_HV),
+                'G' => wanted = wanted.with(AttrFlags::EXCLUDE_GUEST),
+                'H' => wanted = wanted.with(AttrFlags::EXCLUDE_HOST),
+                'I' => flags = flags.with(AttrFlags::EXCLUDE_IDLE),
+                'D' => flags = flags.with(AttrFlags::PINNED),
+                'e' => flags = flags.with(AttrFlags::EXCLUSIVE),
+                'p' => result.precise += 1,
+                'P' => (result.precise, result.precise_as_possible) = (3, true),
+                'S' | 'W' | 'b' | 'R' | 'X' => {
+                    let problem = format!("the modifier `{letter}` concerns groups and counting; it has no use here");
+                    return Err(wrong(item, problem));
+                }
+                _ => {
+                    let problem =
+                        format!("`{letter}` is not a modifier; there are u, k, h, p, pp, ppp, P, G, H, I, D and e");
+                    return Err(wrong(item, problem));
+                }
+            }
+            if result.precise > 3 {
+                return Err(wrong(item, "precision goes up to ppp"));
+            }
+        }
+        let guests = AttrFlags::EXCLUDE_GUEST.with(AttrFlags::EXCLUDE_HOST);
+        // Naming one mode leaves the others out; naming none counts in all.
+        for family in [EXCLUDE_MODES, guests] {
+            if wanted.0 & family.0 != 0 {
+                flags = flags.with(family.without(wanted));
+            }
+        }
+        // Precise sampling of guests is refused by the hardware's drivers.
+        if result.precise > 0 && !result.precise_as_possible && wanted.0 & guests.0 == 0 {
+            flags = flags.with(AttrFlags::EXCLUDE_GUEST);
+        }
+        result.flags = flags;
+        Ok(result)
+    }
+
+    pub(super) fn apply(&self, spec: &mut EventSpec) {
+        spec.attr.flags = spec.attr.flags.with(self.flags);
+        if self.precise > 0 {
+            spec.attr.flags = spec.attr.flags.with_precise_ip(self.precise);
+        }
+        spec.precise_as_possible = self.precise_as_possible;
+    }
+}

@@ -1,0 +1,136 @@
+//! Tracepoints as tracefs describes them (`Documentation/trace/events.rst`).
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::names;
+
+/// The tracing file system, where it is mounted, or mounted for us alone.
+#[derive(Debug)]
+pub(super) struct Tracefs {
+    root: PathBuf,
+}
+
+impl Tracefs {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// In words, with the remedy.
+    pub(super) fn open() -> Result<Tracefs, String> {
+        let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+        let roots = mounted.iter().map(PathBuf::from);
+        if let Some(root) = roots.into_iter().find(|root| fs::read_dir(root.join("events")).is_ok()) {
+            return Ok(Tracefs { root });
+        }
+        let refused =
+            fs::read_dir("/sys/kernel/tracing").is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
+        Err(match refused {
+            true => "tracepoints are described in /sys/kernel/tracing, which only root may read; run as root, or as \
+                     root: chmod -R a+rX /sys/kernel/tracing/events"
+                .to_owned(),
+            false => "tracefs, which describes tracepoints, is not mounted; as root: \
+                      mount -t tracefs nodev /sys/kernel/tracing"
+                .to_owned(),
+        })
+    }
+
+    /// Reads a file below its root.
+    pub(super) fn read(&self, file: &str) -> std::io::Result<Vec<u8>> {
+        fs::read(self.root.join(file))
+    }
+
+    /// The id of a tracepoint.
+    pub(super) fn id(&self, system: &str, name: &str) -> Result<u64, String> {
+        let dir = self.root.join("events").join(system);
+        if system.is_empty() || system.contains('/') || !dir.is_dir() {
+            return Err(format!("no tracepoints of `{system}`{}", names::closest(system, self.systems().into_iter())));
+        }
+        let path = dir.join(name).join("id");
+        if name.is_empty() || name.contains('/') || !path.exists() {
+            let near = names::closest(name, self.names(system).into_iter());
+            return Err(format!("no tracepoint `{name}` of `{system}`{near}"));
+        }
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        text.trim().parse().map_err(|_| format!("{} is not a number: {text:?}", path.display()))
+    }
+
+    /// The tracepoints whose system and name match two patterns, by system and name.
+    pub(super) fn matching(&self, system: &str, name: &str) -> Vec<(String, String)> {
+        let systems = self.systems().into_iter().filter(|found| glob(system, found));
+        let all = systems.flat_map(|system| {
+            let names = self.names(&system);
+            names.into_iter().map(move |name| (system.clone(), name))
+        });
+        all.filter(|(_, found)| glob(name, found)).collect()
+    }
+
+    fn systems(&self) -> Vec<String> {
+        directories(self.root.join("events"))
+    }
+
+    fn names(&self, system: &str) -> Vec<String> {
+        directories(self.root.join("events").join(system))
+    }
+}
+
+/// The names of the directories in one, sorted.
+fn directories(path: PathBuf) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names: Vec<String> = dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// Shell patterns of `*`, `?` and `[a-z]`.
+fn glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    // Where to go on after a mismatch: behind the last star, with one more character given to it.
+    let (mut p, mut t, mut retry) = (0, 0, None);
+    while t < text.len() {
+        let step = match pattern.get(p) {
+            Some('*') => {
+                retry = Some((p, t));
+                p += 1;
+                continue;
+            }
+            Some('?') => Some(p + 1),
+            Some('[') => class(&pattern[p..], text[t]).map(|len| p + len),
+            Some(c) if *c == text[t] => Some(p + 1),
+            _ => None,
+        };
+        match (step, retry) {
+            (Some(next), _) => (p, t) = (next, t + 1),
+            (None, Some((star, from))) => {
+                (p, t) = (star + 1, from + 1);
+                retry = Some((star, from + 1));
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// The length of the class at the start of `pattern` if `c` is in it.
+fn class(pattern: &[char], c: char) -> Option<usize> {
+    let end = pattern.iter().skip(2).position(|c| *c == ']')? + 2;
+    let (members, negated) = match &pattern[1..end] {
+        ['!' | '^', rest @ ..] => (rest, true),
+        all => (all, false),
+    };
+    let mut found = false;
+    let mut rest = members;
+    while let [first, after @ ..] = rest {
+        rest = match after {
+            ['-', last, after @ ..] => {
+                found |= (*first..=*last).contains(&c);
+                after
+            }
+            _ => {
+                found |= *first == c;
+                after
+            }
+        };
+    }
+    (found != negated).then_some(end + 1)
+}
