@@ -37,7 +37,7 @@ fn sysctl(path: &str) -> Option<i64> {
 }
 
 /// Why the kernel hides code and addresses from this process (`kallsyms_show_value()`), or None if it does not.
-fn hidden_addresses() -> Option<&'static str> {
+pub(crate) fn hidden_addresses() -> Option<&'static str> {
     let restrict = sysctl("/proc/sys/kernel/kptr_restrict").unwrap_or(0);
     let paranoid = sysctl("/proc/sys/kernel/perf_event_paranoid").unwrap_or(2);
     if restrict == 0 && paranoid <= 1 || restrict <= 1 && has_capability(CAP_SYSLOG) {

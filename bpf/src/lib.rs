@@ -9,17 +9,37 @@
 //! This crate must not know of perf events, files to be written, or reports: it answers with the types of
 //! `bprec-format` and leaves to its callers what becomes of them. `unsafe` stands in the module `sys` alone.
 #![deny(unsafe_code)]
-#![allow(dead_code)]
 
 mod access;
 mod btf;
+mod cgroups;
 mod error;
+mod fdinfo;
+mod holders;
+mod kallsyms;
+mod links;
+mod maps;
+mod names;
+mod net;
+mod pins;
 mod prog;
+mod refs;
 mod stats;
+mod struct_ops;
+mod surroundings;
 mod sys;
+mod tracing;
 
 pub use access::{Check, access};
 pub use btf::BtfCache;
 pub use error::{Error, Object, Result};
-pub use prog::{ProgSnapshot, Program, Withheld, prog_ids};
+pub use holders::Holders;
+pub use kallsyms::Kallsyms;
+pub use links::{Found, links};
+pub use maps::{Map, map_ids};
+pub use names::Names;
+pub use pins::{Pins, pins};
+pub use prog::{ProgSnapshot, Program, prog_ids};
+pub use refs::{ProgRefs, Refs};
 pub use stats::{RunStats, StatsGuard, stats_sysctl};
+pub use surroundings::Surroundings;

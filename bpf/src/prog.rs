@@ -62,21 +62,21 @@ impl Program {
     /// Only when there is nothing to tell at all: the kernel refused the call, or its answer changed each time.
     pub fn fetch(&self, btfs: &BtfCache) -> Result<ProgSnapshot> {
         let raw = sys::prog_info(self.fd(), self.id)?;
-        let mut withheld: Vec<Withheld> = Vec::new();
-        for (array, is_withheld) in Array::ALL.into_iter().zip(raw.withheld) {
-            if is_withheld {
-                let reason = access::withheld_reason(array == Array::XlatedInsns);
-                withheld.push(Withheld { what: array.name(), reason });
+        let mut withheld: Vec<String> = Vec::new();
+        let arrays = Array::ALL.into_iter().zip(raw.withheld).filter(|(_, is_withheld)| *is_withheld);
+        let (xlated, others): (Vec<_>, Vec<_>) =
+            arrays.map(|(array, _)| array).partition(|array| *array == Array::XlatedInsns);
+        for (arrays, is_xlated) in [(xlated, true), (others, false)] {
+            if !arrays.is_empty() {
+                let names: Vec<&str> = arrays.into_iter().map(Array::name).collect();
+                withheld.push(format!("{}: {}", names.join(", "), access::withheld_reason(is_xlated)));
             }
         }
         let btf = match sys::get_u32(&raw.info, 128) {
             0 => None,
-            id => btfs
-                .get(id)
-                .inspect_err(|error| withheld.push(Withheld { what: "btf", reason: error.to_string() }))
-                .ok(),
+            id => btfs.get(id).inspect_err(|error| withheld.push(error.to_string())).ok(),
         };
-        Ok(ProgSnapshot { info: ProgInfoBuf::new(raw.info, raw.arrays), btf, withheld })
+        Ok(ProgSnapshot { info: ProgInfoBuf::new(raw.info, raw.arrays), btf, withheld: withheld.join(". ") })
     }
 }
 
@@ -93,15 +93,6 @@ pub struct ProgSnapshot {
     pub info: ProgInfoBuf,
     /// Its BTF, if it has any.
     pub btf: Option<Arc<[u8]>>,
-    /// What it has and the kernel does not show.
-    pub withheld: Vec<Withheld>,
-}
-
-/// A part that the kernel does not show, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Withheld {
-    /// The array, as the field of `struct bpf_prog_info` is called, or `btf`.
-    pub what: &'static str,
-    /// Why it is not shown and what would show it.
-    pub reason: String,
+    /// What it has and the kernel does not show, why not, and what would show it; empty when nothing.
+    pub withheld: String,
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::process::Command;
 
-use bprec_bpf::{BtfCache, Program, StatsGuard, access, prog_ids};
+use bprec_bpf::{BtfCache, Kallsyms, Program, Refs, StatsGuard, access, prog_ids};
 use bprec_format::bpf::prog_info::Array;
 use common::{bpftool, bpftool_dump, can_load, has_bpftool, load_inventory, prog_id};
 use libbpf_rs::ProgramInput;
@@ -29,7 +29,7 @@ fn programs_are_what_bpftool_says() {
         let entry = listed.iter().find(|entry| entry["id"] == *id).unwrap();
         let program = Program::take(*id).unwrap();
         let snapshot = program.fetch(&btfs).unwrap();
-        assert_eq!(snapshot.withheld, [], "program {id}");
+        assert_eq!(snapshot.withheld, "", "program {id}");
         let info = snapshot.info.view();
         assert!(info.dropped().is_empty(), "{:?}", info.dropped());
         assert_eq!(info.prog_type().unwrap().name().unwrap(), entry["type"].as_str().unwrap());
@@ -103,6 +103,64 @@ fn run_statistics_count_the_runs_made() {
 }
 
 #[test]
+fn a_program_that_nobody_else_holds_is_told_by_its_references() {
+    if !can_load("a_program_that_nobody_else_holds_is_told_by_its_references") {
+        return;
+    }
+    let object = load_inventory(&["inventory_raw_tp"]);
+    let program = Program::take(prog_id(&object, "inventory_raw_tp")).unwrap();
+    let refs = Refs::load().unwrap();
+    let references = || refs.read().unwrap().iter().find(|it| it.id == program.id()).map(|it| it.references);
+    // The loader's descriptor and ours.
+    assert_eq!(references(), Some(2));
+    let link = common::program(&object, "inventory_raw_tp").attach().unwrap();
+    assert_eq!(references(), Some(3));
+    let again = Program::take(program.id()).unwrap();
+    assert_eq!(references(), Some(4));
+    drop((again, link, object));
+    // A link gives its reference up after a grace period.
+    let only_ours = (0..500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        references() == Some(1)
+    });
+    assert!(only_ours, "{:?}", references());
+    let ids: Vec<u32> = refs.read().unwrap().iter().map(|it| it.id).collect();
+    assert!(ids.is_sorted() && ids.contains(&refs.own_id().unwrap()));
+}
+
+#[test]
+fn dispatchers_and_functions_are_in_kallsyms() {
+    let test = "dispatchers_and_functions_are_in_kallsyms";
+    if !can_load(test) {
+        return;
+    }
+    if let Some(problem) = Kallsyms::read().unwrap().problem() {
+        println!("SKIP {test}: {problem}");
+        return;
+    }
+    let object = load_inventory(&["inventory_counts_every_switch"]);
+    let id = prog_id(&object, "inventory_counts_every_switch");
+    let snapshot = Program::take(id).unwrap().fetch(&BtfCache::new()).unwrap();
+    let info = snapshot.info.view();
+    let starts: Vec<u64> = info.jited_ksyms().unwrap().iter().collect();
+    assert_eq!(starts.len(), 2, "a function and a subprogram");
+    let kallsyms = Kallsyms::read().unwrap();
+    let functions = kallsyms.bpf_functions();
+    for (start, name) in starts.iter().zip(["inventory_counts_every_switch", "inventory_spin_in_a_subprogram"]) {
+        let symbol = functions.iter().find(|symbol| symbol.addr == *start).unwrap();
+        assert!(symbol.name.ends_with(name.as_bytes()), "{}", String::from_utf8_lossy(&symbol.name));
+    }
+    let known = ["schedule", "bpf_prog_put", "do_exit"];
+    let text = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    for name in known {
+        let line = text.lines().find(|line| line.split(' ').nth(2) == Some(name)).unwrap();
+        let addr = u64::from_str_radix(&line[..16], 16).unwrap();
+        let found = kallsyms.functions_at(&[addr + 1]);
+        assert_eq!((found[0].addr, String::from_utf8_lossy(&found[0].name).as_ref()), (addr, name));
+    }
+}
+
+#[test]
 fn without_privilege_the_refusal_says_what_is_missing() {
     let test = "without_privilege_the_refusal_says_what_is_missing";
     if !can_load(test) {
@@ -122,7 +180,53 @@ fn without_privilege_the_refusal_says_what_is_missing() {
     assert!(text.contains("bpf(BPF_ENABLE_STATS) run time: EPERM; needs CAP_SYS_ADMIN (run as root)"), "{text}");
 }
 
-/// What the test above runs without privilege. Alone it proves nothing.
+#[test]
+fn hidden_code_is_withheld_with_the_reason_and_the_rest_is_kept() {
+    let test = "hidden_code_is_withheld_with_the_reason_and_the_rest_is_kept";
+    if !can_load(test) {
+        return;
+    }
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", "-syslog"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "child_without_syslog", "--nocapture", "--include-ignored"])
+        .output();
+    let Ok(output) = output else {
+        println!("SKIP {test}: no setpriv");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    if text.contains("nothing is hidden") {
+        println!("SKIP {test}: kernel.perf_event_paranoid shows kernel addresses to everyone");
+        return;
+    }
+    assert!(output.status.success(), "{text}");
+    let expected = "withheld: bpf_prog_info.jited_prog_insns, bpf_prog_info.jited_ksyms, \
+                    bpf_prog_info.jited_func_lens, bpf_prog_info.jited_line_info: ";
+    assert!(text.contains(expected) && text.contains("CAP_SYSLOG"), "{text}");
+}
+
+/// What the test above runs without CAP_SYSLOG. Alone it proves nothing.
+#[test]
+#[ignore = "run by another test without CAP_SYSLOG"]
+fn child_without_syslog() {
+    let object = load_inventory(&["inventory_raw_tp"]);
+    let program = Program::take(prog_id(&object, "inventory_raw_tp")).unwrap();
+    let snapshot = program.fetch(&BtfCache::new()).unwrap();
+    if snapshot.withheld.is_empty() {
+        println!("nothing is hidden");
+        return;
+    }
+    println!("withheld: {}", snapshot.withheld);
+    let info = snapshot.info.view();
+    assert!(info.jited_insns().is_none() && info.jited_ksyms().is_none() && info.jited_line_info().is_none());
+    assert_eq!(info.func_info().unwrap().len(), 2);
+    assert!(!info.xlated_insns().unwrap().is_empty() && !info.line_info().unwrap().is_empty());
+    assert!(info.map_ids().unwrap().len() > 1 && snapshot.btf.is_some());
+    assert!(Kallsyms::read().unwrap().is_hidden());
+}
+
+/// What the test before that runs without privilege. Alone it proves nothing.
 #[test]
 #[ignore = "run by another test as a user without privilege"]
 fn child_without_privilege() {

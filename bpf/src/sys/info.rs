@@ -43,7 +43,7 @@ fn put_buffer(info: &mut [u8], at: usize, buffer: &mut [u8]) {
 
 /// Size of the elements of one of a program's arrays.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Element {
+enum Element {
     /// Always this many bytes.
     Bytes(usize),
     /// As many bytes as the `u32` at this offset of the info says.
@@ -52,39 +52,34 @@ pub(crate) enum Element {
 
 /// Where `struct bpf_prog_info` speaks of one of its arrays.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ProgArray {
-    /// Its name, as the field is called.
-    pub(crate) name: &'static str,
+struct ProgArray {
     pointer_at: usize,
     count_at: usize,
     element: Element,
 }
 
-const fn array(name: &'static str, pointer_at: usize, count_at: usize, element: Element) -> ProgArray {
-    ProgArray { name, pointer_at, count_at, element }
+const fn array(pointer_at: usize, count_at: usize, element: Element) -> ProgArray {
+    ProgArray { pointer_at, count_at, element }
 }
 
 /// The arrays of `struct bpf_prog_info`, in the order in which perf.data files number them.
-pub(crate) const PROG_ARRAYS: [ProgArray; 9] = [
-    array("jited_prog_insns", 24, 16, Element::Bytes(1)),
-    array("xlated_prog_insns", 32, 20, Element::Bytes(1)),
-    array("map_ids", 56, 52, Element::Bytes(4)),
-    array("jited_ksyms", 112, 104, Element::Bytes(8)),
-    array("jited_func_lens", 120, 108, Element::Bytes(4)),
-    array("func_info", 136, 144, Element::SizeAt(132)),
-    array("line_info", 152, 148, Element::SizeAt(172)),
-    array("jited_line_info", 160, 168, Element::SizeAt(176)),
-    array("prog_tags", 184, 180, Element::Bytes(8)),
+const PROG_ARRAYS: [ProgArray; 9] = [
+    array(24, 16, Element::Bytes(1)),      // jited_prog_insns
+    array(32, 20, Element::Bytes(1)),      // xlated_prog_insns
+    array(56, 52, Element::Bytes(4)),      // map_ids
+    array(112, 104, Element::Bytes(8)),    // jited_ksyms
+    array(120, 108, Element::Bytes(4)),    // jited_func_lens
+    array(136, 144, Element::SizeAt(132)), // func_info
+    array(152, 148, Element::SizeAt(172)), // line_info
+    array(160, 168, Element::SizeAt(176)), // jited_line_info
+    array(184, 180, Element::Bytes(8)),    // prog_tags
 ];
 
 /// Place of the translated instructions in [`PROG_ARRAYS`].
 const XLATED: usize = 1;
 
 /// Bytes of `struct bpf_prog_info` as of Linux 6.0; younger kernels have not added to it.
-const PROG_INFO_BYTES: usize = 232;
-
-/// Where `struct bpf_prog_info` ends when all that is wanted is run statistics.
-const PROG_STATS_BYTES: usize = 216;
+pub(crate) const PROG_INFO_BYTES: usize = 232;
 
 /// A program's info block and arrays as the kernel gave them.
 #[derive(Debug)]
@@ -159,9 +154,9 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
     Err(Error::Grew { object: Object::Prog(id) })
 }
 
-/// The first 216 bytes of a program's info, which end with its run statistics, and how many of them this kernel knows.
-pub(crate) fn prog_stats(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; PROG_STATS_BYTES], usize)> {
-    let mut info = [0u8; PROG_STATS_BYTES];
+/// The first `N` bytes of a program's info, without any of its arrays, and how many of them this kernel knows.
+pub(crate) fn prog_block<const N: usize>(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; N], usize)> {
+    let mut info = [0u8; N];
     // SAFETY: all pointers are zero.
     let known = unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Prog(id), errno))?;
     Ok((info, known))
@@ -213,7 +208,7 @@ pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<B
 }
 
 /// Bytes of `struct bpf_map_info` that are used: up to `map_extra`, before the first pointer.
-pub(crate) const MAP_INFO_BYTES: usize = 88;
+const MAP_INFO_BYTES: usize = 88;
 
 /// What the kernel tells about a map; zeros where this kernel is too old to say.
 pub(crate) fn map_info(fd: BorrowedFd<'_>, id: u32) -> Result<[u8; MAP_INFO_BYTES]> {

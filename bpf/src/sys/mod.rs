@@ -7,10 +7,8 @@
 mod info;
 pub(crate) mod netlink;
 
-#[allow(unused_imports)]
 pub(crate) use info::{
-    BtfInfo, LINK_INFO_BYTES, LinkArrays, MAP_INFO_BYTES, PROG_ARRAYS, RawProgInfo, btf_info, link_info, map_info,
-    prog_info, prog_stats,
+    LINK_INFO_BYTES, LinkArrays, PROG_INFO_BYTES, btf_info, link_info, map_info, prog_block, prog_info,
 };
 
 use std::ffi::CString;
@@ -241,16 +239,17 @@ pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
     })
 }
 
-/// The value at a four-byte key of a map that has one value per key, `value_bytes` long.
+/// The value at a four-byte key of a map.
 ///
-/// Per-CPU maps would write more than `value_bytes` and are refused, by the type the kernel gives for the very
-/// descriptor that is read.
+/// Only types of which a lookup writes exactly the value size that the map has are read (a per-CPU map's would write
+/// that for each CPU), by the type that the kernel gives for the very descriptor.
 pub(crate) fn map_lookup(fd: BorrowedFd<'_>, id: u32, key: u32) -> Result<Vec<u8>> {
-    const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    /// `BPF_MAP_TYPE_ARRAY`, `…_PROG_ARRAY`, `…_STRUCT_OPS`
+    const READABLE: [u32; 3] = [2, 3, 26];
     let call = "bpf(BPF_MAP_LOOKUP_ELEM)";
     let info = map_info(fd, id)?;
-    if get_u32(&info, 0) != BPF_MAP_TYPE_ARRAY || get_u32(&info, 8) != 4 {
-        let problem = "not an array with a four-byte key".to_owned();
+    if !READABLE.contains(&get_u32(&info, 0)) || get_u32(&info, 8) != 4 {
+        let problem = format!("not read from maps of type {}", get_u32(&info, 0));
         return Err(Error::Answer { call, object: Object::Map(id), problem });
     }
     let value_bytes = get_u32(&info, 12) as usize;
@@ -309,10 +308,23 @@ pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
     }
 }
 
-/// Ids of the programs attached to a cgroup at one of its hooks, those inherited from ancestors not included.
-pub(crate) fn cgroup_progs(cgroup: BorrowedFd<'_>, attach_type: u32, ids: &mut [u32]) -> Result<usize, i32> {
+/// What has hooks that programs are attached to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum HookOf<'a> {
+    /// A cgroup, by its directory.
+    Cgroup(BorrowedFd<'a>),
+    /// An interface of this network namespace, by its number.
+    Interface(u32),
+}
+
+/// Puts the ids of the programs at one hook into `ids` and answers how many there are; those that a cgroup inherits
+/// from its ancestors are not among them. Err is the errno.
+pub(crate) fn attached_progs(hook: HookOf<'_>, attach_type: u32, ids: &mut [u32]) -> Result<usize, i32> {
     let mut attr = Attr::new();
-    attr.put_fd(0, cgroup);
+    match hook {
+        HookOf::Cgroup(directory) => attr.put_fd(0, directory),
+        HookOf::Interface(index) => attr.put_u32(0, index),
+    }
     attr.put_u32(4, attach_type);
     attr.put_u64(16, ids.as_mut_ptr() as u64);
     attr.put_u32(24, ids.len() as u32);

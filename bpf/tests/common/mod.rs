@@ -1,10 +1,12 @@
 //! What the tests against the running kernel share.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
-use libbpf_rs::{Object, ObjectBuilder};
+use bprec_bpf::{BtfCache, ProgSnapshot, Program, Surroundings};
+use libbpf_rs::{Object, ObjectBuilder, ProgramMut};
 use serde_json::Value;
 
 pub const INVENTORY: &[u8] = include_bytes!("../../../fixtures/bpf/inventory.bpf.o");
@@ -66,7 +68,6 @@ pub fn load_inventory(only: &[&str]) -> Object {
 
 /// Id of a loaded program.
 pub fn prog_id(object: &Object, name: &str) -> u32 {
-    use std::os::fd::{AsFd, AsRawFd};
     let program = object.progs().find(|program| program.name() == name).unwrap();
     fdinfo(program.as_fd().as_raw_fd(), "prog_id")
 }
@@ -95,5 +96,106 @@ impl Bpffs {
 impl Drop for Bpffs {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// Everything fetched for all programs of an object.
+pub fn snapshots(object: &Object, btfs: &BtfCache) -> Vec<ProgSnapshot> {
+    object
+        .progs()
+        .filter(|program| program.autoload())
+        .map(|program| {
+            let id = prog_id(object, program.name().to_str().unwrap());
+            Program::take(id).unwrap().fetch(btfs).unwrap()
+        })
+        .collect()
+}
+
+/// Looks around for these programs.
+pub fn look_around(snapshots: &[ProgSnapshot], btfs: &BtfCache) -> Surroundings {
+    Surroundings::scan(&snapshots.iter().collect::<Vec<_>>(), btfs)
+}
+
+/// `kind target` of the attachments of a program, those by link marked.
+pub fn attachments(around: &Surroundings, prog_id: u32) -> Vec<String> {
+    let of_prog = around.attachments.iter().filter(|it| it.prog_id == prog_id);
+    of_prog
+        .map(|it| {
+            let how = if it.link_id.is_some() { "link " } else { "" };
+            format!("{how}{} {}", it.kind, String::from_utf8_lossy(&it.target))
+        })
+        .collect()
+}
+
+/// A program of a loaded object, to be attached.
+pub fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
+    object.progs_mut().find(|program| program.name() == name).unwrap()
+}
+
+/// A perf event of this process on any CPU.
+pub fn perf_event(kind: u32, config: u64) -> OwnedFd {
+    let mut attr = [0u8; 64];
+    attr[0..4].copy_from_slice(&kind.to_ne_bytes());
+    attr[4..8].copy_from_slice(&64u32.to_ne_bytes());
+    attr[8..16].copy_from_slice(&config.to_ne_bytes());
+    attr[16..24].copy_from_slice(&10_000_000u64.to_ne_bytes());
+    // SAFETY: `attr` is 64 readable bytes, which is the size it announces and the smallest the kernel takes.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 8) };
+    assert!(fd >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
+    // SAFETY: the kernel just made this descriptor for us.
+    unsafe { OwnedFd::from_raw_fd(fd as i32) }
+}
+
+/// Attaches a program to a perf event without a link.
+pub fn set_bpf(event: &OwnedFd, program: &ProgramMut<'_>) {
+    const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+    // SAFETY: the request takes a descriptor by value.
+    let answer = unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_SET_BPF, program.as_fd().as_raw_fd()) };
+    assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Links a program to an interface by `BPF_LINK_CREATE`, for kinds that libbpf-rs has no name for.
+pub fn link_create(program: &ProgramMut<'_>, ifindex: u32, attach_type: u32) -> OwnedFd {
+    let mut attr = [0u8; 64];
+    attr[0..4].copy_from_slice(&program.as_fd().as_raw_fd().to_ne_bytes());
+    attr[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    attr[8..12].copy_from_slice(&attach_type.to_ne_bytes());
+    // SAFETY: `attr` is 64 readable bytes without pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, 28, attr.as_ptr(), attr.len()) };
+    assert!(fd >= 0, "BPF_LINK_CREATE: {}", std::io::Error::last_os_error());
+    // SAFETY: the kernel just made this descriptor for us.
+    unsafe { OwnedFd::from_raw_fd(fd as i32) }
+}
+
+/// Puts this thread, and what it starts, into a network namespace of its own.
+pub fn own_network() -> bool {
+    // SAFETY: takes no pointers; the namespace of the other threads is not touched.
+    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
+}
+
+/// A process of another executable that holds a descriptor, as its standard input.
+pub struct Holder(Child);
+
+impl Holder {
+    pub fn of(fd: OwnedFd) -> Holder {
+        let child = Command::new("sleep").arg("600").stdin(Stdio::from(fd)).spawn().unwrap();
+        let holder = Holder(child);
+        // The child is the test itself until it has become sleep.
+        let comm = format!("/proc/{}/comm", holder.pid());
+        while std::fs::read(&comm).unwrap() != b"sleep\n" {
+            std::thread::yield_now();
+        }
+        holder
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

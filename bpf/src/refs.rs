@@ -1,0 +1,107 @@
+//! How many references each program has, through a small iterator program of our own.
+//!
+//! The recorder holds one descriptor of every program to the end, so that the kernel does not give the id and the
+//! addresses to another. It therefore never sees a program go; what it can see is that nobody else holds it any more.
+
+use std::io::Read;
+use std::sync::{Mutex, PoisonError};
+
+use libbpf_rs::{Iter, Link, Object, ObjectBuilder, PrintLevel};
+
+use crate::error::{self, Error, Result};
+
+const PROGRAM: &str = "bprec_refs";
+const OBJECT: &[u8] = include_bytes!("bpf/refs.bpf.o");
+
+/// Bytes of `struct refs_record` in refs.bpf.c: `id u32 · zero u32 · refcnt s64`.
+const RECORD_BYTES: usize = 16;
+
+/// The iterator program, loaded.
+#[derive(Debug)]
+pub struct Refs {
+    link: Link,
+    /// Keeps the program loaded; dropped after the link.
+    object: Object,
+}
+
+/// References on a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgRefs {
+    /// Id of the program.
+    pub id: u32,
+    /// Descriptors, links, maps and attachments that refer to it.
+    pub references: i64,
+}
+
+impl Refs {
+    /// Loads the iterator. Nothing runs until it is read, and it goes when this is dropped.
+    ///
+    /// # Errors
+    /// When the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
+    pub fn load() -> Result<Refs> {
+        quietly(|| {
+            let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
+            let link = object.progs_mut().find(|program| program.name() == PROGRAM).map(|program| program.attach());
+            let link =
+                link.unwrap_or_else(|| Err(libbpf_rs::Error::from(std::io::Error::from_raw_os_error(libc::ENOENT))))?;
+            Ok(Refs { link, object })
+        })
+        .map_err(|(source, log)| Error::Load { program: PROGRAM, source, log })
+    }
+
+    /// Reads the references of all programs alive now, by ascending id. Those that the reading itself takes are not
+    /// counted, those of the caller's own descriptors are.
+    ///
+    /// # Errors
+    /// When the iterator cannot be read.
+    pub fn read(&self) -> Result<Vec<ProgRefs>> {
+        let refused = |source: std::io::Error| Error::Syscall {
+            call: "read",
+            object: error::Object::Named("of the iterator over programs"),
+            errno: source.raw_os_error().unwrap_or(0),
+            remedy: None,
+        };
+        let mut iter =
+            Iter::new(&self.link).map_err(|source| Error::Load { program: PROGRAM, source, log: String::new() })?;
+        let mut bytes = Vec::new();
+        iter.read_to_end(&mut bytes).map_err(refused)?;
+        Ok(bytes.chunks_exact(RECORD_BYTES).map(ProgRefs::parse).collect())
+    }
+
+    /// The id of the iterator program itself, which is none of the machine's own.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn own_id(&self) -> Result<u32> {
+        use std::os::fd::AsFd;
+        let program = self.object.progs().find(|program| program.name() == PROGRAM);
+        let fdinfo = program.map(|program| crate::fdinfo::FdInfo::of_own(program.as_fd())).transpose()?;
+        Ok(fdinfo.and_then(|info| info.prog_id).unwrap_or(0))
+    }
+}
+
+impl ProgRefs {
+    /// The kernel holds one reference on the program that the iterator is at.
+    fn parse(record: &[u8]) -> ProgRefs {
+        let refcnt = crate::sys::get_u64(record, 8).cast_signed();
+        ProgRefs { id: crate::sys::get_u32(record, 0), references: refcnt - 1 }
+    }
+}
+
+/// What libbpf printed while one of our programs was loaded.
+static LOG: Mutex<String> = Mutex::new(String::new());
+/// Held while libbpf's printing is redirected, which is one switch for the whole process.
+static QUIET: Mutex<()> = Mutex::new(());
+
+/// Runs `load` with libbpf's output kept from the terminal; an error comes with what was printed.
+fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T, (libbpf_rs::Error, String)> {
+    fn keep(_: PrintLevel, text: String) {
+        LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+    }
+    let _quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
+    LOG.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    let before = libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+    let loaded = load();
+    libbpf_rs::set_print(before);
+    loaded.map_err(|source| (source, std::mem::take(&mut *LOG.lock().unwrap_or_else(PoisonError::into_inner))))
+}

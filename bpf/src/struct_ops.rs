@@ -1,0 +1,61 @@
+//! Programs that implement kernel operations (`struct_ops`): which member of which table each of them is.
+
+use std::os::fd::AsFd;
+
+use bprec_format::bpf::btf::{Btf, Kind as BtfKind};
+use bprec_format::state::Attachment;
+
+use crate::error::{Error, Object, Result};
+use crate::sys::{self, Kind};
+
+/// The programs in a struct_ops map, whose one value is the table: where the kernel holds a pointer to code, it shows
+/// user space the id of the program.
+///
+/// # Errors
+/// When the map is gone or cannot be read, or the kernel has no BTF.
+pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> {
+    let fd = sys::fd_by_id(Kind::Map, map_id)?;
+    let info = sys::map_info(fd.as_fd(), map_id)?;
+    let value = sys::map_lookup(fd.as_fd(), map_id, 0)?;
+    let table = String::from_utf8_lossy(sys::up_to_nul(&info[24..40])).into_owned();
+    let path = "/sys/kernel/btf/vmlinux";
+    let vmlinux = std::fs::read(path).map_err(|source| Error::file(path, source))?;
+    let members = members(&vmlinux, sys::get_u32(&info, 44), &value).ok_or_else(|| Error::Answer {
+        call: "bpf(BPF_MAP_LOOKUP_ELEM)",
+        object: Object::Map(map_id),
+        problem: "its value is not a table of operations".to_owned(),
+    })?;
+    Ok(members
+        .into_iter()
+        .map(|(kind, member, prog_id)| Attachment {
+            prog_id,
+            link_id: Some(link_id),
+            kind: "struct_ops".to_owned(),
+            target: format!("{kind} {table}.{member}").into_bytes(),
+        })
+        .collect())
+}
+
+/// Type of the table, member and program id of each member that has a program. The value is a
+/// `struct bpf_struct_ops_<type>`, whose member `data` is the table.
+fn members(vmlinux: &[u8], value_type_id: u32, value: &[u8]) -> Option<Vec<(String, String, u32)>> {
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let btf = Btf::parse(vmlinux).ok()?;
+    let wrapper = btf.type_by_id(value_type_id)?;
+    let data = wrapper.members().find(|member| member.name == Some(b"data"))?;
+    let table = btf.resolve(data.type_id)?;
+    let kind = text(table.name()?);
+    let is_function = |type_id: u32| {
+        let pointer = btf.resolve(type_id).filter(|it| it.kind() == BtfKind::PTR);
+        pointer.and_then(|it| btf.resolve(it.target()?)).is_some_and(|it| it.kind() == BtfKind::FUNC_PROTO)
+    };
+    let mut found = Vec::new();
+    for member in table.members().filter(|member| is_function(member.type_id)) {
+        let at = (data.bit_offset as usize + member.bit_offset as usize) / 8;
+        let prog_id = u32::try_from(sys::get_u64(value, at)).unwrap_or(0);
+        if let (Some(name), true) = (member.name, prog_id != 0) {
+            found.push((kind.clone(), text(name), prog_id));
+        }
+    }
+    Some(found)
+}

@@ -1,0 +1,326 @@
+//! Maps, attachments, owners, pins and metadata, against what bpftool, ip and tc say or did.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::process::Command;
+
+use bprec_bpf::BtfCache;
+use bprec_format::bpf::names::MapType;
+use common::*;
+use libbpf_rs::{Link, MapCore, Object};
+
+fn id(object: &Object, name: &str) -> u32 {
+    prog_id(object, name)
+}
+
+#[test]
+fn maps_are_what_bpftool_says() {
+    let test = "maps_are_what_bpftool_says";
+    if !can_load(test) || !has_bpftool(test) {
+        return;
+    }
+    let object = load_inventory(&["inventory_xdp"]);
+    let btfs = BtfCache::new();
+    let around = look_around(&snapshots(&object, &btfs), &btfs);
+    let mut expected: Vec<u32> = object.maps().map(|map| map.info().unwrap().info.id).collect();
+    expected.sort_unstable();
+    assert_eq!(around.maps.iter().map(|map| map.id).collect::<Vec<_>>(), expected);
+    for map in &around.maps {
+        let listed = bpftool(&["map", "show", "id", &map.id.to_string()]);
+        let number = |key: &str| listed[key].as_u64().unwrap();
+        assert_eq!(MapType(map.map_type).name(), listed["type"].as_str());
+        assert_eq!(String::from_utf8_lossy(&map.name), listed["name"].as_str().unwrap());
+        assert_eq!(u64::from(map.flags), number("flags"));
+        assert_eq!(u64::from(map.key_bytes), number("bytes_key"));
+        assert_eq!(u64::from(map.value_bytes), number("bytes_value"));
+        assert_eq!(u64::from(map.max_entries), number("max_entries"));
+        assert_eq!(map.memlock_bytes, Some(number("bytes_memlock")));
+        assert_eq!(u64::from(map.frozen), number("frozen"));
+        assert_eq!(u64::from(map.btf_id), listed["btf_id"].as_u64().unwrap_or(0));
+        assert_eq!(map.btf_id != 0, map.btf_value_type_id != 0);
+    }
+    let rodata = around.maps.iter().find(|map| map.name.ends_with(b".rodata")).unwrap();
+    assert!(rodata.frozen && around.maps.iter().any(|map| !map.frozen));
+}
+
+#[test]
+fn metadata_owners_and_pins_are_found() {
+    let test = "metadata_owners_and_pins_are_found";
+    if !can_load(test) {
+        return;
+    }
+    let before_ns = uptime_ns();
+    let object = load_inventory(&["inventory_raw_tp", "inventory_xdp", "inventory_tc"]);
+    let (by_prog, by_link) = (id(&object, "inventory_xdp"), id(&object, "inventory_raw_tp"));
+    let btfs = BtfCache::new();
+    let mut link = program(&object, "inventory_raw_tp").attach().unwrap();
+    let holds_prog = Holder::of(program(&object, "inventory_xdp").as_fd().try_clone_to_owned().unwrap());
+    let holds_link = Holder::of(link.as_fd().try_clone_to_owned().unwrap());
+    let map = object.maps().find(|map| map.name() == "inventory_map").unwrap();
+    let holds_map = Holder::of(map.as_fd().try_clone_to_owned().unwrap());
+    let bpffs = Bpffs::mount();
+    let mut pins = Vec::new();
+    if let Some(bpffs) = &bpffs {
+        let directory = bpffs.path().join("with space");
+        std::fs::create_dir(&directory).unwrap();
+        pins = vec![directory.join("prog"), directory.join("link")];
+        object.progs_mut().find(|it| it.name() == "inventory_xdp").unwrap().pin(&pins[0]).unwrap();
+        link.pin(&pins[1]).unwrap();
+    } else {
+        println!("SKIP {test}: pins: cannot mount a bpf file system");
+    }
+
+    let snapshots = snapshots(&object, &btfs);
+    let around = look_around(&snapshots, &btfs);
+    let about = |prog_id: u32| {
+        let snapshot = snapshots.iter().find(|it| it.info.view().id() == Some(prog_id)).unwrap();
+        around.program(snapshot, false)
+    };
+    let (xdp, raw_tp, tc) = (about(by_prog), about(by_link), about(id(&object, "inventory_tc")));
+    let metadata: Vec<(&[u8], &[u8])> = xdp.metadata.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    assert_eq!(metadata, [(&b"team"[..], &b"\"storage\""[..]), (b"build", b"42")]);
+    let pids = |program: &bprec_format::state::Program| program.owners.iter().map(|it| it.pid).collect::<Vec<_>>();
+    assert_eq!(pids(&xdp), [holds_prog.pid()]);
+    assert_eq!(pids(&raw_tp), [holds_link.pid()]);
+    // Nobody holds this one itself, so that whoever holds a map of it is as near as one gets.
+    assert_eq!(pids(&tc), [holds_map.pid()]);
+    assert_eq!((&xdp.owners[0].comm[..], xdp.owners[0].uid), (&b"sleep"[..], 0));
+    assert!(xdp.owners[0].cgroup.starts_with(b"/"));
+    if bpffs.is_some() {
+        let paths =
+            |pins: &[Vec<u8>]| pins.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect::<Vec<_>>();
+        assert_eq!(paths(&xdp.pins), [pins[0].to_str().unwrap()]);
+        assert_eq!(paths(&raw_tp.pins), [pins[1].to_str().unwrap()]);
+    }
+    assert!((before_ns..=uptime_ns() + 10_000_000).contains(&xdp.load_time_ns), "{}", xdp.load_time_ns);
+}
+
+/// Nanoseconds since boot, as coarse as /proc/uptime is.
+fn uptime_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap();
+    let (seconds, hundredths) = text.split(' ').next().unwrap().split_once('.').unwrap();
+    seconds.parse::<u64>().unwrap() * 1_000_000_000 + hundredths.parse::<u64>().unwrap() * 10_000_000
+}
+
+#[test]
+fn links_are_what_they_were_attached_to() {
+    let test = "links_are_what_they_were_attached_to";
+    if !can_load(test) {
+        return;
+    }
+    let object = load_inventory(&[]);
+    let btfs = BtfCache::new();
+    let mut links: Vec<Link> = Vec::new();
+    for name in ["inventory_raw_tp", "inventory_tp_btf", "inventory_iter_task"] {
+        links.push(program(&object, name).attach().unwrap());
+    }
+    let clock = perf_event(1, 0);
+    links.push(program(&object, "inventory_perf_event").attach_perf_event(clock.into_raw_fd()).unwrap());
+    let tracefs = Tracefs::mount();
+    let tracepoint = tracefs.as_ref().map(|tracefs| perf_event(2, tracefs.id("sched/sched_switch")));
+    // The link closes the event.
+    let has_tracepoint = tracepoint.is_some();
+    if let Some(event) = tracepoint {
+        let name = "inventory_counts_every_switch";
+        links.push(program(&object, name).attach_perf_event(event.into_raw_fd()).unwrap());
+    }
+    let cgroup = Cgroup::make();
+    if let Some(cgroup) = &cgroup {
+        let directory = std::fs::File::open(&cgroup.0).unwrap();
+        links.push(program(&object, "inventory_egress").attach_cgroup(directory.as_raw_fd()).unwrap());
+    }
+
+    let around = look_around(&snapshots(&object, &btfs), &btfs);
+    let of = |name: &str| attachments(&around, id(&object, name));
+    assert_eq!(of("inventory_raw_tp"), ["link raw_tracepoint sched_wakeup"]);
+    assert_eq!(of("inventory_tp_btf"), ["link raw_tracepoint sched_process_exit"]);
+    assert_eq!(of("inventory_iter_task"), ["link iter task"]);
+    assert_eq!(of("inventory_perf_event"), ["link perf_event cpu-clock"]);
+    match has_tracepoint {
+        // The system is known where the kernel's tracefs is mounted in its usual place.
+        true => assert!(matches!(
+            &of("inventory_counts_every_switch")[..],
+            [only] if only == "link tracepoint sched_switch" || only == "link tracepoint sched:sched_switch"
+        )),
+        false => println!("SKIP {test}: tracepoint: cannot mount tracefs"),
+    }
+    match &cgroup {
+        Some(cgroup) => {
+            let below = format!("/{}", cgroup.0.file_name().unwrap().to_str().unwrap());
+            assert_eq!(of("inventory_egress"), [format!("link cgroup_inet_egress {below}")]);
+        }
+        None => println!("SKIP {test}: cgroup: no cgroup2 that can be written"),
+    }
+    // bpftool knows the same links.
+    let listed = bpftool(&["link", "show"]);
+    for attachment in around.attachments.iter().filter(|it| it.link_id.is_some()) {
+        let entry = listed.as_array().unwrap().iter().find(|it| it["id"] == attachment.link_id.unwrap());
+        if let Some(entry) = entry {
+            assert_eq!(entry["prog_id"], attachment.prog_id, "{entry}");
+            if let Some(name) = entry["tp_name"].as_str() {
+                assert_eq!(name.as_bytes(), attachment.target, "{entry}");
+            }
+        }
+    }
+}
+
+#[test]
+fn attachments_to_the_network_are_found_with_and_without_links() {
+    let test = "attachments_to_the_network_are_found_with_and_without_links";
+    if !can_load(test) || !has_bpftool(test) {
+        return;
+    }
+    // The namespace is that of the thread, so that the test has one of its own.
+    std::thread::scope(|scope| {
+        scope.spawn(|| in_own_network(test)).join().unwrap();
+    });
+}
+
+fn in_own_network(test: &str) {
+    if !own_network() {
+        println!("SKIP {test}: cannot make a network namespace");
+        return;
+    }
+    let Some(bpffs) = Bpffs::mount() else {
+        println!("SKIP {test}: cannot mount a bpf file system");
+        return;
+    };
+    let object = load_inventory(&["inventory_xdp", "inventory_tc"]);
+    let btfs = BtfCache::new();
+    let snapshots = snapshots(&object, &btfs);
+    let (xdp, tc) = (id(&object, "inventory_xdp"), id(&object, "inventory_tc"));
+
+    let link = program(&object, "inventory_xdp").attach_xdp(1).unwrap();
+    let around = look_around(&snapshots, &btfs);
+    assert_eq!(attachments(&around, xdp), ["link xdp lo"]);
+    // Seen from the namespace that the other threads are in, interface 1 is another one, or has another program.
+    let elsewhere = std::thread::scope(|scope| {
+        let look = || {
+            // /proc/self is the process, which is where its first thread is.
+            let home = std::fs::File::open("/proc/self/ns/net").unwrap();
+            // SAFETY: takes no pointers and moves only this thread.
+            unsafe { libc::setns(home.as_raw_fd(), libc::CLONE_NEWNET) };
+            look_around(&snapshots, &btfs)
+        };
+        scope.spawn(look).join().unwrap()
+    });
+    assert_eq!(attachments(&elsewhere, xdp), ["link xdp interface 1 of another namespace"]);
+    drop(link);
+
+    let pin = bpffs.path().join("prog");
+    let run = |command: &str| {
+        let pin = pin.to_str().unwrap();
+        let words: Vec<&str> = command.split(' ').map(|word| if word == "PIN" { pin } else { word }).collect();
+        let done = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    program(&object, "inventory_xdp").pin(&pin).unwrap();
+    run("bpftool net attach xdpgeneric pinned PIN dev lo");
+    let around = look_around(&snapshots, &btfs);
+    assert_eq!(attachments(&around, xdp), ["xdp lo"]);
+    assert!(around.problems.iter().all(|problem| !problem.contains("RTM_")), "{:?}", around.problems);
+    run("bpftool net detach xdpgeneric dev lo");
+    std::fs::remove_file(&pin).unwrap();
+    assert!(attachments(&look_around(&snapshots, &btfs), xdp).is_empty());
+
+    program(&object, "inventory_tc").pin(&pin).unwrap();
+    run("tc qdisc add dev lo clsact");
+    run("tc filter add dev lo egress bpf direct-action object-pinned PIN");
+    run("tc filter add dev lo ingress bpf direct-action object-pinned PIN");
+    assert_eq!(attachments(&look_around(&snapshots, &btfs), tc), ["tc_egress lo", "tc_ingress lo"]);
+    run("tc qdisc del dev lo clsact");
+    let tcx = link_create(&program(&object, "inventory_tc"), 1, 46);
+    assert_eq!(attachments(&look_around(&snapshots, &btfs), tc), ["link tcx_ingress lo"]);
+    drop(tcx);
+}
+
+#[test]
+fn programs_on_events_and_cgroups_without_a_link_are_found() {
+    let test = "programs_on_events_and_cgroups_without_a_link_are_found";
+    if !can_load(test) || !has_bpftool(test) {
+        return;
+    }
+    let object = load_inventory(&["inventory_counts_every_switch", "inventory_egress", "inventory_perf_event"]);
+    let btfs = BtfCache::new();
+    let snapshots = snapshots(&object, &btfs);
+    if let Some(tracefs) = Tracefs::mount() {
+        let event = perf_event(2, tracefs.id("sched/sched_switch"));
+        set_bpf(&event, &program(&object, "inventory_counts_every_switch"));
+        let holder = Holder::of(event);
+        let around = look_around(&snapshots, &btfs);
+        let prog_id = id(&object, "inventory_counts_every_switch");
+        assert!(matches!(
+            &attachments(&around, prog_id)[..],
+            [only] if only == "tracepoint sched_switch" || only == "tracepoint sched:sched_switch"
+        ));
+        let owners = around.program(&snapshots[0], false).owners;
+        assert_eq!(owners.iter().map(|it| it.pid).collect::<Vec<_>>(), [holder.pid()]);
+    } else {
+        println!("SKIP {test}: tracepoint: cannot mount tracefs");
+    }
+
+    let event = perf_event(1, 0);
+    set_bpf(&event, &program(&object, "inventory_perf_event"));
+    let holder = Holder::of(event);
+    let around = look_around(&snapshots, &btfs);
+    let expected = format!("perf_event event of process {}", holder.pid());
+    let found = attachments(&around, id(&object, "inventory_perf_event"));
+    assert!(found.contains(&expected), "{found:?}");
+
+    let (Some(cgroup), Some(bpffs)) = (Cgroup::make(), Bpffs::mount()) else {
+        println!("SKIP {test}: cgroup: no cgroup2 that can be written, or no bpf file system");
+        return;
+    };
+    let pin = bpffs.path().join("prog");
+    program(&object, "inventory_egress").pin(&pin).unwrap();
+    let path = cgroup.0.to_str().unwrap();
+    bpftool(&["cgroup", "attach", path, "egress", "pinned", pin.to_str().unwrap(), "multi"]);
+    let below = format!("/{}", cgroup.0.file_name().unwrap().to_str().unwrap());
+    let found = attachments(&look_around(&snapshots, &btfs), id(&object, "inventory_egress"));
+    assert_eq!(found, [format!("cgroup_inet_egress {below}")]);
+}
+
+/// A tracefs mounted somewhere out of the way.
+struct Tracefs(tempfile::TempDir);
+
+impl Tracefs {
+    fn mount() -> Option<Tracefs> {
+        let directory = tempfile::tempdir().unwrap();
+        let done = Command::new("mount").args(["-t", "tracefs", "tracefs"]).arg(directory.path()).status().ok()?;
+        done.success().then_some(Tracefs(directory))
+    }
+
+    fn id(&self, event: &str) -> u64 {
+        let path = self.0.path().join("events").join(event).join("id");
+        std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+    }
+}
+
+impl Drop for Tracefs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// A cgroup of the unified hierarchy, with nobody in it.
+struct Cgroup(std::path::PathBuf);
+
+impl Cgroup {
+    fn make() -> Option<Cgroup> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let root = mounts.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            (fields[2] == "cgroup2").then(|| fields[1].to_owned())
+        })?;
+        let path = tempfile::Builder::new().prefix("bprec-test-").tempdir_in(root).ok()?.keep();
+        Some(Cgroup(path))
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
