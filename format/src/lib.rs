@@ -13,6 +13,7 @@ pub mod bpf;
 mod endian;
 mod error;
 mod events;
+pub mod feature;
 mod file;
 mod record;
 pub mod records;

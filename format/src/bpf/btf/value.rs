@@ -3,6 +3,7 @@
 use super::c::text;
 use super::{Btf, IntType, Kind, Member, Type};
 use crate::Endian;
+use byteorder::{BigEndian, ByteOrder, LittleEndian};
 use std::fmt::Write;
 
 /// How much of a value is printed; what is left out becomes `...`.
@@ -219,10 +220,9 @@ impl Printer<'_, '_> {
 
 /// The unsigned integer that up to 16 bytes mean.
 fn unsigned(endian: Endian, bytes: &[u8]) -> Option<u128> {
-    let shift_in = |value: u128, byte: &u8| value << 8 | u128::from(*byte);
-    (!bytes.is_empty() && bytes.len() <= 16).then(|| match endian {
-        Endian::Little => bytes.iter().rev().fold(0, shift_in),
-        Endian::Big => bytes.iter().fold(0, shift_in),
+    (1..=16).contains(&bytes.len()).then(|| match endian {
+        Endian::Little => LittleEndian::read_uint128(bytes, bytes.len()),
+        Endian::Big => BigEndian::read_uint128(bytes, bytes.len()),
     })
 }
 

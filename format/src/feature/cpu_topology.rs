@@ -1,0 +1,164 @@
+//! Which CPUs share cores, dies, packages and scheduling domains.
+
+use super::{Partial, Payload, read_items, read_text, read_texts, write_text, write_texts};
+use crate::{Endian, Error, Reader, Result, Writer};
+
+/// CPU_TOPOLOGY: lists of CPUs that share a package and that share a core; then for each CPU that NRCPUS calls available
+/// `core_id u32, socket_id u32`; then, since 5.3 and only on some machines, the lists of a die and for each CPU `die_id
+/// u32`. Old files end after the first two lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuTopology<'a> {
+    /// CPUs of each package, as lists like `0-3,8`.
+    pub core_siblings: Vec<&'a [u8]>,
+    /// CPUs of each core.
+    pub thread_siblings: Vec<&'a [u8]>,
+    /// CPUs of each die; empty when dies are not recorded.
+    pub die_siblings: Vec<&'a [u8]>,
+    /// Place of each CPU by its number; empty in old files.
+    pub cpus: Vec<CpuPlace>,
+}
+
+/// Where a CPU is. Numbers are the kernel's, `u32::MAX` for an offline CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuPlace {
+    /// Its core.
+    pub core_id: u32,
+    /// Its package.
+    pub socket_id: u32,
+    /// Its die, if dies are recorded.
+    pub die_id: Option<u32>,
+}
+
+impl<'a> CpuTopology<'a> {
+    /// Reads a section that starts at offset `base` of the file, which says in NRCPUS that `available` CPUs are there.
+    ///
+    /// # Errors
+    /// When there is not even a first list.
+    pub fn parse(bytes: &'a [u8], base: u64, endian: Endian, available: u32) -> Result<Partial<CpuTopology<'a>>> {
+        let mut r = Reader::new(bytes, base, endian);
+        let mut problem = None;
+        let core_siblings = read_texts(&mut r, &mut problem, "CPU_TOPOLOGY core siblings")?;
+        let mut value = CpuTopology { core_siblings, thread_siblings: vec![], die_siblings: vec![], cpus: vec![] };
+        if let Err(error) = value.read_rest(&mut r, available, &mut problem) {
+            problem.get_or_insert(error);
+        }
+        Ok(Partial { value, problem })
+    }
+
+    fn read_rest(&mut self, r: &mut Reader<'a>, available: u32, problem: &mut Option<Error>) -> Result<()> {
+        if problem.is_some() {
+            return Ok(());
+        }
+        self.thread_siblings = read_texts(r, problem, "CPU_TOPOLOGY thread siblings")?;
+        if problem.is_some() || r.is_empty() {
+            return Ok(());
+        }
+        self.cpus = read_items(r, u64::from(available), problem, |r| {
+            let (core_id, socket_id) = (r.u32("CPU_TOPOLOGY core id")?, r.u32("CPU_TOPOLOGY socket id")?);
+            Ok(CpuPlace { core_id, socket_id, die_id: None })
+        });
+        if problem.is_some() || r.is_empty() {
+            return Ok(());
+        }
+        self.die_siblings = read_texts(r, problem, "CPU_TOPOLOGY die siblings")?;
+        if problem.is_none() {
+            for cpu in &mut self.cpus {
+                cpu.die_id = Some(r.u32("CPU_TOPOLOGY die id")?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the content. Dies are written when every CPU has one.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        write_texts(w, &self.core_siblings);
+        write_texts(w, &self.thread_siblings);
+        for cpu in &self.cpus {
+            w.u32(cpu.core_id).u32(cpu.socket_id);
+        }
+        let dies: Vec<u32> = self.cpus.iter().filter_map(|cpu| cpu.die_id).collect();
+        if !self.die_siblings.is_empty() && dies.len() == self.cpus.len() {
+            write_texts(w, &self.die_siblings);
+            for die in dies {
+                w.u32(die);
+            }
+        }
+    }
+}
+
+/// The version of schedstat from which on domains have names.
+const NAMED_DOMAINS: u32 = 17;
+
+/// CPU_DOMAIN_INFO: `schedstat_version u32, max_domains u32`, then every online CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuDomains<'a> {
+    /// Version of `/proc/schedstat`.
+    pub schedstat_version: u32,
+    /// Most domains that a CPU has.
+    pub max_domains: u32,
+    /// The CPUs.
+    pub cpus: Vec<CpuWithDomains<'a>>,
+}
+
+/// A CPU and its scheduling domains, the smallest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuWithDomains<'a> {
+    /// Its number.
+    pub cpu: u32,
+    /// Its domains.
+    pub domains: Vec<CpuDomain<'a>>,
+}
+
+/// A scheduling domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuDomain<'a> {
+    /// Its level.
+    pub domain: u32,
+    /// Its name, since version 17 of schedstat.
+    pub name: Option<&'a [u8]>,
+    /// Its CPUs as a mask in hexadecimal.
+    pub cpumask: &'a [u8],
+    /// Its CPUs as a list like `0-3,8`.
+    pub cpulist: &'a [u8],
+}
+
+impl<'a> Payload<'a> for CpuDomains<'a> {
+    fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<CpuDomains<'a>> {
+        let schedstat_version = r.u32("CPU_DOMAIN_INFO schedstat version")?;
+        let max_domains = r.u32("CPU_DOMAIN_INFO max domains")?;
+        let mut cpus = Vec::new();
+        while !r.is_empty() && problem.is_none() {
+            let mut cpu = || {
+                let (cpu, count) = (r.u32("CPU_DOMAIN_INFO cpu")?, r.u32("CPU_DOMAIN_INFO domain count")?);
+                let domains = read_items(r, u64::from(count), problem, |r| {
+                    let domain = r.u32("CPU_DOMAIN_INFO domain")?;
+                    let is_named = schedstat_version >= NAMED_DOMAINS;
+                    let name = is_named.then(|| read_text(r, "CPU_DOMAIN_INFO name")).transpose()?;
+                    let cpumask = read_text(r, "CPU_DOMAIN_INFO cpumask")?;
+                    Ok(CpuDomain { domain, name, cpumask, cpulist: read_text(r, "CPU_DOMAIN_INFO cpulist")? })
+                });
+                Ok(CpuWithDomains { cpu, domains })
+            };
+            match cpu() {
+                Ok(cpu) => cpus.push(cpu),
+                Err(error) => *problem = Some(error),
+            }
+        }
+        Ok(CpuDomains { schedstat_version, max_domains, cpus })
+    }
+
+    fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(self.schedstat_version).u32(self.max_domains);
+        for cpu in &self.cpus {
+            w.u32(cpu.cpu).u32(cpu.domains.len() as u32);
+            for domain in &cpu.domains {
+                w.u32(domain.domain);
+                if self.schedstat_version >= NAMED_DOMAINS {
+                    write_text(w, domain.name.unwrap_or_default());
+                }
+                write_text(w, domain.cpumask);
+                write_text(w, domain.cpulist);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! TRACING_DATA: the formats of the tracepoints that a recording uses, as tracefs describes them.
+//!
+//! `0x17 0x08 0x44 tracing`, version with its NUL, byte order `u8`, bytes of a `long` `u8`, page size `u32`; then texts with
+//! their lengths: the ring buffer's headers, ftrace's own events, events by system, kallsyms, printk formats, and since
+//! version 0.6 the names of tasks. The section has a byte order of its own, which in practice is the file's.
+
+mod event_format;
+
+pub use event_format::{EventFormat, Field};
+
+use super::{Payload, read_items};
+use crate::{Endian, Error, Reader, Result, Writer};
+
+const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
+
+/// The content of the section. Texts are kept as they were read from tracefs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TracingData<'a> {
+    /// Byte order of raw sample data, and of this section.
+    pub endian: Endian,
+    /// Bytes of a `long` on the machine.
+    pub long_bytes: u8,
+    /// Bytes of a page on the machine.
+    pub page_size_bytes: u32,
+    /// `events/header_page`.
+    pub header_page: &'a [u8],
+    /// `events/header_event`.
+    pub header_event: &'a [u8],
+    /// `events/ftrace/*/format` of those that were recorded.
+    pub ftrace: Vec<&'a [u8]>,
+    /// `events/<system>/<event>/format` of those that were recorded.
+    pub systems: Vec<TracingSystem<'a>>,
+    /// `/proc/kallsyms`; perf leaves it empty.
+    pub kallsyms: &'a [u8],
+    /// `printk_formats`.
+    pub printk_formats: &'a [u8],
+    /// `saved_cmdlines`; absent before version 0.6.
+    pub saved_cmdlines: &'a [u8],
+}
+
+/// Tracepoints of one system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TracingSystem<'a> {
+    /// Its name, like `sched`.
+    pub name: &'a [u8],
+    /// The text of each event's `format` file.
+    pub formats: Vec<&'a [u8]>,
+}
+
+impl<'a> TracingData<'a> {
+    /// Every event with the name of its system; formats that cannot be read are left out.
+    pub fn events(&self) -> impl Iterator<Item = (&'a [u8], EventFormat<'a>)> + '_ {
+        self.systems.iter().flat_map(|system| {
+            system.formats.iter().filter_map(move |text| Some((system.name, EventFormat::parse(text)?)))
+        })
+    }
+
+    /// System and format of the event with an id, which is a tracepoint attr's `config`.
+    pub fn event(&self, id: u64) -> Option<(&'a [u8], EventFormat<'a>)> {
+        self.events().find(|(_, format)| u64::from(format.id) == id)
+    }
+
+    fn read_rest(&mut self, r: &mut Reader<'a>, version: &[u8], problem: &mut Option<Error>) -> Result<()> {
+        self.page_size_bytes = r.u32("TRACING_DATA page size")?;
+        self.header_page = named_text(r, b"header_page")?;
+        self.header_event = named_text(r, b"header_event")?;
+        let ftrace = r.u32("TRACING_DATA ftrace count")?;
+        self.ftrace = read_items(r, u64::from(ftrace), problem, text_u64);
+        if problem.is_some() {
+            return Ok(());
+        }
+        let systems = r.u32("TRACING_DATA system count")?;
+        for _ in 0..systems {
+            let name = r.cstr("TRACING_DATA system")?;
+            let count = r.u32("TRACING_DATA event count")?;
+            self.systems.push(TracingSystem { name, formats: read_items(r, u64::from(count), problem, text_u64) });
+            if problem.is_some() {
+                return Ok(());
+            }
+        }
+        self.kallsyms = text_u32(r)?;
+        self.printk_formats = text_u32(r)?;
+        if is_since_0_6(version) {
+            self.saved_cmdlines = text_u64(r)?;
+        }
+        Ok(())
+    }
+}
+
+/// True for versions that have task names.
+fn is_since_0_6(version: &[u8]) -> bool {
+    std::str::from_utf8(version).is_ok_and(|text| text.parse::<f32>().is_ok_and(|version| version >= 0.6))
+}
+
+fn text_u32<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
+    let len = r.u32("TRACING_DATA length")?;
+    r.take(len as usize, "TRACING_DATA text")
+}
+
+fn text_u64<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
+    let len = r.u64("TRACING_DATA length")?;
+    let len = r.count(len, 1, "TRACING_DATA text")?;
+    r.take(len, "TRACING_DATA text")
+}
+
+fn named_text<'a>(r: &mut Reader<'a>, name: &'static [u8]) -> Result<&'a [u8]> {
+    let at = r.offset();
+    if r.cstr("TRACING_DATA header name")? != name {
+        return Err(Error::other(at, "TRACING_DATA", format!("no {}", name.escape_ascii())));
+    }
+    text_u64(r)
+}
+
+impl<'a> Payload<'a> for TracingData<'a> {
+    fn read(outer: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<TracingData<'a>> {
+        let at = outer.offset();
+        if outer.array("TRACING_DATA magic")? != *MAGIC {
+            return Err(Error::other(at, "TRACING_DATA", "no magic"));
+        }
+        let version = outer.cstr("TRACING_DATA version")?;
+        let endian = match outer.u8("TRACING_DATA byte order")? {
+            0 => Endian::Little,
+            1 => Endian::Big,
+            other => return Err(Error::value(outer.offset() - 1, "TRACING_DATA byte order", other.into(), "0 or 1")),
+        };
+        let mut value = TracingData {
+            endian,
+            long_bytes: outer.u8("TRACING_DATA size of long")?,
+            page_size_bytes: 0,
+            header_page: &[],
+            header_event: &[],
+            ftrace: vec![],
+            systems: vec![],
+            kallsyms: &[],
+            printk_formats: &[],
+            saved_cmdlines: &[],
+        };
+        let base = outer.offset();
+        let mut r = Reader::new(outer.rest(), base, endian);
+        if let Err(error) = value.read_rest(&mut r, version, problem) {
+            problem.get_or_insert(error);
+        }
+        Ok(value)
+    }
+
+    /// Appends the section in its own byte order, whatever that of `w`.
+    fn encode(&self, w: &mut Writer<'_>) {
+        let mut out = Vec::new();
+        let mut own = Writer::new(&mut out, self.endian);
+        own.bytes(MAGIC).bytes(b"0.6\0").u8(u8::from(self.endian == Endian::Big)).u8(self.long_bytes);
+        own.u32(self.page_size_bytes);
+        for (name, text) in [(b"header_page\0".as_slice(), self.header_page), (b"header_event\0", self.header_event)] {
+            own.bytes(name).u64(text.len() as u64).bytes(text);
+        }
+        own.u32(self.ftrace.len() as u32);
+        for text in &self.ftrace {
+            own.u64(text.len() as u64).bytes(text);
+        }
+        own.u32(self.systems.len() as u32);
+        for system in &self.systems {
+            own.bytes(system.name).u8(0).u32(system.formats.len() as u32);
+            for text in &system.formats {
+                own.u64(text.len() as u64).bytes(text);
+            }
+        }
+        for text in [self.kallsyms, self.printk_formats] {
+            own.u32(text.len() as u32).bytes(text);
+        }
+        own.u64(self.saved_cmdlines.len() as u64).bytes(self.saved_cmdlines);
+        w.bytes(&out);
+    }
+}
