@@ -20,10 +20,10 @@ fn beside(folder: &str, test: &str) -> Vec<(PathBuf, Vec<u8>)> {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if let Ok(bytes) = fs::read(&path) {
-                if matches!(Container::detect(&bytes), Ok(Container::File(_))) {
-                    found.push((path, bytes));
-                }
+            } else if let Ok(bytes) = fs::read(&path)
+                && matches!(Container::detect(&bytes), Ok(Container::File(_)))
+            {
+                found.push((path, bytes));
             }
         }
     }
