@@ -15,6 +15,7 @@ mod error;
 mod events;
 pub mod feature;
 mod file;
+pub mod journal;
 mod record;
 pub mod records;
 mod sample;

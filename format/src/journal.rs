@@ -1,0 +1,193 @@
+//! The journal: what goes into a recording's feature sections, kept in a file beside it until they are written.
+//!
+//! A recording that was cut off holds all its records but no features. The recorder therefore appends to
+//! `<recording>.journal` whatever it learns, as it learns it, and removes it at the clean end. Layout, in the byte order
+//! of the recording: frames of `kind u32, length u32` and `length` bytes.
+//!
+//! | kind | payload |
+//! |--|--|
+//! | 0 | first frame: `BPRECJ1\0`, then the id of the recording's first event, u64 (0 when it has none) |
+//! | 25 | one program: its blob in `BPF_PROG_INFO` |
+//! | 26 | one BTF: its entry in `BPF_BTF`, `id u32, data_size u32, data` |
+//! | other below 256 | a feature section as it is; the last one of a kind counts |
+//!
+//! A frame that is not there whole was being written when the recorder ended: it and what follows is left out.
+
+use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, write_section};
+use crate::{Endian, Error, Reader, Result, Writer};
+
+/// First bytes of the first frame's payload.
+const MAGIC: [u8; 8] = *b"BPRECJ1\0";
+/// Kind of the first frame.
+const BEGIN: u32 = 0;
+/// The feature that holds programs.
+const BPF_PROG_INFO: u8 = 25;
+/// The feature that holds BTF.
+const BPF_BTF: u8 = 26;
+
+/// What is appended to a journal.
+#[derive(Debug, Clone, Copy)]
+pub enum Frame<'a> {
+    /// The first one: which recording it belongs to.
+    Begin {
+        /// Id of the recording's first event. Ids are not reused while a kernel runs.
+        first_event_id: u64,
+    },
+    /// A program.
+    Program(&'a ProgInfoBuf),
+    /// A BTF.
+    Btf {
+        /// Its id.
+        id: u32,
+        /// Its bytes.
+        data: &'a [u8],
+    },
+    /// A feature section.
+    Feature {
+        /// Its bit.
+        bit: u8,
+        /// Its bytes.
+        payload: &'a [u8],
+    },
+}
+
+impl Frame<'_> {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
+        let start = out.len();
+        let mut w = Writer::new(out, endian);
+        w.u32(0).u32(0);
+        let kind = match self {
+            Frame::Begin { first_event_id } => {
+                w.bytes(&MAGIC).u64(*first_event_id);
+                BEGIN
+            }
+            Frame::Program(program) => {
+                program.encode(out, DEFAULT_INFO_LEN);
+                u32::from(BPF_PROG_INFO)
+            }
+            Frame::Btf { id, data } => {
+                w.u32(*id).u32(data.len() as u32).bytes(data);
+                u32::from(BPF_BTF)
+            }
+            Frame::Feature { bit, payload } => {
+                w.bytes(payload);
+                u32::from(*bit)
+            }
+        };
+        let len = (out.len() - start - 8) as u32;
+        let mut w = Writer::new(out, endian);
+        w.patch_u32(start, kind);
+        w.patch_u32(start + 4, len);
+    }
+}
+
+/// A journal, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journal {
+    /// Id of the first event of the recording it belongs to.
+    pub first_event_id: u64,
+    /// The feature sections that its frames make, in ascending order of their bits.
+    pub features: Vec<(u8, Vec<u8>)>,
+}
+
+impl Journal {
+    /// Reads a journal as far as it is whole.
+    ///
+    /// # Errors
+    /// When it does not start as a journal does.
+    pub fn parse(bytes: &[u8], endian: Endian) -> Result<Journal> {
+        let mut r = Reader::new(bytes, 0, endian);
+        let Some((BEGIN, begin)) = frame(&mut r) else {
+            return Err(Error::other(0, "journal", "does not start with a journal's first frame"));
+        };
+        let mut begin = Reader::new(begin, 8, endian);
+        if begin.array("journal magic")? != MAGIC {
+            return Err(Error::other(8, "journal", "does not start with BPRECJ1"));
+        }
+        let first_event_id = begin.u64("journal event id")?;
+
+        let mut features: Vec<(u8, Vec<u8>)> = Vec::new();
+        let mut programs: Vec<ProgInfoBuf> = Vec::new();
+        let mut btfs: Vec<&[u8]> = Vec::new();
+        while let Some((kind, payload)) = frame(&mut r) {
+            match u8::try_from(kind) {
+                Ok(BPF_PROG_INFO) => programs.extend(ProgInfoBuf::from_blob(payload, endian)),
+                Ok(BPF_BTF) => btfs.push(payload),
+                Ok(bit) if bit != 0 => {
+                    features.retain(|(known, _)| *known != bit);
+                    features.push((bit, payload.to_vec()));
+                }
+                _ => (),
+            }
+        }
+        let mut section = Vec::new();
+        write_section(&mut section, endian, &programs, DEFAULT_INFO_LEN);
+        features.push((BPF_PROG_INFO, section));
+        let id = |btf: &[u8]| endian.u32_at(btf, 0);
+        btfs.sort_by_key(|btf| id(btf));
+        btfs.dedup_by_key(|btf| id(btf));
+        let mut section = Vec::new();
+        Writer::new(&mut section, endian).u32(btfs.len() as u32);
+        btfs.iter().for_each(|btf| section.extend_from_slice(btf));
+        features.push((BPF_BTF, section));
+        features.sort_by_key(|(bit, _)| *bit);
+        Ok(Journal { first_event_id, features })
+    }
+}
+
+/// The next frame, if it is there whole.
+fn frame<'a>(r: &mut Reader<'a>) -> Option<(u32, &'a [u8])> {
+    let kind = r.u32("journal frame").ok()?;
+    let len = r.u32("journal frame").ok()?;
+    Some((kind, r.take(len as usize, "journal frame").ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(endian: Endian) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        Frame::Begin { first_event_id: 77 }.encode(&mut bytes, endian);
+        Frame::Feature { bit: 3, payload: b"first" }.encode(&mut bytes, endian);
+        Frame::Btf { id: 9, data: b"nine" }.encode(&mut bytes, endian);
+        Frame::Btf { id: 2, data: b"two" }.encode(&mut bytes, endian);
+        Frame::Btf { id: 9, data: b"nine" }.encode(&mut bytes, endian);
+        Frame::Feature { bit: 3, payload: b"second" }.encode(&mut bytes, endian);
+        bytes
+    }
+
+    #[test]
+    fn features_come_together_from_frames() {
+        for endian in [Endian::Little, Endian::Big] {
+            let journal = Journal::parse(&sample(endian), endian).unwrap();
+            assert_eq!(journal.first_event_id, 77);
+            let bits: Vec<u8> = journal.features.iter().map(|(bit, _)| *bit).collect();
+            assert_eq!(bits, [3, 25, 26]);
+            assert_eq!(journal.features[0].1, b"second");
+            assert_eq!(journal.features[1].1, [0; 4]);
+            let mut expected = Vec::new();
+            Writer::new(&mut expected, endian).u32(2).u32(2).u32(3).bytes(b"two").u32(9).u32(4).bytes(b"nine");
+            assert_eq!(journal.features[2].1, expected);
+        }
+    }
+
+    #[test]
+    fn a_journal_cut_anywhere_behind_its_start_is_read_as_far_as_it_is_whole() {
+        let whole = sample(Endian::Little);
+        for len in 0..whole.len() {
+            let cut = Journal::parse(&whole[..len], Endian::Little);
+            assert_eq!(cut.is_ok(), len >= 24, "cut at {len}");
+        }
+        let two = Journal::parse(&whole[..whole.len() - 1], Endian::Little).unwrap();
+        assert_eq!(two.features[0].1, b"first");
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert!(Journal::parse(b"", Endian::Little).is_err());
+        assert!(Journal::parse(&[0; 64], Endian::Little).is_err());
+        assert!(Journal::parse(&[0xff; 64], Endian::Little).is_err());
+    }
+}
