@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bpf;
+mod fixtures;
 mod licences;
 mod test;
 mod tree;
@@ -17,6 +18,8 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "usage: cargo xtask <task>
   bpf               rebuild every *.bpf.o from its source
   bpf --check       compare the committed objects with a rebuild
+  fixtures DIR [NAME...]
+                    make the recordings on this machine, as root, into DIR
   licences          check the licences of all dependencies
   tree              check headers, file sizes and stray machine paths in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries";
@@ -39,6 +42,7 @@ fn run() -> Result<()> {
     match (task.as_str(), rest.as_slice()) {
         ("bpf", []) => bpf::rebuild(),
         ("bpf", ["--check"]) => bpf::check(),
+        ("fixtures", [directory, names @ ..]) => fixtures::make(directory, names),
         ("licences", []) => licences::check(),
         ("tree", []) => tree::check(),
         ("test", arguments) => test::run(arguments),
