@@ -33,8 +33,9 @@ impl Events {
         let mut events =
             Events { events: Vec::new(), endian, ids: Vec::new(), id_offset: None, id_offset_from_end: None };
         for attr in attrs {
-            events.push(attr)?;
+            events.push_unsorted(attr)?;
         }
+        events.ids.sort_unstable();
         Ok(events)
     }
 
@@ -43,6 +44,12 @@ impl Events {
     /// # Errors
     /// As for [`Events::new`].
     pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
+        self.push_unsorted(attr)?;
+        self.ids.sort_unstable();
+        Ok(())
+    }
+
+    fn push_unsorted(&mut self, attr: &FileAttr) -> Result<()> {
         let layout = SampleLayout::new(&attr.attr, self.endian);
         let index = self.events.len() as u32;
         if index == 0 {
@@ -58,7 +65,6 @@ impl Events {
             }
         }
         self.ids.extend(attr.ids.iter().map(|id| (*id, index)));
-        self.ids.sort_unstable();
         self.events.push(Event { attr: attr.attr.clone(), ids: attr.ids.clone(), layout });
         Ok(())
     }

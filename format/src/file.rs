@@ -2,16 +2,25 @@
 //!
 //! Layout (`tools/perf/util/header.h`), 104 bytes: `magic u64, size u64, attr_size u64`, then offset and size of attrs,
 //! data and event_types (u64 each), then a bitmap of 256 features. The table of feature sections, `{offset u64, size
-//! u64}` per set bit in ascending order, stands right behind the data.
+//! u64}` per set bit in ascending order, stands right behind the data. The bitmap is missing in headers of 72 bytes.
+//!
+//! Before Linux 3.4 the magic was `PERFFILE`, the same bytes in both byte orders; the header's size tells the order then.
 
-use crate::{Endian, Error, EventAttr, Reader, Records, Result, Words, Writer};
+use crate::feature::{Compression, Feature, Payload};
+use crate::{Chunks, Endian, Error, EventAttr, Reader, Records, Result, Words, Writer};
 
 /// `PERFILE2` as a little-endian number.
 const MAGIC: u64 = 0x3245_4c49_4652_4550;
+/// `PERFFILE`, in both byte orders.
+const MAGIC_V1: [u8; 8] = *b"PERFFILE";
+/// Bytes of a header without feature bitmap.
+const HEADER_BYTES_WITHOUT_FEATURES: u64 = 72;
 /// Bytes of the header.
 pub const FILE_HEADER_BYTES: usize = 104;
 /// Bytes of the header of a stream (pipe format): magic and size.
 pub const PIPE_HEADER_BYTES: usize = 16;
+/// The smallest attr, and where its ids are.
+const ATTR_ENTRY_MIN_BYTES: usize = 64 + 16;
 /// Feature bits that the header has room for.
 const FEATURE_BITS: u32 = 256;
 /// The feature bit that every writer sets (HOSTNAME).
@@ -69,7 +78,12 @@ impl Container {
         let endian = match magic {
             MAGIC => Endian::Little,
             _ if magic.swap_bytes() == MAGIC => Endian::Big,
-            _ => return Err(Error::value(0, "magic", magic, "PERFILE2, in either byte order")),
+            _ if magic.to_le_bytes() == MAGIC_V1 => match r.u64("header size")? {
+                // A small number in the order in which it was written.
+                size if size <= u64::from(u32::MAX) => Endian::Little,
+                _ => Endian::Big,
+            },
+            _ => return Err(Error::value(0, "magic", magic, "PERFILE2 in either byte order, or PERFFILE")),
         };
         match endian.u64_at(bytes, 8) {
             None => Err(Error::truncated(8, "header size", 8, bytes.len() as u64 - 8)),
@@ -113,7 +127,7 @@ impl<'a> File<'a> {
         let mut r = Reader::new(bytes, 0, endian);
         r.u64("magic")?;
         let size = r.u64("header size")?;
-        if size != FILE_HEADER_BYTES as u64 && size != 72 {
+        if size != FILE_HEADER_BYTES as u64 && size != HEADER_BYTES_WITHOUT_FEATURES {
             return Err(Error::value(8, "header size", size, "104, or 72 without features"));
         }
         let attr_size = r.u64("attr_size")?;
@@ -123,12 +137,13 @@ impl<'a> File<'a> {
         let bits = if size == FILE_HEADER_BYTES as u64 { feature_bits(&mut r)? } else { Vec::new() };
 
         let mut problems = Vec::new();
-        let attrs = parse_attrs(bytes, endian, attr_size, attrs, &mut problems)?;
+        let events = parse_attrs(bytes, endian, attr_size, attrs, &mut problems)?;
         // A writer that was killed leaves no features (perf: bits set but size 0), and data up to the end.
         let unfinished = data.size == 0 || (bits.is_empty() && size == FILE_HEADER_BYTES as u64);
-        let mut file = File { bytes, endian, attrs, data, unfinished, features: Vec::new(), problems };
+        let mut file = File { bytes, endian, attrs: events, data, unfinished, features: Vec::new(), problems };
         if unfinished {
-            file.data.size = (bytes.len() as u64).saturating_sub(data.offset);
+            let end = if attrs.offset > data.offset { attrs.offset } else { bytes.len() as u64 };
+            file.data.size = end.saturating_sub(data.offset);
         } else {
             file.parse_feature_table(&bits);
         }
@@ -168,6 +183,18 @@ impl<'a> File<'a> {
     /// The records, as far as they are there.
     pub fn records(&self) -> Records<'a> {
         Records::new(self.data.clip(self.bytes).0, self.data.offset, self.endian)
+    }
+
+    /// The records in runs, what compressed ones hold among them.
+    pub fn chunks(&self) -> Chunks<'a> {
+        Chunks::new(self.data.clip(self.bytes).0, self.data.offset, self.endian, self.unpacked_limit_bytes())
+    }
+
+    /// The most that one compressed record of this recording may hold, if it says so: field `mmap_len` of the COMPRESSED
+    /// feature. For a recording in a directory it holds for the other files, too.
+    pub fn unpacked_limit_bytes(&self) -> Option<u64> {
+        let (bytes, offset) = self.feature(Feature::COMPRESSED.0)?;
+        Compression::parse(bytes, offset, self.endian).ok().map(|section| section.value.mmap_len_bytes.into())
     }
 
     /// The feature sections, by bit.
@@ -238,32 +265,69 @@ fn parse_attrs(
     section: Section,
     problems: &mut Vec<Error>,
 ) -> Result<Vec<FileAttr>> {
-    if attr_size < 64 + 16 {
+    if attr_size < ATTR_ENTRY_MIN_BYTES as u64 {
         return Err(Error::value(16, "attr_size", attr_size, "at least 80"));
     }
     let (table, whole) = section.clip(bytes);
     if !whole {
         return Err(Error::truncated(section.offset, "attrs section", section.size, table.len() as u64));
     }
-    let mut attrs = Vec::new();
-    let mut at = 0usize;
-    for _ in 0..section.size / attr_size {
-        let offset = section.offset + at as u64;
-        let rest = table.get(at..).unwrap_or_default();
-        let attr = EventAttr::parse(rest, offset, endian)?;
-        let behind = rest.get(attr.size as usize..).unwrap_or_default();
-        let ids = Section::parse(&mut Reader::new(behind, offset + u64::from(attr.size), endian), "attr ids")?;
+    let entries = match attr_entries(table, section.offset, endian, Some(attr_size as usize), bytes.len() as u64) {
+        Ok(entries) if entries.len() as u64 == section.size / attr_size => entries,
+        _ => attr_entries(table, section.offset, endian, None, bytes.len() as u64)?,
+    };
+    if entries.is_empty() {
+        return Err(Error::other(24, "attrs section", "no event"));
+    }
+    let mut attrs = Vec::with_capacity(entries.len());
+    // Id arrays do not overlap, so that all of them together are no longer than the input.
+    let mut ids_left = bytes.len() as u64;
+    for (attr, ids) in entries {
         let (id_bytes, whole) = ids.clip(bytes);
+        ids_left = ids_left
+            .checked_sub(id_bytes.len() as u64)
+            .ok_or_else(|| Error::value(section.offset, "attr ids", ids.size, "arrays that do not overlap"))?;
         if !whole {
             problems.push(Error::truncated(ids.offset, "ids of an event", ids.size, id_bytes.len() as u64));
         }
-        at += attr.size as usize + 16;
         attrs.push(FileAttr { attr, ids: Words::new(id_bytes, endian).iter().collect() });
     }
-    if attrs.is_empty() {
-        return Err(Error::other(24, "attrs section", "no event"));
-    }
     Ok(attrs)
+}
+
+/// The entries of the attrs section: attr and where its ids are.
+///
+/// Some writers leave `attr.size` smaller than the room that `attr_size` gives to every attr; the ids stand at the end of
+/// that `stride` then. Others put attrs of different sizes behind each other; each is followed by its ids.
+fn attr_entries(
+    table: &[u8],
+    table_offset: u64,
+    endian: Endian,
+    stride: Option<usize>,
+    input_bytes: u64,
+) -> Result<Vec<(EventAttr, Section)>> {
+    let mut entries = Vec::new();
+    let mut at = 0;
+    while table.len() - at >= ATTR_ENTRY_MIN_BYTES {
+        let offset = table_offset + at as u64;
+        let attr = EventAttr::parse(&table[at..], offset, endian)?;
+        let entry_len = stride.unwrap_or(attr.size as usize + 16);
+        if attr.size as usize + 16 > entry_len {
+            return Err(Error::value(offset + 4, "attr.size", attr.size.into(), "at most attr_size - 16"));
+        }
+        let Some(entry) = table.get(at..at + entry_len) else {
+            return Err(Error::truncated(offset, "attrs section", entry_len as u64, (table.len() - at) as u64));
+        };
+        let ids_at = entry_len - 16;
+        let ids = Section::parse(&mut Reader::new(&entry[ids_at..], offset + ids_at as u64, endian), "attr ids")?;
+        let plausible = ids.size.is_multiple_of(8) && ids.end().is_some_and(|end| end <= input_bytes);
+        if stride.is_some() && !plausible {
+            return Err(Error::value(offset + ids_at as u64, "attr ids", ids.offset, "a section of the file"));
+        }
+        entries.push((attr, ids));
+        at += entry_len;
+    }
+    Ok(entries)
 }
 
 /// What goes in front of the records of a file that is being written, and the header that is written over the first

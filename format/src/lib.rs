@@ -9,25 +9,31 @@
 
 mod attr;
 pub mod bpf;
-
+mod chunk;
 mod endian;
 mod error;
 mod events;
 pub mod feature;
 mod file;
+mod inflate;
 pub mod journal;
+mod metadata;
 mod record;
 pub mod records;
 mod sample;
 pub mod state;
+mod stream;
 
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
+pub use chunk::{Chunk, Chunks, Origin};
 pub use endian::{Endian, Reader, Writer};
 pub use error::{Error, Problem, Result};
 pub use events::{Event, Events};
 pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
+pub use metadata::{FeatureSection, Metadata};
 pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
 pub use sample::{
     Branch, Branches, CONTEXT_MAX, Callchain, ReadValue, ReadValues, Regs, Sample, SampleFields, SampleId,
     SampleLayout, Words, context,
 };
+pub use stream::Stream;

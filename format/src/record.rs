@@ -179,6 +179,8 @@ pub mod misc {
 
 /// Bytes of a record's header: `type u32`, `misc u16`, `size u16`.
 pub const RECORD_HEADER_BYTES: usize = 8;
+/// Bytes of a HEADER_TRACING_DATA record whose formats follow behind it.
+const TRACING_DATA_RECORD_BYTES: usize = 16;
 
 /// One record, as bytes.
 #[derive(Debug, Clone, Copy)]
@@ -202,6 +204,24 @@ impl<'a> Record<'a> {
     /// When the header or anything it announces is not there whole, or its size is below 8.
     #[inline]
     pub fn parse(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Record<'a>> {
+        let mut record = Record::parse_alone(bytes, offset, endian)?;
+        if record.announces_outside() {
+            let len = record.outside_bytes(endian)?;
+            let behind = &bytes[record.bytes.len()..];
+            record.outside = usize::try_from(len).ok().and_then(|len| behind.get(..len)).ok_or_else(|| {
+                let offset = offset + record.bytes.len() as u64;
+                Error::truncated(offset, "data behind a record", len, behind.len() as u64)
+            })?;
+        }
+        Ok(record)
+    }
+
+    /// The record at the start of `bytes`, without what lies outside its size: for inputs that pass over it.
+    ///
+    /// # Errors
+    /// When the record is not there whole, or its size is below 8.
+    #[inline]
+    pub fn parse_alone(bytes: &'a [u8], offset: u64, endian: Endian) -> Result<Record<'a>> {
         let Some(head) = bytes.first_chunk::<RECORD_HEADER_BYTES>() else {
             return Err(Error::truncated(offset, "record header", RECORD_HEADER_BYTES as u64, bytes.len() as u64));
         };
@@ -212,14 +232,10 @@ impl<'a> Record<'a> {
         if size < RECORD_HEADER_BYTES {
             return Err(Error::value(offset + 6, "record size", size as u64, "at least 8"));
         }
-        let Some(record) = bytes.get(..size) else {
+        let Some(bytes) = bytes.get(..size) else {
             return Err(Error::truncated(offset, "record", size as u64, bytes.len() as u64));
         };
-        let mut record = Record { offset, kind, misc, bytes: record, outside: &[] };
-        if matches!(kind, RecordType::AUXTRACE | RecordType::HEADER_TRACING_DATA) {
-            record.outside = record.find_outside(&bytes[size..], endian)?;
-        }
-        Ok(record)
+        Ok(Record { offset, kind, misc, bytes, outside: &[] })
     }
 
     /// The payload: everything after the header.
@@ -234,20 +250,27 @@ impl<'a> Record<'a> {
         self.bytes.len() + self.outside.len()
     }
 
-    fn find_outside(&self, behind: &'a [u8], endian: Endian) -> Result<&'a [u8]> {
+    /// True for the types whose data lies behind the record, outside its size.
+    #[inline]
+    pub fn announces_outside(&self) -> bool {
+        matches!(self.kind, RecordType::AUXTRACE | RecordType::HEADER_TRACING_DATA)
+    }
+
+    /// How many bytes behind the record belong to it.
+    ///
+    /// # Errors
+    /// When the record is too short to say.
+    pub fn outside_bytes(&self, endian: Endian) -> Result<u64> {
         let announced = match self.kind {
             RecordType::AUXTRACE => endian.u64_at(self.body(), 0),
-            _ => endian.u32_at(self.body(), 0).map(|size| u64::from(size).next_multiple_of(8)),
-        }
-        .ok_or_else(|| Error::truncated(self.offset, "size of data behind a record", 16, self.bytes.len() as u64))?;
-        usize::try_from(announced).ok().and_then(|len| behind.get(..len)).ok_or_else(|| {
-            Error::truncated(
-                self.offset + self.bytes.len() as u64,
-                "data behind a record",
-                announced,
-                behind.len() as u64,
-            )
-        })
+            // Longer records have the formats inside.
+            RecordType::HEADER_TRACING_DATA if self.bytes.len() <= TRACING_DATA_RECORD_BYTES => {
+                endian.u32_at(self.body(), 0).map(|size| u64::from(size).next_multiple_of(8))
+            }
+            _ => Some(0),
+        };
+        announced
+            .ok_or_else(|| Error::truncated(self.offset, "size of data behind a record", 16, self.bytes.len() as u64))
     }
 }
 
@@ -257,13 +280,19 @@ pub struct Records<'a> {
     rest: &'a [u8],
     offset: u64,
     endian: Endian,
+    outside: bool,
     failed: bool,
 }
 
 impl<'a> Records<'a> {
     /// The records in `bytes`, which lie at `offset` of the input.
     pub fn new(bytes: &'a [u8], offset: u64, endian: Endian) -> Records<'a> {
-        Records { rest: bytes, offset, endian, failed: false }
+        Records { rest: bytes, offset, endian, outside: true, failed: false }
+    }
+
+    /// Like [`Records::new`] for `bytes` from which what lies outside the records' sizes has been taken out.
+    pub fn without_outside(bytes: &'a [u8], offset: u64, endian: Endian) -> Records<'a> {
+        Records { rest: bytes, offset, endian, outside: false, failed: false }
     }
 
     /// Offset of the next record.
@@ -285,7 +314,11 @@ impl<'a> Iterator for Records<'a> {
         if self.rest.is_empty() || self.failed {
             return None;
         }
-        match Record::parse(self.rest, self.offset, self.endian) {
+        let parsed = match self.outside {
+            true => Record::parse(self.rest, self.offset, self.endian),
+            false => Record::parse_alone(self.rest, self.offset, self.endian),
+        };
+        match parsed {
             Ok(record) => {
                 let len = record.total_bytes();
                 self.rest = &self.rest[len..];

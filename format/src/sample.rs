@@ -132,6 +132,11 @@ impl SampleLayout {
         self.sample_type
     }
 
+    /// The shape of counter values in samples and READ records.
+    pub fn read_format(&self) -> ReadFormat {
+        self.read_format
+    }
+
     /// Where the event id stands in a sample's body, in bytes. All events of one input must agree on it.
     pub fn id_offset(&self) -> Option<usize> {
         (self.id != ABSENT).then_some(self.id as usize)
@@ -484,7 +489,7 @@ pub type Callchain<'a> = Words<'a>;
 impl<'a> Words<'a> {
     /// `nr u64` and `nr` words.
     #[inline]
-    fn parse(r: &mut Reader<'a>) -> Result<Words<'a>> {
+    pub(crate) fn parse(r: &mut Reader<'a>) -> Result<Words<'a>> {
         let nr = r.u64("callchain nr")?;
         let nr = r.count(nr, 8, "callchain")?;
         Ok(Words { bytes: r.take(nr * 8, "callchain")?, endian: r.endian() })

@@ -5,18 +5,24 @@
 //! `encode`; [`Payload::decode`] picks the type by the record's number.
 
 mod bpf;
+mod late;
 mod lost;
 mod mmap;
 mod task;
+mod trace;
+pub mod user;
 
 pub use bpf::{BpfEvent, BpfEventKind, Ksymbol, KsymbolKind, TextPoke};
+pub use late::{CallchainDeferred, Read};
 pub use lost::{Lost, LostSamples, Throttle};
 pub use mmap::{BuildId, Mmap, Mmap2, Mmap2File};
 pub use task::{Cgroup, Comm, Namespace, Namespaces, Switch, Task};
+pub use trace::{Aux, AuxOutputHwId, ItraceStart};
+pub use user::UserPayload;
 
 use crate::{Error, Reader, Record, RecordType, Result, SampleId, SampleLayout, Writer};
 
-/// A decoded kernel record.
+/// A decoded record other than a sample.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Payload<'a> {
@@ -50,22 +56,33 @@ pub enum Payload<'a> {
     Throttle(Throttle),
     /// UNTHROTTLE.
     Unthrottle(Throttle),
-    /// A type without a decoder here: the payload as it is.
+    /// READ.
+    Read(Read<'a>),
+    /// AUX.
+    Aux(Aux),
+    /// ITRACE_START.
+    ItraceStart(ItraceStart),
+    /// AUX_OUTPUT_HW_ID.
+    AuxOutputHwId(AuxOutputHwId),
+    /// CALLCHAIN_DEFERRED.
+    CallchainDeferred(CallchainDeferred<'a>),
+    /// A record that a tool wrote.
+    User(UserPayload<'a>),
+    /// A kernel record without a decoder here: the payload as it is.
     Other(&'a [u8]),
 }
 
 impl<'a> Payload<'a> {
     /// Decodes a record that is not a sample: its payload, and its trailer as `layout` describes it.
     ///
-    /// Records that tools write (types from 64) carry no trailer; they come back as [`Payload::Other`] with all of their
-    /// body.
+    /// Records that tools write (types from 64) carry no trailer.
     ///
     /// # Errors
     /// When the record is shorter than its type says, or a string in it does not end.
     pub fn decode(record: &Record<'a>, layout: &SampleLayout) -> Result<(Payload<'a>, SampleId)> {
         let offset = record.offset + crate::RECORD_HEADER_BYTES as u64;
         if !record.kind.is_kernel() {
-            return Ok((Payload::Other(record.body()), SampleId::default()));
+            return Ok((Payload::User(UserPayload::decode(record, layout.endian())?), SampleId::default()));
         }
         let (bytes, id) = layout.split_trailer(record.body(), offset)?;
         let mut r = Reader::new(bytes, offset, layout.endian());
@@ -86,6 +103,11 @@ impl<'a> Payload<'a> {
             RecordType::LOST_SAMPLES => Payload::LostSamples(LostSamples::parse(&mut r, record.misc)?),
             RecordType::THROTTLE => Payload::Throttle(Throttle::parse(&mut r)?),
             RecordType::UNTHROTTLE => Payload::Unthrottle(Throttle::parse(&mut r)?),
+            RecordType::READ => Payload::Read(Read::parse(&mut r, layout.read_format())?),
+            RecordType::AUX => Payload::Aux(Aux::parse(&mut r)?),
+            RecordType::ITRACE_START => Payload::ItraceStart(ItraceStart::parse(&mut r)?),
+            RecordType::AUX_OUTPUT_HW_ID => Payload::AuxOutputHwId(AuxOutputHwId::parse(&mut r)?),
+            RecordType::CALLCHAIN_DEFERRED => Payload::CallchainDeferred(CallchainDeferred::parse(&mut r)?),
             _ => Payload::Other(bytes),
         };
         Ok((payload, id))

@@ -1,0 +1,161 @@
+//! From an input's bytes to runs of whole, plain records: what compressed records hold is unpacked in passing.
+
+use std::ops::Range;
+
+use crate::inflate::Inflate;
+use crate::{Endian, Error, Record, RecordType, Records, Result};
+
+/// A run ends when it has this many bytes, so that its records are still in the cache when they are looked at.
+const RUN_BYTES: usize = 1 << 20;
+
+/// A run of whole records.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk<'a> {
+    /// The records.
+    pub bytes: &'a [u8],
+    /// Where they are: in the input, or in the decompressed stream.
+    pub offset: u64,
+    /// Where they come from.
+    pub origin: Origin,
+    endian: Endian,
+}
+
+/// Where the bytes of a [`Chunk`] come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The input, as they are.
+    Input,
+    /// The input, but what lies outside the sizes of its records has been passed over: large data in a stream.
+    InputWithoutOutside,
+    /// Compressed records.
+    Decompressed,
+}
+
+impl<'a> Chunk<'a> {
+    /// The records, first to last. All are whole. A COMPRESSED record among them is followed, in the next chunks, by what
+    /// it holds.
+    pub fn records(&self) -> Records<'a> {
+        match self.origin {
+            Origin::Input => Records::new(self.bytes, self.offset, self.endian),
+            _ => Records::without_outside(self.bytes, self.offset, self.endian),
+        }
+    }
+
+    /// The byte order of the records.
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    pub(crate) fn new(bytes: &'a [u8], offset: u64, origin: Origin, endian: Endian) -> Chunk<'a> {
+        Chunk { bytes, offset, origin, endian }
+    }
+}
+
+/// The front part of some bytes that is a run of whole records.
+pub(crate) struct Run {
+    /// Bytes of the run.
+    pub(crate) len: usize,
+    /// The slice of a zstd stream in the record that the run ends with.
+    pub(crate) compressed: Option<Range<usize>>,
+    /// Why it ends, unless for its length or at a compressed record.
+    pub(crate) error: Option<Error>,
+}
+
+/// Finds the first run in `bytes`, which lie at `offset`.
+pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian) -> Run {
+    let mut records = Records::new(bytes, offset, endian);
+    let mut run = Run { len: 0, compressed: None, error: None };
+    while run.len < RUN_BYTES {
+        match records.next() {
+            None => break,
+            Some(Err(error)) => {
+                run.error = Some(error);
+                break;
+            }
+            Some(Ok(record)) => {
+                let start = run.len;
+                run.len += record.total_bytes();
+                if matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2) {
+                    run.compressed = Some(compressed_range(&record, start, endian));
+                    break;
+                }
+            }
+        }
+    }
+    run
+}
+
+/// Where the zstd bytes of a compressed record are, when the record starts at `start`. What COMPRESSED2 says beyond its
+/// end is not there.
+fn compressed_range(record: &Record<'_>, start: usize, endian: Endian) -> Range<usize> {
+    let end = start + record.bytes.len();
+    if record.kind == RecordType::COMPRESSED {
+        return start + crate::RECORD_HEADER_BYTES..end;
+    }
+    let first = (start + crate::RECORD_HEADER_BYTES + 8).min(end);
+    let size = endian.u64_at(record.body(), 0).unwrap_or_default().min((end - first) as u64) as usize;
+    first..first + size
+}
+
+/// The chunks of a record stream that is there whole, first to last.
+#[derive(Debug)]
+pub struct Chunks<'a> {
+    rest: &'a [u8],
+    offset: u64,
+    endian: Endian,
+    inflate: Inflate,
+    /// What is left of the compressed record that is being unpacked.
+    packed: &'a [u8],
+    error: Option<Error>,
+}
+
+impl<'a> Chunks<'a> {
+    /// The chunks of the records in `bytes`, which lie at `offset` of the input. `unpacked_limit_bytes` is the most that
+    /// one compressed record may hold, as the COMPRESSED feature says (`mmap_len`).
+    pub fn new(bytes: &'a [u8], offset: u64, endian: Endian, unpacked_limit_bytes: Option<u64>) -> Chunks<'a> {
+        let inflate = Inflate::new(unpacked_limit_bytes);
+        Chunks { rest: bytes, offset, endian, inflate, packed: &[], error: None }
+    }
+
+    /// Offset in the input up to which it has been read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next chunk; `None` at the end.
+    ///
+    /// After an error in a compressed record the plain records behind it follow; after any other, nothing does.
+    #[expect(clippy::should_implement_trait, reason = "a chunk borrows from the buffer it was unpacked into")]
+    pub fn next(&mut self) -> Option<Result<Chunk<'_>>> {
+        if self.inflate.is_active() {
+            let unpacked = self.inflate.step(&mut self.packed, self.offset, self.endian);
+            return Some(unpacked.map(|u| Chunk::new(u.bytes, u.offset, Origin::Decompressed, self.endian)));
+        }
+        if let Some(error) = self.error.take() {
+            self.rest = &[];
+            return Some(Err(error));
+        }
+        if self.rest.is_empty() {
+            return self.inflate.finish().err().map(Err);
+        }
+        let run = first_run(self.rest, self.offset, self.endian);
+        let (bytes, rest) = self.rest.split_at(run.len);
+        if let Some(range) = run.compressed {
+            self.packed = bytes.get(range).unwrap_or_default();
+            self.inflate.begin();
+        }
+        let chunk = Chunk::new(bytes, self.offset, Origin::Input, self.endian);
+        self.rest = rest;
+        self.offset += bytes.len() as u64;
+        match run.error {
+            Some(error) if bytes.is_empty() => {
+                self.rest = &[];
+                Some(Err(error))
+            }
+            error => {
+                self.error = error;
+                Some(Ok(chunk))
+            }
+        }
+    }
+}

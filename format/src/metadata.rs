@@ -1,0 +1,147 @@
+//! What a recording says about itself: events, their names, feature sections. In a file most of it stands in the header
+//! and behind the data, in a stream it comes in records; some of it comes in records in both.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::feature::Feature;
+use crate::records::UserPayload;
+use crate::records::user::Update;
+use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result};
+
+/// The most events that a recording may have; perf has the same bound.
+const EVENTS_LIMIT: usize = 1 << 16;
+
+/// Everything needed to read a recording's records. Complete from the start for a file, growing for a stream: every
+/// record has to be shown to [`Metadata::absorb`] before it is decoded.
+#[derive(Debug, Clone)]
+pub struct Metadata<'a> {
+    endian: Endian,
+    attrs: Vec<FileAttr>,
+    /// Names by one of the event's ids, from EVENT_UPDATE.
+    names: HashMap<u64, Vec<u8>>,
+    sections: Vec<FeatureSection<'a>>,
+    /// `attr.config` and name, of old streams.
+    event_types: Vec<(u64, Vec<u8>)>,
+}
+
+/// The bytes of a feature.
+#[derive(Debug, Clone)]
+pub struct FeatureSection<'a> {
+    /// Which feature.
+    pub feature: Feature,
+    /// Where the bytes are in the input.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> Metadata<'a> {
+    /// What a file's header says.
+    pub fn of_file(file: &File<'a>) -> Metadata<'a> {
+        let section = |bit: u8| {
+            let (bytes, offset) = file.feature(bit)?;
+            Some(FeatureSection { feature: Feature(bit), offset, bytes: Cow::Borrowed(bytes) })
+        };
+        Metadata {
+            endian: file.endian(),
+            attrs: file.attrs().to_vec(),
+            names: HashMap::new(),
+            sections: file.features().iter().filter_map(|(bit, _)| section(*bit)).collect(),
+            event_types: Vec::new(),
+        }
+    }
+
+    /// Nothing yet: of a stream in this byte order.
+    pub fn of_stream(endian: Endian) -> Metadata<'static> {
+        Metadata { endian, attrs: Vec::new(), names: HashMap::new(), sections: Vec::new(), event_types: Vec::new() }
+    }
+
+    /// The byte order of the recording.
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// The events so far.
+    pub fn attrs(&self) -> &[FileAttr] {
+        &self.attrs
+    }
+
+    /// The name of an event as a record has said it. The EVENT_DESC feature may have another.
+    pub fn name(&self, event: usize) -> Option<&[u8]> {
+        let FileAttr { attr, ids } = self.attrs.get(event)?;
+        let by_type = || self.event_types.iter().find(|(config, _)| *config == attr.config).map(|(_, name)| name);
+        ids.iter().find_map(|id| self.names.get(id)).or_else(by_type).map(Vec::as_slice)
+    }
+
+    /// All feature sections, in the order of the input.
+    pub fn sections(&self) -> &[FeatureSection<'a>] {
+        &self.sections
+    }
+
+    /// The sections of one feature. A stream may have several, each a whole section (one BPF program each, for example).
+    pub fn feature(&self, feature: Feature) -> impl Iterator<Item = &FeatureSection<'a>> {
+        self.sections.iter().filter(move |section| section.feature == feature)
+    }
+
+    /// Looks at a record; true when it belongs to the description of the recording, and to nothing else.
+    ///
+    /// # Errors
+    /// When it does but cannot be read.
+    #[inline]
+    pub fn absorb(&mut self, record: &Record<'_>) -> Result<bool> {
+        if record.kind.is_kernel() { Ok(false) } else { self.absorb_user(record) }
+    }
+
+    fn absorb_user(&mut self, record: &Record<'_>) -> Result<bool> {
+        match record.kind {
+            RecordType::HEADER_ATTR
+            | RecordType::HEADER_EVENT_TYPE
+            | RecordType::HEADER_TRACING_DATA
+            | RecordType::HEADER_BUILD_ID
+            | RecordType::EVENT_UPDATE
+            | RecordType::HEADER_FEATURE => {}
+            _ => return Ok(false),
+        }
+        match UserPayload::decode(record, self.endian)? {
+            UserPayload::Attr(attr) => {
+                if self.attrs.len() >= EVENTS_LIMIT {
+                    return Err(Error::value(
+                        record.offset,
+                        "HEADER_ATTR",
+                        EVENTS_LIMIT as u64,
+                        "at most 65536 events",
+                    ));
+                }
+                self.attrs.push(FileAttr { attr: attr.attr, ids: attr.ids });
+            }
+            UserPayload::EventType(named) => self.event_types.push((named.config, named.name.to_vec())),
+            UserPayload::TracingData { size_bytes, inside } => {
+                let outside = record.outside.get(..size_bytes as usize).unwrap_or(record.outside);
+                let bytes = if inside.is_empty() { outside } else { inside };
+                self.add_section(Feature::TRACING_DATA, record.offset + record.bytes.len() as u64, bytes);
+            }
+            UserPayload::BuildId(_) => self.add_section(Feature::BUILD_ID, record.offset, record.bytes),
+            UserPayload::Feature(feature) => {
+                // The list ends with a number beyond the writer's last feature, and no bytes.
+                if let Ok(bit) = u8::try_from(feature.feature)
+                    && !feature.bytes.is_empty()
+                {
+                    self.add_section(Feature(bit), record.offset + 16, feature.bytes);
+                }
+            }
+            UserPayload::EventUpdate(update) => {
+                if let Update::Name(name) = update.update {
+                    self.names.insert(update.id, name.to_vec());
+                }
+                return Ok(false);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn add_section(&mut self, feature: Feature, offset: u64, bytes: &[u8]) {
+        self.sections.push(FeatureSection { feature, offset, bytes: Cow::Owned(bytes.to_vec()) });
+    }
+}

@@ -1,0 +1,126 @@
+//! Hardware traces (since perf 4.1): AUXTRACE_INFO, AUXTRACE, AUXTRACE_ERROR. The traces themselves are passed over by
+//! their size.
+
+use super::fixed_text;
+use crate::{Reader, Result, Words, Writer};
+
+/// AUXTRACE_INFO: `type u32, reserved u32, priv u64[]`: how the traces are to be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuxtraceInfo {
+    /// 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
+    pub kind: u32,
+    /// What the decoder wants.
+    pub private: Vec<u64>,
+}
+
+impl AuxtraceInfo {
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<AuxtraceInfo> {
+        let kind = r.u32("AUXTRACE_INFO type")?;
+        r.u32("AUXTRACE_INFO reserved")?;
+        let endian = r.endian();
+        Ok(AuxtraceInfo { kind, private: Words::new(r.rest(), endian).iter().collect() })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(self.kind).u32(0);
+        for word in &self.private {
+            w.u64(*word);
+        }
+    }
+}
+
+/// AUXTRACE: `size u64, offset u64, reference u64, idx u32, tid u32, cpu u32, reserved u32`; `size` bytes of trace follow
+/// outside the record's size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Auxtrace {
+    /// Bytes of trace behind the record.
+    pub size_bytes: u64,
+    /// Where they lie in the trace of this buffer.
+    pub offset: u64,
+    /// A number that the decoder knows them by.
+    pub reference: u64,
+    /// Index of the buffer.
+    pub idx: u32,
+    /// Thread; all ones for any.
+    pub tid: u32,
+    /// CPU; all ones for any.
+    pub cpu: u32,
+}
+
+impl Auxtrace {
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Auxtrace> {
+        Ok(Auxtrace {
+            size_bytes: r.u64("AUXTRACE size")?,
+            offset: r.u64("AUXTRACE offset")?,
+            reference: r.u64("AUXTRACE reference")?,
+            idx: r.u32("AUXTRACE idx")?,
+            tid: r.u32("AUXTRACE tid")?,
+            cpu: r.u32("AUXTRACE cpu")?,
+        })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.size_bytes).u64(self.offset).u64(self.reference).u32(self.idx).u32(self.tid).u32(self.cpu).u32(0);
+    }
+}
+
+/// AUXTRACE_ERROR: `type u32, code u32, cpu u32, pid u32, tid u32, fmt u32, ip u64`, `time u64` from fmt 1 on (since
+/// perf 5.1), `msg[64]`, and `machine_pid u32, vcpu u32` from fmt 2 on (since perf 6.0).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuxtraceError<'a> {
+    /// 1 for instruction traces.
+    pub kind: u32,
+    /// The decoder's number for it.
+    pub code: u32,
+    /// CPU.
+    pub cpu: u32,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Where.
+    pub ip: u64,
+    /// When, ns (fmt ≥ 1).
+    pub time_ns: Option<u64>,
+    /// In words.
+    pub message: &'a [u8],
+    /// Process and CPU of the guest (fmt ≥ 2).
+    pub guest: Option<(u32, u32)>,
+}
+
+impl<'a> AuxtraceError<'a> {
+    const MESSAGE_BYTES: usize = 64;
+
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<AuxtraceError<'a>> {
+        let (kind, code) = (r.u32("AUXTRACE_ERROR type")?, r.u32("AUXTRACE_ERROR code")?);
+        let (cpu, pid, tid) =
+            (r.u32("AUXTRACE_ERROR cpu")?, r.u32("AUXTRACE_ERROR pid")?, r.u32("AUXTRACE_ERROR tid")?);
+        let format = r.u32("AUXTRACE_ERROR fmt")?;
+        let ip = r.u64("AUXTRACE_ERROR ip")?;
+        let time_ns = if format >= 1 { Some(r.u64("AUXTRACE_ERROR time")?) } else { None };
+        // Tools end the record behind the message's NUL, padded, unless the guest follows.
+        let message = fixed_text(r.take(r.remaining().min(Self::MESSAGE_BYTES), "AUXTRACE_ERROR msg")?);
+        let guest = if format >= 2 {
+            Some((r.u32("AUXTRACE_ERROR machine_pid")?, r.u32("AUXTRACE_ERROR vcpu")?))
+        } else {
+            None
+        };
+        Ok(AuxtraceError { kind, code, cpu, pid, tid, ip, time_ns, message, guest })
+    }
+
+    /// Appends the payload; a message beyond 63 bytes is cut.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        let format = if self.guest.is_some() { 2 } else { u32::from(self.time_ns.is_some()) };
+        w.u32(self.kind).u32(self.code).u32(self.cpu).u32(self.pid).u32(self.tid).u32(format).u64(self.ip);
+        if format >= 1 {
+            w.u64(self.time_ns.unwrap_or_default());
+        }
+        let message = &self.message[..self.message.len().min(Self::MESSAGE_BYTES - 1)];
+        w.bytes(message).u8(0);
+        if let Some((machine_pid, vcpu)) = self.guest {
+            w.zeros(Self::MESSAGE_BYTES - 1 - message.len()).u32(machine_pid).u32(vcpu);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What a stream says about itself: HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_BUILD_ID, EVENT_UPDATE (since perf 4.6),
+//! HEADER_FEATURE (since perf 4.13), BPF_METADATA (since perf 7.0).
+
+use super::{CpuMap, fixed_text};
+use crate::record::misc;
+use crate::records::{BuildId, put_string, string};
+use crate::{EventAttr, Reader, Result, Words, Writer};
+
+/// HEADER_ATTR: an attr in its own size, then ids (u64) to the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderAttr {
+    /// The attr.
+    pub attr: EventAttr,
+    /// Its ids.
+    pub ids: Vec<u64>,
+}
+
+impl HeaderAttr {
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<HeaderAttr> {
+        let offset = r.offset();
+        let endian = r.endian();
+        let body = r.rest();
+        let attr = EventAttr::parse(body, offset, endian)?;
+        let ids = body.get(attr.size as usize..).unwrap_or_default();
+        Ok(HeaderAttr { attr, ids: Words::new(ids, endian).iter().collect() })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        let mut attr = Vec::new();
+        self.attr.encode(&mut attr, w.endian());
+        w.bytes(&attr);
+        for id in &self.ids {
+            w.u64(*id);
+        }
+    }
+}
+
+/// HEADER_EVENT_TYPE (perf before 3.12): `event_id u64, name`, 64 bytes at most and without a NUL where it fills them;
+/// `event_id` is the `config` of the attr it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventTypeName<'a> {
+    /// `attr.config` of the event.
+    pub config: u64,
+    /// Its name.
+    pub name: &'a [u8],
+}
+
+impl<'a> EventTypeName<'a> {
+    const NAME_BYTES: usize = 64;
+
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<EventTypeName<'a>> {
+        let config = r.u64("EVENT_TYPE event_id")?;
+        Ok(EventTypeName { config, name: fixed_text(r.take(r.remaining().min(Self::NAME_BYTES), "EVENT_TYPE name")?) })
+    }
+
+    /// Appends the payload; a name beyond 63 bytes is cut.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        let start = w.position();
+        w.u64(self.config).bytes(&self.name[..self.name.len().min(Self::NAME_BYTES)]).align(start, 8);
+    }
+}
+
+/// HEADER_BUILD_ID: `pid s32, data[20], size u8, reserved[3], filename`. Also the element of the BUILD_ID feature, there
+/// with a size that is no multiple of 8.
+///
+/// The size byte counts only with [`misc::BUILD_ID_SIZE`]; without, the id has 20 bytes. The CPU mode in `misc` says
+/// whether the file belongs to kernel or user space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuildIdRecord<'a> {
+    /// Process; −1 for the host's kernel.
+    pub pid: i32,
+    /// CPU mode, as in `misc`.
+    pub cpumode: u16,
+    /// The id.
+    pub id: BuildId,
+    /// The file's path, `[kernel.kallsyms]` for the kernel.
+    pub filename: &'a [u8],
+}
+
+impl<'a> BuildIdRecord<'a> {
+    pub(crate) fn parse(r: &mut Reader<'a>, record_misc: u16) -> Result<BuildIdRecord<'a>> {
+        let pid = r.u32("BUILD_ID pid")? as i32;
+        let data: [u8; 20] = r.array("BUILD_ID data")?;
+        let size = r.u8("BUILD_ID size")?;
+        r.take(3, "BUILD_ID reserved")?;
+        let size = if record_misc & misc::BUILD_ID_SIZE != 0 { usize::from(size).min(20) } else { 20 };
+        Ok(BuildIdRecord {
+            pid,
+            cpumode: record_misc & misc::CPUMODE_MASK,
+            id: BuildId::new(&data[..size]),
+            filename: string(r, "BUILD_ID filename")?,
+        })
+    }
+
+    /// The header's misc bits for this record.
+    pub fn misc(&self) -> u16 {
+        self.cpumode | misc::BUILD_ID_SIZE
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        let id = self.id.as_bytes();
+        w.u32(self.pid as u32).bytes(id).zeros(20 - id.len()).u8(id.len() as u8).zeros(3);
+        put_string(w, self.filename);
+    }
+}
+
+/// EVENT_UPDATE: `type u64, id u64`, then what the type says. More about the event that has this id.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventUpdate<'a> {
+    /// An id of the event.
+    pub id: u64,
+    /// What is added.
+    pub update: Update<'a>,
+}
+
+/// What an EVENT_UPDATE adds.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Update<'a> {
+    /// 0: unit of the count.
+    Unit(&'a [u8]),
+    /// 1: factor from count to unit.
+    Scale(f64),
+    /// 2: the event's name.
+    Name(&'a [u8]),
+    /// 3: the CPUs that the event can count on.
+    Cpus(CpuMap),
+    /// A type this crate does not know.
+    Other {
+        /// Its number.
+        kind: u64,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> EventUpdate<'a> {
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<EventUpdate<'a>> {
+        let kind = r.u64("EVENT_UPDATE type")?;
+        let id = r.u64("EVENT_UPDATE id")?;
+        let update = match kind {
+            0 => Update::Unit(string(r, "EVENT_UPDATE unit")?),
+            1 => Update::Scale(f64::from_bits(r.u64("EVENT_UPDATE scale")?)),
+            2 => Update::Name(string(r, "EVENT_UPDATE name")?),
+            3 => Update::Cpus(CpuMap::parse(r)?),
+            kind => Update::Other { kind, bytes: r.rest() },
+        };
+        Ok(EventUpdate { id, update })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        let mut begin = |kind: u64| {
+            w.u64(kind).u64(self.id);
+        };
+        match &self.update {
+            Update::Unit(text) => {
+                begin(0);
+                put_string(w, text);
+            }
+            Update::Scale(scale) => {
+                begin(1);
+                w.u64(scale.to_bits());
+            }
+            Update::Name(text) => {
+                begin(2);
+                put_string(w, text);
+            }
+            Update::Cpus(cpus) => {
+                begin(3);
+                cpus.encode(w);
+            }
+            Update::Other { kind, bytes } => {
+                begin(*kind);
+                w.bytes(bytes);
+            }
+        }
+    }
+}
+
+/// HEADER_FEATURE: `feat_id u64`, then the bytes that the feature's section has in a file. A `feat_id` without bytes
+/// beyond the last feature ends the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeatureRecord<'a> {
+    /// The feature's bit.
+    pub feature: u64,
+    /// Its section.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> FeatureRecord<'a> {
+    pub(super) fn parse(r: &mut Reader<'a>) -> Result<FeatureRecord<'a>> {
+        Ok(FeatureRecord { feature: r.u64("HEADER_FEATURE feat_id")?, bytes: r.rest() })
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.feature).bytes(self.bytes);
+    }
+}
+
+/// BPF_METADATA: `prog_name[512], nr_entries u64`, `nr_entries` × `{key[64], value[256]}`: the `bpf_metadata_*` variables
+/// of the program whose function has this name. perf appends a trailer of zeros.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BpfMetadata {
+    /// Symbol name of a function of the program (`bpf_prog_<tag>_<name>`).
+    pub prog_name: Vec<u8>,
+    /// Variable name without its prefix, and value as text.
+    pub entries: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl BpfMetadata {
+    const NAME_BYTES: usize = 512;
+    const KEY_BYTES: usize = 64;
+    const VALUE_BYTES: usize = 256;
+
+    pub(super) fn parse(r: &mut Reader<'_>) -> Result<BpfMetadata> {
+        let prog_name = fixed_text(r.take(Self::NAME_BYTES, "BPF_METADATA prog_name")?).to_vec();
+        let nr = r.u64("BPF_METADATA nr_entries")?;
+        let nr = r.count(nr, Self::KEY_BYTES + Self::VALUE_BYTES, "BPF_METADATA entries")?;
+        let mut entries = Vec::with_capacity(nr);
+        for _ in 0..nr {
+            let key = fixed_text(r.take(Self::KEY_BYTES, "BPF_METADATA key")?).to_vec();
+            let value = fixed_text(r.take(Self::VALUE_BYTES, "BPF_METADATA value")?).to_vec();
+            entries.push((key, value));
+        }
+        Ok(BpfMetadata { prog_name, entries })
+    }
+
+    /// Appends the payload, without a trailer; texts beyond their field are cut.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        put_fixed(w, &self.prog_name, Self::NAME_BYTES);
+        w.u64(self.entries.len() as u64);
+        for (key, value) in &self.entries {
+            put_fixed(w, key, Self::KEY_BYTES);
+            put_fixed(w, value, Self::VALUE_BYTES);
+        }
+    }
+}
+
+/// Appends text in a field of `size` bytes, the last of which is NUL.
+fn put_fixed(w: &mut Writer<'_>, text: &[u8], size: usize) {
+    let text = &text[..text.len().min(size - 1)];
+    w.bytes(text).zeros(size - text.len());
+}

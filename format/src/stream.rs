@@ -1,0 +1,183 @@
+//! The stream container (pipe format): 16 bytes `magic u64, size u64 = 16`, then nothing but records.
+//!
+//! What a file keeps in its header stands in records: HEADER_ATTR per event, HEADER_FEATURE per feature, TRACING_DATA,
+//! BUILD_ID; [`Metadata`](crate::Metadata) collects them.
+
+use std::ops::Range;
+
+use crate::chunk::{Chunk, Origin, first_run};
+use crate::inflate::Inflate;
+use crate::{Container, Endian, Error, PIPE_HEADER_BYTES, Problem, Record, RecordType, Result};
+
+/// Tracepoint formats up to this size are kept; larger ones are passed over. A whole machine's are a few MiB.
+const TRACING_DATA_LIMIT_BYTES: u64 = 16 << 20;
+
+/// Reads a stream that arrives in pieces of any size. Memory is bounded by the size of a piece, however long the stream.
+///
+/// Feed it, take chunks until there are none, feed it again; at the end, ask [`Stream::finish`].
+#[derive(Debug)]
+pub struct Stream {
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that have been handed out.
+    used: usize,
+    /// Offset of the first byte that has not, in the input.
+    offset: u64,
+    endian: Option<Endian>,
+    /// Bytes to pass over before the next record.
+    skip: u64,
+    inflate: Inflate,
+    /// What is left of the compressed record that is being unpacked, in the buffer.
+    packed: Range<usize>,
+    failed: bool,
+}
+
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream::new()
+    }
+}
+
+impl Stream {
+    /// A stream of which nothing has arrived.
+    pub fn new() -> Stream {
+        Stream {
+            buffer: Vec::new(),
+            used: 0,
+            offset: 0,
+            endian: None,
+            skip: 0,
+            inflate: Inflate::new(None),
+            packed: 0..0,
+            failed: false,
+        }
+    }
+
+    /// The byte order, once the header has arrived.
+    pub fn endian(&self) -> Option<Endian> {
+        self.endian
+    }
+
+    /// Offset in the input up to which it has been read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Takes the next piece. All chunks must have been taken out before.
+    pub fn feed(&mut self, piece: &[u8]) {
+        if self.failed {
+            return;
+        }
+        let kept = if self.inflate.is_active() { self.packed.start.min(self.used) } else { self.used };
+        self.buffer.drain(..kept);
+        self.used -= kept;
+        self.packed = self.packed.start.saturating_sub(kept)..self.packed.end.saturating_sub(kept);
+        let skipped = if self.used == self.buffer.len() { self.skip.min(piece.len() as u64) as usize } else { 0 };
+        self.skip -= skipped as u64;
+        self.offset += skipped as u64;
+        self.buffer.extend_from_slice(&piece[skipped..]);
+    }
+
+    /// The next whole records; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// When the input is no stream, or a record is malformed. After an error in a compressed record the plain records
+    /// behind it follow; after any other, nothing does.
+    pub fn next_chunk(&mut self) -> Result<Option<Chunk<'_>>> {
+        if self.failed {
+            return Ok(None);
+        }
+        let Some(endian) = self.endian else {
+            return self.read_header();
+        };
+        if self.inflate.is_active() {
+            let all = self.buffer.get(self.packed.clone()).unwrap_or_default();
+            let mut left = all;
+            let unpacked = self.inflate.step(&mut left, self.offset, endian);
+            self.packed.start += all.len() - left.len();
+            return unpacked.map(|u| Some(Chunk::new(u.bytes, u.offset, Origin::Decompressed, endian)));
+        }
+        let skipped = self.skip.min((self.buffer.len() - self.used) as u64);
+        self.skip -= skipped;
+        self.consume(skipped as usize);
+        let bytes = &self.buffer[self.used..];
+        let run = first_run(bytes, self.offset, endian);
+        if run.len > 0 {
+            let (start, offset) = (self.used, self.offset);
+            if let Some(range) = run.compressed {
+                self.packed = start + range.start..start + range.end;
+                self.inflate.begin();
+            }
+            self.consume(run.len);
+            let bytes = &self.buffer[start..start + run.len];
+            return Ok(Some(Chunk::new(bytes, offset, Origin::Input, endian)));
+        }
+        match run.error {
+            None => Ok(None),
+            Some(Error { problem: Problem::Truncated { .. }, .. }) => self.pass_over(endian),
+            Some(error) => {
+                self.failed = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// What is missing when no more bytes come.
+    ///
+    /// # Errors
+    /// When the input ended inside the header, a record, what belongs to one, or the decompressed stream.
+    pub fn finish(&mut self) -> Result<()> {
+        if self.failed {
+            return Ok(());
+        }
+        let left = (self.buffer.len() - self.used) as u64;
+        let Some(endian) = self.endian else {
+            return Err(Error::truncated(self.offset, "stream header", PIPE_HEADER_BYTES as u64, left));
+        };
+        if self.skip > 0 {
+            return Err(Error::truncated(self.offset, "data behind a record", self.skip, left));
+        }
+        if left > 0 {
+            Record::parse(&self.buffer[self.used..], self.offset, endian)?;
+        }
+        self.inflate.finish()
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.used += len;
+        self.offset += len as u64;
+    }
+
+    fn read_header(&mut self) -> Result<Option<Chunk<'_>>> {
+        if self.buffer.len() < PIPE_HEADER_BYTES {
+            return Ok(None);
+        }
+        match Container::detect(&self.buffer) {
+            Ok(Container::Pipe(endian)) => {
+                self.endian = Some(endian);
+                self.consume(PIPE_HEADER_BYTES);
+                self.next_chunk()
+            }
+            other => {
+                self.failed = true;
+                other.and(Err(Error::other(8, "header size", "a file where a stream was expected: it cannot be piped")))
+            }
+        }
+    }
+
+    /// The first record is not there whole. If what is missing lies outside its size and need not be kept, hands the
+    /// record out and passes over the rest.
+    fn pass_over(&mut self, endian: Endian) -> Result<Option<Chunk<'_>>> {
+        let Ok(record) = Record::parse_alone(&self.buffer[self.used..], self.offset, endian) else {
+            return Ok(None);
+        };
+        let outside = record.outside_bytes(endian).inspect_err(|_| self.failed = true)?;
+        if record.kind == RecordType::HEADER_TRACING_DATA && outside <= TRACING_DATA_LIMIT_BYTES {
+            return Ok(None);
+        }
+        let (start, offset, len) = (self.used, self.offset, record.bytes.len());
+        self.skip = outside;
+        self.consume(len);
+        let bytes = &self.buffer[start..start + len];
+        Ok(Some(Chunk::new(bytes, offset, Origin::InputWithoutOutside, endian)))
+    }
+}

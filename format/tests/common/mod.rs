@@ -1,0 +1,135 @@
+//! The recordings of other tools that tests read, and ways to walk them.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bprec_format::{Container, Error, File, Metadata, Record, RecordType, Stream};
+
+/// A file of the corpus, with what its index says of it.
+pub(crate) struct CorpusFile {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) samples: String,
+    pub(crate) records: String,
+    pub(crate) results: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+fn shared(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder)
+}
+
+/// The corpus beside the checkout; says so where there is none.
+pub(crate) fn corpus_files(test: &str) -> Option<Vec<CorpusFile>> {
+    let dir = shared("corpus");
+    let Ok(index) = std::fs::read_to_string(dir.join("INDEX.tsv")) else {
+        eprintln!("SKIP {test}: no corpus beside the checkout");
+        return None;
+    };
+    let read = |line: &str| {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let bytes = std::fs::read(dir.join(columns[0])).ok()?;
+        let column = |n: usize| columns.get(n).copied().unwrap_or_default().to_owned();
+        Some(CorpusFile {
+            name: column(0),
+            kind: column(5),
+            samples: column(12),
+            records: column(13),
+            results: column(14),
+            bytes,
+        })
+    };
+    Some(index.lines().skip(1).filter_map(read).collect())
+}
+
+/// Recordings that perf made in guests, with their path; none where they are not beside the checkout.
+pub(crate) fn recordings() -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let Ok(folders) = std::fs::read_dir(shared("recordings")) else { return found };
+    for folder in folders.flatten() {
+        for file in std::fs::read_dir(folder.path()).into_iter().flatten().flatten() {
+            if file.path().extension().is_some_and(|e| e == "data") {
+                found.push((file.path().display().to_string(), std::fs::read(file.path()).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What is in an input.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Walk {
+    pub(crate) counts: BTreeMap<RecordType, u64>,
+    pub(crate) problems: Vec<Error>,
+}
+
+/// Counts the records of any container.
+pub(crate) fn walk(bytes: &[u8]) -> Result<Walk, Error> {
+    let mut counts = BTreeMap::new();
+    let problems = for_each_record(bytes, &mut |record, _| *counts.entry(record.kind).or_default() += 1)?;
+    Ok(Walk { counts, problems })
+}
+
+/// Counts the records of a stream that arrives in pieces of this size.
+pub(crate) fn walk_stream(bytes: &[u8], piece: usize) -> Walk {
+    let mut counts = BTreeMap::new();
+    let problems = stream_records(bytes, piece, &mut |record, _| *counts.entry(record.kind).or_default() += 1);
+    Walk { counts, problems }
+}
+
+/// Calls `see` with every record that any container holds, and returns what is wrong with the input.
+pub(crate) fn for_each_record(
+    bytes: &[u8],
+    see: &mut dyn FnMut(&Record<'_>, &Metadata<'_>),
+) -> Result<Vec<Error>, Error> {
+    if let Container::Pipe(_) = Container::detect(bytes)? {
+        return Ok(stream_records(bytes, 1 << 16, see));
+    }
+    let file = File::parse(bytes)?;
+    let mut metadata = Metadata::of_file(&file);
+    let mut problems = file.problems().to_vec();
+    let mut chunks = file.chunks();
+    while let Some(chunk) = chunks.next() {
+        match chunk {
+            Ok(chunk) => {
+                for record in chunk.records() {
+                    let record = record.expect("records of a chunk are whole");
+                    problems.extend(metadata.absorb(&record).err());
+                    see(&record, &metadata);
+                }
+            }
+            Err(error) => problems.push(error),
+        }
+    }
+    Ok(problems)
+}
+
+fn stream_records(bytes: &[u8], piece: usize, see: &mut dyn FnMut(&Record<'_>, &Metadata<'_>)) -> Vec<Error> {
+    let mut stream = Stream::new();
+    let mut metadata = None;
+    let mut problems = Vec::new();
+    let mut drain = |stream: &mut Stream, problems: &mut Vec<Error>| {
+        loop {
+            match stream.next_chunk() {
+                Ok(None) => return,
+                Ok(Some(chunk)) => {
+                    for record in chunk.records() {
+                        let record = record.expect("records of a chunk are whole");
+                        let metadata = metadata.get_or_insert_with(|| Metadata::of_stream(chunk.endian()));
+                        problems.extend(metadata.absorb(&record).err());
+                        see(&record, metadata);
+                    }
+                }
+                Err(error) => problems.push(error),
+            }
+        }
+    };
+    for piece in bytes.chunks(piece) {
+        stream.feed(piece);
+        drain(&mut stream, &mut problems);
+    }
+    problems.extend(stream.finish().err());
+    problems
+}
