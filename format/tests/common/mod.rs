@@ -1,5 +1,6 @@
 //! The recordings of other tools that tests read, and ways to walk them.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "only tests use it")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
