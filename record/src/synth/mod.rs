@@ -1,31 +1,33 @@
 //! Records of what was there before the recording started, as the kernel would have written them. All carry a trailer
 //! of zeros, which puts them in front of everything.
+//!
+//! Everything is read once, from `/proc` and `/sys`, and appended to a buffer of the caller's. What vanishes meanwhile
+//! is left out: a task that ended has no samples to come.
 
-use bprec_bpf::ProgSnapshot;
-use bprec_format::SampleLayout;
-use bprec_format::state::KernelSymbol;
+mod build_id;
+mod cgroups;
+mod kernel;
+mod maps;
+mod programs;
+mod tasks;
+#[cfg(test)]
+mod tests;
 
-/// Appends the maps of the kernel and its modules.
-pub(crate) fn kernel(layout: &SampleLayout, out: &mut Vec<u8>) {
-    let _ = (layout, out);
-}
+use bprec_format::{RecordType, SampleId, SampleLayout, Writer};
 
-/// Appends FORK, COMM, NAMESPACES and MMAP2 of live tasks: of all, or of these processes.
-pub(crate) fn tasks(layout: &SampleLayout, processes: Option<&[u32]>, out: &mut Vec<u8>) {
-    let _ = (layout, processes, out);
-}
+#[allow(unused_imports, reason = "grows by pieces")]
+pub(crate) use {
+    cgroups::cgroups,
+    kernel::kernel,
+    programs::{images, program},
+    tasks::tasks,
+};
 
-/// Appends a CGROUP for each cgroup.
-pub(crate) fn cgroups(layout: &SampleLayout, out: &mut Vec<u8>) {
-    let _ = (layout, out);
-}
+/// The process that kernel maps belong to.
+const NO_PID: u32 = u32::MAX;
 
-/// Appends KSYMBOLs for all functions of a program, and its BPF_EVENT.
-pub(crate) fn program(layout: &SampleLayout, program: &ProgSnapshot, out: &mut Vec<u8>) {
-    let _ = (layout, program, out);
-}
-
-/// Appends KSYMBOLs for trampolines, dispatchers and stubs, each clipped at the next symbol.
-pub(crate) fn images(layout: &SampleLayout, images: &[KernelSymbol], out: &mut Vec<u8>) {
-    let _ = (layout, images, out);
+/// Appends a record.
+fn append(layout: &SampleLayout, out: &mut Vec<u8>, kind: RecordType, misc: u16, fill: impl FnOnce(&mut Writer<'_>)) {
+    // Refused are only records above 65,535 bytes. The longest here hold one path or name, of 4,096 bytes at most.
+    let _ = bprec_format::records::write_record(out, kind, misc, layout, &SampleId::default(), fill);
 }

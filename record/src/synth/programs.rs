@@ -1,0 +1,66 @@
+//! BPF programs and the images the kernel makes beside them: KSYMBOL and BPF_EVENT.
+
+use bprec_bpf::ProgSnapshot;
+use bprec_format::bpf::btf::Btf;
+use bprec_format::records::{BpfEvent, BpfEventKind, Ksymbol, KsymbolKind};
+use bprec_format::state::KernelSymbol;
+use bprec_format::{RecordType, SampleLayout};
+
+use super::append;
+
+/// Longest symbol name (`KSYM_NAME_LEN`), its NUL included.
+const NAME_BYTES: usize = 512;
+/// Images are made in pages; one that is alone in its page may be as long as that.
+const IMAGE_BYTES: u64 = 4096;
+
+/// Appends KSYMBOLs for all functions of a program, and its BPF_EVENT.
+///
+/// Functions without an address (not compiled, or not shown to us) have no KSYMBOL.
+pub(crate) fn program(layout: &SampleLayout, program: &ProgSnapshot, out: &mut Vec<u8>) {
+    let info = program.info.view();
+    let (Some(id), Some(tag)) = (info.id(), info.tag()) else { return };
+    let btf = program.btf.as_deref().and_then(|bytes| Btf::parse(bytes).ok());
+    for function in info.functions() {
+        let Some(range) = function.range() else { continue };
+        // As the kernel names them (bpf_prog_ksym_set_name): the entry function has the tag of the whole program, and
+        // only where BTF names no function, the program's own name, or F for all other functions.
+        let tag = if function.index == 0 { Some(tag) } else { function.tag };
+        let Some(tag) = tag else { continue };
+        let full = function.type_id.and_then(|id| btf.as_ref()?.func_name(id));
+        let name = match (full, function.index) {
+            (Some(full), _) => full,
+            (None, 0) => info.name().unwrap_or_default(),
+            (None, _) => b"F",
+        };
+        let mut symbol = format!("bpf_prog_{tag}").into_bytes();
+        if !name.is_empty() {
+            symbol.push(b'_');
+            symbol.extend_from_slice(name);
+        }
+        symbol.truncate(NAME_BYTES - 1);
+        ksymbol(layout, out, range.start, range.end - range.start, &symbol);
+    }
+    let event = BpfEvent { kind: BpfEventKind::PROG_LOAD, flags: 0, id, tag: tag.0 };
+    append(layout, out, RecordType::BPF_EVENT, 0, |w| event.encode(w));
+}
+
+/// Appends KSYMBOLs for trampolines, dispatchers and stubs.
+///
+/// The kernel does not tell how long they are. Each ends where the next of `images` or `functions` (other symbols of the
+/// same memory) starts, and with its page.
+pub(crate) fn images(layout: &SampleLayout, images: &[KernelSymbol], functions: &[KernelSymbol], out: &mut Vec<u8>) {
+    let mut starts: Vec<u64> = images.iter().chain(functions).map(|symbol| symbol.addr).collect();
+    starts.sort_unstable();
+    for image in images {
+        let page_end = (image.addr & !(IMAGE_BYTES - 1)).saturating_add(IMAGE_BYTES);
+        let next = starts.get(starts.partition_point(|start| *start <= image.addr)).copied().unwrap_or(u64::MAX);
+        let len_bytes = next.min(page_end) - image.addr;
+        ksymbol(layout, out, image.addr, len_bytes, &image.name);
+    }
+}
+
+fn ksymbol(layout: &SampleLayout, out: &mut Vec<u8>, addr: u64, len_bytes: u64, name: &[u8]) {
+    let Ok(len_bytes) = u32::try_from(len_bytes) else { return };
+    let symbol = Ksymbol { addr, len_bytes, kind: KsymbolKind::BPF, flags: 0, name };
+    append(layout, out, RecordType::KSYMBOL, 0, |w| symbol.encode(w));
+}

@@ -1,0 +1,188 @@
+//! Tasks that live when the recording starts: FORK, NAMESPACES, COMM and MMAP2.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use bprec_format::records::{Comm, Mmap2, Mmap2File, Namespace, Namespaces, Task};
+use bprec_format::{RecordType, SampleLayout, misc};
+
+use super::append;
+use super::build_id::BuildIds;
+use super::maps::Mapping;
+
+/// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows more for kernel workers.
+const COMM_BYTES: usize = 15;
+/// `PF_KTHREAD` in the flags of `/proc/PID/stat`.
+const KERNEL_THREAD: u64 = 0x20_0000;
+/// The links in `/proc/PID/ns` in the order of NAMESPACES records.
+const NAMESPACES: [&str; 7] = ["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"];
+/// What maps without a file are called in MMAP records.
+const ANONYMOUS: &[u8] = b"//anon";
+
+/// Appends FORK, NAMESPACES, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as nobody
+/// knows their parents then). Maps are those of executable code, with build ids where files have one.
+pub(crate) fn tasks(layout: &SampleLayout, processes: Option<&[u32]>, out: &mut Vec<u8>) {
+    let mut tasks =
+        Tasks { layout, out, with_forks: processes.is_none(), build_ids: BuildIds::default(), text: Vec::new() };
+    match processes {
+        Some(pids) => pids.iter().for_each(|pid| tasks.process(*pid)),
+        None => numbers_in("/proc".into()).into_iter().for_each(|pid| tasks.process(pid)),
+    }
+}
+
+struct Tasks<'a> {
+    layout: &'a SampleLayout,
+    out: &'a mut Vec<u8>,
+    with_forks: bool,
+    build_ids: BuildIds,
+    /// What was read last from `/proc`.
+    text: Vec<u8>,
+}
+
+impl Tasks<'_> {
+    fn process(&mut self, pid: u32) {
+        if self.read(format!("/proc/{pid}/stat")).is_none() {
+            return;
+        }
+        let Some(stat) = Stat::parse(&self.text) else { return };
+        let (ppid, threads, is_kernel_thread) = (stat.ppid, stat.threads, stat.is_kernel_thread);
+        let comm = stat.comm.to_vec();
+        self.task(pid, pid, ppid, &comm);
+        if is_kernel_thread {
+            return;
+        }
+        self.maps(pid);
+        if threads < 2 {
+            return;
+        }
+        for tid in numbers_in(format!("/proc/{pid}/task").into()) {
+            if tid == pid || self.read(format!("/proc/{pid}/task/{tid}/comm")).is_none() {
+                continue;
+            }
+            let comm = self.text.strip_suffix(b"\n").unwrap_or(&self.text).to_vec();
+            self.task(pid, tid, pid, &comm);
+        }
+    }
+
+    /// What concerns one thread; `parent` is the process's parent for its first thread, else the process.
+    fn task(&mut self, pid: u32, tid: u32, parent: u32, comm: &[u8]) {
+        if self.with_forks {
+            let fork = Task { pid, ppid: parent, tid, ptid: parent, time_ns: 0 };
+            append(self.layout, self.out, RecordType::FORK, misc::FORK_EXEC, |w| fork.encode(w));
+        }
+        // Threads of a process share namespaces but for rare exceptions, and cost seven look-ups each.
+        if pid == tid
+            && let Some(links) = namespaces(pid)
+        {
+            let namespaces = Namespaces { pid, tid, links };
+            append(self.layout, self.out, RecordType::NAMESPACES, 0, |w| namespaces.encode(w));
+        }
+        let comm = Comm { pid, tid, comm: &comm[..comm.len().min(COMM_BYTES)] };
+        append(self.layout, self.out, RecordType::COMM, 0, |w| comm.encode(w));
+    }
+
+    fn maps(&mut self, pid: u32) {
+        if self.read(format!("/proc/{pid}/maps")).is_none() {
+            return;
+        }
+        for map in Mapping::executable(&self.text) {
+            let build_id = match map.inode != 0 && map.path.starts_with(b"/") {
+                true => self.build_ids.get((map.major, map.minor), map.inode, file_paths(pid, &map)),
+                false => None,
+            };
+            let file = match build_id {
+                Some(build_id) => Mmap2File::BuildId(build_id),
+                None => Mmap2File::Inode { major: map.major, minor: map.minor, inode: map.inode, generation: 0 },
+            };
+            let mmap = Mmap2 {
+                pid,
+                tid: pid,
+                addr: map.start,
+                len_bytes: map.end.saturating_sub(map.start),
+                pgoff: map.pgoff,
+                file,
+                prot: map.prot,
+                flags: map.flags,
+                filename: if map.path.is_empty() { ANONYMOUS } else { map.path },
+            };
+            append(self.layout, self.out, RecordType::MMAP2, misc::USER | mmap.misc(), |w| mmap.encode(w));
+        }
+    }
+
+    /// Reads a file into `text`; `None` when it is not there or not for us.
+    fn read(&mut self, path: String) -> Option<()> {
+        self.text.clear();
+        File::open(path).ok()?.read_to_end(&mut self.text).ok()?;
+        Some(())
+    }
+}
+
+/// Ways to a mapped file: by the mapping, which also leads to deleted and covered files but needs privilege; and by its
+/// path in the root of the process.
+fn file_paths(pid: u32, map: &Mapping<'_>) -> impl Iterator<Item = PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let by_mapping = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", map.start, map.end));
+    let mut by_path = std::ffi::OsString::from(format!("/proc/{pid}/root"));
+    by_path.push(std::ffi::OsStr::from_bytes(map.path));
+    [by_mapping, PathBuf::from(by_path)].into_iter()
+}
+
+/// Device and inode of a process's namespaces.
+fn namespaces(pid: u32) -> Option<Vec<Namespace>> {
+    let link = |name: &&str| {
+        let meta = fs::metadata(format!("/proc/{pid}/ns/{name}")).ok()?;
+        Some(Namespace { dev: meta.dev(), ino: meta.ino() })
+    };
+    // An absent kind (cgroup before 4.6) cannot be left out of the middle; all kernels with NAMESPACES have them all.
+    NAMESPACES.iter().map(link).collect()
+}
+
+/// The names in a directory that are numbers, ascending.
+fn numbers_in(directory: PathBuf) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// `/proc/PID/stat`, as far as it is needed.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat<'a> {
+    comm: &'a [u8],
+    ppid: u32,
+    is_kernel_thread: bool,
+    threads: u64,
+}
+
+impl<'a> Stat<'a> {
+    /// `pid (comm) state ppid …`; the name may hold blanks and parentheses.
+    fn parse(text: &'a [u8]) -> Option<Stat<'a>> {
+        let open = text.iter().position(|byte| *byte == b'(')?;
+        let close = text.iter().rposition(|byte| *byte == b')')?;
+        let fields: Vec<&str> = std::str::from_utf8(text.get(close + 1..)?).ok()?.split_ascii_whitespace().collect();
+        // proc(5) counts from 1 and calls the state field 3.
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Stat {
+            comm: text.get(open + 1..close)?,
+            ppid: u32::try_from(field(4)?).ok()?,
+            is_kernel_thread: field(9)? & KERNEL_THREAD != 0,
+            threads: field(20)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_with_a_hostile_name() {
+        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 100 0 0\n";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!(stat, Stat { comm: b"a) R 1 (b", ppid: 7, is_kernel_thread: false, threads: 3 });
+        assert_eq!(Stat::parse(b"42 (a"), None);
+        assert_eq!(Stat::parse(b"42 )a("), None);
+    }
+}
