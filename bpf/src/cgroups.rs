@@ -60,18 +60,14 @@ impl Cgroups {
         self.by_id.get(&id).map(PathBuf::as_path)
     }
 
-    /// Programs attached to cgroups at the hooks that programs of these types can be attached to.
-    pub(crate) fn attachments(&self, types: &[ProgType]) -> Vec<Attachment> {
-        let hooks: Vec<u32> = types.iter().flat_map(|kind| hooks(*kind)).copied().collect();
+    /// Programs attached to any cgroup at these hooks (`BPF_CGROUP_*`).
+    pub(crate) fn attachments(&self, hooks: &[u32]) -> Vec<Attachment> {
         let mut found = Vec::new();
-        if hooks.is_empty() {
-            return found;
-        }
         let mut ids = [0u32; MAX_PROGS];
         for path in self.by_id.values() {
             let below = path.strip_prefix("/").unwrap_or(path);
             let Ok(directory) = File::open(self.root.join(below)) else { continue };
-            for hook in &hooks {
+            for hook in hooks {
                 // A hook that this kernel does not have is refused, a cgroup that was removed is empty.
                 let count = sys::attached_progs(HookOf::Cgroup(directory.as_fd()), *hook, &mut ids).unwrap_or(0);
                 found.extend(ids.iter().take(count).map(|prog_id| Attachment {
@@ -97,7 +93,7 @@ fn mount_point() -> Option<PathBuf> {
 }
 
 /// Attach types of the cgroup hooks of a program type.
-fn hooks(kind: ProgType) -> &'static [u32] {
+pub(crate) fn hooks(kind: ProgType) -> &'static [u32] {
     match kind {
         ProgType::CGROUP_SKB => &[0, 1],
         ProgType::CGROUP_SOCK => &[2, 12, 13, 34],

@@ -1,15 +1,23 @@
 //! `/proc/kallsyms`: images that the kernel makes beside programs, and names for a set of addresses.
 //!
-//! Reading the file costs the kernel tens of milliseconds per 100,000 symbols, whatever is done with them here.
+//! Reading the file costs the kernel tens of milliseconds per 100,000 symbols, whatever is done with them here, and for
+//! the symbols of BPF a time that grows with the square of their number (0.4 s for 4,000). They come after those of the
+//! kernel and its modules, so that who needs only these is spared that.
 
 use std::fs;
+use std::io::Read;
 
+use bprec_format::bpf::names::ProgType;
 use bprec_format::state::KernelSymbol;
 
 use crate::access;
 use crate::error::{Error, Result};
 
 const PATH: &str = "/proc/kallsyms";
+/// What is read at once while looking for the first symbol of BPF.
+const PIECE_BYTES: u64 = 64 << 10;
+/// The end of the line of a symbol of BPF.
+const BPF_TAG: &[u8] = b"\t[bpf]\n";
 
 /// The symbol table of the running kernel, as one reading of it gave it.
 #[derive(Debug)]
@@ -34,6 +42,32 @@ impl Kallsyms {
         fs::read(PATH).map(|text| Kallsyms { text }).map_err(|source| Error::file(PATH, source))
     }
 
+    /// Reads the symbols of the kernel and its modules, but not those of BPF.
+    ///
+    /// # Errors
+    /// When /proc/kallsyms cannot be read.
+    pub fn read_without_bpf() -> Result<Kallsyms> {
+        let read = || {
+            let mut file = fs::File::open(PATH)?;
+            let mut text = Vec::with_capacity(8 << 20);
+            loop {
+                let before = text.len();
+                if (&mut file).take(PIECE_BYTES).read_to_end(&mut text)? == 0 {
+                    break;
+                }
+                // A tag may be cut in two by the end of a piece.
+                let tail = text.get(before.saturating_sub(BPF_TAG.len())..).unwrap_or_default();
+                if tail.windows(BPF_TAG.len()).any(|window| window == BPF_TAG) {
+                    break;
+                }
+            }
+            let end = text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+            text.truncate(end);
+            Ok(Kallsyms { text })
+        };
+        read().map_err(|source| Error::file(PATH, source))
+    }
+
     /// True when the kernel hides addresses from this process: every one of them reads as zero.
     pub fn is_hidden(&self) -> bool {
         self.lines().next().is_some_and(|first| first.addr == 0) && self.lines().all(|line| line.addr == 0)
@@ -54,6 +88,12 @@ impl Kallsyms {
     /// Why images or functions are missing from it; None when nothing stands in the way.
     pub fn problem(&self) -> Option<&'static str> {
         if self.is_hidden() { access::hidden_addresses() } else { access::hidden_symbols() }
+    }
+
+    /// Whether programs of this type make the kernel build images: trampolines, dispatchers or stubs.
+    pub fn has_images(prog_type: ProgType) -> bool {
+        use ProgType as T;
+        matches!(prog_type, T::TRACING | T::LSM | T::EXT | T::STRUCT_OPS | T::XDP)
     }
 
     fn bpf_symbols(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<KernelSymbol> {

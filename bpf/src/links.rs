@@ -50,7 +50,7 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
     let targets: Vec<Target> = infos.iter().filter_map(|info| info.target).collect();
     let target_names = if targets.is_empty() { HashMap::new() } else { tracing::names(&targets, btfs) };
     let addresses: Vec<u64> = infos.iter().flat_map(|info| info.kernel_addresses()).copied().collect();
-    let functions = match addresses.iter().any(|addr| *addr != 0).then(Kallsyms::read) {
+    let functions = match addresses.iter().any(|addr| *addr != 0).then(Kallsyms::read_without_bpf) {
         Some(Ok(kallsyms)) => kallsyms.functions_at(&addresses),
         Some(Err(error)) => {
             found.problems.push(error.to_string());

@@ -8,6 +8,7 @@ use bprec_format::bpf::names::{MapType, ProgType};
 use bprec_format::state::{self, Attachment};
 
 use crate::btf::BtfCache;
+use crate::cgroups;
 use crate::holders::Holders;
 use crate::links::links;
 use crate::maps::Map;
@@ -117,8 +118,10 @@ impl Surroundings {
         if has(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT]) {
             unlinked.extend(self.note(net::tc_attachments(names.interfaces())).unwrap_or_default());
         }
-        let types: Vec<ProgType> = types.into_iter().collect();
-        unlinked.extend(names.cgroups().attachments(&types));
+        let hooks: Vec<u32> = types.iter().flat_map(|kind| cgroups::hooks(*kind)).copied().collect();
+        if !hooks.is_empty() {
+            unlinked.extend(names.cgroups().attachments(&hooks));
+        }
         unlinked.extend(self.perf_events(programs));
         let linked: BTreeSet<(u32, String, Vec<u8>)> =
             self.attachments.iter().map(|it| (it.prog_id, it.kind.clone(), it.target.clone())).collect();

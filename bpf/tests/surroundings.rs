@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::process::Command;
 
 use bprec_bpf::BtfCache;
@@ -137,6 +137,10 @@ fn links_are_what_they_were_attached_to() {
     assert_eq!(of("inventory_raw_tp"), ["link raw_tracepoint sched_wakeup"]);
     assert_eq!(of("inventory_tp_btf"), ["link raw_tracepoint sched_process_exit"]);
     assert_eq!(of("inventory_iter_task"), ["link iter task"]);
+    if !kernel_is(6, 6) {
+        println!("SKIP {test}: perf events: before Linux 6.6 links tell nothing of them");
+        return;
+    }
     assert_eq!(of("inventory_perf_event"), ["link perf_event cpu-clock"]);
     match has_tracepoint {
         // The system is known where the kernel's tracefs is mounted in its usual place.
@@ -164,6 +168,109 @@ fn links_are_what_they_were_attached_to() {
             }
         }
     }
+}
+
+#[test]
+fn trampolines_name_what_they_trace() {
+    let test = "trampolines_name_what_they_trace";
+    if !can_load(test) {
+        return;
+    }
+    let traced = load_inventory(&["inventory_xdp", "inventory_raw_tp"]);
+    let (xdp, raw_tp) = (program(&traced, "inventory_xdp"), program(&traced, "inventory_raw_tp"));
+    let subprogram = "inventory_spin_in_a_subprogram";
+    let of_raw_tp = format!("{subprogram} of program {}", id(&traced, "inventory_raw_tp"));
+    let of_xdp = format!("inventory_xdp of program {}", id(&traced, "inventory_xdp"));
+    let cases = [
+        ("inventory_fentry", None, "fentry", "bpf_fentry_test1"),
+        ("inventory_fexit_module", None, "fexit", "virtio_queue_rq [virtio_blk]"),
+        ("inventory_fentry_prog", Some((raw_tp.as_fd(), subprogram)), "fentry", &of_raw_tp),
+        ("inventory_replacement", Some((xdp.as_fd(), "inventory_xdp")), "freplace", &of_xdp),
+    ];
+    for (name, target, kind, expected) in cases {
+        let attached = |object: &Object| program(object, name).attach();
+        // Before 5.13 links do not tell their targets.
+        let expected = format!("link {kind} {}", if kernel_is(5, 13) { expected } else { "" });
+        is_found(test, name, target, attached, &expected);
+    }
+}
+
+#[test]
+fn probes_name_what_they_are_placed_on() {
+    let test = "probes_name_what_they_are_placed_on";
+    if !can_load(test) || !kernel_is(6, 6) {
+        println!("SKIP {test}: needs root and Linux 6.6, before which links tell nothing of probes");
+        return;
+    }
+    let itself = std::env::current_exe().unwrap();
+    let path = itself.to_str().unwrap();
+    let kprobe = |object: &Object| program(object, "inventory_kprobe").attach_kprobe(false, "bpf_fentry_test1");
+    is_found(test, "inventory_kprobe", None, kprobe, "link kprobe bpf_fentry_test1");
+    let kretprobe = |object: &Object| program(object, "inventory_kprobe").attach_kprobe(true, "bpf_fentry_test1");
+    is_found(test, "inventory_kprobe", None, kretprobe, "link kretprobe bpf_fentry_test1");
+    let multi = |object: &Object| {
+        let functions = vec!["bpf_fentry_test1", "bpf_fentry_test2"];
+        program(object, "inventory_kprobe_multi").attach_kprobe_multi(false, functions)
+    };
+    let expected = "link kprobe_multi bpf_fentry_test1, bpf_fentry_test2";
+    is_found(test, "inventory_kprobe_multi", None, multi, expected);
+    let uprobe = |object: &Object| program(object, "inventory_uprobe").attach_uprobe(true, -1, path, 0x100);
+    is_found(test, "inventory_uprobe", None, uprobe, &format!("link uretprobe {path}+0x100"));
+    let netfilter = |object: &Object| {
+        let hook = libbpf_rs::NetfilterOpts { protocol_family: 2, hooknum: 1, priority: -7, ..Default::default() };
+        program(object, "inventory_netfilter").attach_netfilter_with_opts(hook)
+    };
+    is_found(test, "inventory_netfilter", None, netfilter, "link netfilter ipv4 input priority -7");
+}
+
+/// Loads one program of `inventory_tracing.bpf.c`, attaches it and expects it to be found where it was attached.
+fn is_found(
+    test: &str,
+    name: &str,
+    target: Option<(BorrowedFd<'_>, &str)>,
+    attach: impl FnOnce(&Object) -> libbpf_rs::Result<Link>,
+    expected: &str,
+) {
+    let attached = load_tracing(&[name], target).and_then(|object| match attach(&object) {
+        Ok(link) => Ok((object, link)),
+        Err(error) => Err(format!("cannot attach: {error}")),
+    });
+    let (object, link) = match attached {
+        Ok(attached) => attached,
+        Err(reason) => {
+            println!("SKIP {test}: {name}: {reason}");
+            return;
+        }
+    };
+    let btfs = BtfCache::new();
+    let around = look_around(&snapshots(&object, &btfs), &btfs);
+    assert_eq!(attachments(&around, id(&object, name)), [expected]);
+    drop(link);
+}
+
+#[test]
+fn operations_of_the_kernel_name_their_members() {
+    let test = "operations_of_the_kernel_name_their_members";
+    if !can_load(test) {
+        return;
+    }
+    let members = ["inventory_ssthresh", "inventory_undo_cwnd", "inventory_cong_avoid"];
+    let mut object = match load_tracing(&members, None) {
+        Ok(object) => object,
+        Err(reason) => {
+            println!("SKIP {test}: {reason}");
+            return;
+        }
+    };
+    let link = object.maps_mut().find(|map| map.name() == "inventory_tcp").unwrap().attach_struct_ops().unwrap();
+    let btfs = BtfCache::new();
+    let around = look_around(&snapshots(&object, &btfs), &btfs);
+    for name in members {
+        let member = name.strip_prefix("inventory_").unwrap();
+        let expected = format!("link struct_ops tcp_congestion_ops inventory_tcp.{member}");
+        assert_eq!(attachments(&around, id(&object, name)), [expected]);
+    }
+    drop(link);
 }
 
 #[test]
@@ -226,12 +333,18 @@ fn in_own_network(test: &str) {
     assert!(attachments(&look_around(&snapshots, &btfs), xdp).is_empty());
 
     program(&object, "inventory_tc").pin(&pin).unwrap();
-    run("tc qdisc add dev lo clsact");
-    run("tc filter add dev lo egress bpf direct-action object-pinned PIN");
-    run("tc filter add dev lo ingress bpf direct-action object-pinned PIN");
-    assert_eq!(attachments(&look_around(&snapshots, &btfs), tc), ["tc_egress lo", "tc_ingress lo"]);
-    run("tc qdisc del dev lo clsact");
-    let tcx = link_create(&program(&object, "inventory_tc"), 1, 46);
+    if Command::new("tc").args(["qdisc", "add", "dev", "lo", "clsact"]).status().is_ok_and(|status| status.success()) {
+        run("tc filter add dev lo egress bpf direct-action object-pinned PIN");
+        run("tc filter add dev lo ingress bpf direct-action object-pinned PIN");
+        assert_eq!(attachments(&look_around(&snapshots, &btfs), tc), ["tc_egress lo", "tc_ingress lo"]);
+        run("tc qdisc del dev lo clsact");
+    } else {
+        println!("SKIP {test}: tc filters: no tc, or a kernel without clsact");
+    }
+    let Some(tcx) = link_create(&program(&object, "inventory_tc"), 1, 46) else {
+        println!("SKIP {test}: tcx: needs Linux 6.6");
+        return;
+    };
     assert_eq!(attachments(&look_around(&snapshots, &btfs), tc), ["link tcx_ingress lo"]);
     drop(tcx);
 }

@@ -176,33 +176,31 @@ pub(crate) struct BtfInfo {
 /// What the kernel tells about a BTF blob; its bytes only if `with_blob`.
 pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<BtfInfo> {
     const BYTES: usize = 32;
+    const NAME_AT: usize = 16;
     for _ in 0..ATTEMPTS {
-        let mut name = [0u8; 64];
         let mut info = [0u8; BYTES];
-        put_buffer(&mut info, 16, &mut name);
-        put_u32(&mut info, 24, name.len() as u32);
-        // SAFETY: the name's pointer goes with its length, the blob's is zero.
-        let known = match unsafe { info_by_fd(fd, &mut info) } {
-            Ok(known) => known,
-            Err(libc::ENOSPC) => BYTES,
-            Err(errno) => return Err(refused(Object::Btf(id), errno)),
-        };
-        let name = if known > 16 { up_to_nul(&name).to_vec() } else { Vec::new() };
-        let is_kernel = get_u32(&info, 28) != 0;
-        let mut blob = Vec::new();
-        if with_blob {
-            let asked = get_u32(&info, 8);
-            blob = vec![0u8; asked as usize];
-            info = [0; BYTES];
+        // SAFETY: all pointers are zero.
+        let known = unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Btf(id), errno))?;
+        let (blob_bytes, is_kernel) = (get_u32(&info, 8), get_u32(&info, 28) != 0);
+
+        let mut name = [0u8; 64];
+        let mut blob = vec![0u8; if with_blob { blob_bytes as usize } else { 0 }];
+        info = [0; BYTES];
+        if !blob.is_empty() {
             put_buffer(&mut info, 0, &mut blob);
-            put_u32(&mut info, 8, asked);
-            // SAFETY: the blob's pointer goes with its length, the name's is zero.
-            unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Btf(id), errno))?;
-            if get_u32(&info, 8) != asked {
-                continue;
-            }
+            put_u32(&mut info, 8, blob_bytes);
         }
-        return Ok(BtfInfo { blob, name, is_kernel });
+        // Before 5.11 BTF has no name, and a field that the kernel does not know must be zero.
+        if known > NAME_AT {
+            put_buffer(&mut info, NAME_AT, &mut name);
+            put_u32(&mut info, NAME_AT + 8, name.len() as u32);
+        }
+        // SAFETY: each pointer is zero or goes with the length of its buffer, and the buffers outlive the call.
+        unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Btf(id), errno))?;
+        if get_u32(&info, 8) != blob_bytes {
+            continue;
+        }
+        return Ok(BtfInfo { blob, name: up_to_nul(&name).to_vec(), is_kernel });
     }
     Err(Error::Grew { object: Object::Btf(id) })
 }

@@ -1,7 +1,7 @@
 //! What the tests against the running kernel share.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -24,6 +24,13 @@ pub fn can_load(test: &str) -> bool {
         return false;
     }
     true
+}
+
+/// Whether the running kernel is of this version or younger.
+pub fn kernel_is(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
 }
 
 /// True when there is a bpftool to compare with; otherwise says that the test is skipped.
@@ -64,6 +71,28 @@ pub fn load_inventory(only: &[&str]) -> Object {
         program.set_autoload(only.is_empty() || only.contains(&name.as_str()));
     }
     open.load().unwrap()
+}
+
+/// Loads programs of `inventory_tracing.bpf.c`, those that need a target with this one. Err is the reason.
+pub fn load_tracing(only: &[&str], target: Option<(BorrowedFd<'_>, &str)>) -> Result<Object, String> {
+    let bytes = include_bytes!("../../../fixtures/bpf/inventory_tracing.bpf.o");
+    let mut open = ObjectBuilder::default().open_memory(bytes).map_err(|error| error.to_string())?;
+    // The refusals of this machine are for the caller to say, in one line.
+    libbpf_rs::set_print(None);
+    let has_ops = only.iter().any(|name| name.ends_with("_cong_avoid"));
+    for mut map in open.maps_mut() {
+        map.set_autocreate(has_ops).map_err(|error| error.to_string())?;
+    }
+    for mut program in open.progs_mut() {
+        let name = program.name().to_str().unwrap().to_owned();
+        program.set_autoload(only.contains(&name.as_str()));
+        if let Some((fd, function)) = target
+            && only.contains(&name.as_str())
+        {
+            program.set_attach_target(fd.as_raw_fd(), Some(function.to_owned())).map_err(|error| error.to_string())?;
+        }
+    }
+    open.load().map_err(|error| error.to_string())
 }
 
 /// Id of a loaded program.
@@ -155,16 +184,15 @@ pub fn set_bpf(event: &OwnedFd, program: &ProgramMut<'_>) {
 }
 
 /// Links a program to an interface by `BPF_LINK_CREATE`, for kinds that libbpf-rs has no name for.
-pub fn link_create(program: &ProgramMut<'_>, ifindex: u32, attach_type: u32) -> OwnedFd {
+pub fn link_create(program: &ProgramMut<'_>, ifindex: u32, attach_type: u32) -> Option<OwnedFd> {
     let mut attr = [0u8; 64];
     attr[0..4].copy_from_slice(&program.as_fd().as_raw_fd().to_ne_bytes());
     attr[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     attr[8..12].copy_from_slice(&attach_type.to_ne_bytes());
     // SAFETY: `attr` is 64 readable bytes without pointers.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, 28, attr.as_ptr(), attr.len()) };
-    assert!(fd >= 0, "BPF_LINK_CREATE: {}", std::io::Error::last_os_error());
     // SAFETY: the kernel just made this descriptor for us.
-    unsafe { OwnedFd::from_raw_fd(fd as i32) }
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Puts this thread, and what it starts, into a network namespace of its own.
