@@ -107,7 +107,8 @@ impl<'b, 'a> Printer<'b, 'a> {
                     };
                     if self.unqualified_kind(target) == Some(Kind::PTR) {
                         inner = join(word, &inner);
-                    } else {
+                    } else if !qualifiers.split(' ').any(|q| q == word) {
+                        // An array may be const, and its elements again.
                         qualifiers.push_str(word);
                         qualifiers.push(' ');
                     }
@@ -197,6 +198,9 @@ impl<'b, 'a> Printer<'b, 'a> {
     }
 
     fn body(&self, found: &Type<'_>) -> String {
+        if found.vlen() == 0 {
+            return "{}".to_owned();
+        }
         let mut out = String::from("{ ");
         for member in found.members() {
             if self.types_left.get() == 0 || self.bytes_left.get() == 0 {

@@ -184,6 +184,25 @@ fn a_bit_field_of_old_compilers_is_as_wide_as_its_integer() {
 }
 
 #[test]
+fn qualifiers_are_said_once_and_empty_structs_are_short() {
+    // const char x[3] as some compilers say it, with the qualifier on the array and on its elements; struct event {}.
+    let specs = [
+        spec(Kind::CONST, None, 2),
+        Spec { once: vec![3, 4, 3], ..spec(Kind::ARRAY, None, 0) },
+        spec(Kind::CONST, None, 4),
+        Spec { once: vec![8], ..spec(Kind::INT, Some(5), 1) },
+        spec(Kind::STRUCT, Some(1), 0),
+    ];
+    let blob = write(Endian::Big, &specs, None);
+    let btf = Btf::parse(&blob).unwrap();
+    assert_eq!(btf.declaration(1, "x"), "const char x[3]");
+    assert_eq!(
+        (btf.definition(5), btf.value_text(5, &[], &Limits::default())),
+        ("struct event {}".into(), "{}".into())
+    );
+}
+
+#[test]
 fn wide_enums_have_signed_and_unsigned_values() {
     let big = Spec { each: vec![vec![1, 0, 0x8000_0000]], ..spec(Kind::ENUM64, Some(1), 8) };
     let negative = Spec { flag: true, ..big.clone() };
