@@ -1,1 +1,45 @@
-//! report
+//! Recordings into tables: what each BPF program costs, who pays, and where.
+//!
+//! The way of the data: [`Input`] (bytes) → `index` (one pass over the side band: programs, addresses, tasks) → `charge`
+//! (one pass over the samples, in any order and in parallel) → [`Report`] (the ledger, as numbers) → its views (table,
+//! JSON, CSV). The same recording gives the same bytes on any machine and with any number of threads.
+//!
+//! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
+//! not in the recording is not known and is shown as `n/a`, never as 0. Its boundary is [`by_prog`], [`header`] and what
+//! they take and give.
+
+mod address;
+mod charge;
+mod error;
+mod glob;
+mod header;
+mod index;
+mod input;
+mod options;
+mod pass;
+mod programs;
+mod recording;
+mod report;
+mod runs;
+mod symbols;
+mod tasks;
+mod view;
+mod window;
+
+pub use error::{Error, Result};
+pub use header::header;
+pub use input::Input;
+pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
+pub use report::{
+    Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report, Row, Runs, SplitRow, Unit, Unknown,
+};
+
+/// Charges every sample of the recording to the BPF program that it was taken in.
+///
+/// # Errors
+/// When the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
+/// can be read in part gives a report that says so ([`Report::problems`]).
+pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
+    let recording = recording::Recording::open(input)?;
+    report::build(&recording, options)
+}

@@ -1,0 +1,242 @@
+//! Whose code is at an address, at a time.
+//!
+//! Programs come and go, and the kernel reuses their addresses: an entry is a range of addresses with the time it was
+//! there. Images (trampolines, dispatchers, struct_ops stubs) claim a whole page although others live in it: an address
+//! belongs to the nearest start before it among those that are there at the time, so that a claim ends at the next start.
+
+use std::collections::BTreeMap;
+
+/// What code belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A function of a program, by their indices.
+    Function {
+        /// Index of the program.
+        program: u32,
+        /// Index of the function in the program.
+        function: u32,
+    },
+    /// A trampoline, dispatcher or struct_ops stub, by its index.
+    Image(u32),
+    /// Kernel code that exists to run BPF programs.
+    Hook,
+}
+
+/// Code at an address for a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// First address.
+    pub(crate) start: u64,
+    /// One past the last address it claims.
+    pub(crate) end: u64,
+    /// When it came; 0 when it was there before the recording.
+    pub(crate) from_ns: u64,
+    /// When it went; `u64::MAX` when it stayed.
+    pub(crate) to_ns: u64,
+    /// Whose it is.
+    pub(crate) owner: Owner,
+    /// The recording says when it came. Otherwise only that it was there at some time, and a range that is known to be
+    /// there at the time goes before it.
+    pub(crate) announced: bool,
+}
+
+/// A range is still executed for a while after its unload was announced: the memory is freed after a grace period.
+const FREE_DELAY_NS: u64 = 10_000_000_000;
+/// Clocks of two CPUs may differ by this much.
+const CLOCK_SKEW_NS: u64 = 1_000_000;
+/// Ranges that overlap without end are not from a kernel; a search gives up after so many.
+const MAX_STEPS: usize = 4096;
+
+/// The ranges of a recording, for lookup.
+#[derive(Debug, Default)]
+pub(crate) struct AddressMap {
+    /// Distinct starts, ascending.
+    starts: Vec<u64>,
+    /// Where the ranges of each start begin in `ranges`; one more at the end.
+    first: Vec<u32>,
+    /// By start, then by the time they came.
+    ranges: Vec<Range>,
+    /// The highest end among all ranges up to each start.
+    reach: Vec<u64>,
+    pages: PageFilter,
+}
+
+impl AddressMap {
+    pub(crate) fn new(ranges: impl IntoIterator<Item = Range>) -> AddressMap {
+        let mut by_start: BTreeMap<u64, Vec<Range>> = BTreeMap::new();
+        let mut pages = PageFilter::default();
+        for range in ranges {
+            if range.start < range.end && range.from_ns <= range.to_ns {
+                pages.insert(range.start, range.end);
+                by_start.entry(range.start).or_default().push(range);
+            }
+        }
+        let mut map = AddressMap { pages, ..AddressMap::default() };
+        let mut reach = 0;
+        for (start, mut versions) in by_start {
+            versions.sort_by_key(|range| range.from_ns);
+            reach = versions.iter().fold(reach, |reach, range| reach.max(range.end));
+            map.starts.push(start);
+            map.first.push(map.ranges.len() as u32);
+            map.reach.push(reach);
+            map.ranges.extend(versions);
+        }
+        map.first.push(map.ranges.len() as u32);
+        map
+    }
+
+    /// Whose code `addr` was at `time_ns`.
+    #[inline]
+    pub(crate) fn find(&self, addr: u64, time_ns: u64) -> Option<Owner> {
+        if self.pages.may_contain(addr) { self.search(addr, time_ns) } else { None }
+    }
+
+    fn search(&self, addr: u64, time_ns: u64) -> Option<Owner> {
+        let mut second_best: Option<((u8, u64), Owner)> = None;
+        let below = self.starts.partition_point(|start| *start <= addr);
+        for at in (0..below).rev().take(MAX_STEPS) {
+            if self.reach[at] <= addr {
+                break;
+            }
+            let versions = &self.ranges[self.first[at] as usize..self.first[at + 1] as usize];
+            let come = versions.partition_point(|range| range.from_ns <= time_ns);
+            if let Some(here) = versions[..come].iter().rev().find(|r| r.announced && time_ns < r.to_ns) {
+                if addr < here.end {
+                    return Some(here.owner);
+                }
+                break;
+            }
+            for range in versions.iter().filter(|range| addr < range.end) {
+                if let Some(rank) = rank_elsewhen(range, time_ns)
+                    && second_best.is_none_or(|(best, _)| rank < best)
+                {
+                    second_best = Some((rank, range.owner));
+                }
+            }
+        }
+        second_best.map(|(_, owner)| owner)
+    }
+}
+
+/// How likely a range is the one when none is known to be there: the lower the likelier.
+fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
+    if time_ns < range.from_ns {
+        let early = range.from_ns - time_ns;
+        return (early <= CLOCK_SKEW_NS).then_some((2, early));
+    }
+    if time_ns < range.to_ns {
+        return Some((0, 0));
+    }
+    let late = time_ns - range.to_ns;
+    (late <= FREE_DELAY_NS).then_some((1, late))
+}
+
+/// Tells quickly that an address is in no range: one bit per hashed page.
+#[derive(Debug)]
+struct PageFilter {
+    bits: Box<[u64; 1 << (PageFilter::BITS - 6)]>,
+    all: bool,
+}
+
+impl PageFilter {
+    const BITS: u32 = 16;
+    /// A range of more pages lets every address through.
+    const MAX_PAGES: u64 = 1 << 14;
+
+    fn bit(page: u64) -> usize {
+        (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PageFilter::BITS)) as usize
+    }
+
+    fn insert(&mut self, start: u64, end: u64) {
+        let (first, last) = (start >> 12, (end - 1) >> 12);
+        if last - first >= PageFilter::MAX_PAGES {
+            self.all = true;
+            return;
+        }
+        for page in first..=last {
+            let bit = PageFilter::bit(page);
+            self.bits[bit / 64] |= 1 << (bit % 64);
+        }
+    }
+
+    #[inline]
+    fn may_contain(&self, addr: u64) -> bool {
+        let bit = PageFilter::bit(addr >> 12);
+        self.bits[bit / 64] >> (bit % 64) & 1 != 0 || self.all
+    }
+}
+
+impl Default for PageFilter {
+    fn default() -> PageFilter {
+        PageFilter { bits: Box::new([0; 1 << (PageFilter::BITS - 6)]), all: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn function(program: u32) -> Owner {
+        Owner::Function { program, function: 0 }
+    }
+
+    fn range(start: u64, len: u64, from_ns: u64, to_ns: u64, owner: Owner) -> Range {
+        Range { start, end: start + len, from_ns, to_ns, owner, announced: true }
+    }
+
+    #[test]
+    fn an_address_has_different_owners_at_different_times() {
+        let map = AddressMap::new([
+            range(0x1000, 0x80, 0, 10 * S, function(1)),
+            range(0x1000, 0x100, 12 * S, u64::MAX, function(2)),
+            range(0x2000, 0x80, 5 * S, 6 * S, function(3)),
+        ]);
+        assert_eq!(map.find(0x1000, 0), Some(function(1)));
+        assert_eq!(map.find(0x107f, 10 * S - 1), Some(function(1)));
+        assert_eq!(map.find(0x1080, 9 * S), None, "behind the first, before the second");
+        assert_eq!(map.find(0x10c0, 12 * S), Some(function(2)));
+        assert_eq!(map.find(0xfff, 12 * S), None);
+        assert_eq!(map.find(0x1040, 11 * S), Some(function(1)), "unloaded but not freed yet");
+        assert_eq!(map.find(0x1040, 12 * S), Some(function(2)), "the new one goes before the freed one");
+        assert_eq!(map.find(0x2000, 4 * S), None, "not loaded yet");
+        assert_eq!(map.find(0x2000, 5 * S - 1000), Some(function(3)), "within the skew of two clocks");
+        assert_eq!(map.find(0x2000, 17 * S), None, "long gone");
+    }
+
+    #[test]
+    fn a_claim_of_a_page_ends_at_the_next_start_that_is_there() {
+        let map = AddressMap::new([
+            range(0x4000, 0x1000, 0, u64::MAX, Owner::Image(0)),
+            range(0x4200, 0x40, 0, 5 * S, function(1)),
+            range(0x4400, 0x1000, 0, u64::MAX, Owner::Image(1)),
+        ]);
+        assert_eq!(map.find(0x41ff, S), Some(Owner::Image(0)));
+        assert_eq!(map.find(0x4200, S), Some(function(1)));
+        assert_eq!(map.find(0x4240, S), None, "behind the function; the image's claim was cut off before it");
+        assert_eq!(map.find(0x4400, S), Some(Owner::Image(1)));
+        assert_eq!(map.find(0x5100, S), Some(Owner::Image(1)));
+        assert_eq!(map.find(0x4210, 20 * S), Some(Owner::Image(0)), "the function is gone");
+    }
+
+    #[test]
+    fn what_is_announced_goes_before_what_is_only_known() {
+        let known = Range { announced: false, ..range(0x1000, 0x80, 0, u64::MAX, function(9)) };
+        let map = AddressMap::new([known, range(0x1000, 0x80, 2 * S, 3 * S, function(1))]);
+        assert_eq!(map.find(0x1010, S), Some(function(9)));
+        assert_eq!(map.find(0x1010, 2 * S), Some(function(1)));
+        assert_eq!(map.find(0x1010, 3 * S), Some(function(9)));
+    }
+
+    #[test]
+    fn empty_and_endless_ranges_do_no_harm() {
+        let map = AddressMap::new([
+            range(0x1000, 0, 0, u64::MAX, function(1)),
+            Range { end: u64::MAX, ..range(1, 1, 0, u64::MAX, function(2)) },
+        ]);
+        assert_eq!(map.find(0x1000, 0), Some(function(2)));
+        assert_eq!(map.find(0, 0), None);
+        assert_eq!(AddressMap::new([]).find(0x1000, 0), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! What can go wrong with a report.
+
+use std::path::PathBuf;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system would not let us read the input, or write the output.
+    #[error("{call} {path}: {source}")]
+    Io {
+        /// What was tried.
+        call: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The bytes are not a recording, or are damaged where nothing can be read without them.
+    #[error("{path}: {source}")]
+    Format {
+        /// The input.
+        path: PathBuf,
+        /// Where and what.
+        source: bprec_format::Error,
+    },
+    /// An option that does not fit the recording, or that says nothing.
+    #[error("{option} {value}: {problem}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The output could not be written.
+    #[error("write: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+impl Error {
+    pub(crate) fn option(option: &'static str, value: impl Into<String>, problem: impl Into<String>) -> Error {
+        Error::Option { option, value: value.into(), problem: problem.into() }
+    }
+}
+
+/// Result of reporting.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

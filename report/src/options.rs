@@ -1,0 +1,304 @@
+//! What a report is asked for. Every type reads itself from the text of its command line option.
+
+use crate::{Error, Result, glob};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a report is asked for; the default is everything, by program.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Split each program's cost.
+    pub by: Option<Split>,
+    /// Only programs that one of these matches; empty: all.
+    pub programs: Vec<ProgFilter>,
+    /// Order of the rows.
+    pub sort: Sort,
+    /// Only samples within.
+    pub time: TimeRange,
+    /// Only samples on these CPUs.
+    pub cpus: Option<CpuList>,
+    /// Only samples of tasks with one of these names (glob patterns); empty: all.
+    pub comms: Vec<String>,
+    /// Only these events; empty: all that sample.
+    pub events: Vec<String>,
+    /// At most this many programs, and parts of each.
+    pub limit: Option<usize>,
+    /// Also programs without samples or runs.
+    pub all: bool,
+    /// Threads that charge samples; `None`: as many as the machine has CPUs. The report does not depend on it.
+    pub threads: Option<usize>,
+}
+
+/// By what the cost of a program is split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Its functions.
+    Func,
+    /// The task that it ran in.
+    Comm,
+    /// The CPU that it ran on.
+    Cpu,
+    /// The cgroup that paid for it.
+    Cgroup,
+    /// The helper or kfunc that it called.
+    Helper,
+}
+
+/// A table of names, both ways.
+macro_rules! named {
+    ($type:ident, $option:literal, $($variant:ident = $name:literal,)*) => {
+        impl $type {
+            /// All of them with their names on the command line.
+            pub const NAMES: &'static [($type, &'static str)] = &[$(($type::$variant, $name),)*];
+
+            /// The name on the command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name,)*
+                }
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<$type> {
+                match text {
+                    $($name => Ok($type::$variant),)*
+                    _ => Err(Error::option($option, text, concat!("expected one of" $(, " ", $name)*))),
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+named! { Split, "--by",
+    Func = "func",
+    Comm = "comm",
+    Cpu = "cpu",
+    Cgroup = "cgroup",
+    Helper = "helper",
+}
+
+/// Column that orders the rows: numbers from the largest down, names upwards. Ties are broken by program id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// What is charged to the program.
+    #[default]
+    Cost,
+    /// Samples charged.
+    Samples,
+    /// In its own code.
+    SelfTime,
+    /// In what it called.
+    Helper,
+    /// In what runs it.
+    Entry,
+    /// Inclusive.
+    Total,
+    /// Runs.
+    Runs,
+    /// Time per run.
+    NsPerRun,
+    /// Runs refused by the recursion guard.
+    Misses,
+    /// Program id.
+    Id,
+    /// Name.
+    Name,
+    /// Type.
+    Type,
+}
+
+named! { Sort, "--sort",
+    Cost = "cost",
+    Samples = "samples",
+    SelfTime = "self",
+    Helper = "helper",
+    Entry = "entry",
+    Total = "total",
+    Runs = "runs",
+    NsPerRun = "ns/run",
+    Misses = "misses",
+    Id = "id",
+    Name = "name",
+    Type = "type",
+}
+
+/// Which programs: an id, a tag, or a pattern for the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProgFilter {
+    /// This id.
+    Id(u32),
+    /// This tag.
+    Tag([u8; 8]),
+    /// A name like this: `*`, `?`, `[a-z]`.
+    Name(String),
+}
+
+impl FromStr for ProgFilter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<ProgFilter> {
+        if text.is_empty() {
+            return Err(Error::option("--prog", text, "expected an id, a tag of 16 hexadecimal digits, or a name"));
+        }
+        if text.len() == 16
+            && let Ok(tag) = u64::from_str_radix(text, 16)
+        {
+            return Ok(ProgFilter::Tag(tag.to_be_bytes()));
+        }
+        Ok(text.parse().map_or_else(|_| ProgFilter::Name(text.to_owned()), ProgFilter::Id))
+    }
+}
+
+impl ProgFilter {
+    pub(crate) fn matches(&self, id: Option<u32>, tag: Option<[u8; 8]>, name: &str) -> bool {
+        match self {
+            ProgFilter::Id(wanted) => id == Some(*wanted),
+            ProgFilter::Tag(wanted) => tag == Some(*wanted),
+            ProgFilter::Name(pattern) => glob::matches(pattern, name),
+        }
+    }
+}
+
+/// A list of CPUs: `0,2-5`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuList(Vec<(u32, u32)>);
+
+impl CpuList {
+    /// Whether the CPU is in it.
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.iter().any(|(first, last)| (*first..=*last).contains(&cpu))
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<CpuList> {
+        let bad = || Error::option("--cpu", text, "expected a list like 0,2-5");
+        let mut ranges = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: u32 = first.trim().parse().map_err(|_| bad())?;
+            let last: u32 = last.trim().parse().map_err(|_| bad())?;
+            if first > last {
+                return Err(bad());
+            }
+            ranges.push((first, last));
+        }
+        Ok(CpuList(ranges))
+    }
+}
+
+/// A part of the recording's time: `START,STOP` in seconds of its clock, either may be empty; or `A%-B%` of its length, or
+/// `A%/N` for the N-th slice of A per cent. Several parts of the percent form are separated by commas.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum TimeRange {
+    /// All of it.
+    #[default]
+    All,
+    /// From and to, in ns of the recording's clock.
+    Absolute(Option<u64>, Option<u64>),
+    /// Parts of its length, each from and to, 0 to 100 %, in units of a millionth of it.
+    Percent(Vec<(u64, u64)>),
+}
+
+/// Units of [`TimeRange::Percent`] in the whole.
+pub(crate) const PARTS: u64 = 1_000_000;
+
+impl FromStr for TimeRange {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<TimeRange> {
+        let bad = |problem: &str| Error::option("--time", text, problem);
+        if text.contains('%') {
+            let parts: Option<Vec<_>> = text.split(',').map(percent_part).collect();
+            return parts.map(TimeRange::Percent).ok_or_else(|| bad("expected parts like 10%-20% or 10%/2"));
+        }
+        let (start, stop) = text.split_once(',').ok_or_else(|| bad("expected START,STOP in seconds, or 10%-20%"))?;
+        let seconds = |text: &str| match text.trim() {
+            "" => Ok(None),
+            text => nanoseconds(text).map(Some).ok_or_else(|| bad("expected seconds like 12.345678")),
+        };
+        let (start, stop) = (seconds(start)?, seconds(stop)?);
+        if let (Some(start), Some(stop)) = (start, stop)
+            && start > stop
+        {
+            return Err(bad("it stops before it starts"));
+        }
+        Ok(TimeRange::Absolute(start, stop))
+    }
+}
+
+/// `10%-20%` or `10%/2`.
+fn percent_part(text: &str) -> Option<(u64, u64)> {
+    let parts_of = |text: &str| {
+        let percent: f64 = text.trim().strip_suffix('%')?.parse().ok()?;
+        (0.0..=100.0).contains(&percent).then(|| (percent * PARTS as f64 / 100.0).round() as u64)
+    };
+    if let Some((from, to)) = text.split_once('-') {
+        let (from, to) = (parts_of(from)?, parts_of(to)?);
+        return (from <= to).then_some((from, to));
+    }
+    let (width, nth) = text.split_once('/').unwrap_or((text, "1"));
+    let (width, nth) = (parts_of(width)?, nth.trim().parse::<u64>().ok()?);
+    let to = width.checked_mul(nth)?;
+    (nth > 0 && to <= PARTS).then(|| (to - width, to))
+}
+
+/// Decimal seconds as ns, without the rounding of a float: `12.3` → 12,300,000,000.
+fn nanoseconds(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let seconds: u64 = seconds.parse().ok()?;
+    let fraction: u64 = format!("{fraction:0<9}").parse().ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(fraction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_from_their_text() {
+        assert_eq!("helper".parse::<Split>().unwrap(), Split::Helper);
+        let error = "nothing".parse::<Split>().unwrap_err();
+        assert_eq!(error.to_string(), "--by nothing: expected one of func comm cpu cgroup helper");
+        assert_eq!("ns/run".parse::<Sort>().unwrap(), Sort::NsPerRun);
+        assert_eq!("12".parse::<ProgFilter>().unwrap(), ProgFilter::Id(12));
+        assert_eq!(
+            "8b74812dd297655f".parse::<ProgFilter>().unwrap(),
+            ProgFilter::Tag([0x8b, 0x74, 0x81, 0x2d, 0xd2, 0x97, 0x65, 0x5f])
+        );
+        assert_eq!("heavy*".parse::<ProgFilter>().unwrap(), ProgFilter::Name("heavy*".into()));
+        let cpus: CpuList = "0,2-4".parse().unwrap();
+        assert_eq!((0..6).filter(|cpu| cpus.contains(*cpu)).collect::<Vec<_>>(), [0, 2, 3, 4]);
+        assert!("4-2".parse::<CpuList>().is_err() && "x".parse::<CpuList>().is_err());
+    }
+
+    #[test]
+    fn times_are_exact() {
+        let absolute = |text: &str| match text.parse().unwrap() {
+            TimeRange::Absolute(from, to) => (from, to),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(absolute("1.5,2"), (Some(1_500_000_000), Some(2_000_000_000)));
+        assert_eq!(absolute(",0.000000001"), (None, Some(1)));
+        assert_eq!(absolute("16777217.000000001,"), (Some(16_777_217_000_000_001), None));
+        assert_eq!("10%-20%".parse::<TimeRange>().unwrap(), TimeRange::Percent(vec![(100_000, 200_000)]));
+        assert_eq!("10%/2,0%-1%".parse::<TimeRange>().unwrap(), TimeRange::Percent(vec![(100_000, 200_000), (0, 10_000)]));
+        for bad in ["", "5", "2,1", "1.2.3,4", "20%-10%", "60%/2", "x%", "-1,2"] {
+            assert!(bad.parse::<TimeRange>().is_err(), "{bad}");
+        }
+    }
+}

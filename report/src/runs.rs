@@ -1,0 +1,98 @@
+//! Run statistics: what the kernel counted between two snapshots.
+
+use crate::window::Window;
+use bprec_format::state::{ProgramRuns, RunStats};
+use std::collections::BTreeMap;
+
+/// First and last snapshot of each program in the window.
+#[derive(Debug, Default)]
+pub(crate) struct RunHistory {
+    snapshots: BTreeMap<(u32, u64), [(u64, ProgramRuns); 2]>,
+    /// Snapshots were taken.
+    pub(crate) any: bool,
+}
+
+/// What happened between two snapshots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunDelta {
+    pub(crate) runs: u64,
+    pub(crate) time_ns: u64,
+    pub(crate) misses: Option<u64>,
+}
+
+impl RunHistory {
+    pub(crate) fn add(&mut self, stats: &RunStats, window: &Window) {
+        if !window.contains(stats.time_ns) {
+            return;
+        }
+        self.any = true;
+        for program in &stats.programs {
+            let snapshot = (stats.time_ns, *program);
+            let [first, last] =
+                self.snapshots.entry((program.id, program.load_time_ns)).or_insert([snapshot, snapshot]);
+            if stats.time_ns < first.0 {
+                *first = snapshot;
+            }
+            if stats.time_ns >= last.0 {
+                *last = snapshot;
+            }
+        }
+    }
+
+    /// What the program did in the window. One that was loaded in the window started from 0; of any other there must be
+    /// two snapshots. `None` also when the counts do not grow, as nothing can be said then.
+    pub(crate) fn delta(&self, id: u32, load_time_ns: u64, loaded_in_window: bool) -> Option<RunDelta> {
+        let [first, last] = self.snapshots.get(&(id, load_time_ns))?;
+        let zero = ProgramRuns { recursion_misses: Some(0), ..ProgramRuns::default() };
+        let (from, to) = match (loaded_in_window, first.0 == last.0) {
+            (true, _) => (&zero, &last.1),
+            (false, true) => return None,
+            (false, false) => (&first.1, &last.1),
+        };
+        Some(RunDelta {
+            runs: to.run_cnt.checked_sub(from.run_cnt)?,
+            time_ns: to.run_time_ns.checked_sub(from.run_time_ns)?,
+            misses: to.recursion_misses.zip(from.recursion_misses).and_then(|(to, from)| to.checked_sub(from)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TimeRange;
+
+    fn stats(time_ns: u64, run_cnt: u64, run_time_ns: u64, misses: Option<u64>) -> RunStats {
+        let runs = ProgramRuns { id: 7, load_time_ns: 100, run_time_ns, run_cnt, recursion_misses: misses };
+        RunStats { time_ns, programs: vec![runs] }
+    }
+
+    #[test]
+    fn runs_are_the_difference_of_the_outermost_snapshots_in_the_window() {
+        let all = Window::new(&TimeRange::All, None).unwrap();
+        let mut history = RunHistory::default();
+        for snapshot in [stats(20, 15, 1500, Some(3)), stats(10, 10, 1000, Some(3)), stats(30, 40, 4100, Some(4))] {
+            history.add(&snapshot, &all);
+        }
+        assert_eq!(history.delta(7, 100, false), Some(RunDelta { runs: 30, time_ns: 3100, misses: Some(1) }));
+        assert_eq!(history.delta(7, 100, true), Some(RunDelta { runs: 40, time_ns: 4100, misses: Some(4) }));
+        assert_eq!(history.delta(7, 101, false), None, "another program of that id");
+
+        let part = Window::new(&TimeRange::Absolute(Some(15), None), None).unwrap();
+        let mut history = RunHistory::default();
+        for snapshot in [stats(10, 10, 1000, None), stats(20, 15, 1500, None), stats(30, 40, 4100, None)] {
+            history.add(&snapshot, &part);
+        }
+        assert_eq!(history.delta(7, 100, false), Some(RunDelta { runs: 25, time_ns: 2600, misses: None }));
+    }
+
+    #[test]
+    fn one_snapshot_or_a_falling_count_say_nothing() {
+        let all = Window::new(&TimeRange::All, None).unwrap();
+        let mut history = RunHistory::default();
+        history.add(&stats(10, 10, 1000, None), &all);
+        assert_eq!(history.delta(7, 100, false), None);
+        history.add(&stats(20, 9, 1000, None), &all);
+        assert_eq!(history.delta(7, 100, false), None);
+    }
+}

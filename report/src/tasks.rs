@@ -1,0 +1,111 @@
+//! Names of tasks over time.
+
+use rustc_hash::FxHashMap;
+
+/// What happened to a task.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TaskEvent {
+    /// It has this name, by its number in [`Tasks::name`].
+    Named(u32),
+    /// It was started by this thread.
+    Forked(u32),
+}
+
+/// Collects events of tasks in any order.
+#[derive(Debug, Default)]
+pub(crate) struct TasksBuilder {
+    names: Vec<String>,
+    numbers: FxHashMap<String, u32>,
+    events: Vec<(u64, u32, TaskEvent)>,
+}
+
+impl TasksBuilder {
+    /// COMM.
+    pub(crate) fn named(&mut self, time_ns: u64, tid: u32, comm: &[u8]) {
+        let number = self.number(&String::from_utf8_lossy(comm));
+        self.events.push((time_ns, tid, TaskEvent::Named(number)));
+    }
+
+    /// FORK.
+    pub(crate) fn forked(&mut self, time_ns: u64, tid: u32, parent_tid: u32) {
+        self.events.push((time_ns, tid, TaskEvent::Forked(parent_tid)));
+    }
+
+    fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    /// Orders the events by time; a new task has its parent's name until it gets its own.
+    pub(crate) fn build(mut self) -> Tasks {
+        self.events.sort_by_key(|(time, ..)| *time);
+        let idle = self.number("swapper");
+        let mut tasks = Tasks { names: Vec::new(), by_tid: FxHashMap::default() };
+        tasks.by_tid.insert(0, vec![(0, idle)]);
+        for (time_ns, tid, event) in self.events {
+            let name = match event {
+                TaskEvent::Named(name) => Some(name),
+                TaskEvent::Forked(parent) => tasks.at(parent, time_ns),
+            };
+            if let Some(name) = name {
+                tasks.by_tid.entry(tid).or_default().push((time_ns, name));
+            }
+        }
+        tasks.names = self.names;
+        tasks
+    }
+}
+
+/// The name of every task at every time.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    names: Vec<String>,
+    /// By thread: since when which name, ascending.
+    by_tid: FxHashMap<u32, Vec<(u64, u32)>>,
+}
+
+impl Tasks {
+    /// Number of the name that a thread had at a time.
+    pub(crate) fn at(&self, tid: u32, time_ns: u64) -> Option<u32> {
+        let names = self.by_tid.get(&tid)?;
+        let since = names.partition_point(|(since, _)| *since <= time_ns).saturating_sub(1);
+        names.get(since).map(|(_, name)| *name)
+    }
+
+    /// A name by its number.
+    pub(crate) fn name(&self, number: u32) -> &str {
+        self.names.get(number as usize).map_or("", String::as_str)
+    }
+
+    /// How many names there are.
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_inherited_and_change() {
+        let mut builder = TasksBuilder::default();
+        builder.named(50, 20, b"make");
+        builder.named(0, 10, b"sh");
+        builder.forked(40, 20, 10);
+        builder.forked(90, 20, 99);
+        let tasks = builder.build();
+        let name = |tid, time| tasks.at(tid, time).map(|n| tasks.name(n));
+        assert_eq!(name(10, 5), Some("sh"));
+        assert_eq!(name(20, 45), Some("sh"));
+        assert_eq!(name(20, 50), Some("make"));
+        assert_eq!(name(20, 95), Some("make"), "an unknown parent changes nothing");
+        assert_eq!(name(0, 0), Some("swapper"));
+        assert_eq!(name(30, 0), None);
+    }
+}

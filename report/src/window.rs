@@ -1,0 +1,75 @@
+//! The part of the recording's time that is looked at.
+
+use crate::options::PARTS;
+use crate::{Error, Result, TimeRange};
+
+/// Parts of time, each from and to, both included, in ns of the recording's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Window {
+    parts: Vec<(u64, u64)>,
+    /// All of the recording.
+    pub(crate) whole: bool,
+}
+
+impl Window {
+    /// Works out `range` in a recording whose samples go from `first` to `last`.
+    ///
+    /// # Errors
+    /// When percentages are asked of a recording without times.
+    pub(crate) fn new(range: &TimeRange, span: Option<(u64, u64)>) -> Result<Window> {
+        let parts = match range {
+            TimeRange::All => return Ok(Window { parts: vec![(0, u64::MAX)], whole: true }),
+            TimeRange::Absolute(from, to) => vec![(from.unwrap_or(0), to.unwrap_or(u64::MAX))],
+            TimeRange::Percent(parts) => {
+                let Some((first, last)) = span else {
+                    return Err(Error::option("--time", "%", "the samples of this recording have no time"));
+                };
+                let at = |part: u64| {
+                    let length = u128::from(last.saturating_sub(first)) * u128::from(part) / u128::from(PARTS);
+                    first.saturating_add(length as u64)
+                };
+                // A part ends before the next begins, so that parts add up; the last one holds the last sample.
+                let end = |to: u64| if to == PARTS { at(to) } else { at(to).saturating_sub(1) };
+                parts.iter().map(|(from, to)| (at(*from), end(*to))).collect()
+            }
+        };
+        Ok(Window { parts, whole: false })
+    }
+
+    /// Whether a time is in it.
+    #[inline]
+    pub(crate) fn contains(&self, time_ns: u64) -> bool {
+        self.whole || self.parts.iter().any(|(from, to)| (*from..=*to).contains(&time_ns))
+    }
+
+    /// How much of the time from `first` to `last` is in it.
+    pub(crate) fn length_ns(&self, first: u64, last: u64) -> u64 {
+        self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from))).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_part_the_time_without_gap_or_overlap() {
+        let parts = |text: &str| Window::new(&text.parse().unwrap(), Some((1000, 2000))).unwrap();
+        let (head, tail) = (parts("0%-50%"), parts("50%-100%"));
+        for time in 1000..=2000 {
+            assert!(head.contains(time) != tail.contains(time), "{time}");
+        }
+        assert!(head.contains(1499) && tail.contains(1500));
+        assert!(!head.contains(999) && !tail.contains(2001));
+        assert_eq!(parts("10%-20%,50%/2").length_ns(1000, 2000), 99 + 500);
+        assert!(Window::new(&"1%".parse().unwrap(), None).is_err());
+    }
+
+    #[test]
+    fn open_ends_reach_to_the_ends() {
+        let window = Window::new(&",0.0000015".parse().unwrap(), None).unwrap();
+        assert!(window.contains(0) && window.contains(1500) && !window.contains(1501));
+        assert_eq!(window.length_ns(1000, 2000), 500);
+        assert_eq!(Window::new(&TimeRange::All, None).unwrap().length_ns(1000, 2000), 1000);
+    }
+}
