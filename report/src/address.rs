@@ -20,6 +20,10 @@ pub(crate) enum Owner {
     Image(u32),
     /// Kernel code that exists to run BPF programs.
     Hook,
+    /// The interpreter of programs that have no machine code: which one it runs cannot be told.
+    Interpreter,
+    /// Code that the kernel made for kprobes or ftrace.
+    OutOfLine,
 }
 
 /// Code at an address for a time.
@@ -83,6 +87,11 @@ impl AddressMap {
         }
         map.first.push(map.ranges.len() as u32);
         map
+    }
+
+    /// From the first address to the last; `None` when there is nothing.
+    pub(crate) fn span(&self) -> Option<(u64, u64)> {
+        Some((*self.starts.first()?, *self.reach.last()?))
     }
 
     /// Whose code `addr` was at `time_ns`.

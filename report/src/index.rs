@@ -1,0 +1,319 @@
+//! The first pass: all of the side band, and nothing of the samples but where they are.
+
+use crate::address::{AddressMap, Owner, Range};
+use crate::programs::{Programs, SideEvent, What};
+use crate::recording::{Recording, Role};
+use crate::runs::RunHistory;
+use crate::symbols::{KernelMaps, KernelSymbols, Kind};
+use crate::tasks::{Tasks, TasksBuilder};
+use crate::window::Window;
+use bprec_format::bpf::btf::{BpfBtfSection, Btf};
+use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
+use bprec_format::feature::Feature;
+use bprec_format::records::Payload;
+use bprec_format::state::{self, KernelSymbol, State};
+use bprec_format::{Record, RecordType, SampleId, misc};
+use std::collections::BTreeMap;
+
+/// Everything that samples are looked up in, and everything else that the side band says.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    pub(crate) map: AddressMap,
+    /// From the first BPF code to the last.
+    pub(crate) bpf_span: Option<(u64, u64)>,
+    pub(crate) programs: Programs,
+    pub(crate) tasks: Tasks,
+    pub(crate) cgroups: BTreeMap<u64, String>,
+    pub(crate) symbols: KernelSymbols,
+    pub(crate) kernel: KernelMaps,
+    pub(crate) runs: RunHistory,
+    pub(crate) states: States,
+    pub(crate) lost: Lost,
+    /// Offsets at which a part of the samples starts, about [`PART_BYTES`] apart.
+    pub(crate) parts: Vec<u64>,
+    /// What could not be read.
+    pub(crate) problems: Vec<String>,
+    /// Records that could not be read, beyond those in `problems`.
+    pub(crate) bad_records: u64,
+}
+
+/// What only our own recordings say.
+#[derive(Debug, Default)]
+pub(crate) struct States {
+    pub(crate) session: Option<state::Session>,
+    pub(crate) programs: BTreeMap<(u32, u64), state::Program>,
+    pub(crate) missed: Vec<state::Missed>,
+    pub(crate) attachments: Vec<state::Attachment>,
+    pub(crate) released: BTreeMap<(u32, u64), state::Released>,
+    pub(crate) loss: Option<state::Loss>,
+    pub(crate) cost: Option<state::Cost>,
+}
+
+/// What did not make it into the recording, by the three ways in which it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    /// Records, of any event: LOST.
+    pub(crate) records: u64,
+    /// Samples by event: LOST_SAMPLES.
+    pub(crate) samples: BTreeMap<usize, u64>,
+    /// Samples that a BPF filter dropped, by event.
+    pub(crate) filtered: BTreeMap<usize, u64>,
+    /// THROTTLE records by event.
+    pub(crate) throttled: BTreeMap<usize, u64>,
+}
+
+/// Samples are handed to threads in parts of about this many bytes.
+pub(crate) const PART_BYTES: u64 = 1 << 20;
+
+/// Problems that are kept in words.
+const MAX_PROBLEMS: usize = 20;
+
+/// Kernel functions that are kept: more than any kernel has.
+const MAX_SYMBOLS: usize = 1 << 20;
+
+/// What of the side band is needed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    /// Names of tasks.
+    pub(crate) tasks: bool,
+}
+
+impl Index {
+    /// Walks all records once.
+    pub(crate) fn build(recording: &Recording<'_>, window: &Window, wanted: Wanted) -> Index {
+        let mut walk = Walk::new(recording, window, wanted);
+        recording.for_each_slice(&mut |slice| {
+            let mut next_part = slice.offset;
+            for record in slice.records() {
+                match record {
+                    Ok(record) => {
+                        if record.offset >= next_part {
+                            walk.index.parts.push(record.offset);
+                            next_part = record.offset + PART_BYTES;
+                        }
+                        walk.record(&record);
+                    }
+                    Err(error) => walk.problem(error.to_string()),
+                }
+            }
+        });
+        walk.finish()
+    }
+
+    fn problem(&mut self, problem: String) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        } else {
+            self.bad_records += 1;
+        }
+    }
+}
+
+struct Walk<'r, 'a> {
+    recording: &'r Recording<'a>,
+    window: &'r Window,
+    wanted: Wanted,
+    has_state: bool,
+    side: Vec<SideEvent>,
+    tasks: TasksBuilder,
+    symbols: Vec<KernelSymbol>,
+    maps: Vec<(u64, u64, String)>,
+    index: Index,
+}
+
+impl<'r, 'a> Walk<'r, 'a> {
+    fn new(recording: &'r Recording<'a>, window: &'r Window, wanted: Wanted) -> Walk<'r, 'a> {
+        Walk {
+            recording,
+            window,
+            wanted,
+            has_state: recording.roles.contains(&Role::State),
+            side: Vec::new(),
+            tasks: TasksBuilder::default(),
+            symbols: Vec::new(),
+            maps: Vec::new(),
+            index: Index::default(),
+        }
+    }
+
+    fn problem(&mut self, problem: String) {
+        self.index.problem(problem);
+    }
+
+    #[inline]
+    fn record(&mut self, record: &Record<'_>) {
+        if record.kind == RecordType::SAMPLE {
+            if self.has_state {
+                self.sample(record);
+            }
+            return;
+        }
+        let wanted = match record.kind {
+            RecordType::KSYMBOL
+            | RecordType::BPF_EVENT
+            | RecordType::CGROUP
+            | RecordType::LOST
+            | RecordType::LOST_SAMPLES
+            | RecordType::THROTTLE => true,
+            // The kernel's own maps have its mode; tasks' maps are not needed.
+            RecordType::MMAP | RecordType::MMAP2 => record.misc & misc::CPUMODE_MASK == misc::KERNEL,
+            RecordType::COMM | RecordType::FORK => self.wanted.tasks,
+            _ => false,
+        };
+        if wanted {
+            self.side_band(record);
+        }
+    }
+
+    /// Records of the side band are few beside samples.
+    fn side_band(&mut self, record: &Record<'_>) {
+        let event = self.recording.events.index_of(record).unwrap_or(0);
+        match Payload::decode(record, &self.recording.event(event).layout) {
+            Ok((payload, id)) => self.payload(payload, &id, event),
+            Err(error) => self.problem(error.to_string()),
+        }
+    }
+
+    fn payload(&mut self, payload: Payload<'_>, id: &SampleId, event: usize) {
+        let time_ns = id.time_ns.unwrap_or(0);
+        let place = (id.cpu.unwrap_or(0), id.pid_tid.map_or(0, |(_, tid)| tid));
+        let mut side = |what| self.side.push(SideEvent { time_ns, place, what });
+        match payload {
+            Payload::Ksymbol(symbol) => side(What::Symbol {
+                addr: symbol.addr,
+                len_bytes: symbol.len_bytes,
+                kind: symbol.kind,
+                gone: symbol.is_unregister(),
+                name: symbol.name.to_vec(),
+            }),
+            Payload::BpfEvent(it) => side(What::Program { kind: it.kind, id: it.id, tag: it.tag }),
+            Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
+            Payload::Fork(task) => self.tasks.forked(time_ns.max(task.time_ns), task.tid, task.ptid),
+            Payload::Cgroup(cgroup) => {
+                self.index.cgroups.insert(cgroup.id, String::from_utf8_lossy(cgroup.path).into_owned());
+            }
+            Payload::Mmap(map) => self.kernel_map(map.addr, map.len_bytes, map.filename),
+            Payload::Mmap2(map) => self.kernel_map(map.addr, map.len_bytes, map.filename),
+            Payload::Lost(lost) => self.index.lost.records = self.index.lost.records.saturating_add(lost.lost),
+            Payload::LostSamples(lost) => {
+                let by_event =
+                    if lost.by_bpf { &mut self.index.lost.filtered } else { &mut self.index.lost.samples };
+                let samples = by_event.entry(event).or_default();
+                *samples = samples.saturating_add(lost.lost);
+            }
+            Payload::Throttle(_) => *self.index.lost.throttled.entry(event).or_default() += 1,
+            _ => {}
+        }
+    }
+
+    fn kernel_map(&mut self, addr: u64, len_bytes: u64, name: &[u8]) {
+        // Where addresses are withheld, the kernel's map starts at 0 and says nothing.
+        if addr != 0 && self.maps.len() < MAX_SYMBOLS {
+            self.maps.push((addr, addr.saturating_add(len_bytes), String::from_utf8_lossy(name).into_owned()));
+        }
+    }
+
+    fn sample(&mut self, record: &Record<'_>) {
+        let Some(event) = self.recording.events.index_of(record) else { return };
+        if self.recording.roles[event] != Role::State {
+            return;
+        }
+        let layout = &self.recording.event(event).layout;
+        let state = layout
+            .sample(record.body(), record.offset + bprec_format::RECORD_HEADER_BYTES as u64)
+            .and_then(|sample| sample.raw())
+            .and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, self.recording.endian()));
+        match state {
+            Ok(state) => self.state(state),
+            Err(error) => self.problem(error.to_string()),
+        }
+    }
+
+    fn state(&mut self, state: State) {
+        let states = &mut self.index.states;
+        match state {
+            State::Session(session) => states.session = Some(session),
+            State::Program(program) => {
+                states.programs.insert((program.id, program.load_time_ns), program);
+            }
+            State::Missed(missed) => states.missed.push(missed),
+            State::RunStats(stats) => self.index.runs.add(&stats, self.window),
+            State::Attachment(attachment) => states.attachments.push(attachment),
+            State::Released(released) => {
+                states.released.insert((released.id, released.load_time_ns), released);
+            }
+            State::Loss(loss) => states.loss = Some(loss),
+            State::Cost(cost) => states.cost = Some(cost),
+            State::KernelSymbols(symbols) => {
+                let room = MAX_SYMBOLS.saturating_sub(self.symbols.len());
+                self.symbols.extend(symbols.into_iter().take(room));
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(mut self) -> Index {
+        let infos = self.infos();
+        let btf = self.btf();
+        let to_boottime_ns = self.index.states.session.as_ref().map(|session| session.to_boottime_ns);
+        let mut programs = Programs::join(std::mem::take(&mut self.side), &infos, &btf, to_boottime_ns);
+        let mut index = self.index;
+        index.symbols = KernelSymbols::new(self.symbols);
+        index.kernel = KernelMaps::new(self.maps);
+        index.tasks = self.tasks.build();
+        let always = |owner| {
+            move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true }
+        };
+        let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
+        let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
+        let ranges = std::mem::take(&mut programs.ranges);
+        let code = AddressMap::new(ranges.iter().copied());
+        index.bpf_span = code.span();
+        index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(interpreter));
+        index.programs = programs;
+        index
+    }
+
+    fn infos(&mut self) -> Vec<ProgInfo<'a>> {
+        let Some((bytes, offset)) = self.recording.feature_bytes(Feature::BPF_PROG_INFO) else { return Vec::new() };
+        match BpfProgInfoSection::new(bytes, offset, self.recording.endian()) {
+            Ok(section) => self.keep_good(section),
+            Err(error) => {
+                self.problem(error.to_string());
+                Vec::new()
+            }
+        }
+    }
+
+    fn btf(&mut self) -> BTreeMap<u32, Btf<'a>> {
+        let Some((bytes, offset)) = self.recording.feature_bytes(Feature::BPF_BTF) else { return BTreeMap::new() };
+        let blobs = match BpfBtfSection::new(bytes, offset, self.recording.endian()) {
+            Ok(section) => self.keep_good(section),
+            Err(error) => {
+                self.problem(error.to_string());
+                Vec::new()
+            }
+        };
+        let mut parsed = BTreeMap::new();
+        for (id, blob) in blobs {
+            match Btf::parse(blob) {
+                Ok(btf) => {
+                    parsed.insert(id, btf);
+                }
+                Err(error) => self.problem(format!("BTF {id}: {error}")),
+            }
+        }
+        parsed
+    }
+
+    fn keep_good<T>(&mut self, items: impl Iterator<Item = bprec_format::Result<T>>) -> Vec<T> {
+        let mut good = Vec::new();
+        for item in items {
+            match item {
+                Ok(item) => good.push(item),
+                Err(error) => self.problem(error.to_string()),
+            }
+        }
+        good
+    }
+}

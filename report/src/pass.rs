@@ -1,0 +1,240 @@
+//! The second pass: every sample to its place in the ledger, in parallel.
+
+use crate::charge::{Column, EventLedger, Judge, Key, Verdict};
+use crate::index::Index;
+use crate::recording::{Recording, Role, Slice};
+use crate::symbols::Kind;
+use crate::window::Window;
+use crate::{Options, Split, glob};
+use bprec_format::{AttrFlags, Record, RecordType, Sample, misc};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// More threads than this gain nothing, and each holds a ledger.
+const MAX_THREADS: usize = 16;
+
+/// What the samples of a recording add up to.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// By event.
+    pub(crate) events: Vec<EventLedger>,
+    /// Samples of no known event, or that could not be read.
+    pub(crate) unreadable: u64,
+    /// Why the first one could not be read.
+    pub(crate) problem: Option<(u64, String)>,
+}
+
+impl Ledger {
+    fn new(recording: &Recording<'_>, index: &Index) -> Ledger {
+        let programs = index.programs.known.len();
+        Ledger { events: vec![EventLedger::new(programs); recording.events.all().len()], unreadable: 0, problem: None }
+    }
+
+    fn merge(&mut self, other: Ledger) {
+        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+            mine.merge(theirs);
+        }
+        self.unreadable += other.unreadable;
+        self.problem = [self.problem.take(), other.problem].into_iter().flatten().min();
+    }
+}
+
+/// Which samples count, and how they are split.
+pub(crate) struct Selection<'o> {
+    pub(crate) window: &'o Window,
+    pub(crate) options: &'o Options,
+    /// By event: whether it is asked for.
+    pub(crate) events: Vec<bool>,
+    /// By number of a task's name: whether it is asked for; empty when all are.
+    pub(crate) comms: Vec<bool>,
+}
+
+/// Charges all samples.
+pub(crate) fn charge(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Ledger {
+    let mut ledger = Ledger::new(recording, index);
+    recording.for_each_slice(&mut |slice| {
+        let parts = cut(&slice, &index.parts);
+        let threads = selection.options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+        let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
+        if threads <= 1 {
+            let mut worker = Worker::new(recording, index, selection);
+            worker.slice(&slice);
+            ledger.merge(worker.ledger);
+            return;
+        }
+        let next = AtomicUsize::new(0);
+        let total = Mutex::new(&mut ledger);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let mut worker = Worker::new(recording, index, selection);
+                    while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        worker.slice(part);
+                    }
+                    // A worker that panicked ends the scope with its panic: nothing is lost silently.
+                    if let Ok(mut total) = total.lock() {
+                        total.merge(worker.ledger);
+                    }
+                });
+            }
+        });
+    });
+    ledger
+}
+
+/// The parts of a slice that start at these offsets.
+fn cut<'a>(slice: &Slice<'a>, starts: &[u64]) -> Vec<Slice<'a>> {
+    let end = slice.offset + slice.bytes.len() as u64;
+    let inside = starts.iter().filter(|start| (slice.offset..end).contains(start)).copied();
+    let mut cuts: Vec<u64> = inside.chain([end]).collect();
+    cuts.dedup();
+    cuts.windows(2)
+        .map(|pair| {
+            let from = (pair[0] - slice.offset) as usize;
+            let to = (pair[1] - slice.offset) as usize;
+            Slice { bytes: &slice.bytes[from..to], offset: pair[0], endian: slice.endian }
+        })
+        .collect()
+}
+
+/// One thread's work.
+struct Worker<'i> {
+    recording: &'i Recording<'i>,
+    index: &'i Index,
+    selection: &'i Selection<'i>,
+    judge: Judge<'i>,
+    ledger: Ledger,
+    needs_comm: bool,
+}
+
+impl<'i> Worker<'i> {
+    fn new(recording: &'i Recording<'_>, index: &'i Index, selection: &'i Selection<'_>) -> Worker<'i> {
+        Worker {
+            recording,
+            index,
+            selection,
+            judge: Judge::new(index),
+            ledger: Ledger::new(recording, index),
+            needs_comm: !selection.comms.is_empty() || selection.options.by == Some(Split::Comm),
+        }
+    }
+
+    fn slice(&mut self, slice: &Slice<'_>) {
+        // What is damaged was found, and told, in the first pass.
+        for record in slice.records().map_while(Result::ok) {
+            if record.kind == RecordType::SAMPLE {
+                self.record(&record);
+            }
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, record: &Record<'_>) {
+        let Some(event) = self.recording.events.index_of(record) else {
+            return self.unreadable(record.offset, || "sample of an unknown event".into());
+        };
+        if self.recording.roles[event] != Role::Sampling || !self.selection.events[event] {
+            return;
+        }
+        let recording = self.recording;
+        let layout = &recording.event(event).layout;
+        let body_offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
+        let charged = layout.sample(record.body(), body_offset).and_then(|sample| self.sample(record, &sample, event));
+        if let Err(error) = charged {
+            self.unreadable(record.offset, || error.to_string());
+        }
+    }
+
+    #[cold]
+    fn unreadable(&mut self, offset: u64, problem: impl FnOnce() -> String) {
+        self.ledger.unreadable += 1;
+        if self.ledger.problem.as_ref().is_none_or(|(first, _)| offset < *first) {
+            self.ledger.problem = Some((offset, problem()));
+        }
+    }
+
+    #[inline]
+    fn sample(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bprec_format::Result<()> {
+        let chain = sample.callchain()?;
+        let time_ns = sample.time_ns();
+        let cpu = sample.cpu();
+        let (pid, tid) = sample.pid_tid().unwrap_or((u32::MAX, u32::MAX));
+        let options = self.selection.options;
+        if !self.selection.window.whole && !time_ns.is_some_and(|time| self.selection.window.contains(time)) {
+            return Ok(());
+        }
+        if let Some(cpus) = &options.cpus
+            && !cpu.is_some_and(|cpu| cpus.contains(cpu))
+        {
+            return Ok(());
+        }
+        let time = time_ns.unwrap_or(u64::MAX);
+        let comm = if self.needs_comm { self.index.tasks.at(tid, time) } else { None };
+        if !self.selection.comms.is_empty() && !comm.is_some_and(|comm| self.selection.comms[comm as usize]) {
+            return Ok(());
+        }
+
+        let weight = weight(self.recording, event, sample);
+        let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
+        let leaf = if in_kernel { sample.ip() } else { None };
+        let verdict = self.judge.verdict(leaf, chain, time);
+        let ledger = &mut self.ledger.events[event];
+        ledger.sample(weight, time_ns, cpu);
+        match verdict {
+            Verdict::Elsewhere => {
+                if pid == 0 && tid == 0 && is_idle(self.index, leaf) {
+                    ledger.idle.add(weight);
+                }
+            }
+            _ => {
+                let part = match options.by {
+                    None => Key::Unknown,
+                    Some(split) => part(split, self.index, &verdict, sample, comm, tid)?,
+                };
+                ledger.charge(verdict, weight, &self.judge.inside, options.by, part);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many of its event a sample stands for.
+#[inline]
+fn weight(recording: &Recording<'_>, event: usize, sample: &Sample<'_>) -> u64 {
+    sample.period().unwrap_or_else(|| {
+        let attr = &recording.event(event).attr;
+        if attr.flags.contains(AttrFlags::FREQ) { 1 } else { attr.sample_period }
+    })
+}
+
+/// Whether the idle task was waiting. Without the kernel's symbols all that it does, but run programs, counts as that.
+fn is_idle(index: &Index, leaf: Option<u64>) -> bool {
+    index.symbols.is_empty() || leaf.is_some_and(|leaf| index.symbols.kind_at(leaf) == Kind::Idle)
+}
+
+fn part(
+    split: Split,
+    index: &Index,
+    verdict: &Verdict,
+    sample: &Sample<'_>,
+    comm: Option<u32>,
+    tid: u32,
+) -> bprec_format::Result<Key> {
+    Ok(match split {
+        Split::Comm => comm.map_or(Key::Thread(tid), Key::Comm),
+        Split::Cpu => sample.cpu().map_or(Key::Unknown, Key::Cpu),
+        Split::Cgroup => sample.decode()?.cgroup.map_or(Key::Unknown, Key::Cgroup),
+        Split::Func => match verdict {
+            Verdict::Program { function: Some(function), .. } => Key::Function(*function),
+            _ => Key::Entry,
+        },
+        Split::Helper => match verdict {
+            Verdict::Program { column: Column::Own, .. } => Key::Code,
+            Verdict::Program { column: Column::Helper, called: Some(called), .. } => {
+                index.symbols.find(*called).map_or(Key::Unknown, Key::Kernel)
+            }
+            Verdict::Program { column: Column::Entry, .. } => Key::Entry,
+            _ => Key::Unknown,
+        },
+    })
+}

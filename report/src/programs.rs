@@ -1,0 +1,547 @@
+//! Which programs there were, when, and where their code was.
+//!
+//! Three sources that each may lack what the others have: KSYMBOL (a function's addresses come and go), BPF_EVENT (the
+//! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
+//! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
+
+use crate::address::{Owner, Range};
+use bprec_format::bpf::Tag;
+use bprec_format::bpf::btf::Btf;
+use bprec_format::bpf::names::ProgType;
+use bprec_format::bpf::prog_info::ProgInfo;
+use bprec_format::records::{BpfEventKind, KsymbolKind};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// A record of the side band about code that came or went.
+#[derive(Debug, Clone)]
+pub(crate) struct SideEvent {
+    pub(crate) time_ns: u64,
+    /// CPU and thread that it happened on: a program's symbols and its BPF_EVENT share them.
+    pub(crate) place: (u32, u32),
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    /// KSYMBOL.
+    Symbol { addr: u64, len_bytes: u32, kind: KsymbolKind, gone: bool, name: Vec<u8> },
+    /// BPF_EVENT.
+    Program { kind: BpfEventKind, id: u32, tag: [u8; 8] },
+}
+
+/// A function of a program.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    /// Where its code is, when it is known.
+    pub(crate) addr: Option<u64>,
+}
+
+/// A program of the recording.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    pub(crate) id: Option<u32>,
+    pub(crate) tag: Option<[u8; 8]>,
+    /// What its `bpf_prog_info` says, if the recording has it.
+    pub(crate) info: Option<InfoFacts>,
+    /// Entry function first.
+    pub(crate) functions: Vec<Function>,
+    /// When it was loaded, if that was seen.
+    pub(crate) loaded_ns: Option<u64>,
+    /// When it was unloaded, if that was seen.
+    pub(crate) unloaded_ns: Option<u64>,
+    /// It has no machine code: the interpreter runs it.
+    pub(crate) interpreted: bool,
+}
+
+/// What of a `bpf_prog_info` the report shows beside functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InfoFacts {
+    /// Position among the infos.
+    at: usize,
+    pub(crate) prog_type: Option<ProgType>,
+    pub(crate) load_time_ns: u64,
+    pub(crate) uid: Option<u32>,
+}
+
+/// Code that exists to run programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) name: String,
+    pub(crate) kind: ImageKind,
+    /// The one program that it runs, when there is only one that it can be.
+    pub(crate) program: Option<u32>,
+}
+
+/// What an image is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ImageKind {
+    /// Calls what is attached to this function, by its BTF object (or program) and type.
+    Trampoline(TrampolineKey),
+    /// Jumps to a program.
+    Dispatcher,
+    /// Enters a struct_ops program.
+    StructOps,
+}
+
+/// What a trampoline instruments: the number in its name (`bpf_trampoline_compute_key` in the kernel).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TrampolineKey {
+    /// A function of a program.
+    Program {
+        /// The program.
+        id: u32,
+        /// The function in the program's BTF.
+        btf_id: u32,
+    },
+    /// A kernel function.
+    Kernel {
+        /// BTF of vmlinux or a module.
+        btf_obj_id: u32,
+        /// The function in it.
+        btf_id: u32,
+    },
+}
+
+impl TrampolineKey {
+    const KERNEL: u64 = 0x8000_0000;
+
+    fn new(key: u64) -> TrampolineKey {
+        let (high, low) = ((key >> 32) as u32, (key & !TrampolineKey::KERNEL) as u32);
+        if key & TrampolineKey::KERNEL == 0 {
+            TrampolineKey::Program { id: high, btf_id: low }
+        } else {
+            TrampolineKey::Kernel { btf_obj_id: high, btf_id: low }
+        }
+    }
+}
+
+/// The programs of a recording, their images, and where all of it was.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    pub(crate) known: Vec<Known>,
+    pub(crate) images: Vec<Image>,
+    pub(crate) ranges: Vec<Range>,
+}
+
+/// A symbol's range before it is known whose it is.
+#[derive(Debug, Clone)]
+struct Symbol {
+    addr: u64,
+    len_bytes: u32,
+    from_ns: u64,
+    to_ns: u64,
+    name: Vec<u8>,
+    program: Option<u32>,
+}
+
+/// Walks the side band in the order of time.
+#[derive(Debug, Default)]
+struct Timeline {
+    symbols: Vec<Symbol>,
+    images: Vec<(Symbol, Image)>,
+    known: Vec<Known>,
+    /// Latest program of an id.
+    by_id: FxHashMap<u32, u32>,
+    /// Symbols there now, by address.
+    here: FxHashMap<u64, u32>,
+    images_here: FxHashMap<u64, u32>,
+    /// Symbols that came, or went, and whose BPF_EVENT has not come yet.
+    pending: FxHashMap<((u32, u32), bool), Vec<u32>>,
+    /// Entries of the interpreter: programs without machine code say they are there.
+    interpreters: Vec<u64>,
+    /// Code of kprobes and ftrace, which is no program's.
+    out_of_line: Vec<Range>,
+    /// By place: the symbols that came for the next program had no machine code.
+    interpreted: FxHashMap<(u32, u32), bool>,
+}
+
+impl Programs {
+    /// Joins the side band with the program infos and their BTF. `to_boottime_ns` added to a time of the recording gives
+    /// the clock of load times.
+    pub(crate) fn join(
+        mut side: Vec<SideEvent>,
+        infos: &[ProgInfo<'_>],
+        btf: &BTreeMap<u32, Btf<'_>>,
+        to_boottime_ns: Option<i64>,
+    ) -> Programs {
+        // What a tool synthesized has no time and comes first. The sort keeps the order of records of one time.
+        side.sort_by_key(|event| event.time_ns);
+        let mut timeline = Timeline::default();
+        for event in side {
+            timeline.step(event);
+        }
+        timeline.finish(infos, btf, to_boottime_ns)
+    }
+}
+
+impl Timeline {
+    fn step(&mut self, event: SideEvent) {
+        let SideEvent { time_ns, place, what } = event;
+        match what {
+            What::Symbol { addr, len_bytes, kind: KsymbolKind::BPF, gone, name } => {
+                let symbol = Symbol { addr, len_bytes, from_ns: time_ns, to_ns: u64::MAX, name, program: None };
+                match image(&symbol.name) {
+                    Some(image) => self.image(symbol, image, gone),
+                    None if gone => self.gone(symbol, place),
+                    None => self.came(symbol, place),
+                }
+            }
+            What::Symbol { addr, len_bytes, .. } => {
+                let end = addr.saturating_add(len_bytes.into());
+                let owner = Owner::OutOfLine;
+                self.out_of_line.push(Range { start: addr, end, from_ns: 0, to_ns: u64::MAX, owner, announced: false });
+            }
+            What::Program { kind: BpfEventKind::PROG_LOAD, id, tag } => self.loaded(time_ns, place, id, tag),
+            What::Program { kind: BpfEventKind::PROG_UNLOAD, id, tag } => self.unloaded(time_ns, place, id, tag),
+            What::Program { .. } => {}
+        }
+    }
+
+    fn image(&mut self, symbol: Symbol, image: Image, gone: bool) {
+        let before = if gone { self.images_here.remove(&symbol.addr) } else { self.images_here.get(&symbol.addr).copied() };
+        if let Some(before) = before {
+            let (known, known_image) = &mut self.images[before as usize];
+            if !gone && known_image.name == image.name {
+                return;
+            }
+            known.to_ns = symbol.from_ns;
+            if gone {
+                return;
+            }
+        }
+        if gone {
+            self.images.push((Symbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol }, image));
+        } else {
+            self.images_here.insert(symbol.addr, self.images.len() as u32);
+            self.images.push((symbol, image));
+        }
+    }
+
+    fn came(&mut self, symbol: Symbol, place: (u32, u32)) {
+        if symbol.len_bytes == 0 {
+            self.interpreters.push(symbol.addr);
+            self.interpreted.insert(place, true);
+            return;
+        }
+        let index = match self.here.get(&symbol.addr) {
+            // Told twice: by a tool that listed what was there, and by the kernel.
+            Some(before) if self.symbols[*before as usize].len_bytes == symbol.len_bytes
+                && self.symbols[*before as usize].from_ns == 0 => *before,
+            before => {
+                if let Some(before) = before {
+                    self.symbols[*before as usize].to_ns = symbol.from_ns;
+                }
+                self.here.insert(symbol.addr, self.symbols.len() as u32);
+                self.symbols.push(symbol);
+                self.symbols.len() as u32 - 1
+            }
+        };
+        self.pending.entry((place, false)).or_default().push(index);
+    }
+
+    fn gone(&mut self, symbol: Symbol, place: (u32, u32)) {
+        let index = match self.here.remove(&symbol.addr) {
+            Some(index) => {
+                self.symbols[index as usize].to_ns = symbol.from_ns;
+                index
+            }
+            // It was there before the recording, and nothing said so.
+            None => {
+                self.symbols.push(Symbol { from_ns: 0, to_ns: symbol.from_ns, ..symbol });
+                self.symbols.len() as u32 - 1
+            }
+        };
+        self.pending.entry((place, true)).or_default().push(index);
+    }
+
+    fn loaded(&mut self, time_ns: u64, place: (u32, u32), id: u32, tag: [u8; 8]) {
+        let symbols = self.pending.remove(&(place, false)).unwrap_or_default();
+        let interpreted = self.interpreted.remove(&place).unwrap_or(false);
+        let program = match self.by_id.get(&id) {
+            Some(program) if self.known[*program as usize].unloaded_ns.is_none() => *program,
+            _ => self.add(id, tag),
+        };
+        let known = &mut self.known[program as usize];
+        known.interpreted |= interpreted && symbols.is_empty();
+        // A program that was there before has been announced without a time.
+        let first_news = known.loaded_ns.is_none();
+        if first_news && time_ns > 0 {
+            known.loaded_ns = Some(time_ns);
+        } else if time_ns == 0 {
+            known.loaded_ns = Some(0);
+        }
+        self.bind(symbols, program);
+    }
+
+    fn unloaded(&mut self, time_ns: u64, place: (u32, u32), id: u32, tag: [u8; 8]) {
+        let symbols = self.pending.remove(&(place, true)).unwrap_or_default();
+        let program = match self.by_id.get(&id) {
+            Some(program) => *program,
+            None => self.add(id, tag),
+        };
+        let known = &mut self.known[program as usize];
+        known.unloaded_ns = (time_ns > 0).then_some(time_ns);
+        self.bind(symbols, program);
+    }
+
+    fn add(&mut self, id: u32, tag: [u8; 8]) -> u32 {
+        let program = self.known.len() as u32;
+        self.known.push(Known { id: Some(id), tag: Some(tag), ..Known::default() });
+        self.by_id.insert(id, program);
+        program
+    }
+
+    fn bind(&mut self, symbols: Vec<u32>, program: u32) {
+        for index in symbols {
+            self.symbols[index as usize].program.get_or_insert(program);
+        }
+    }
+
+    fn finish(mut self, infos: &[ProgInfo<'_>], btf: &BTreeMap<u32, Btf<'_>>, to_boottime_ns: Option<i64>) -> Programs {
+        for known in &mut self.known {
+            known.loaded_ns = known.loaded_ns.filter(|time| *time > 0);
+        }
+        let owners = self.match_infos(infos);
+        let mut ranges = Vec::new();
+        let mut symbol_functions: Vec<Option<(u32, u32)>> = vec![None; self.symbols.len()];
+        let mut by_addr: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
+        for (index, symbol) in self.symbols.iter().enumerate() {
+            by_addr.entry(symbol.addr).or_default().push(index as u32);
+        }
+        for (info_index, info) in infos.iter().enumerate() {
+            let program = owners[info_index];
+            let since = to_boottime_ns.zip(info.load_time_ns()).map(|(offset, load)| load.saturating_sub_signed(offset));
+            let since = since.unwrap_or(0);
+            let types = info.btf_id().and_then(|id| btf.get(&id));
+            for function in info.functions() {
+                let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);
+                self.known[program as usize].functions.push(Function { name: name.unwrap_or_default(), addr: function.addr });
+                let Some(range) = function.range() else { continue };
+                let at = (program, function.index as u32);
+                let mut announced = false;
+                for index in by_addr.get(&range.start).into_iter().flatten() {
+                    let symbol = &mut self.symbols[*index as usize];
+                    // A symbol that no BPF_EVENT followed is this program's if it is the same code.
+                    if symbol.program.is_none() && u64::from(symbol.len_bytes) == range.end - range.start {
+                        symbol.program = Some(program);
+                    }
+                    if symbol.program == Some(program) {
+                        symbol_functions[*index as usize] = Some(at);
+                        announced = true;
+                    }
+                }
+                if !announced {
+                    let owner = Owner::Function { program, function: at.1 };
+                    let to_ns = self.known[program as usize].unloaded_ns.unwrap_or(u64::MAX);
+                    ranges.push(Range {
+                        start: range.start,
+                        end: range.end,
+                        from_ns: since.min(to_ns),
+                        to_ns,
+                        owner,
+                        announced: false,
+                    });
+                }
+            }
+        }
+        self.place_symbols(&symbol_functions, &mut ranges);
+        self.name_functions(infos);
+        place_interpreters(self.interpreters, &mut ranges);
+        ranges.extend(self.out_of_line);
+        let mut programs = Programs { known: self.known, images: Vec::new(), ranges };
+        programs.place_images(self.images, infos);
+        programs
+    }
+
+    /// The program of each info: one of its id that is not taken, the one that has its code if there are several.
+    fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
+        let mut by_id: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for (program, known) in self.known.iter().enumerate() {
+            by_id.entry(known.id.unwrap_or(0)).or_default().push(program as u32);
+        }
+        let mut addrs: FxHashMap<(u32, u64), ()> = FxHashMap::default();
+        for symbol in &self.symbols {
+            if let Some(program) = symbol.program {
+                addrs.insert((program, symbol.addr), ());
+            }
+        }
+        let mut owners = Vec::with_capacity(infos.len());
+        for (index, info) in infos.iter().enumerate() {
+            let id = info.id().unwrap_or(0);
+            let free = || by_id.get(&id).into_iter().flatten().filter(|p| self.known[**p as usize].info.is_none());
+            let same_code =
+                free().find(|p| info.functions().any(|f| f.addr.is_some_and(|addr| addrs.contains_key(&(**p, addr)))));
+            let program = match same_code.or_else(|| free().next()).copied() {
+                Some(program) => program,
+                None => {
+                    self.known.push(Known { id: Some(id), ..Known::default() });
+                    self.known.len() as u32 - 1
+                }
+            };
+            let known = &mut self.known[program as usize];
+            known.info = Some(InfoFacts {
+                at: index,
+                prog_type: info.prog_type(),
+                load_time_ns: info.load_time_ns().unwrap_or(0),
+                uid: info.created_by_uid(),
+            });
+            known.tag = info.tag().map(|tag| tag.0).or(known.tag);
+            owners.push(program);
+        }
+        owners
+    }
+
+    /// Gives every symbol its function: one of its program's, a new one, or one of a program that is not known otherwise.
+    fn place_symbols(&mut self, functions: &[Option<(u32, u32)>], ranges: &mut Vec<Range>) {
+        for (index, symbol) in self.symbols.iter().enumerate() {
+            let (tag, name) = symbol_name(&symbol.name);
+            let (program, function) = match functions[index] {
+                Some((program, function)) => {
+                    let known = &mut self.known[program as usize].functions[function as usize];
+                    if known.name.is_empty() {
+                        known.name = name;
+                    }
+                    (program, function)
+                }
+                None => {
+                    let program = symbol.program.unwrap_or_else(|| {
+                        let known = Known {
+                            tag,
+                            loaded_ns: (symbol.from_ns > 0).then_some(symbol.from_ns),
+                            unloaded_ns: (symbol.to_ns < u64::MAX).then_some(symbol.to_ns),
+                            ..Known::default()
+                        };
+                        self.known.push(known);
+                        self.known.len() as u32 - 1
+                    });
+                    let known = &mut self.known[program as usize].functions;
+                    let at = known.iter().position(|f| f.addr == Some(symbol.addr)).unwrap_or_else(|| {
+                        known.push(Function { name, addr: Some(symbol.addr) });
+                        known.len() - 1
+                    });
+                    (program, at as u32)
+                }
+            };
+            ranges.push(Range {
+                start: symbol.addr,
+                end: symbol.addr.saturating_add(symbol.len_bytes.into()),
+                from_ns: symbol.from_ns,
+                to_ns: symbol.to_ns,
+                owner: Owner::Function { program, function },
+                announced: true,
+            });
+        }
+    }
+
+    /// The entry function has the program's name, cut to 15 characters, where there is no better one.
+    fn name_functions(&mut self, infos: &[ProgInfo<'_>]) {
+        for known in &mut self.known {
+            let info_name = known.info.and_then(|info| infos[info.at].name()).map(lossy).filter(|name| !name.is_empty());
+            for (index, function) in known.functions.iter_mut().enumerate() {
+                // `F` is what the kernel calls a function without BTF.
+                if function.name.is_empty() || (index > 0 && function.name == "F") {
+                    function.name = match (index, &info_name) {
+                        (0, Some(name)) => name.clone(),
+                        (0, None) => String::new(),
+                        _ => format!("func#{index}"),
+                    };
+                }
+            }
+            if known.functions.is_empty() {
+                known.functions.push(Function { name: info_name.unwrap_or_default(), addr: None });
+            }
+        }
+    }
+}
+
+impl Programs {
+    fn place_images(&mut self, images: Vec<(Symbol, Image)>, infos: &[ProgInfo<'_>]) {
+        for (symbol, mut image) in images {
+            image.program = match image.kind {
+                ImageKind::Trampoline(key) => self.only_one_attached(key, infos),
+                ImageKind::Dispatcher | ImageKind::StructOps => None,
+            };
+            self.ranges.push(Range {
+                start: symbol.addr,
+                end: symbol.addr.saturating_add(symbol.len_bytes.into()),
+                from_ns: symbol.from_ns,
+                to_ns: symbol.to_ns,
+                owner: Owner::Image(self.images.len() as u32),
+                announced: true,
+            });
+            self.images.push(image);
+        }
+    }
+
+    /// The program that is attached to what a trampoline instruments, if it is one only.
+    fn only_one_attached(&self, key: TrampolineKey, infos: &[ProgInfo<'_>]) -> Option<u32> {
+        let (btf_obj_id, btf_id) = match key {
+            TrampolineKey::Kernel { btf_obj_id, btf_id } => (btf_obj_id, btf_id),
+            TrampolineKey::Program { id, btf_id } => {
+                let target = infos.iter().find(|info| info.id() == Some(id))?;
+                (target.btf_id().filter(|id| *id != 0)?, btf_id)
+            }
+        };
+        let mut attached = self.known.iter().enumerate().filter(|(_, known)| {
+            known.info.is_some_and(|info| {
+                let info = &infos[info.at];
+                info.attach_btf_id() == Some(btf_id) && info.attach_btf_obj_id() == Some(btf_obj_id)
+            })
+        });
+        let (program, _) = attached.next()?;
+        attached.next().is_none().then_some(program as u32)
+    }
+}
+
+/// An entry of the interpreter is about this long: one per stack size, side by side.
+const INTERPRETER_BYTES: u64 = 256;
+
+fn place_interpreters(mut entries: Vec<u64>, ranges: &mut Vec<Range>) {
+    entries.sort_unstable();
+    entries.dedup();
+    ranges.extend(entries.into_iter().map(|start| Range {
+        start,
+        end: start.saturating_add(INTERPRETER_BYTES),
+        from_ns: 0,
+        to_ns: u64::MAX,
+        owner: Owner::Interpreter,
+        announced: true,
+    }));
+}
+
+/// What a symbol's name says it is, if it is not a program's function.
+fn image(name: &[u8]) -> Option<Image> {
+    let kind = if let Some(key) = name.strip_prefix(b"bpf_trampoline_") {
+        let key: u64 = std::str::from_utf8(key).ok()?.parse().ok()?;
+        ImageKind::Trampoline(TrampolineKey::new(key))
+    } else if name.starts_with(b"bpf_dispatcher_") {
+        ImageKind::Dispatcher
+    } else if name.starts_with(b"bpf__") {
+        ImageKind::StructOps
+    } else {
+        return None;
+    };
+    Some(Image { name: lossy(name), kind, program: None })
+}
+
+/// Tag and name of a function in `bpf_prog_<tag>_<name>`; what does not look so is all name.
+fn symbol_name(symbol: &[u8]) -> (Option<[u8; 8]>, String) {
+    let split = || {
+        let rest = symbol.strip_prefix(b"bpf_prog_")?;
+        let (tag, name) = rest.split_at_checked(16)?;
+        let tag = u64::from_str_radix(std::str::from_utf8(tag).ok()?, 16).ok()?;
+        let name = if name.is_empty() { name } else { name.strip_prefix(b"_")? };
+        Some((Tag(tag.to_be_bytes()).0, lossy(name)))
+    };
+    match split() {
+        Some((tag, name)) => (Some(tag), name),
+        None => (None, lossy(symbol)),
+    }
+}
+
+fn lossy(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}

@@ -1,0 +1,246 @@
+//! From a recording to its report.
+
+use super::rows::{program_rows, programs};
+use super::{EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for};
+use crate::index::{Index, Wanted};
+use crate::pass::{self, Ledger, Selection};
+use crate::recording::Recording;
+use crate::window::Window;
+use crate::{Error, Options, Result, Split, TimeRange, glob};
+use bprec_format::bpf::Tag;
+use bprec_format::feature::{CpuCount, Feature, SampleTime};
+use bprec_format::{RecordType, SampleType, event_type, software};
+use std::collections::BTreeSet;
+
+/// Makes the report.
+pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Report> {
+    let events = asked_events(recording, options)?;
+    let span = match options.time {
+        TimeRange::Percent(_) => span(recording),
+        _ => None,
+    };
+    let window = Window::new(&options.time, span)?;
+    let wanted = Wanted { tasks: options.by == Some(Split::Comm) || !options.comms.is_empty() };
+    let index = Index::build(recording, &window, wanted);
+    let comms = if options.comms.is_empty() {
+        Vec::new()
+    } else {
+        let asked = |number| options.comms.iter().any(|pattern| glob::matches(pattern, index.tasks.name(number)));
+        (0..index.tasks.len() as u32).map(asked).collect()
+    };
+    let selection = Selection { window: &window, options, events, comms };
+    let ledger = pass::charge(recording, &index, &selection);
+    Ok(Builder { recording, options, window: &window, index: &index, ledger: &ledger, events: &selection.events }.report())
+}
+
+/// By event: whether it is asked for.
+fn asked_events(recording: &Recording<'_>, options: &Options) -> Result<Vec<bool>> {
+    let asked: Vec<bool> = (0..recording.names.len()).map(|event| is_asked_for(recording, event, options)).collect();
+    for name in &options.events {
+        if !recording.names.iter().zip(&asked).any(|(known, asked)| *asked && known == name) {
+            let known = recording.names.join(", ");
+            return Err(Error::option("--event", name, format!("not in this recording, which has {known}")));
+        }
+    }
+    Ok(asked)
+}
+
+/// Time of the first and last sample: as the recording has it, or by a walk.
+fn span(recording: &Recording<'_>) -> Option<(u64, u64)> {
+    if let Some(SampleTime { first_ns, last_ns }) = recording.feature(Feature::SAMPLE_TIME)
+        && first_ns <= last_ns
+        && last_ns > 0
+    {
+        return Some((first_ns, last_ns));
+    }
+    let mut span: Option<(u64, u64)> = None;
+    recording.for_each_slice(&mut |slice| {
+        for record in slice.records().map_while(Result::ok).filter(|record| record.kind == RecordType::SAMPLE) {
+            let event = recording.events.index_of(&record);
+            let sample = event.and_then(|event| recording.event(event).layout.sample(record.body(), 0).ok());
+            if let Some(time) = sample.and_then(|sample| sample.time_ns()) {
+                let (first, last) = span.get_or_insert((time, time));
+                *first = (*first).min(time);
+                *last = (*last).max(time);
+            }
+        }
+    });
+    span
+}
+
+struct Builder<'b> {
+    recording: &'b Recording<'b>,
+    options: &'b Options,
+    window: &'b Window,
+    index: &'b Index,
+    ledger: &'b Ledger,
+    events: &'b [bool],
+}
+
+impl Builder<'_> {
+    fn report(&self) -> Report {
+        let (first, last) = self.time_span();
+        let elapsed_ns = self.window.length_ns(first, last);
+        let recorded = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
+        let (programs, order) = programs(self.index, self.window, first);
+        let events = (0..self.events.len()).filter(|event| self.events[*event]);
+        let events = events.map(|event| self.event(event, &recorded, &programs, &order)).collect();
+        let asked = (!self.options.programs.is_empty()).then(|| {
+            let asked = |p: &super::Program| {
+                self.options.programs.iter().any(|filter| filter.matches(p.id, p.tag.map(|tag| tag.0), &p.name))
+            };
+            programs.iter().map(asked).collect()
+        });
+        Report {
+            missed: self.missed(&programs, first),
+            recorded,
+            split: self.options.by,
+            sort: self.options.sort,
+            programs,
+            events,
+            problems: self.problems(),
+            shown: Shown { asked, limit: self.options.limit, all: self.options.all },
+        }
+    }
+
+    /// When the recording started and ended: as the recorder says, or else by the samples.
+    fn time_span(&self) -> (u64, u64) {
+        let states = &self.index.states;
+        let told: Option<SampleTime> = self.recording.feature(Feature::SAMPLE_TIME);
+        let told = told.filter(|time| time.first_ns <= time.last_ns && time.last_ns > 0);
+        let sampled = self.ledger.events.iter().filter_map(|event| event.span);
+        let sampled = sampled.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+        let first = states.session.as_ref().map(|session| session.start_ns);
+        let first = first.or(told.map(|time| time.first_ns)).or(sampled.map(|(first, _)| first)).unwrap_or(0);
+        let last = states.cost.map(|cost| cost.end_ns);
+        let last = last.or(told.map(|time| time.last_ns)).or(sampled.map(|(_, last)| last)).unwrap_or(first);
+        (first, last.max(first))
+    }
+
+    fn recorded(&self, start_ns: u64, elapsed_ns: Option<u64>) -> Recorded {
+        let states = &self.index.states;
+        let session = states.session.as_ref();
+        let said = |text: fn(&bprec_format::state::Session) -> &String| {
+            session.map(text).filter(|text| !text.is_empty()).cloned()
+        };
+        Recorded {
+            hostname: self.recording.text(Feature::HOSTNAME),
+            os_release: self.recording.text(Feature::OSRELEASE),
+            arch: self.recording.text(Feature::ARCH),
+            cpus: self.cpus(),
+            elapsed_ns,
+            start_ns,
+            realtime_ns: session.map(|session| session.realtime_ns).filter(|time| *time > 0),
+            target: said(|session| &session.target),
+            event_note: said(|session| &session.event_note),
+            counters: said(|session| &session.counters),
+            counters_note: said(|session| &session.counters_note),
+            lost_records: self.index.lost.records,
+            loss_not_counted: states.loss.as_ref().is_some_and(|loss| loss.not_counted),
+            cost: states.cost,
+            unfinished: self.recording.is_unfinished(),
+            has_kernel_symbols: !self.index.symbols.is_empty(),
+        }
+    }
+
+    /// CPUs that the samples are of, online ones, or else those that have samples.
+    fn cpus(&self) -> Option<u32> {
+        let online = self.index.states.session.as_ref().map(|session| session.cpus_online);
+        let count: Option<CpuCount> = self.recording.feature(Feature::NRCPUS);
+        let online = online.or(count.map(|count| count.online)).filter(|cpus| *cpus > 0);
+        let mut seen: BTreeSet<u32> = BTreeSet::new();
+        for event in &self.ledger.events {
+            let bits = event.cpus.iter().enumerate();
+            seen.extend(bits.flat_map(|(word, bits)| {
+                (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word as u32 * 64 + bit)
+            }));
+        }
+        let seen = (!seen.is_empty()).then_some(seen.len() as u32);
+        // A selection of CPUs is measured against these alone.
+        if self.options.cpus.is_some() { seen } else { online.or(seen) }
+    }
+
+    fn event(&self, event: usize, recorded: &Recorded, programs: &[super::Program], order: &[u32]) -> EventReport {
+        let ledger = &self.ledger.events[event];
+        let attr = &self.recording.event(event).attr;
+        let is_clock =
+            attr.kind == event_type::SOFTWARE && matches!(attr.config, software::CPU_CLOCK | software::TASK_CLOCK);
+        let capacity = || recorded.elapsed_ns?.checked_mul(u64::from(recorded.cpus?));
+        let has_pids = attr.sample_type.contains(SampleType::TID);
+        let lost = &self.index.lost;
+        let mut report = EventReport {
+            name: self.recording.names[event].clone(),
+            unit: if is_clock { Unit::Nanoseconds } else { Unit::Events },
+            samples: ledger.samples,
+            idle: has_pids.then_some(ledger.idle),
+            machine: if is_clock { capacity() } else { None },
+            has_chains: attr.sample_type.contains(SampleType::CALLCHAIN)
+                && !attr.flags.contains(bprec_format::AttrFlags::EXCLUDE_CALLCHAIN_KERNEL),
+            is_timer: is_clock,
+            rows: Vec::new(),
+            entry: ledger.entry,
+            interpreted: ledger.interpreted,
+            unresolved: (!self.index.kernel.is_empty()).then_some(ledger.unresolved),
+            lost: self.lost(event),
+            filtered: lost.filtered.get(&event).copied().unwrap_or(0),
+            throttled: lost.throttled.get(&event).copied().unwrap_or(0),
+            hot: Vec::new(),
+        };
+        report.rows = program_rows(self.index, ledger, programs, order, &report, self.options);
+        report
+    }
+
+    /// Lost samples of an event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all
+    /// events together.
+    fn lost(&self, event: usize) -> Option<u64> {
+        if let Some(loss) = &self.index.states.loss
+            && !loss.not_counted
+        {
+            let ids = &self.recording.event(event).ids;
+            let mine = loss.events.iter().filter(|loss| ids.contains(&loss.event_id));
+            return Some(mine.fold(0, |sum, loss| sum.saturating_add(loss.lost)));
+        }
+        let told = self.index.lost.samples.get(&event).copied();
+        told.or((self.index.lost.records == 0).then_some(0))
+    }
+
+    fn missed(&self, programs: &[super::Program], start_ns: u64) -> Vec<Missed> {
+        let since_start = |time: u64| time as i64 - start_ns as i64;
+        let told = self.index.states.missed.iter().map(|missed| Missed {
+            id: missed.id,
+            tag: missed.tag.map(Tag),
+            time_ns: Some(since_start(missed.time_ns)),
+            reason: missed.reason.clone(),
+        });
+        let mut missed: Vec<Missed> = told.collect();
+        for program in programs.iter().filter(|program| !program.captured) {
+            let Some(id) = program.id else { continue };
+            if missed.iter().all(|missed| missed.id != id) {
+                let time_ns = match program.loaded {
+                    Some(super::Origin::At(time)) => Some(time),
+                    _ => None,
+                };
+                let reason = if self.recording.is_unfinished() {
+                    "the recording was cut off before its program infos were written"
+                } else {
+                    "no bpf_prog_info in the recording"
+                };
+                missed.push(Missed { id, tag: program.tag, time_ns, reason: reason.into() });
+            }
+        }
+        missed.sort_by_key(|missed| (missed.id, missed.time_ns));
+        missed
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems: Vec<String> = self.recording.problems().collect();
+        problems.extend(self.index.problems.iter().cloned());
+        if self.index.bad_records > 0 {
+            problems.push(format!("{} more records could not be read", self.index.bad_records));
+        }
+        if let Some((_, problem)) = &self.ledger.problem {
+            problems.push(format!("{} samples could not be read, the first: {problem}", self.ledger.unreadable));
+        }
+        problems
+    }
+}

@@ -1,0 +1,216 @@
+//! The kernel's own code: what the recording names of it, and where its text and modules are.
+
+use bprec_format::state::KernelSymbol;
+
+/// What a kernel function is to the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing special.
+    Plain,
+    /// The CPU waits in it for something to do.
+    Idle,
+    /// It exists to run BPF programs.
+    Hook,
+    /// A trampoline calls it around a program.
+    Guard,
+    /// It interprets programs that have no machine code.
+    Interpreter,
+}
+
+/// Kernel functions by address.
+#[derive(Debug, Default)]
+pub(crate) struct KernelSymbols {
+    /// By address, one per address.
+    symbols: Vec<(KernelSymbol, Kind)>,
+}
+
+/// A symbol without a length reaches no further than this.
+const LEN_LIMIT: u64 = 1 << 20;
+
+impl KernelSymbols {
+    pub(crate) fn new(mut symbols: Vec<KernelSymbol>) -> KernelSymbols {
+        symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
+        symbols.dedup_by_key(|symbol| symbol.addr);
+        let symbols = symbols.into_iter().map(|symbol| {
+            let kind = kind(&symbol.name);
+            (symbol, kind)
+        });
+        KernelSymbols { symbols: symbols.collect() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.symbols.is_empty()
+    }
+
+    /// Number of the function at an address.
+    pub(crate) fn find(&self, addr: u64) -> Option<u32> {
+        let below = self.symbols.partition_point(|(symbol, _)| symbol.addr <= addr).checked_sub(1)?;
+        let (symbol, _) = &self.symbols[below];
+        let len = match symbol.len_bytes {
+            0 => LEN_LIMIT,
+            len => len.into(),
+        };
+        (addr - symbol.addr < len).then_some(below as u32)
+    }
+
+    /// Name of a function by its number.
+    pub(crate) fn name(&self, number: u32) -> String {
+        self.symbols.get(number as usize).map_or_else(String::new, |(s, _)| String::from_utf8_lossy(&s.name).into_owned())
+    }
+
+    /// Kind of the function at an address.
+    pub(crate) fn kind_at(&self, addr: u64) -> Kind {
+        self.find(addr).map_or(Kind::Plain, |number| self.symbols[number as usize].1)
+    }
+
+    /// First address and one past the last of the functions of a kind.
+    pub(crate) fn of_kind(&self, wanted: Kind) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.symbols.iter().enumerate().filter(move |(_, (_, kind))| *kind == wanted).map(|(at, (symbol, _))| {
+            let next = self.symbols.get(at + 1).map_or(u64::MAX, |(next, _)| next.addr);
+            let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
+            (symbol.addr, symbol.addr.saturating_add(len).min(next))
+        })
+    }
+}
+
+/// Functions that the idle task waits in, on the architectures that BPF is compiled for.
+const IDLE: [&str; 18] = [
+    "acpi_idle_enter",
+    "acpi_idle_do_entry",
+    "acpi_safe_halt",
+    "arch_cpu_idle",
+    "cpu_do_idle",
+    "cpu_idle_poll",
+    "cpu_startup_entry",
+    "cpuidle_enter_state",
+    "default_idle",
+    "default_idle_call",
+    "do_idle",
+    "enabled_wait",
+    "haltpoll",
+    "mwait_idle",
+    "native_safe_halt",
+    "poll_idle",
+    "psw_idle",
+    "pv_native_safe_halt",
+];
+
+/// Kernel functions between a hook and its programs.
+const HOOKS: [&str; 22] = [
+    "__bpf_trace_",
+    "__cgroup_bpf_",
+    "__perf_bpf_",
+    "bpf_dispatcher_nop_func",
+    "bpf_flow_dissect",
+    "bpf_overflow_handler",
+    "bpf_prog_run_array",
+    "bpf_prog_run_clear_cb",
+    "bpf_prog_run_generic_xdp",
+    "bpf_prog_run_xdp",
+    "bpf_trace_run",
+    "cls_bpf_classify",
+    "kprobe_multi_link_handler",
+    "kprobe_multi_link_prog_run",
+    "perf_call_bpf_enter",
+    "perf_call_bpf_exit",
+    "perf_trace_run_bpf_submit",
+    "run_bpf_filter",
+    "tcx_run",
+    "trace_call_bpf",
+    "uprobe_multi_link_handler",
+    "uprobe_prog_run",
+];
+
+/// Kernel functions that a trampoline calls around each program.
+const GUARDS: [&str; 4] = ["__bpf_prog_enter", "__bpf_prog_exit", "__bpf_tramp_enter", "__bpf_tramp_exit"];
+
+fn kind(name: &[u8]) -> Kind {
+    let name = String::from_utf8_lossy(name);
+    // The compiler's suffixes: `.constprop.0`, `.isra.0`, `.cold`.
+    let stem = name.split(['.', ' ']).next().unwrap_or_default();
+    if IDLE.contains(&stem) || stem.starts_with("intel_idle") || stem.starts_with("mwait_idle") {
+        Kind::Idle
+    } else if GUARDS.iter().any(|guard| stem.starts_with(guard)) {
+        Kind::Guard
+    } else if stem.starts_with("___bpf_prog_run") || stem.starts_with("__bpf_prog_run") {
+        Kind::Interpreter
+    } else if HOOKS.iter().any(|hook| stem.starts_with(hook)) {
+        Kind::Hook
+    } else {
+        Kind::Plain
+    }
+}
+
+/// Where the kernel's text and its modules are, from the maps that recorders write with pid −1.
+#[derive(Debug, Default)]
+pub(crate) struct KernelMaps {
+    /// Start, end and name, by start.
+    maps: Vec<(u64, u64, String)>,
+}
+
+impl KernelMaps {
+    pub(crate) fn new(mut maps: Vec<(u64, u64, String)>) -> KernelMaps {
+        maps.sort();
+        maps.dedup();
+        KernelMaps { maps }
+    }
+
+    /// True when the recorder was not allowed to see where the kernel is.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.maps.is_empty()
+    }
+
+    /// The map that an address is in: `[kernel.kallsyms]`, `[module]`.
+    pub(crate) fn find(&self, addr: u64) -> Option<&str> {
+        let below = self.maps.partition_point(|(start, ..)| *start <= addr).checked_sub(1)?;
+        let (_, end, name) = &self.maps[below];
+        (addr < *end).then_some(name.as_str())
+    }
+
+    /// From the first module to the end of the last.
+    pub(crate) fn module_area(&self) -> Option<(u64, u64)> {
+        let mut modules = self.maps.iter().filter(|(.., name)| !name.starts_with("[kernel.kallsyms]"));
+        let (start, end, _) = modules.next()?;
+        Some(modules.fold((*start, *end), |(low, high), (start, end, _)| (low.min(*start), high.max(*end))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbol(addr: u64, len_bytes: u32, name: &str) -> KernelSymbol {
+        KernelSymbol { addr, len_bytes, name: name.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn functions_are_found_and_known_for_what_they_do() {
+        let symbols = KernelSymbols::new(vec![
+            symbol(0x3000, 0x100, "pv_native_safe_halt"),
+            symbol(0x1000, 0x10, "vfs_read"),
+            symbol(0x2000, 0, "trace_call_bpf"),
+            symbol(0x4000, 0x40, "__bpf_prog_enter_recur"),
+            symbol(0x5000, 0x40, "bpf_trace_run2.constprop.0 [mod]"),
+        ]);
+        let name = |addr| symbols.find(addr).map(|n| symbols.name(n));
+        assert_eq!(name(0x100f).as_deref(), Some("vfs_read"));
+        assert_eq!(name(0x1010), None);
+        assert_eq!(name(0x2fff).as_deref(), Some("trace_call_bpf"));
+        assert_eq!(symbols.kind_at(0x1000), Kind::Plain);
+        assert_eq!(symbols.kind_at(0x3010), Kind::Idle);
+        assert_eq!(symbols.kind_at(0x4000), Kind::Guard);
+        assert_eq!(symbols.of_kind(Kind::Hook).collect::<Vec<_>>(), [(0x2000, 0x3000), (0x5000, 0x5040)]);
+    }
+
+    #[test]
+    fn maps_tell_text_from_modules() {
+        let maps = KernelMaps::new(vec![
+            (0xc000, 0xd000, "[loop]".into()),
+            (0x1000, 0x9000, "[kernel.kallsyms]_text".into()),
+            (0xa000, 0xb000, "[xfs]".into()),
+        ]);
+        assert_eq!(maps.find(0x8fff), Some("[kernel.kallsyms]_text"));
+        assert_eq!(maps.find(0x9000), None);
+        assert_eq!(maps.module_area(), Some((0xa000, 0xd000)));
+    }
+}
