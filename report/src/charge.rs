@@ -69,6 +69,16 @@ pub(crate) enum Verdict {
     Unresolved,
 }
 
+impl Charges {
+    fn column(&mut self, column: Column) -> &mut Count {
+        match column {
+            Column::Own => &mut self.own,
+            Column::Helper => &mut self.helper,
+            Column::Entry => &mut self.entry,
+        }
+    }
+}
+
 /// The ledger of one event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventLedger {

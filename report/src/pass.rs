@@ -5,7 +5,7 @@ use crate::index::Index;
 use crate::recording::{Recording, Role, Slice};
 use crate::symbols::Kind;
 use crate::window::Window;
-use crate::{Options, Split, glob};
+use crate::{Options, Split};
 use bprec_format::{AttrFlags, Record, RecordType, Sample, misc};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

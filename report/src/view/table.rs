@@ -1,0 +1,398 @@
+//! The table for people: an opening that says what was measured, one row per program, the lines that no program could be
+//! told for, the total, and notes on everything that is not a plain number.
+
+use super::rows::{Chosen, choose};
+use super::text::{UNKNOWN, clean, fit, grouped, moment, owners, per_run, percent, program_name, seconds};
+use crate::{Charges, Count, EventReport, Report, Row, Unit};
+use std::io::{self, Write};
+
+pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    for (index, event) in report.events.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        opening(report, event, out)?;
+        if report.programs.is_empty() {
+            hottest(report, event, out, width)?;
+        } else {
+            let table = Table::new(report, event);
+            table.write(out, width)?;
+            table.notes(out, width)?;
+        }
+    }
+    if report.events.is_empty() {
+        writeln!(out, "# no event of this recording says where the CPUs were")?;
+    }
+    closing(report, out, width)
+}
+
+/// What was measured, how much of it, and what is missing.
+fn opening(report: &Report, event: &EventReport, out: &mut dyn Write) -> io::Result<()> {
+    let recorded = &report.recorded;
+    let mut parts = vec![clean(&event.name)];
+    if let Some(ns) = recorded.elapsed_ns {
+        parts.push(format!("{} s", seconds(ns as i64)));
+    }
+    if let Some(cpus) = recorded.cpus {
+        parts.push(format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }));
+    }
+    parts.extend(recorded.target.as_deref().map(clean));
+    writeln!(out, "# {}", parts.join(" · "))?;
+    let bpf = event.bpf();
+    let all = Some(event.samples.weight);
+    let mut parts = vec![format!("{} samples", grouped(event.samples.samples))];
+    if !report.programs.is_empty() {
+        parts.push(format!("{} in BPF ({} %)", grouped(bpf.samples), percent(bpf.weight, all)));
+    }
+    if let Some(idle) = event.idle {
+        parts.push(format!("{} idle ({} %)", grouped(idle.samples), percent(idle.weight, all)));
+    }
+    parts.push(match event.lost {
+        Some(lost) => format!("{} lost", grouped(lost)),
+        None => format!("up to {} lost", grouped(recorded.lost_records)),
+    });
+    if event.filtered > 0 {
+        parts.push(format!("{} dropped by a filter", grouped(event.filtered)));
+    }
+    if event.throttled > 0 {
+        parts.push(format!("throttled {} times", grouped(event.throttled)));
+    }
+    writeln!(out, "# {}", parts.join(" · "))?;
+    if let Some(note) = &recorded.event_note {
+        writeln!(out, "# {}", clean(note))?;
+    }
+    writeln!(out, "#")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Align {
+    Left,
+    Right,
+}
+
+/// A column: its name, and how much it is worth keeping when the table is too wide (0: always).
+struct Column {
+    name: &'static str,
+    align: Align,
+    drop_order: u8,
+    /// Least width a column of text may be cut to.
+    cut_to: Option<usize>,
+}
+
+const fn number(name: &'static str, drop_order: u8) -> Column {
+    Column { name, align: Align::Right, drop_order, cut_to: None }
+}
+
+const fn text(name: &'static str, drop_order: u8, cut_to: usize) -> Column {
+    Column { name, align: Align::Left, drop_order, cut_to: Some(cut_to) }
+}
+
+/// The columns in order. The first to go are those with the highest number.
+const COLUMNS: [Column; 18] = [
+    number("ID", 0),
+    text("PROGRAM", 0, 20),
+    text("TYPE", 8, 10),
+    number("%MACHINE", 7),
+    number("%BUSY", 3),
+    number("%BPF", 2),
+    number("SAMPLES", 1),
+    number("SELF%", 1),
+    number("HELPER%", 1),
+    number("ENTRY%", 4),
+    number("TOTAL%", 3),
+    number("RUNS", 2),
+    number("NS/RUN", 2),
+    number("MISSES", 5),
+    number("LOADED", 6),
+    number("UNLOADED", 6),
+    text("ATTACHED TO", 9, 12),
+    text("OWNER", 10, 10),
+];
+
+type Cells = [String; COLUMNS.len()];
+
+enum Line {
+    Cells(Cells),
+    Rule,
+}
+
+struct Table<'r> {
+    report: &'r Report,
+    event: &'r EventReport,
+    chosen: Chosen<'r>,
+    notes: Vec<String>,
+    lines: Vec<Line>,
+}
+
+impl<'r> Table<'r> {
+    fn new(report: &'r Report, event: &'r EventReport) -> Table<'r> {
+        let chosen = choose(report, event);
+        let mut table = Table { report, event, chosen, notes: Vec::new(), lines: Vec::new() };
+        for row in std::mem::take(&mut table.chosen.shown) {
+            table.program(row);
+        }
+        table.lines_without_program();
+        table
+    }
+
+    /// Shares of machine, busy time and BPF time.
+    fn shares(&self, count: Count) -> [String; 3] {
+        let event = self.event;
+        let busy = event.idle.map(|idle| event.samples.weight.saturating_sub(idle.weight));
+        [
+            percent(count.weight, event.machine),
+            percent(count.weight, busy),
+            percent(count.weight, Some(event.bpf().weight)),
+        ]
+    }
+
+    /// Self, helper, entry and total, of all samples.
+    fn ledger(&self, charges: &Charges, has_total: bool) -> [String; 4] {
+        let all = Some(self.event.samples.weight);
+        let of_all = |count: Count| percent(count.weight, all);
+        let chained = |count: Count| if self.event.has_chains { of_all(count) } else { UNKNOWN.into() };
+        let total = if has_total { chained(charges.total) } else { String::new() };
+        [of_all(charges.own), chained(charges.helper), chained(charges.entry), total]
+    }
+
+    fn program(&mut self, row: &Row) {
+        let program = &self.report.programs[row.program];
+        let sum = row.charges.sum();
+        let mut name = program_name(program);
+        let mut shares = self.shares(sum);
+        let mut ledger = self.ledger(&row.charges, true);
+        let mut samples = grouped(sum.samples);
+        if let Some(blind) = &row.blind {
+            name.push('~');
+            let note = format!("~ {}: {}", program_name(program), blind.0);
+            self.notes.push(note);
+            if row.charges.total.samples == 0 {
+                shares = [const { UNKNOWN }; 3].map(Into::into);
+                ledger = [const { UNKNOWN }; 4].map(Into::into);
+                samples = UNKNOWN.into();
+            }
+        }
+        let (runs, per_run, misses) = match &program.runs {
+            Ok(runs) => (grouped(runs.count), per_run(runs), runs.misses.map_or(UNKNOWN.into(), grouped)),
+            Err(_) => (UNKNOWN.into(), UNKNOWN.into(), UNKNOWN.into()),
+        };
+        let [machine, busy, bpf] = shares;
+        let [own, helper, entry, total] = ledger;
+        self.lines.push(Line::Cells([
+            program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
+            name,
+            program.prog_type.map_or(UNKNOWN.into(), |prog_type| prog_type.to_string()),
+            machine,
+            busy,
+            bpf,
+            samples,
+            own,
+            helper,
+            entry,
+            total,
+            runs,
+            per_run,
+            misses,
+            moment(program.loaded),
+            moment(program.unloaded),
+            program.attachments.iter().map(|attachment| clean(attachment)).collect::<Vec<_>>().join(" "),
+            owners(program),
+        ]));
+        for part in &row.parts {
+            let name = format!("  {}", clean(&part.name));
+            self.line(name, part.charges.sum(), Some((&part.charges, part.has_total)));
+        }
+    }
+
+    fn line(&mut self, name: String, count: Count, charges: Option<(&Charges, bool)>) {
+        let [machine, busy, bpf] = self.shares(count);
+        let mut cells = Cells::default();
+        (cells[1], cells[3], cells[4], cells[5]) = (name, machine, busy, bpf);
+        cells[6] = grouped(count.samples);
+        if let Some((charges, has_total)) = charges {
+            let [own, helper, entry, total] = self.ledger(charges, has_total);
+            (cells[7], cells[8], cells[9], cells[10]) = (own, helper, entry, total);
+        }
+        self.lines.push(Line::Cells(cells));
+    }
+
+    fn lines_without_program(&mut self) {
+        let event = self.event;
+        if self.chosen.rest > 0 {
+            let charges = self.chosen.rest_charges;
+            let name = format!("({} other program{})", self.chosen.rest, if self.chosen.rest == 1 { "" } else { "s" });
+            self.line(name, charges.sum(), Some((&charges, false)));
+        }
+        let entry = Charges { entry: event.entry, ..Charges::default() };
+        if event.entry.samples > 0 {
+            self.line("(entry, unattributed)".into(), event.entry, Some((&entry, false)));
+        }
+        if event.interpreted.samples > 0 {
+            self.line("(interpreted programs)".into(), event.interpreted, None);
+        }
+        if let Some(unresolved) = event.unresolved.filter(|count| count.samples > 0) {
+            self.line("(unresolved)".into(), unresolved, None);
+        }
+        self.lines.push(Line::Rule);
+        let mut total: Charges = Charges::default();
+        event.rows.iter().for_each(|row| total.merge(&row.charges));
+        total.entry.merge(event.entry);
+        self.line("TOTAL".into(), event.bpf(), Some((&total, false)));
+    }
+
+    fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+        let widths = self.widths(width);
+        let shown = |cells: &dyn Fn(usize) -> String| {
+            let mut line = String::new();
+            for (column, width) in COLUMNS.iter().enumerate().filter_map(|(at, column)| Some((at, widths[at]?)).map(|w| (column, w))) {
+                let (at, width) = width;
+                let cell = fit(&cells(at), width);
+                let padding = " ".repeat(width - cell.chars().count());
+                match column.align {
+                    Align::Left => line.extend([cell.as_str(), &padding]),
+                    Align::Right => line.extend([padding.as_str(), &cell]),
+                }
+                line.push_str("  ");
+            }
+            line.truncate(line.trim_end().len());
+            line
+        };
+        writeln!(out, "{}", shown(&|at| COLUMNS[at].name.into()))?;
+        for line in &self.lines {
+            match line {
+                Line::Cells(cells) => writeln!(out, "{}", shown(&|at| cells[at].clone()))?,
+                Line::Rule => {
+                    let total: usize = widths.iter().flatten().map(|width| width + 2).sum();
+                    writeln!(out, "{}", "-".repeat(total.saturating_sub(2)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Width of each column; `None` of those left out. Columns without content go first, then, as long as the table is
+    /// too wide, text is cut and the least important column left out.
+    fn widths(&self, limit: usize) -> [Option<usize>; COLUMNS.len()] {
+        let mut widths: [Option<usize>; COLUMNS.len()] = [None; COLUMNS.len()];
+        let cells = || self.lines.iter().filter_map(|line| match line {
+            Line::Cells(cells) => Some(cells),
+            Line::Rule => None,
+        });
+        for (at, column) in COLUMNS.iter().enumerate() {
+            // A column that says n/a everywhere is left out, and a note says why.
+            let says_something = |cell: &String| !cell.is_empty() && cell != UNKNOWN && cell != "0.00";
+            let keep = column.drop_order == 0 || cells().any(|cells| says_something(&cells[at]));
+            let widest = cells().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
+            widths[at] = keep.then_some(widest.max(column.name.len()));
+        }
+        let total = |widths: &[Option<usize>]| widths.iter().flatten().map(|width| width + 2).sum::<usize>().saturating_sub(2);
+        while total(&widths) > limit {
+            let over = total(&widths) - limit;
+            // The widest text gives first.
+            let cuttable = |at: usize| Some(widths[at]?.saturating_sub(COLUMNS[at].cut_to?.max(COLUMNS[at].name.len())));
+            let widest = (0..COLUMNS.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
+            if let Some(at) = widest {
+                let room = cuttable(at).unwrap_or(0);
+                widths[at] = widths[at].map(|width| width - over.min(room).min(4));
+                continue;
+            }
+            let next = (0..COLUMNS.len()).filter(|at| widths[*at].is_some() && COLUMNS[*at].drop_order > 0);
+            match next.max_by_key(|at| (COLUMNS[*at].drop_order, *at)) {
+                Some(at) => widths[at] = None,
+                None => break,
+            }
+        }
+        widths
+    }
+
+    fn notes(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+        let event = self.event;
+        let mut notes = self.notes.clone();
+        if self.chosen.quiet > 0 {
+            let s = if self.chosen.quiet == 1 { "" } else { "s" };
+            notes.push(format!("{} program{s} without samples or runs not shown (--all shows them)", self.chosen.quiet));
+        }
+        if !event.has_chains {
+            notes.push("no kernel call chains in the recording: what programs call, and what calls them, is n/a".into());
+        }
+        if let Some(Err(unknown)) = self.report.programs.iter().map(|program| &program.runs).find(|runs| runs.is_err())
+            && self.report.programs.iter().all(|program| program.runs.is_err())
+        {
+            notes.push(format!("runs: n/a, {}", unknown.0));
+        }
+        if event.machine.is_none() {
+            let unit = match event.unit {
+                Unit::Nanoseconds => "the recording does not say how long it was, or of how many CPUs",
+                Unit::Events => "how many of this event the machine could have had is not known",
+            };
+            notes.push(format!("%MACHINE: n/a, {unit}"));
+        }
+        if event.idle.is_some() && !self.report.recorded.has_kernel_symbols {
+            notes.push("no kernel symbols in the recording: all of the idle task but BPF counts as idle".into());
+        }
+        if event.unresolved.is_none() {
+            notes.push("no kernel map in the recording: code that nothing accounts for cannot be told".into());
+        }
+        write_notes(&notes, out, width)
+    }
+}
+
+fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
+    if !notes.is_empty() {
+        writeln!(out, "#")?;
+    }
+    for note in notes {
+        let mut line = String::from("#");
+        for word in note.split(' ') {
+            if line.chars().count() + 1 + word.chars().count() > width && line.len() > 4 {
+                writeln!(out, "{line}")?;
+                line = String::from("#  ");
+            }
+            line.push(' ');
+            line.push_str(word);
+        }
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// What was hit most, when there is no program.
+fn hottest(_report: &Report, event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    writeln!(out, "# no BPF programs in this recording; what was hit most:")?;
+    for hot in &event.hot {
+        let line = format!(
+            "{:>7}  {:>9}  {}  {}",
+            percent(hot.count.weight, Some(event.samples.weight)),
+            grouped(hot.count.samples),
+            clean(&hot.name),
+            clean(&hot.object)
+        );
+        writeln!(out, "{}", fit(&line, width))?;
+    }
+    Ok(())
+}
+
+/// What concerns the recording as a whole.
+fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let mut notes = Vec::new();
+    if !report.missed.is_empty() {
+        notes.push(format!("{} programs were seen but not captured:", report.missed.len()));
+        for missed in &report.missed {
+            let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
+            notes.push(format!("  id {}{when}: {}", missed.id, clean(&missed.reason)));
+        }
+    }
+    if report.recorded.unfinished {
+        notes.push("the recording was cut off: it ends where the recorder wrote last".into());
+    }
+    if let Some(cost) = &report.recorded.cost {
+        notes.push(format!(
+            "the recording itself took {} s user, {} s system, {} bytes",
+            seconds(cost.user_ns as i64),
+            seconds(cost.system_ns as i64),
+            grouped(cost.written_bytes)
+        ));
+    }
+    notes.extend(report.problems.iter().map(|problem| clean(problem)));
+    write_notes(&notes, out, width)
+}
