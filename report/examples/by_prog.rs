@@ -45,5 +45,9 @@ fn bench(input: &Input, options: &Options) {
     }
     let [walk, one, all] = best.map(|seconds| seconds * 1e3);
     println!("{} bytes, {records} records: walk {walk:.1} ms", input.bytes().len());
-    println!("by_prog: 1 thread {one:.1} ms = {:.2} walks, all threads {all:.1} ms = {:.2} walks", one / walk, all / walk);
+    println!(
+        "by_prog: 1 thread {one:.1} ms = {:.2} walks, all threads {all:.1} ms = {:.2} walks",
+        one / walk,
+        all / walk
+    );
 }

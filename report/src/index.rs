@@ -196,8 +196,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             Payload::Mmap2(map) => self.kernel_map(map.addr, map.len_bytes, map.filename),
             Payload::Lost(lost) => self.index.lost.records = self.index.lost.records.saturating_add(lost.lost),
             Payload::LostSamples(lost) => {
-                let by_event =
-                    if lost.by_bpf { &mut self.index.lost.filtered } else { &mut self.index.lost.samples };
+                let by_event = if lost.by_bpf { &mut self.index.lost.filtered } else { &mut self.index.lost.samples };
                 let samples = by_event.entry(event).or_default();
                 *samples = samples.saturating_add(lost.lost);
             }
@@ -261,9 +260,8 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.symbols = KernelSymbols::new(self.symbols);
         index.kernel = KernelMaps::new(self.maps);
         index.tasks = self.tasks.build();
-        let always = |owner| {
-            move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true }
-        };
+        let always =
+            |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
         let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
         let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
         let ranges = std::mem::take(&mut programs.ranges);

@@ -296,7 +296,10 @@ mod tests {
         assert_eq!(absolute(",0.000000001"), (None, Some(1)));
         assert_eq!(absolute("16777217.000000001,"), (Some(16_777_217_000_000_001), None));
         assert_eq!("10%-20%".parse::<TimeRange>().unwrap(), TimeRange::Percent(vec![(100_000, 200_000)]));
-        assert_eq!("10%/2,0%-1%".parse::<TimeRange>().unwrap(), TimeRange::Percent(vec![(100_000, 200_000), (0, 10_000)]));
+        assert_eq!(
+            "10%/2,0%-1%".parse::<TimeRange>().unwrap(),
+            TimeRange::Percent(vec![(100_000, 200_000), (0, 10_000)])
+        );
         for bad in ["", "5", "2,1", "1.2.3,4", "20%-10%", "60%/2", "x%", "-1,2"] {
             assert!(bad.parse::<TimeRange>().is_err(), "{bad}");
         }

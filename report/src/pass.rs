@@ -54,7 +54,8 @@ pub(crate) fn charge(recording: &Recording<'_>, index: &Index, selection: &Selec
     let mut ledger = Ledger::new(recording, index);
     recording.for_each_slice(&mut |slice| {
         let parts = cut(&slice, &index.parts);
-        let threads = selection.options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+        let threads =
+            selection.options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
         let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
         if threads <= 1 {
             let mut worker = Worker::new(recording, index, selection);

@@ -201,7 +201,8 @@ impl Timeline {
     }
 
     fn image(&mut self, symbol: Symbol, image: Image, gone: bool) {
-        let before = if gone { self.images_here.remove(&symbol.addr) } else { self.images_here.get(&symbol.addr).copied() };
+        let before =
+            if gone { self.images_here.remove(&symbol.addr) } else { self.images_here.get(&symbol.addr).copied() };
         if let Some(before) = before {
             let (known, known_image) = &mut self.images[before as usize];
             if !gone && known_image.name == image.name {
@@ -228,8 +229,12 @@ impl Timeline {
         }
         let index = match self.here.get(&symbol.addr) {
             // Told twice: by a tool that listed what was there, and by the kernel.
-            Some(before) if self.symbols[*before as usize].len_bytes == symbol.len_bytes
-                && self.symbols[*before as usize].from_ns == 0 => *before,
+            Some(before)
+                if self.symbols[*before as usize].len_bytes == symbol.len_bytes
+                    && self.symbols[*before as usize].from_ns == 0 =>
+            {
+                *before
+            }
             before => {
                 if let Some(before) = before {
                     self.symbols[*before as usize].to_ns = symbol.from_ns;
@@ -313,12 +318,15 @@ impl Timeline {
         }
         for (info_index, info) in infos.iter().enumerate() {
             let program = owners[info_index];
-            let since = to_boottime_ns.zip(info.load_time_ns()).map(|(offset, load)| load.saturating_sub_signed(offset));
+            let since =
+                to_boottime_ns.zip(info.load_time_ns()).map(|(offset, load)| load.saturating_sub_signed(offset));
             let since = since.unwrap_or(0);
             let types = info.btf_id().and_then(|id| btf.get(&id));
             for function in info.functions() {
                 let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);
-                self.known[program as usize].functions.push(Function { name: name.unwrap_or_default(), addr: function.addr });
+                self.known[program as usize]
+                    .functions
+                    .push(Function { name: name.unwrap_or_default(), addr: function.addr });
                 let Some(range) = function.range() else { continue };
                 let at = (program, function.index as u32);
                 let mut announced = false;
@@ -439,7 +447,8 @@ impl Timeline {
     /// The entry function has the program's name, cut to 15 characters, where there is no better one.
     fn name_functions(&mut self, infos: &[ProgInfo<'_>]) {
         for known in &mut self.known {
-            let info_name = known.info.and_then(|info| infos[info.at].name()).map(lossy).filter(|name| !name.is_empty());
+            let info_name =
+                known.info.and_then(|info| infos[info.at].name()).map(lossy).filter(|name| !name.is_empty());
             for (index, function) in known.functions.iter_mut().enumerate() {
                 // `F` is what the kernel calls a function without BTF.
                 if function.name.is_empty() || (index > 0 && function.name == "F") {

@@ -47,8 +47,7 @@ impl<'a> Recording<'a> {
         let failed = |source| Error::Format { path: input.path().to_owned(), source };
         let file = File::parse(input.bytes()).map_err(failed)?;
         let events = Events::new(file.attrs(), file.endian()).map_err(failed)?;
-        let mut recording =
-            Recording { path: input.path(), file, events, names: Vec::new(), roles: Vec::new() };
+        let mut recording = Recording { path: input.path(), file, events, names: Vec::new(), roles: Vec::new() };
         recording.name_events();
         Ok(recording)
     }
@@ -90,11 +89,6 @@ impl<'a> Recording<'a> {
         &self.events.all()[index]
     }
 
-    /// The feature sections that are there.
-    pub(crate) fn features(&self) -> impl Iterator<Item = Feature> {
-        self.file.features().iter().map(|(bit, _)| Feature(*bit))
-    }
-
     /// Bytes of a feature section, and their offset.
     pub(crate) fn feature_bytes(&self, feature: Feature) -> Option<(&'a [u8], u64)> {
         self.file.feature(feature.0)
@@ -110,11 +104,6 @@ impl<'a> Recording<'a> {
     pub(crate) fn text(&self, feature: Feature) -> Option<String> {
         let Text(text) = self.feature(feature)?;
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
-    }
-
-    /// Where the records start, and how many bytes they are.
-    pub(crate) fn data(&self) -> (u64, u64) {
-        (self.file.data().offset, self.file.data().size)
     }
 
     /// Hands over the records, in the order of the input.

@@ -55,7 +55,9 @@ impl KernelSymbols {
 
     /// Name of a function by its number.
     pub(crate) fn name(&self, number: u32) -> String {
-        self.symbols.get(number as usize).map_or_else(String::new, |(s, _)| String::from_utf8_lossy(&s.name).into_owned())
+        self.symbols
+            .get(number as usize)
+            .map_or_else(String::new, |(s, _)| String::from_utf8_lossy(&s.name).into_owned())
     }
 
     /// Kind of the function at an address.

@@ -30,7 +30,8 @@ pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Repo
     };
     let selection = Selection { window: &window, options, events, comms };
     let ledger = pass::charge(recording, &index, &selection);
-    Ok(Builder { recording, options, window: &window, index: &index, ledger: &ledger, events: &selection.events }.report())
+    Ok(Builder { recording, options, window: &window, index: &index, ledger: &ledger, events: &selection.events }
+        .report())
 }
 
 /// By event: whether it is asked for.

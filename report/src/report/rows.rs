@@ -166,9 +166,10 @@ fn part_name(index: &Index, program: u32, key: Key) -> String {
     match key {
         Key::Code => "(own code)".into(),
         Key::Entry => "(entry)".into(),
-        Key::Function(function) => {
-            index.programs.known[program as usize].functions.get(function as usize).map_or_else(String::new, |f| f.name.clone())
-        }
+        Key::Function(function) => index.programs.known[program as usize]
+            .functions
+            .get(function as usize)
+            .map_or_else(String::new, |f| f.name.clone()),
         Key::Comm(comm) => index.tasks.name(comm).to_owned(),
         Key::Thread(tid) => format!(":{tid}"),
         Key::Cpu(cpu) => format!("cpu {cpu}"),

@@ -109,7 +109,7 @@ const COLUMNS: [Column; 18] = [
     text("OWNER", 10, 10),
 ];
 
-type Cells = [String; COLUMNS.len()];
+type Cells = Box<[String; COLUMNS.len()]>;
 
 enum Line {
     Cells(Cells),
@@ -178,7 +178,7 @@ impl<'r> Table<'r> {
         };
         let [machine, busy, bpf] = shares;
         let [own, helper, entry, total] = ledger;
-        self.lines.push(Line::Cells([
+        self.lines.push(Line::Cells(Box::new([
             program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
             name,
             program.prog_type.map_or(UNKNOWN.into(), |prog_type| prog_type.to_string()),
@@ -197,7 +197,7 @@ impl<'r> Table<'r> {
             moment(program.unloaded),
             program.attachments.iter().map(|attachment| clean(attachment)).collect::<Vec<_>>().join(" "),
             owners(program),
-        ]));
+        ])));
         for part in &row.parts {
             let name = format!("  {}", clean(&part.name));
             self.line(name, part.charges.sum(), Some((&part.charges, part.has_total)));
@@ -244,7 +244,9 @@ impl<'r> Table<'r> {
         let widths = self.widths(width);
         let shown = |cells: &dyn Fn(usize) -> String| {
             let mut line = String::new();
-            for (column, width) in COLUMNS.iter().enumerate().filter_map(|(at, column)| Some((at, widths[at]?)).map(|w| (column, w))) {
+            for (column, width) in
+                COLUMNS.iter().enumerate().filter_map(|(at, column)| Some((at, widths[at]?)).map(|w| (column, w)))
+            {
                 let (at, width) = width;
                 let cell = fit(&cells(at), width);
                 let padding = " ".repeat(width - cell.chars().count());
@@ -274,10 +276,12 @@ impl<'r> Table<'r> {
     /// too wide, text is cut and the least important column left out.
     fn widths(&self, limit: usize) -> [Option<usize>; COLUMNS.len()] {
         let mut widths: [Option<usize>; COLUMNS.len()] = [None; COLUMNS.len()];
-        let cells = || self.lines.iter().filter_map(|line| match line {
-            Line::Cells(cells) => Some(cells),
-            Line::Rule => None,
-        });
+        let cells = || {
+            self.lines.iter().filter_map(|line| match line {
+                Line::Cells(cells) => Some(cells),
+                Line::Rule => None,
+            })
+        };
         for (at, column) in COLUMNS.iter().enumerate() {
             // A column that says n/a everywhere is left out, and a note says why.
             let says_something = |cell: &String| !cell.is_empty() && cell != UNKNOWN && cell != "0.00";
@@ -285,12 +289,15 @@ impl<'r> Table<'r> {
             let widest = cells().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
             widths[at] = keep.then_some(widest.max(column.name.len()));
         }
-        let total = |widths: &[Option<usize>]| widths.iter().flatten().map(|width| width + 2).sum::<usize>().saturating_sub(2);
+        let total =
+            |widths: &[Option<usize>]| widths.iter().flatten().map(|width| width + 2).sum::<usize>().saturating_sub(2);
         while total(&widths) > limit {
             let over = total(&widths) - limit;
             // The widest text gives first.
-            let cuttable = |at: usize| Some(widths[at]?.saturating_sub(COLUMNS[at].cut_to?.max(COLUMNS[at].name.len())));
-            let widest = (0..COLUMNS.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
+            let cuttable =
+                |at: usize| Some(widths[at]?.saturating_sub(COLUMNS[at].cut_to?.max(COLUMNS[at].name.len())));
+            let widest =
+                (0..COLUMNS.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
             if let Some(at) = widest {
                 let room = cuttable(at).unwrap_or(0);
                 widths[at] = widths[at].map(|width| width - over.min(room).min(4));
@@ -310,10 +317,12 @@ impl<'r> Table<'r> {
         let mut notes = self.notes.clone();
         if self.chosen.quiet > 0 {
             let s = if self.chosen.quiet == 1 { "" } else { "s" };
-            notes.push(format!("{} program{s} without samples or runs not shown (--all shows them)", self.chosen.quiet));
+            notes
+                .push(format!("{} program{s} without samples or runs not shown (--all shows them)", self.chosen.quiet));
         }
         if !event.has_chains {
-            notes.push("no kernel call chains in the recording: what programs call, and what calls them, is n/a".into());
+            notes
+                .push("no kernel call chains in the recording: what programs call, and what calls them, is n/a".into());
         }
         if let Some(Err(unknown)) = self.report.programs.iter().map(|program| &program.runs).find(|runs| runs.is_err())
             && self.report.programs.iter().all(|program| program.runs.is_err())

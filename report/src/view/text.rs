@@ -61,7 +61,8 @@ pub(super) fn moment(origin: Option<Origin>) -> String {
 pub(super) fn clean(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for c in name.chars() {
-        let hidden = matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+        let hidden =
+            matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
         if c.is_control() || hidden {
             // Writing to a string cannot fail.
             let _ = write!(text, "\\u{{{:x}}}", c as u32);
