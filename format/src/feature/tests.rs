@@ -137,8 +137,6 @@ proptest! {
     {
         let endian = BOTH[usize::from(big)];
         let has_dies = !dies.is_empty() && !places.is_empty();
-        let list = |texts: &'_ Vec<Vec<u8>>| texts.clone();
-        let (cores, threads, dies) = (list(&cores), list(&threads), list(&dies));
         let value = CpuTopology {
             core_siblings: cores.iter().map(Vec::as_slice).collect(),
             thread_siblings: threads.iter().map(Vec::as_slice).collect(),
