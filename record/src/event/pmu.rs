@@ -7,6 +7,7 @@ use bprec_format::EventAttr;
 
 use super::{Result, names, terms, wrong};
 use crate::Error;
+use crate::host::number_list;
 
 /// A PMU's directory.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Pmu {
     /// The CPUs its events are to be opened on: those of its cores, or one for each package of an uncore PMU.
     pub(super) fn cpus(&self) -> Option<Vec<u32>> {
         let read = |file: &str| fs::read_to_string(self.dir.join(file)).ok();
-        cpu_list(read("cpus").or_else(|| read("cpumask"))?.trim())
+        number_list(&read("cpus").or_else(|| read("cpumask"))?)
     }
 
     /// Whether `events/` has this name.
@@ -196,19 +197,4 @@ fn deposit(value: u64, bits: u64) -> Option<u64> {
         left >>= 1;
     }
     (left == 0).then_some(placed)
-}
-
-/// `0-3,8` as numbers.
-fn cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for range in text.split(',').filter(|range| !range.is_empty()) {
-        let (low, high) = range.split_once('-').unwrap_or((range, range));
-        let (low, high): (u32, u32) = (low.parse().ok()?, high.parse().ok()?);
-        // A CPU number beyond what any kernel has is not a list of CPUs.
-        if high >= 1 << 20 {
-            return None;
-        }
-        cpus.extend(low..=high);
-    }
-    Some(cpus)
 }

@@ -1,0 +1,82 @@
+//! Held against what perf writes about the same machine, as perf itself prints it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use bprec_format::feature::Feature;
+use bprec_format::{Endian, EventAttr, FileAttr, FileLayout};
+
+use super::*;
+
+/// What perf prints about the host of a file. Times and sizes of the recording are not the host's.
+fn header_lines(path: &Path) -> Option<Vec<String>> {
+    let output = Command::new("perf").args(["report", "--header-only", "-I", "-i"]).arg(path).output().ok()?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    const OTHER: [&str; 12] = [
+        "# captured on",
+        "# header version",
+        "# data offset",
+        "# data size",
+        "# feat offset",
+        "# perf version",
+        "# cmdline",
+        "# event :",
+        "# time of",
+        "# sample duration",
+        "# missing features",
+        "# contains",
+    ];
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter(|line| !OTHER.iter().any(|other| line.starts_with(other)));
+    // Free memory changes from one look to the next, and PMUs have no order.
+    let lines = lines.map(|line| match line.split_once(", free") {
+        Some((before, _)) => before.to_owned(),
+        None => match line.split_once("pmu mappings: ") {
+            Some((_, mappings)) => {
+                let mut mappings: Vec<&str> = mappings.split(", ").collect();
+                mappings.sort_unstable();
+                format!("# pmu mappings: {}", mappings.join(", "))
+            }
+            None => line.to_owned(),
+        },
+    });
+    Some(lines.collect())
+}
+
+#[test]
+fn perf_prints_the_same_host_from_our_sections_as_from_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = directory.path().join("perf.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-a", "-e", "dummy", "-o"]).arg(&theirs).args(["--", "true"]);
+    if !perf.output().is_ok_and(|output| output.status.success()) {
+        println!("SKIP perf_prints_the_same_host_from_our_sections_as_from_its_own: perf cannot record here");
+        return;
+    }
+    let attr = EventAttr { kind: 1, config: 9, size: 112, ..EventAttr::default() };
+    let mut file = Vec::new();
+    let layout = FileLayout::begin(&[FileAttr { attr, ids: vec![1] }], Endian::NATIVE, &mut file);
+    // Perf takes a file without data for one that was cut off.
+    let finished_round = [68u32.to_le_bytes(), [0, 0, 8, 0]].concat();
+    file.extend_from_slice(&finished_round);
+    let sections = features(&["bprec".into(), "record".into(), "-a".into()]);
+    let bits: Vec<u8> = sections.iter().map(|(bit, _)| *bit).collect();
+    assert!(bits.is_sorted() && bits.contains(&Feature::CMDLINE.0), "{bits:?}");
+    layout.features(finished_round.len() as u64, &sections, &mut file);
+    let header = layout.header(finished_round.len() as u64, &bits);
+    file[..header.len()].copy_from_slice(&header);
+    let ours = directory.path().join("ours.data");
+    fs::write(&ours, file).unwrap();
+    let (ours, theirs) = (header_lines(&ours).unwrap(), header_lines(&theirs).unwrap());
+    assert_eq!(ours.join("\n"), theirs.join("\n"));
+    assert!(ours.len() > 10, "{ours:?}");
+}
+
+#[test]
+fn lists_of_numbers() {
+    assert_eq!(number_list("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
+    assert_eq!(number_list(""), Some(vec![]));
+    assert_eq!((number_list("0-4294967295"), number_list("a")), (None, None));
+}
