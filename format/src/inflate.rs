@@ -32,6 +32,8 @@ pub(crate) struct Inflate {
     produced: u64,
     /// The record that is being read holds more, or may.
     active: bool,
+    /// The most that one record may unpack to.
+    #[cfg_attr(not(feature = "zstd"), expect(dead_code, reason = "nothing is unpacked"))]
     limit: u64,
     failed: bool,
 }
