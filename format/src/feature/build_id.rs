@@ -14,8 +14,8 @@ const MAX_ID_BYTES: usize = 20;
 /// Longest file name that is written: an entry's size has 16 bits.
 const MAX_FILE_BYTES: usize = 0xff00;
 
-/// A sequence of entries: `type u32 = 0, misc u16, size u16`, `pid s32`, `id[20]`, `id size u8`, 3 bytes, and a file name
-/// with its NUL that fills the entry's size (writers pad it like a text).
+/// A sequence of entries: `type u32 = 0, misc u16, size u16`, `pid s32`, `id[20]`, `id size u8`, 3 bytes, and a file
+/// name with its NUL that fills the entry's size (writers pad it like a text).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildIds<'a>(pub Vec<BuildId<'a>>);
 

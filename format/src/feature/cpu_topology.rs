@@ -3,9 +3,9 @@
 use super::{Partial, Payload, read_items, read_text, read_texts, write_text, write_texts};
 use crate::{Endian, Error, Reader, Result, Writer};
 
-/// CPU_TOPOLOGY: lists of CPUs that share a package and that share a core; then for each CPU that NRCPUS calls available
-/// `core_id u32, socket_id u32`; then, since 5.3 and only on some machines, the lists of a die and for each CPU `die_id
-/// u32`. Old files end after the first two lists.
+/// CPU_TOPOLOGY: lists of CPUs that share a package and that share a core; then for each CPU that NRCPUS calls
+/// available `core_id u32, socket_id u32`; then, since 5.3 and only on some machines, the lists of a die and for each
+/// CPU `die_id u32`. Old files end after the first two lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuTopology<'a> {
     /// CPUs of each package, as lists like `0-3,8`.

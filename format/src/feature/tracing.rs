@@ -1,8 +1,8 @@
 //! TRACING_DATA: the formats of the tracepoints that a recording uses, as tracefs describes them.
 //!
-//! `0x17 0x08 0x44 tracing`, version with its NUL, byte order `u8`, bytes of a `long` `u8`, page size `u32`; then texts with
-//! their lengths: the ring buffer's headers, ftrace's own events, events by system, kallsyms, printk formats, and since
-//! version 0.6 the names of tasks. The section has a byte order of its own, which in practice is the file's.
+//! `0x17 0x08 0x44 tracing`, version with its NUL, byte order `u8`, bytes of a `long` `u8`, page size `u32`; then texts
+//! with their lengths: the ring buffer's headers, ftrace's own events, events by system, kallsyms, printk formats, and
+//! since version 0.6 the names of tasks. The section has a byte order of its own, which in practice is the file's.
 
 mod event_format;
 

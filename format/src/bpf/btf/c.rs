@@ -16,8 +16,8 @@ const MAX_TEXT_BYTES: usize = 8192;
 const MAX_NAME_BYTES: usize = 512;
 
 impl Btf<'_> {
-    /// A type's name as C has it in a cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. Structs without a name
-    /// are spelled out. Bytes of names that are not UTF-8 are replaced.
+    /// A type's name as C has it in a cast: `struct event *`, `u32`, `char[16]`, `int (*)(void *)`. Structs without a
+    /// name are spelled out. Bytes of names that are not UTF-8 are replaced.
     pub fn type_name(&self, id: u32) -> String {
         Printer::new(self).declare(id, String::new())
     }

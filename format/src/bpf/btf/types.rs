@@ -166,7 +166,8 @@ impl<'a> Type<'a> {
         self.kind().has_size().then_some(self.size_or_type)
     }
 
-    /// The type it refers to (0 is `void`): of PTR what it points to, of FUNC its prototype, of FUNC_PROTO the return type.
+    /// The type it refers to (0 is `void`): of PTR what it points to, of FUNC its prototype, of FUNC_PROTO the return
+    /// type.
     pub fn target(&self) -> Option<u32> {
         self.kind().has_target().then_some(self.size_or_type)
     }

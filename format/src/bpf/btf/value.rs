@@ -24,9 +24,9 @@ impl Default for Limits {
 }
 
 impl Btf<'_> {
-    /// A value of a type as text: `{ .pid = 12, .comm = "bash", .flags = RUNNING }`. `bytes` are in the order of the machine
-    /// that the BTF came from. Parts that `bytes` is too short for are `?`, types that cannot be shown are bytes in
-    /// hexadecimal.
+    /// A value of a type as text: `{ .pid = 12, .comm = "bash", .flags = RUNNING }`. `bytes` are in the order of the
+    /// machine that the BTF came from. Parts that `bytes` is too short for are `?`, types that cannot be shown are
+    /// bytes in hexadecimal.
     pub fn value_text(&self, type_id: u32, bytes: &[u8], limits: &Limits) -> String {
         let mut printer = Printer { btf: self, limits, out: String::new(), is_cut: false };
         printer.value(type_id, bytes, 0);

@@ -118,8 +118,8 @@ impl<'a> Field<'a> {
         self.type_name.ends_with('*')
     }
 
-    /// The field's bytes: for `__data_loc` and `__rel_data_loc` those that it points to. `None` when the raw data is too
-    /// short for them.
+    /// The field's bytes: for `__data_loc` and `__rel_data_loc` those that it points to. `None` when the raw data is
+    /// too short for them.
     pub fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
         let start = self.offset as usize;
         let end = start.checked_add(self.size_bytes as usize)?;
@@ -151,8 +151,8 @@ impl<'a> Field<'a> {
         integer(self.bytes(raw, endian)?, endian, self.is_signed.unwrap_or(false))
     }
 
-    /// The value as text: numbers in decimal, pointers in hexadecimal, `char` arrays as strings, other arrays in braces,
-    /// anything else as bytes in hexadecimal; `?` when the raw data is too short.
+    /// The value as text: numbers in decimal, pointers in hexadecimal, `char` arrays as strings, other arrays in
+    /// braces, anything else as bytes in hexadecimal; `?` when the raw data is too short.
     pub fn text(&self, raw: &[u8], endian: Endian) -> String {
         let Some(bytes) = self.bytes(raw, endian) else { return "?".to_owned() };
         let is_array = self.is_elsewhere().is_some() || !self.dimensions.is_empty();
