@@ -1,11 +1,13 @@
-//! Tasks that live when the recording starts: FORK, NAMESPACES, COMM and MMAP2.
+//! Tasks that live when the recording starts: FORK, COMM and MMAP2.
+//!
+//! Namespaces are left out: asking for them takes longer than everything else here, and nothing that is reported needs
+//! them.
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use bprec_format::records::{Comm, Mmap2, Mmap2File, Namespace, Namespaces, Task};
+use bprec_format::records::{Comm, Mmap2, Mmap2File, Task};
 use bprec_format::{RecordType, SampleLayout, misc};
 
 use super::append;
@@ -16,12 +18,10 @@ use super::maps::Mapping;
 const COMM_BYTES: usize = 15;
 /// `PF_KTHREAD` in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x20_0000;
-/// The links in `/proc/PID/ns` in the order of NAMESPACES records.
-const NAMESPACES: [&str; 7] = ["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"];
 /// What maps without a file are called in MMAP records.
 const ANONYMOUS: &[u8] = b"//anon";
 
-/// Appends FORK, NAMESPACES, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as nobody
+/// Appends FORK, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as nobody
 /// knows their parents then). Maps are those of executable code, with build ids where files have one.
 pub(crate) fn tasks(layout: &SampleLayout, processes: Option<&[u32]>, out: &mut Vec<u8>) {
     let mut tasks =
@@ -72,13 +72,6 @@ impl Tasks<'_> {
             let fork = Task { pid, ppid: parent, tid, ptid: parent, time_ns: 0 };
             append(self.layout, self.out, RecordType::FORK, misc::FORK_EXEC, |w| fork.encode(w));
         }
-        // Threads of a process share namespaces but for rare exceptions, and cost seven look-ups each.
-        if pid == tid
-            && let Some(links) = namespaces(pid)
-        {
-            let namespaces = Namespaces { pid, tid, links };
-            append(self.layout, self.out, RecordType::NAMESPACES, 0, |w| namespaces.encode(w));
-        }
         let comm = Comm { pid, tid, comm: &comm[..comm.len().min(COMM_BYTES)] };
         append(self.layout, self.out, RecordType::COMM, 0, |w| comm.encode(w));
     }
@@ -127,16 +120,6 @@ fn file_paths(pid: u32, map: &Mapping<'_>) -> impl Iterator<Item = PathBuf> {
     let mut by_path = std::ffi::OsString::from(format!("/proc/{pid}/root"));
     by_path.push(std::ffi::OsStr::from_bytes(map.path));
     [by_mapping, PathBuf::from(by_path)].into_iter()
-}
-
-/// Device and inode of a process's namespaces.
-fn namespaces(pid: u32) -> Option<Vec<Namespace>> {
-    let link = |name: &&str| {
-        let meta = fs::metadata(format!("/proc/{pid}/ns/{name}")).ok()?;
-        Some(Namespace { dev: meta.dev(), ino: meta.ino() })
-    };
-    // An absent kind (cgroup before 4.6) cannot be left out of the middle; all kernels with NAMESPACES have them all.
-    NAMESPACES.iter().map(link).collect()
 }
 
 /// The names in a directory that are numbers, ascending.
