@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::prog;
+use crate::refs::Refs;
 use crate::sys;
 
 /// One thing to be asked of the kernel, and what stands in its way.
@@ -14,7 +15,8 @@ pub struct Check {
     pub problem: Option<String>,
 }
 
-/// Tries everything once. Changes nothing: statistics, where allowed, are on for the moment of the call.
+/// Tries everything once, and leaves nothing behind: statistics, where allowed, are on for the moment of the call, and a
+/// program of our own is loaded and let go of.
 pub fn access() -> Vec<Check> {
     let listing = prog::prog_ids().next().and_then(Result::err);
     let stats = sys::enable_run_time_stats().err();
@@ -28,7 +30,11 @@ pub fn access() -> Vec<Check> {
             problem: stats.map(|error| format!("{error}: runs and time per run stay unknown")),
         },
         Check { what: "kernel addresses", problem: hidden_addresses().map(str::to_owned) },
-        Check { what: "program symbols", problem: hidden_symbols().map(str::to_owned) },
+        Check { what: "images in kallsyms", problem: hidden_symbols().map(str::to_owned) },
+        Check {
+            what: "load programs",
+            problem: Refs::load().err().map(|error| format!("{error}: when programs are let go of stays unknown")),
+        },
     ]
 }
 
@@ -55,7 +61,8 @@ pub(crate) fn hidden_addresses() -> Option<&'static str> {
     })
 }
 
-/// Why programs, trampolines and dispatchers are not in /proc/kallsyms, or None if they are (`bpf_jit_kallsyms_enabled()`).
+/// Why programs and images are not in /proc/kallsyms, or None if they are (`bpf_jit_kallsyms_enabled()`). Programs are
+/// known without it, so that what is said is about images.
 pub(crate) fn hidden_symbols() -> Option<&'static str> {
     if sysctl("/proc/sys/net/core/bpf_jit_enable") == Some(0) {
         return Some(
@@ -65,14 +72,14 @@ pub(crate) fn hidden_symbols() -> Option<&'static str> {
     }
     if sysctl("/proc/sys/net/core/bpf_jit_harden").is_some_and(|level| level != 0) {
         return Some(
-            "net.core.bpf_jit_harden is on, which keeps trampolines and dispatchers out of /proc/kallsyms: their \
-             samples stay unresolved; sysctl net.core.bpf_jit_harden=0",
+            "net.core.bpf_jit_harden is on, which keeps trampolines and dispatchers out of /proc/kallsyms, so that \
+             their samples stay unresolved; sysctl net.core.bpf_jit_harden=0",
         );
     }
     if sysctl("/proc/sys/net/core/bpf_jit_kallsyms") == Some(0) {
         return Some(
-            "net.core.bpf_jit_kallsyms is 0, which keeps programs, trampolines and dispatchers out of /proc/kallsyms; \
-             sysctl net.core.bpf_jit_kallsyms=1",
+            "net.core.bpf_jit_kallsyms is 0, which keeps trampolines and dispatchers out of /proc/kallsyms, so that \
+             their samples stay unresolved; sysctl net.core.bpf_jit_kallsyms=1",
         );
     }
     None

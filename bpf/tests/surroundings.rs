@@ -105,6 +105,21 @@ fn uptime_ns() -> u64 {
 }
 
 #[test]
+fn programs_reached_by_tail_calls_say_from_where() {
+    if !can_load("programs_reached_by_tail_calls_say_from_where") {
+        return;
+    }
+    let bytes = include_bytes!("../../fixtures/bpf/tailcall.bpf.o");
+    let object = libbpf_rs::ObjectBuilder::default().open_memory(bytes).unwrap().load().unwrap();
+    let btfs = BtfCache::new();
+    let around = look_around(&snapshots(&object, &btfs), &btfs);
+    for (index, name) in ["tail_call_first", "tail_call_second", "tail_call_third"].into_iter().enumerate() {
+        assert_eq!(attachments(&around, id(&object, name)), [format!("tail_call chain[{index}]")]);
+    }
+    assert_eq!(attachments(&around, id(&object, "tail_call_entry")), [""; 0]);
+}
+
+#[test]
 fn links_are_what_they_were_attached_to() {
     let test = "links_are_what_they_were_attached_to";
     if !can_load(test) {

@@ -26,6 +26,15 @@ pub fn can_load(test: &str) -> bool {
     true
 }
 
+/// True when programs are compiled to machine code; otherwise says that the test is skipped.
+pub fn has_jit(test: &str) -> bool {
+    let is_off = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|text| text.trim() == "0");
+    if is_off {
+        println!("SKIP {test}: net.core.bpf_jit_enable is 0");
+    }
+    !is_off
+}
+
 /// Whether the running kernel is of this version or younger.
 pub fn kernel_is(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
