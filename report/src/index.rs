@@ -12,7 +12,7 @@ use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
 use bprec_format::records::Payload;
 use bprec_format::state::{self, KernelSymbol, State};
-use bprec_format::{Record, RecordType, SampleId, misc};
+use bprec_format::{Record, RecordType, Records, SampleId, misc};
 use std::collections::BTreeMap;
 
 /// Everything that samples are looked up in, and everything else that the side band says.
@@ -29,8 +29,8 @@ pub(crate) struct Index {
     pub(crate) runs: RunHistory,
     pub(crate) states: States,
     pub(crate) lost: Lost,
-    /// Offsets at which a part of the samples starts, about [`PART_BYTES`] apart.
-    pub(crate) parts: Vec<u64>,
+    /// Slice and offset at which a part of the samples starts, about [`PART_BYTES`] apart.
+    pub(crate) parts: Vec<(u32, u64)>,
     /// What could not be read.
     pub(crate) problems: Vec<String>,
     /// Records that could not be read, beyond those in `problems`.
@@ -82,20 +82,13 @@ impl Index {
     /// Walks all records once.
     pub(crate) fn build(recording: &Recording<'_>, window: &Window, wanted: Wanted) -> Index {
         let mut walk = Walk::new(recording, window, wanted);
-        recording.for_each_slice(&mut |slice| {
-            let mut next_part = slice.offset;
-            for record in slice.records() {
-                match record {
-                    Ok(record) => {
-                        if record.offset >= next_part {
-                            walk.index.parts.push(record.offset);
-                            next_part = record.offset + PART_BYTES;
-                        }
-                        walk.record(&record);
-                    }
-                    Err(error) => walk.problem(error.to_string()),
-                }
+        let mut slice = 0;
+        recording.for_each_slice(&mut |records| {
+            match records {
+                Ok(records) => walk.slice(slice, records),
+                Err(error) => walk.problem(error.to_string()),
             }
+            slice += 1;
         });
         walk.finish()
     }
@@ -133,6 +126,22 @@ impl<'r, 'a> Walk<'r, 'a> {
             symbols: Vec::new(),
             maps: Vec::new(),
             index: Index::default(),
+        }
+    }
+
+    fn slice(&mut self, slice: u32, records: Records<'_>) {
+        let mut next_part = records.offset();
+        for record in records {
+            match record {
+                Ok(record) => {
+                    if record.offset >= next_part {
+                        self.index.parts.push((slice, record.offset));
+                        next_part = record.offset + PART_BYTES;
+                    }
+                    self.record(&record);
+                }
+                Err(error) => self.problem(error.to_string()),
+            }
         }
     }
 
@@ -272,33 +281,34 @@ impl<'r, 'a> Walk<'r, 'a> {
         index
     }
 
-    fn infos(&mut self) -> Vec<ProgInfo<'a>> {
-        let Some((bytes, offset)) = self.recording.feature_bytes(Feature::BPF_PROG_INFO) else { return Vec::new() };
-        match BpfProgInfoSection::new(bytes, offset, self.recording.endian()) {
-            Ok(section) => self.keep_good(section),
-            Err(error) => {
-                self.problem(error.to_string());
-                Vec::new()
+    fn infos(&mut self) -> Vec<ProgInfo<'r>> {
+        let mut infos = Vec::new();
+        for section in self.recording.sections_of(Feature::BPF_PROG_INFO) {
+            match BpfProgInfoSection::new(&section.bytes, section.offset, self.recording.endian()) {
+                Ok(section) => infos.extend(self.keep_good(section)),
+                Err(error) => self.problem(error.to_string()),
             }
         }
+        infos
     }
 
-    fn btf(&mut self) -> BTreeMap<u32, Btf<'a>> {
-        let Some((bytes, offset)) = self.recording.feature_bytes(Feature::BPF_BTF) else { return BTreeMap::new() };
-        let blobs = match BpfBtfSection::new(bytes, offset, self.recording.endian()) {
-            Ok(section) => self.keep_good(section),
-            Err(error) => {
-                self.problem(error.to_string());
-                Vec::new()
-            }
-        };
+    fn btf(&mut self) -> BTreeMap<u32, Btf<'r>> {
         let mut parsed = BTreeMap::new();
-        for (id, blob) in blobs {
-            match Btf::parse(blob) {
-                Ok(btf) => {
-                    parsed.insert(id, btf);
+        for section in self.recording.sections_of(Feature::BPF_BTF) {
+            let blobs = match BpfBtfSection::new(&section.bytes, section.offset, self.recording.endian()) {
+                Ok(section) => self.keep_good(section),
+                Err(error) => {
+                    self.problem(error.to_string());
+                    continue;
                 }
-                Err(error) => self.problem(format!("BTF {id}: {error}")),
+            };
+            for (id, blob) in blobs {
+                match Btf::parse(blob) {
+                    Ok(btf) => {
+                        parsed.insert(id, btf);
+                    }
+                    Err(error) => self.problem(format!("BTF {id}: {error}")),
+                }
             }
         }
         parsed

@@ -7,40 +7,55 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An input that was opened: a file, mapped; what cannot be mapped (a pipe, a gzip file) is spooled into an unlinked
-/// temporary file first.
+/// An input that was opened: a file, mapped, with what belongs to it. What cannot be mapped (a pipe, a gzip file) is
+/// spooled into an unlinked temporary file first.
 #[derive(Debug)]
 pub struct Input {
     path: PathBuf,
     map: Option<Mmap>,
+    parts: Vec<Input>,
+    journal: Option<Mmap>,
 }
 
 impl Input {
-    /// Opens `path`; `-` is standard input.
+    /// Opens `path`: a file, a directory as `perf record --threads` writes it, or `-` for standard input.
     ///
     /// # Errors
     /// When it cannot be read, or the spool not be written.
     pub fn open(path: impl AsRef<Path>) -> Result<Input> {
         let path = path.as_ref();
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
-        let file = if path == Path::new("-") {
-            spool(&mut io::stdin().lock()).map_err(failed("spool"))?
-        } else {
-            let file = File::open(path).map_err(failed("open"))?;
-            if file.metadata().map_err(failed("stat"))?.is_file() {
-                file
-            } else {
-                spool(&mut &file).map_err(failed("spool"))?
+        if path == Path::new("-") {
+            let file = spool(&mut io::stdin().lock()).map_err(failed("spool"))?;
+            return Input::of_file(path, &file);
+        }
+        let file = File::open(path).map_err(failed("open"))?;
+        let metadata = file.metadata().map_err(failed("stat"))?;
+        if metadata.is_dir() {
+            let mut input = Input::open(path.join("data"))?;
+            for part in parts(path).map_err(failed("read directory"))? {
+                input.parts.push(Input::open(part)?);
             }
-        };
-        let mut map = map(&file).map_err(failed("map"))?;
+            return Ok(input);
+        }
+        if !metadata.is_file() {
+            return Input::of_file(path, &spool(&mut &file).map_err(failed("spool"))?);
+        }
+        let mut input = Input::of_file(path, &file)?;
+        input.journal = journal(path);
+        Ok(input)
+    }
+
+    fn of_file(path: &Path, file: &File) -> Result<Input> {
+        let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
+        let mut map = map(file).map_err(failed("map"))?;
         if let Some(bytes) = &map
             && bytes.starts_with(&[0x1f, 0x8b])
         {
             let inflated = spool(&mut flate2::read::MultiGzDecoder::new(&bytes[..])).map_err(failed("gunzip"))?;
             map = self::map(&inflated).map_err(failed("map"))?;
         }
-        Ok(Input { path: path.to_owned(), map })
+        Ok(Input { path: path.to_owned(), map, parts: Vec::new(), journal: None })
     }
 
     /// Where it came from.
@@ -48,10 +63,42 @@ impl Input {
         &self.path
     }
 
-    /// All of it, decompressed.
+    /// All of it, decompressed; of a directory, the file with the header.
     pub fn bytes(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
     }
+
+    /// The files of a directory that hold records only.
+    pub(crate) fn parts(&self) -> &[Input] {
+        &self.parts
+    }
+
+    /// The journal beside the file: what a recorder that did not come to its end had put aside for the features.
+    pub(crate) fn journal(&self) -> Option<&[u8]> {
+        self.journal.as_deref()
+    }
+}
+
+/// The files `data.<number>` of a directory, in the order of their numbers.
+fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut parts = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(suffix) = name.to_str().and_then(|name| name.strip_prefix("data.")) else { continue };
+        if entry.metadata()?.is_file() {
+            parts.push((suffix.parse::<u64>().unwrap_or(u64::MAX), entry.path()));
+        }
+    }
+    parts.sort();
+    Ok(parts.into_iter().map(|(_, path)| path).collect())
+}
+
+/// A journal that cannot be read is as good as none: the recording is reported without.
+fn journal(path: &Path) -> Option<Mmap> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".journal");
+    map(&File::open(name).ok()?).ok()?
 }
 
 /// The file's bytes; `None` when it is empty, which cannot be mapped.

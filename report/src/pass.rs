@@ -2,13 +2,13 @@
 
 use crate::charge::{Column, EventLedger, Judge, Key, Verdict};
 use crate::index::Index;
-use crate::recording::{Recording, Role, Slice};
+use crate::recording::{Recording, Role};
 use crate::symbols::Kind;
 use crate::window::Window;
 use crate::{Options, Split};
-use bprec_format::{AttrFlags, Record, RecordType, Sample, misc};
-use std::sync::Mutex;
+use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, misc};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 /// More threads than this gain nothing, and each holds a ledger.
 const MAX_THREADS: usize = 16;
@@ -51,51 +51,36 @@ pub(crate) struct Selection<'o> {
 
 /// Charges all samples.
 pub(crate) fn charge(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Ledger {
-    let mut ledger = Ledger::new(recording, index);
-    recording.for_each_slice(&mut |slice| {
-        let parts = cut(&slice, &index.parts);
-        let threads =
-            selection.options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
-        let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
-        if threads <= 1 {
-            let mut worker = Worker::new(recording, index, selection);
-            worker.slice(&slice);
-            ledger.merge(worker.ledger);
-            return;
-        }
-        let next = AtomicUsize::new(0);
-        let total = Mutex::new(&mut ledger);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    let mut worker = Worker::new(recording, index, selection);
-                    while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        worker.slice(part);
-                    }
-                    // A worker that panicked ends the scope with its panic: nothing is lost silently.
-                    if let Ok(mut total) = total.lock() {
-                        total.merge(worker.ledger);
-                    }
-                });
+    let threads =
+        selection.options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+    let mut worker = Worker::new(recording, index, selection);
+    let mut slice = 0;
+    recording.for_each_slice(&mut |records| {
+        // What is damaged was found, and told, in the first pass.
+        if let Ok(records) = records {
+            let parts = cut(&records, slice, &index.parts, recording.endian());
+            let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
+            if threads <= 1 {
+                worker.charge(records);
+            } else {
+                worker.share(&parts, threads);
             }
-        });
+        }
+        slice += 1;
     });
-    ledger
+    worker.ledger
 }
 
 /// The parts of a slice that start at these offsets.
-fn cut<'a>(slice: &Slice<'a>, starts: &[u64]) -> Vec<Slice<'a>> {
-    let end = slice.offset + slice.bytes.len() as u64;
-    let inside = starts.iter().filter(|start| (slice.offset..end).contains(start)).copied();
-    let mut cuts: Vec<u64> = inside.chain([end]).collect();
+fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: Endian) -> Vec<Records<'a>> {
+    let (bytes, offset) = (records.rest(), records.offset());
+    let end = offset + bytes.len() as u64;
+    let inside = starts.iter().filter(|(of, start)| *of == slice && (offset..end).contains(start));
+    let mut cuts: Vec<u64> = inside.map(|(_, start)| *start).chain([end]).collect();
     cuts.dedup();
-    cuts.windows(2)
-        .map(|pair| {
-            let from = (pair[0] - slice.offset) as usize;
-            let to = (pair[1] - slice.offset) as usize;
-            Slice { bytes: &slice.bytes[from..to], offset: pair[0], endian: slice.endian }
-        })
-        .collect()
+    let part =
+        |from: u64, to: u64| Records::new(&bytes[(from - offset) as usize..(to - offset) as usize], from, endian);
+    cuts.windows(2).map(|pair| part(pair[0], pair[1])).collect()
 }
 
 /// One thread's work.
@@ -120,9 +105,32 @@ impl<'i> Worker<'i> {
         }
     }
 
-    fn slice(&mut self, slice: &Slice<'_>) {
-        // What is damaged was found, and told, in the first pass.
-        for record in slice.records().map_while(Result::ok) {
+    /// Lets several threads charge these parts.
+    fn share(&mut self, parts: &[Records<'_>], threads: usize) {
+        let (recording, index, selection) = (self.recording, self.index, self.selection);
+        let next = AtomicUsize::new(0);
+        let ledgers = std::thread::scope(|scope| {
+            let work = || {
+                let mut worker = Worker::new(recording, index, selection);
+                while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    worker.charge(part.clone());
+                }
+                worker.ledger
+            };
+            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            handles.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        for ledger in ledgers {
+            match ledger {
+                Ok(ledger) => self.ledger.merge(ledger),
+                // Nothing is lost silently.
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    }
+
+    fn charge(&mut self, records: Records<'_>) {
+        for record in records.map_while(Result::ok) {
             if record.kind == RecordType::SAMPLE {
                 self.record(&record);
             }

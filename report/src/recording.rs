@@ -1,8 +1,13 @@
 //! A recording that was opened: its events, what they are for, its features, its records.
 
 use crate::{Error, Input, Result};
-use bprec_format::feature::{EventDesc, Feature, Payload, Text};
-use bprec_format::{Endian, Event, EventAttr, Events, File, Records, event_type, software, state};
+use bprec_format::feature::{Compression, EventDesc, Feature, Payload, Text};
+use bprec_format::journal::Journal;
+use bprec_format::{
+    Chunks, Container, Endian, Event, EventAttr, Events, FeatureSection, File, FileAttr, Metadata, PIPE_HEADER_BYTES,
+    RecordType, Records, event_type, software, state,
+};
+use std::borrow::Cow;
 use std::path::Path;
 
 /// What an event's samples are.
@@ -20,7 +25,14 @@ pub(crate) enum Role {
 #[derive(Debug)]
 pub(crate) struct Recording<'a> {
     path: &'a Path,
-    file: File<'a>,
+    endian: Endian,
+    sections: Vec<FeatureSection<'a>>,
+    /// Bytes that are records, and their offset in their file.
+    streams: Vec<(&'a [u8], u64)>,
+    /// Some of the records hold others, compressed.
+    compressed: bool,
+    unfinished: bool,
+    problems: Vec<String>,
     pub(crate) events: Events,
     /// By event.
     pub(crate) names: Vec<String>,
@@ -28,43 +40,78 @@ pub(crate) struct Recording<'a> {
     pub(crate) roles: Vec<Role>,
 }
 
-/// Whole records, one behind the other.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Slice<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) offset: u64,
-    pub(crate) endian: Endian,
-}
-
-impl<'a> Slice<'a> {
-    pub(crate) fn records(&self) -> Records<'a> {
-        Records::new(self.bytes, self.offset, self.endian)
-    }
-}
-
 impl<'a> Recording<'a> {
     pub(crate) fn open(input: &'a Input) -> Result<Recording<'a>> {
         let failed = |source| Error::Format { path: input.path().to_owned(), source };
-        let file = File::parse(input.bytes()).map_err(failed)?;
-        let events = Events::new(file.attrs(), file.endian()).map_err(failed)?;
-        let mut recording = Recording { path: input.path(), file, events, names: Vec::new(), roles: Vec::new() };
-        recording.name_events();
+        let mut problems = Vec::new();
+        let (mut metadata, mut streams, unfinished, mut sections);
+        match Container::detect(input.bytes()).map_err(failed)? {
+            Container::File(_) => {
+                let file = File::parse(input.bytes()).map_err(failed)?;
+                problems.extend(file.problems().iter().map(ToString::to_string));
+                metadata = Metadata::of_file(&file);
+                sections = metadata.sections().to_vec();
+                streams = vec![(file.records().rest(), file.data().offset)];
+                streams.extend(input.parts().iter().map(|part| (part.bytes(), 0)));
+                unfinished = file.is_unfinished();
+            }
+            Container::Pipe(endian) => {
+                metadata = Metadata::of_stream(endian);
+                sections = Vec::new();
+                let records = input.bytes().get(PIPE_HEADER_BYTES..).unwrap_or_default();
+                streams = vec![(records, PIPE_HEADER_BYTES as u64)];
+                unfinished = false;
+            }
+        }
+        let endian = metadata.endian();
+        let is_stream = metadata.attrs().is_empty();
+        let mut compressed = sections.iter().any(|section| section.feature == Feature::COMPRESSED);
+        if is_stream || unfinished {
+            // What a stream says about itself is among its records, and of a file that was cut off nothing else says
+            // whether it is compressed.
+            for record in streams.iter().flat_map(|(bytes, at)| Records::new(bytes, *at, endian)).map_while(Result::ok)
+            {
+                compressed |= matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2);
+                if is_stream && let Err(error) = metadata.absorb(&record) {
+                    problems.push(error.to_string());
+                }
+            }
+        }
+        if is_stream {
+            sections = metadata.sections().to_vec();
+        }
+        if unfinished && let Some(journal) = input.journal() {
+            match journal_sections(journal, endian, metadata.attrs()) {
+                Ok(journal) => sections.extend(journal),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
+        let (names, roles) = (Vec::new(), Vec::new());
+        let path = input.path();
+        let mut recording =
+            Recording { path, endian, sections, streams, compressed, unfinished, problems, events, names, roles };
+        recording.name_events(&metadata);
         Ok(recording)
     }
 
     /// Names and roles. Names come from EVENT_DESC, by id, or else by position: both are in the order of the attrs.
-    fn name_events(&mut self) {
+    fn name_events(&mut self, metadata: &Metadata<'_>) {
         let described = self.feature::<EventDesc<'_>>(Feature::EVENT_DESC).map(|desc| desc.events).unwrap_or_default();
         let by_position = described.len() == self.events.all().len();
+        let mut names = Vec::new();
+        let mut roles = Vec::new();
         for (index, event) in self.events.all().iter().enumerate() {
             let named = described
                 .iter()
                 .find(|d| d.ids.first().is_some_and(|id| event.ids.contains(id)))
                 .or_else(|| described.get(index).filter(|_| by_position));
-            let name = named.map(|d| String::from_utf8_lossy(d.name).into_owned());
-            self.roles.push(role(&event.attr, name.as_deref()));
-            self.names.push(name.unwrap_or_else(|| default_name(&event.attr)));
+            let name = named.map(|d| d.name).or_else(|| metadata.name(index));
+            let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
+            roles.push(role(&event.attr, name.as_deref()));
+            names.push(name.unwrap_or_else(|| default_name(&event.attr)));
         }
+        (self.names, self.roles) = (names, roles);
     }
 
     pub(crate) fn path(&self) -> &'a Path {
@@ -72,32 +119,37 @@ impl<'a> Recording<'a> {
     }
 
     pub(crate) fn endian(&self) -> Endian {
-        self.file.endian()
+        self.endian
     }
 
     /// The writer did not come to its end.
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.file.is_unfinished()
+        self.unfinished
     }
 
     /// What is wrong with the container.
-    pub(crate) fn problems(&self) -> impl Iterator<Item = String> {
-        self.file.problems().iter().map(ToString::to_string)
+    pub(crate) fn problems(&self) -> &[String] {
+        &self.problems
     }
 
     pub(crate) fn event(&self, index: usize) -> &Event {
         &self.events.all()[index]
     }
 
-    /// Bytes of a feature section, and their offset.
-    pub(crate) fn feature_bytes(&self, feature: Feature) -> Option<(&'a [u8], u64)> {
-        self.file.feature(feature.0)
+    /// All feature sections.
+    pub(crate) fn sections(&self) -> &[FeatureSection<'a>] {
+        &self.sections
+    }
+
+    /// The sections of a feature: a stream may have several.
+    pub(crate) fn sections_of(&self, feature: Feature) -> impl Iterator<Item = &FeatureSection<'a>> {
+        self.sections.iter().filter(move |section| section.feature == feature)
     }
 
     /// A feature section, as far as it can be read.
-    pub(crate) fn feature<T: Payload<'a>>(&self, feature: Feature) -> Option<T> {
-        let (bytes, offset) = self.feature_bytes(feature)?;
-        T::parse(bytes, offset, self.endian()).ok().map(|partial| partial.value)
+    pub(crate) fn feature<'s, T: Payload<'s>>(&'s self, feature: Feature) -> Option<T> {
+        let section = self.sections_of(feature).next()?;
+        T::parse(&section.bytes, section.offset, self.endian).ok().map(|partial| partial.value)
     }
 
     /// A feature section that is one text.
@@ -106,11 +158,38 @@ impl<'a> Recording<'a> {
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Hands over the records, in the order of the input.
-    pub(crate) fn for_each_slice(&self, visit: &mut dyn FnMut(Slice<'_>)) {
-        let records = self.file.records();
-        visit(Slice { bytes: records.rest(), offset: records.offset(), endian: self.endian() });
+    /// Hands over the records, file by file: whole files at once, or, where records are compressed, run by run. What is
+    /// wrong on the way comes as an error; what is behind it still follows where that is possible.
+    pub(crate) fn for_each_slice(&self, visit: &mut dyn FnMut(Result<Records<'_>, bprec_format::Error>)) {
+        let limit = self.feature::<Compression>(Feature::COMPRESSED).map(|section| section.mmap_len_bytes.into());
+        for (bytes, offset) in &self.streams {
+            if !self.compressed {
+                visit(Ok(Records::new(bytes, *offset, self.endian)));
+                continue;
+            }
+            let mut chunks = Chunks::new(bytes, *offset, self.endian, limit);
+            while let Some(chunk) = chunks.next() {
+                visit(chunk.map(|chunk| chunk.records()));
+            }
+        }
     }
+}
+
+/// The sections of a journal, if it is that of a recording with these events.
+fn journal_sections(
+    journal: &[u8],
+    endian: Endian,
+    attrs: &[FileAttr],
+) -> Result<Vec<FeatureSection<'static>>, String> {
+    let journal = Journal::parse(journal, endian).map_err(|error| format!("journal: {error}"))?;
+    let first_event_id = attrs.first().and_then(|attr| attr.ids.first().copied()).unwrap_or(0);
+    if journal.first_event_id != first_event_id {
+        return Err("the journal beside it is that of another recording".into());
+    }
+    let sections = journal.features.into_iter();
+    Ok(sections
+        .map(|(bit, bytes)| FeatureSection { feature: Feature(bit), offset: 0, bytes: Cow::Owned(bytes) })
+        .collect())
 }
 
 fn role(attr: &EventAttr, name: Option<&str>) -> Role {

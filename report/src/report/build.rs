@@ -55,8 +55,9 @@ fn span(recording: &Recording<'_>) -> Option<(u64, u64)> {
         return Some((first_ns, last_ns));
     }
     let mut span: Option<(u64, u64)> = None;
-    recording.for_each_slice(&mut |slice| {
-        for record in slice.records().map_while(Result::ok).filter(|record| record.kind == RecordType::SAMPLE) {
+    recording.for_each_slice(&mut |records| {
+        let records = records.into_iter().flatten().map_while(Result::ok);
+        for record in records.filter(|record| record.kind == RecordType::SAMPLE) {
             let event = recording.events.index_of(&record);
             let sample = event.and_then(|event| recording.event(event).layout.sample(record.body(), 0).ok());
             if let Some(time) = sample.and_then(|sample| sample.time_ns()) {
@@ -234,7 +235,7 @@ impl Builder<'_> {
     }
 
     fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<String> = self.recording.problems().collect();
+        let mut problems = self.recording.problems().to_vec();
         problems.extend(self.index.problems.iter().cloned());
         if self.index.bad_records > 0 {
             problems.push(format!("{} more records could not be read", self.index.bad_records));
