@@ -46,6 +46,16 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// The output could not be written any further.
+    #[error("{}: {source}; the recording ended there: what was written until then, {kept_bytes} bytes, is whole and can be opened", path.display())]
+    Incomplete {
+        /// The recording.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+        /// Bytes that are whole.
+        kept_bytes: u64,
+    },
     /// Anything that one sentence says.
     #[error("{0}")]
     Other(String),

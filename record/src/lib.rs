@@ -8,14 +8,26 @@
 //! messages to a function of the caller's, and returns a [`Summary`]. What the kernel says about BPF programs comes from
 //! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in the modules `ring` and `sys` alone.
 #![deny(unsafe_code)]
-#![allow(dead_code, reason = "grows by pieces")]
-
+mod captor;
 mod error;
 mod event;
+mod features;
+mod finish;
 mod host;
+mod inventory;
+mod machine;
+mod open;
 mod options;
+mod output;
+mod ring;
+mod sampler;
+mod session;
+mod state_stream;
 mod summary;
 mod synth;
+mod sys;
+mod tally;
+mod workload;
 
 pub use error::{Error, Result};
 pub use options::{Counters, Level, Options, Output, Rate, RingSize, Target};
@@ -28,6 +40,5 @@ pub use summary::Summary;
 /// When no event can be opened, the command cannot be run, or the output cannot be written. What was written until then
 /// stays and can be opened.
 pub fn record(options: &Options) -> Result<Summary> {
-    let _ = options;
-    Ok(Summary::default())
+    session::run(options)
 }

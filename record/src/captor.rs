@@ -1,0 +1,279 @@
+//! The captor: a thread that takes hold of every BPF program the moment its load is announced.
+//!
+//! It has a small ring of its own on every CPU, woken by each load and unload. First it takes descriptors of all
+//! programs announced, so that none of them can go away any more, and only then asks what they are. It never touches a
+//! file: what it finds goes to the recorder through a channel without a bound.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
+use bprec_format::records::{BpfEvent, BpfEventKind, Payload};
+use bprec_format::state::{Missed, Owner};
+use bprec_format::{Endian, RecordType, Records, SampleId, SampleLayout};
+
+use crate::machine::Abilities;
+use crate::ring::Ring;
+use crate::{Error, Result, sys};
+
+/// Pages of each of the captor's rings: room for some 500 loads between two looks.
+const RING_PAGES: usize = 8;
+
+/// What the captor found.
+#[derive(Debug)]
+pub(crate) enum Caught {
+    /// A program, held.
+    Program(Box<CaughtProgram>),
+    /// A program that was gone, or that the kernel would not give.
+    Missed(Missed),
+}
+
+/// A program, held, and what the kernel told about it.
+#[derive(Debug)]
+pub(crate) struct CaughtProgram {
+    pub(crate) program: Program,
+    pub(crate) snapshot: ProgSnapshot,
+    /// When it was taken, ns of the recording's clock.
+    pub(crate) taken_ns: u64,
+    /// Its run statistics then.
+    pub(crate) runs: Option<RunStats>,
+    /// Who loaded it, if that could still be seen.
+    pub(crate) loader: Option<Owner>,
+}
+
+/// The thread, and the way to hear from it.
+#[derive(Debug)]
+pub(crate) struct Captor {
+    thread: JoinHandle<()>,
+    quit: Arc<File>,
+    caught: Receiver<Caught>,
+}
+
+impl Captor {
+    /// Starts to listen: loads from the return of this on are seen. Programs alive already are not announced.
+    ///
+    /// # Errors
+    /// When the events or the thread are refused.
+    pub(crate) fn start(abilities: Abilities, cpus: &[u32], btfs: Arc<BtfCache>) -> Result<Captor> {
+        let attr = abilities.loads();
+        let layout = SampleLayout::new(&attr, Endian::NATIVE);
+        let refused = |call, cpu: u32| {
+            move |source| Error::Syscall { call, object: format!("loads on cpu {cpu}"), source, remedy: String::new() }
+        };
+        let mut rings = Vec::with_capacity(cpus.len());
+        for cpu in cpus {
+            let event = sys::perf_event_open(&attr, -1, *cpu as i32).map_err(refused("perf_event_open", *cpu))?;
+            let ring = Ring::map(event.as_fd(), RING_PAGES * sys::page_bytes()).map_err(refused("mmap", *cpu))?;
+            rings.push(Watched { event, ring });
+        }
+        let quit = Arc::new(sys::eventfd().map_err(|source| Error::Syscall {
+            call: "eventfd",
+            object: "captor".to_owned(),
+            source,
+            remedy: String::new(),
+        })?);
+        let (found, caught) = mpsc::channel();
+        let watcher = Watcher {
+            rings,
+            layout,
+            quit: Arc::clone(&quit),
+            btfs,
+            found,
+            queue: VecDeque::new(),
+            seen: HashMap::new(),
+            scratch: Vec::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("bprec-captor".to_owned())
+            .spawn(move || watcher.run())
+            .map_err(|source| Error::Other(format!("cannot start a thread: {source}")))?;
+        Ok(Captor { thread, quit, caught })
+    }
+
+    /// What was found since the last call.
+    pub(crate) fn caught(&self) -> impl Iterator<Item = Caught> {
+        self.caught.try_iter()
+    }
+
+    /// Has it look once more, ends it, and returns what it had found.
+    pub(crate) fn finish(self) -> Vec<Caught> {
+        // A counter of ours that cannot be written would overflow at 2⁶⁴; there is nothing to do about it.
+        drop((&*self.quit).write(&1u64.to_ne_bytes()));
+        drop(self.thread.join());
+        self.caught.try_iter().collect()
+    }
+}
+
+#[derive(Debug)]
+struct Watched {
+    event: OwnedFd,
+    ring: Ring,
+}
+
+/// A program that was taken and not asked yet.
+#[derive(Debug)]
+struct Taken {
+    program: Program,
+    taken_ns: u64,
+    loader_pid: Option<u32>,
+    loader: Option<Owner>,
+}
+
+struct Watcher {
+    rings: Vec<Watched>,
+    layout: SampleLayout,
+    quit: Arc<File>,
+    btfs: Arc<BtfCache>,
+    found: Sender<Caught>,
+    queue: VecDeque<Taken>,
+    /// Programs announced, and whether they were taken.
+    seen: HashMap<u32, bool>,
+    scratch: Vec<u8>,
+}
+
+impl Watcher {
+    fn run(mut self) {
+        sys::become_urgent();
+        let mut fds: Vec<sys::PollFd> = self.rings.iter().map(|it| sys::poll_in(it.event.as_fd())).collect();
+        fds.push(sys::poll_in(self.quit.as_fd()));
+        let mut quitting = false;
+        loop {
+            self.look();
+            // One at a time: what is loaded meanwhile is taken before the next one is asked.
+            if let Some(taken) = self.queue.pop_front() {
+                self.ask(taken);
+                continue;
+            }
+            if quitting {
+                return;
+            }
+            if sys::poll(&mut fds, None).is_err() {
+                return;
+            }
+            quitting = (&*self.quit).read(&mut [0; 8]).is_ok();
+            sys::drop_hung_up(&mut fds);
+        }
+    }
+
+    /// Takes hold of everything announced since the last look.
+    fn look(&mut self) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut overrun = false;
+        for index in 0..self.rings.len() {
+            let unread = self.rings[index].ring.unread();
+            if unread.len() == 0 {
+                continue;
+            }
+            scratch.clear();
+            scratch.extend_from_slice(unread.first);
+            scratch.extend_from_slice(unread.second);
+            let head = unread.head();
+            self.rings[index].ring.consume(head);
+            for record in Records::new(&scratch, 0, Endian::NATIVE).flatten() {
+                match record.kind {
+                    RecordType::LOST => overrun = true,
+                    RecordType::BPF_EVENT => {
+                        if let Ok((Payload::BpfEvent(event), id)) = Payload::decode(&record, &self.layout) {
+                            self.announced(event, &id);
+                        }
+                    }
+                    _ => (),
+                }
+            }
+        }
+        self.scratch = scratch;
+        if overrun {
+            self.catch_up();
+        }
+        // Loaders go away as well, but not before all programs are taken.
+        for taken in self.queue.iter_mut() {
+            if let Some(pid) = taken.loader_pid.take() {
+                taken.loader = owner(pid);
+            }
+        }
+    }
+
+    fn announced(&mut self, event: BpfEvent, id: &SampleId) {
+        match event.kind {
+            BpfEventKind::PROG_LOAD => {
+                let loader = id.pid_tid.map(|(pid, _)| pid);
+                self.take(event.id, Some(event.tag), id.time_ns, loader);
+            }
+            // What we hold cannot be unloaded, and what was taken by nobody is already said to be missed.
+            BpfEventKind::PROG_UNLOAD => (),
+            _ => (),
+        }
+    }
+
+    fn take(&mut self, id: u32, tag: Option<[u8; 8]>, seen_ns: Option<u64>, loader: Option<u32>) {
+        // An id that we hold is not given to another program; one that we missed may be.
+        if self.seen.get(&id) == Some(&true) {
+            return;
+        }
+        let taken = Program::take(id);
+        let taken_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        self.seen.insert(id, taken.is_ok());
+        match taken {
+            Ok(program) => {
+                self.queue.push_back(Taken { program, taken_ns, loader_pid: loader, loader: None });
+            }
+            Err(error) => {
+                let reason = if error.is_gone() {
+                    let late = taken_ns.saturating_sub(seen_ns.unwrap_or(taken_ns));
+                    format!("unloaded {:.1} ms after its load, before it could be taken", late as f64 / 1e6)
+                } else {
+                    error.to_string()
+                };
+                let time_ns = seen_ns.unwrap_or(taken_ns);
+                drop(self.found.send(Caught::Missed(Missed { id, tag, time_ns, reason })));
+            }
+        }
+    }
+
+    /// Announcements were dropped: whatever is alive and not known must be among them.
+    fn catch_up(&mut self) {
+        for id in prog_ids().map_while(|id| id.ok()) {
+            if self.seen.get(&id) != Some(&true) {
+                self.take(id, None, None, None);
+            }
+        }
+    }
+
+    fn ask(&mut self, taken: Taken) {
+        let Taken { program, taken_ns, loader, .. } = taken;
+        let caught = match program.fetch(&self.btfs) {
+            Ok(snapshot) => {
+                let runs = program.stats().ok();
+                Caught::Program(Box::new(CaughtProgram { program, snapshot, taken_ns, runs, loader }))
+            }
+            Err(error) => {
+                Caught::Missed(Missed { id: program.id(), tag: None, time_ns: taken_ns, reason: error.to_string() })
+            }
+        };
+        // When nobody listens any more the recording is over.
+        drop(self.found.send(caught));
+    }
+}
+
+/// Who a process is.
+fn owner(pid: u32) -> Option<Owner> {
+    let mut comm = Vec::new();
+    File::open(format!("/proc/{pid}/comm")).and_then(|mut file| file.read_to_end(&mut comm)).ok()?;
+    comm.pop_if(|byte| *byte == b'\n');
+    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let cgroup = cgroup_of(pid).unwrap_or_default();
+    Some(Owner { pid, comm, uid, cgroup })
+}
+
+/// Path of a process in the unified hierarchy.
+fn cgroup_of(pid: u32) -> io::Result<Vec<u8>> {
+    let text = fs::read(format!("/proc/{pid}/cgroup"))?;
+    let path = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
+    Ok(path.unwrap_or_default().to_vec())
+}

@@ -1,0 +1,220 @@
+//! The BPF programs of a recording: held from the moment they are known to its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, prog_ids};
+use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
+use bprec_format::state::{self, Missed, ProgramRuns, Released, State};
+
+use crate::captor::Caught;
+use crate::sys;
+
+/// Programs whose statistics go into one payload.
+const RUNS_PER_STATE: usize = 1000;
+
+/// Every program seen.
+#[derive(Debug)]
+pub(crate) struct Inventory {
+    btfs: Arc<BtfCache>,
+    held: BTreeMap<u32, Held>,
+    missed: u32,
+    refs: Option<Refs>,
+    /// What could not be looked at around programs, each said once.
+    problems: Vec<String>,
+}
+
+/// A program, held.
+#[derive(Debug)]
+struct Held {
+    program: Program,
+    snapshot: ProgSnapshot,
+    load_time_ns: u64,
+    loaded_during: bool,
+    /// When it was last known to be held by others, ns of the recording's clock.
+    held_ns: u64,
+    released: bool,
+    /// What is around it has been looked at.
+    surveyed: bool,
+    /// It was there at the last look at references already.
+    settled: bool,
+}
+
+impl Inventory {
+    /// Empty. `refs` tells who else holds programs.
+    pub(crate) fn new(btfs: Arc<BtfCache>, refs: Option<Refs>) -> Inventory {
+        Inventory { btfs, held: BTreeMap::new(), missed: 0, refs, problems: Vec::new() }
+    }
+
+    /// Takes hold of every program alive now. What could not be taken is returned; an error stands for all that cannot
+    /// be listed.
+    pub(crate) fn enumerate(&mut self) -> Result<Vec<Missed>, bprec_bpf::Error> {
+        let mut missed = Vec::new();
+        for id in prog_ids() {
+            let id = id?;
+            let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+            let fetched = Program::take(id).and_then(|program| {
+                let snapshot = program.fetch(&self.btfs)?;
+                Ok((program, snapshot))
+            });
+            match fetched {
+                Ok((program, snapshot)) => drop(self.add(program, snapshot, time_ns, false)),
+                // Gone between the list and the look: its unload came before the recording.
+                Err(error) if error.is_gone() => (),
+                Err(error) => missed.push(Missed { id, tag: None, time_ns, reason: error.to_string() }),
+            }
+        }
+        self.missed += missed.len() as u32;
+        Ok(missed)
+    }
+
+    /// Takes in what the captor found. The program if it is a new one, and the states that say what was found.
+    pub(crate) fn take_in(&mut self, caught: Caught, states: &mut Vec<State>) -> Option<&ProgSnapshot> {
+        match caught {
+            Caught::Missed(missed) => {
+                self.missed += 1;
+                states.push(State::Missed(missed));
+                None
+            }
+            Caught::Program(caught) => {
+                let (id, taken_ns) = (caught.program.id(), caught.taken_ns);
+                if self.held.contains_key(&id) {
+                    return None;
+                }
+                let held = self.add(caught.program, caught.snapshot, taken_ns, true);
+                if let Some(runs) = caught.runs {
+                    let programs = vec![held.runs(runs)];
+                    states.push(State::RunStats(state::RunStats { time_ns: taken_ns, programs }));
+                }
+                states.push(State::Program(state::Program {
+                    id,
+                    load_time_ns: held.load_time_ns,
+                    loaded_during: true,
+                    owners: caught.loader.into_iter().collect(),
+                    withheld: held.snapshot.withheld.clone(),
+                    ..state::Program::default()
+                }));
+                Some(&held.snapshot)
+            }
+        }
+    }
+
+    fn add(&mut self, program: Program, snapshot: ProgSnapshot, held_ns: u64, loaded_during: bool) -> &mut Held {
+        let load_time_ns = snapshot.info.view().load_time_ns().unwrap_or(0);
+        let held = Held {
+            load_time_ns,
+            loaded_during,
+            held_ns,
+            released: false,
+            surveyed: false,
+            settled: !loaded_during,
+            program,
+            snapshot,
+        };
+        self.held.entry(held.program.id()).or_insert(held)
+    }
+
+    /// What is known of all programs held, by ascending id.
+    pub(crate) fn snapshots(&self) -> impl Iterator<Item = &ProgSnapshot> {
+        self.held.values().map(|held| &held.snapshot)
+    }
+
+    /// Programs captured, and programs that were not.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        (self.held.len() as u32, self.missed)
+    }
+
+    /// Run statistics of all programs that can still run, as of now.
+    pub(crate) fn run_stats(&self) -> Vec<State> {
+        let mut programs = Vec::with_capacity(self.held.len());
+        let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        for held in self.held.values().filter(|held| !held.released) {
+            programs.extend(held.program.stats().ok().map(|runs| held.runs(runs)));
+        }
+        let states = programs.chunks(RUNS_PER_STATE);
+        states.map(|part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec() })).collect()
+    }
+
+    /// True while programs that were loaded during the recording may still be let go of.
+    pub(crate) fn expects_releases(&self) -> bool {
+        self.refs.is_some() && self.held.values().any(|held| held.loaded_during && !held.released)
+    }
+
+    /// Looks who else holds the programs, and says of which everyone has let go; with their last statistics.
+    pub(crate) fn check_releases(&mut self, states: &mut Vec<State>) {
+        let Some(refs) = &self.refs else { return };
+        let before_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        let Ok(counts) = refs.read() else { return };
+        let mut last_runs = Vec::new();
+        for count in counts {
+            let Some(held) = self.held.get_mut(&count.id).filter(|held| !held.released) else { continue };
+            // One reference is ours.
+            if count.references > 1 {
+                held.held_ns = before_ns;
+                continue;
+            }
+            held.released = true;
+            last_runs.extend(held.program.stats().ok().map(|runs| held.runs(runs)));
+            states.push(State::Released(Released {
+                id: count.id,
+                load_time_ns: held.load_time_ns,
+                after_ns: held.held_ns,
+                before_ns,
+            }));
+        }
+        let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        let parts = last_runs.chunks(RUNS_PER_STATE);
+        states.extend(parts.map(|part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec() })));
+    }
+
+    /// Looks at what is around programs not looked at yet: owners, maps, attachments, pins. Programs that have only just
+    /// come are left for the next time, most of them being gone by then, unless this is the last.
+    pub(crate) fn survey(&mut self, is_last: bool, states: &mut Vec<State>) {
+        let due = |held: &Held| !held.surveyed && !held.released && (held.settled || is_last);
+        let programs: Vec<&ProgSnapshot> =
+            self.held.values().filter(|held| due(held)).map(|held| &held.snapshot).collect();
+        if !programs.is_empty() {
+            let around = Surroundings::scan(&programs, &self.btfs);
+            for held in self.held.values().filter(|held| due(held)) {
+                states.push(State::Program(around.program(&held.snapshot, held.loaded_during)));
+                let own = |attachment: &&state::Attachment| attachment.prog_id == held.program.id();
+                states.extend(around.attachments.iter().filter(own).cloned().map(State::Attachment));
+            }
+            states.extend(around.maps.into_iter().map(State::Map));
+            for problem in around.problems {
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
+        }
+        for held in self.held.values_mut() {
+            held.surveyed |= !held.released && (held.settled || is_last);
+            held.settled = true;
+        }
+    }
+
+    /// What could not be looked at, each said once.
+    pub(crate) fn problems(&self) -> &[String] {
+        &self.problems
+    }
+
+    /// What goes into the feature sections: the programs, which stay held, and their BTF by ascending id.
+    pub(crate) fn take_sections(&mut self) -> (Vec<ProgInfoBuf>, Vec<(u32, Arc<[u8]>)>) {
+        let infos = self.held.values_mut().map(|held| {
+            std::mem::replace(&mut held.snapshot.info, ProgInfoBuf::new(Vec::new(), [const { None }; Array::COUNT]))
+        });
+        (infos.collect(), self.btfs.all())
+    }
+}
+
+impl Held {
+    fn runs(&self, runs: RunStats) -> ProgramRuns {
+        ProgramRuns {
+            id: self.program.id(),
+            load_time_ns: self.load_time_ns,
+            run_time_ns: runs.run_time_ns,
+            run_cnt: runs.run_cnt,
+            recursion_misses: runs.recursion_misses,
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What this kernel offers and allows, as far as the recorder has to adapt to it.
+
+use std::fs;
+use std::io;
+
+use bprec_format::{AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
+
+use crate::sys;
+
+/// What this kernel's perf events can do. Everything is tried rather than concluded from a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    /// Lost samples are counted per event (6.0).
+    pub(crate) lost: bool,
+    /// Build ids in MMAP2 (5.12).
+    pub(crate) build_id: bool,
+    /// CGROUP records and cgroup ids in samples (5.7).
+    pub(crate) cgroup: bool,
+    /// KSYMBOL and BPF_EVENT records (5.1).
+    pub(crate) bpf: bool,
+    /// Another clock than the scheduler's (4.1).
+    pub(crate) clock: bool,
+}
+
+impl Abilities {
+    /// Tries all at once on a dummy event, and one by one if that is refused.
+    ///
+    /// # Errors
+    /// When not even the plainest event can be opened.
+    pub(crate) fn probe() -> io::Result<Abilities> {
+        let all = Abilities { lost: true, build_id: true, cgroup: true, bpf: true, clock: true };
+        let none = Abilities { lost: false, build_id: false, cgroup: false, bpf: false, clock: false };
+        if all.try_out().is_ok() {
+            return Ok(all);
+        }
+        none.try_out()?;
+        Ok(Abilities {
+            lost: Abilities { lost: true, ..none }.try_out().is_ok(),
+            build_id: Abilities { build_id: true, ..none }.try_out().is_ok(),
+            cgroup: Abilities { cgroup: true, ..none }.try_out().is_ok(),
+            bpf: Abilities { bpf: true, ..none }.try_out().is_ok(),
+            clock: Abilities { clock: true, ..none }.try_out().is_ok(),
+        })
+    }
+
+    fn try_out(self) -> io::Result<()> {
+        let mut attr = self.side_band();
+        attr.flags = attr.flags.with(AttrFlags::DISABLED);
+        if self.cgroup {
+            attr.sample_type = attr.sample_type.with(SampleType::CGROUP);
+        }
+        sys::perf_event_open(&attr, 0, -1).map(drop)
+    }
+
+    /// What all events have in common: the fields that say whose, when and where, and the clock.
+    pub(crate) fn base(self) -> EventAttr {
+        let mut attr = EventAttr {
+            sample_type: SampleType::IDENTIFIER.with(SampleType::TID).with(SampleType::TIME).with(SampleType::CPU),
+            flags: AttrFlags::SAMPLE_ID_ALL,
+            ..EventAttr::default()
+        };
+        if self.lost {
+            attr.read_format = ReadFormat::LOST;
+        }
+        if self.clock {
+            attr.flags = attr.flags.with(AttrFlags::USE_CLOCKID);
+            attr.clockid = sys::CLOCK_MONOTONIC;
+        }
+        attr
+    }
+
+    /// An event that never fires, to carry records of other kinds. Kernel mode is excluded so that it needs no
+    /// permission to look at the kernel.
+    pub(crate) fn dummy(self) -> EventAttr {
+        let base = self.base();
+        EventAttr {
+            kind: event_type::SOFTWARE,
+            config: software::DUMMY,
+            sample_period: 1,
+            flags: base.flags.with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV),
+            ..base
+        }
+    }
+
+    /// The event that carries who runs, what is mapped, and which BPF programs come and go.
+    pub(crate) fn side_band(self) -> EventAttr {
+        let mut attr = self.dummy();
+        let mut add = |flag| attr.flags = attr.flags.with(flag);
+        for flag in [AttrFlags::COMM, AttrFlags::COMM_EXEC, AttrFlags::TASK, AttrFlags::MMAP, AttrFlags::MMAP2] {
+            add(flag);
+        }
+        if self.build_id {
+            add(AttrFlags::BUILD_ID);
+        }
+        if self.bpf {
+            add(AttrFlags::KSYMBOL);
+            add(AttrFlags::BPF_EVENT);
+        }
+        if self.cgroup {
+            add(AttrFlags::CGROUP);
+        }
+        attr
+    }
+
+    /// The event that carries loads and unloads of BPF programs alone, and wakes its reader at each.
+    pub(crate) fn loads(self) -> EventAttr {
+        let mut attr = self.dummy();
+        attr.flags = attr.flags.with(AttrFlags::BPF_EVENT).with(AttrFlags::WATERMARK);
+        attr.wakeup = 1;
+        attr
+    }
+
+    /// The event whose samples carry `bprec:state`. It is opened for its id alone and never enabled.
+    pub(crate) fn state(self) -> EventAttr {
+        let base = self.base();
+        EventAttr {
+            kind: event_type::SOFTWARE,
+            config: software::BPF_OUTPUT,
+            sample_period: 1,
+            sample_type: base.sample_type.with(SampleType::RAW),
+            flags: base.flags.with(AttrFlags::DISABLED).with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV),
+            ..base
+        }
+    }
+
+    /// What is missing, in words; empty when nothing is.
+    pub(crate) fn shortcomings(self) -> Vec<&'static str> {
+        [
+            (self.lost, "lost samples are not counted per event (needs Linux 6.0)"),
+            (self.build_id, "no build ids of mapped files (needs Linux 5.12)"),
+            (self.cgroup, "no cgroups (needs Linux 5.7)"),
+            (self.bpf, "BPF programs that come and go are not seen (needs Linux 5.1)"),
+            (self.clock, "times are of the scheduler's clock (needs Linux 4.1 for CLOCK_MONOTONIC)"),
+        ]
+        .into_iter()
+        .filter(|(there, _)| !there)
+        .map(|(_, text)| text)
+        .collect()
+    }
+}
+
+/// The CPUs that are online, ascending.
+pub(crate) fn online_cpus() -> Vec<u32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let cpus = parse_cpu_list(text.trim());
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// `0-3,8` as numbers, ascending.
+fn parse_cpu_list(text: &str) -> Vec<u32> {
+    let mut cpus: Vec<u32> = text
+        .split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
+        })
+        .flatten()
+        .collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// A number under /proc/sys/kernel.
+pub(crate) fn kernel_sysctl(name: &str) -> Option<i64> {
+    fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+}
+
+/// The highest sampling frequency that the kernel takes at the moment; it lowers it under load.
+pub(crate) fn max_sample_rate() -> u64 {
+    kernel_sysctl("perf_event_max_sample_rate").and_then(|rate| u64::try_from(rate).ok()).unwrap_or(100_000).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists_are_ranges_and_numbers() {
+        assert_eq!(parse_cpu_list("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(parse_cpu_list(""), [0u32; 0]);
+        assert_eq!(parse_cpu_list("3,x,1"), [1, 3]);
+    }
+}

@@ -1,0 +1,385 @@
+//! From targets and events to open descriptors: one ring per CPU, everything on that CPU redirected into it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use bprec_format::{AttrFlags, EventAttr, FileAttr};
+
+use crate::machine::{self, Abilities};
+use crate::ring::Ring;
+use crate::sampler::{self, Binding, Sampler};
+use crate::{Error, Level, Options, Result, RingSize, Target, sys};
+
+/// Everything that is open for one recording.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// The events of the file, in its order: those that sample, the side band, `bprec:state`.
+    pub(crate) events: Vec<OpenEvent>,
+    /// One descriptor per event and place.
+    pub(crate) instances: Vec<Instance>,
+    /// One ring per CPU.
+    pub(crate) rings: Vec<CpuRing>,
+    /// Index of the first event that does not sample: the side band.
+    pub(crate) side_band: usize,
+    /// Index of `bprec:state`.
+    pub(crate) state: usize,
+    /// The side band covers everything that happens, not only the targets.
+    pub(crate) side_band_everywhere: bool,
+}
+
+/// An event of the file.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenEvent {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its attr and ids.
+    pub(crate) file: FileAttr,
+}
+
+/// An open event at one place.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) fd: OwnedFd,
+    /// Index of its event.
+    pub(crate) event: usize,
+    pub(crate) id: u64,
+    /// −1 when it follows a task anywhere.
+    pub(crate) cpu: i32,
+}
+
+/// A ring and where it belongs.
+#[derive(Debug)]
+pub(crate) struct CpuRing {
+    pub(crate) cpu: u32,
+    pub(crate) ring: Ring,
+    /// Index of the instance that owns it: the one to poll and to redirect to.
+    pub(crate) owner: usize,
+}
+
+/// Where events are opened: tasks (−1 for all) and CPUs.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    /// Tasks, or just −1.
+    pub(crate) tasks: Vec<i32>,
+    /// CPUs to sample.
+    pub(crate) cpus: Vec<u32>,
+    /// How that shows in the attrs.
+    pub(crate) binding: Binding,
+}
+
+impl Places {
+    /// The places of a target. `command` is the command's process, if there is one.
+    ///
+    /// # Errors
+    /// When a target does not exist.
+    pub(crate) fn of(options: &Options, online: &[u32], command: Option<i32>) -> Result<Places> {
+        let everyone = Binding { tasks: false, inherit: false, enable_on_exec: false };
+        let bound = Binding { tasks: true, inherit: true, enable_on_exec: false };
+        Ok(match &options.target {
+            Target::System => Places { tasks: vec![-1], cpus: online.to_vec(), binding: everyone },
+            Target::Cpus(asked) => {
+                if let Some(cpu) = asked.iter().find(|cpu| !online.contains(cpu)) {
+                    return Err(Error::Other(format!("cpu {cpu} is not online (online are {online:?})")));
+                }
+                let mut cpus = asked.clone();
+                cpus.sort_unstable();
+                cpus.dedup();
+                Places { tasks: vec![-1], cpus, binding: everyone }
+            }
+            Target::Processes(pids) => {
+                let mut tasks = Vec::new();
+                for pid in pids {
+                    tasks.extend(threads(*pid)?);
+                }
+                tasks.sort_unstable();
+                tasks.dedup();
+                Places { tasks, cpus: online.to_vec(), binding: bound }
+            }
+            Target::Threads(tids) => {
+                let tasks = tids.iter().map(|tid| task_number(*tid)).collect::<Result<_>>()?;
+                Places { tasks, cpus: online.to_vec(), binding: Binding { inherit: false, ..bound } }
+            }
+            Target::Command => {
+                let Some(pid) = command else {
+                    return Err(Error::Other("no command to record; give one, or -a".to_owned()));
+                };
+                let binding = Binding { enable_on_exec: options.delay.is_none(), ..bound };
+                Places { tasks: vec![pid], cpus: online.to_vec(), binding }
+            }
+        })
+    }
+
+    /// The processes of the tasks; `None` when everyone is meant.
+    pub(crate) fn processes(&self) -> Option<Vec<u32>> {
+        if !self.binding.tasks {
+            return None;
+        }
+        let mut processes: Vec<u32> = self.tasks.iter().filter_map(|task| process_of(*task)).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        Some(processes)
+    }
+}
+
+/// The process of a thread.
+fn process_of(thread: i32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+fn task_number(pid: u32) -> Result<i32> {
+    i32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or_else(|| Error::Other(format!("{pid} is not a process id")))
+}
+
+/// The threads of a process.
+fn threads(pid: u32) -> Result<Vec<i32>> {
+    let path = format!("/proc/{}/task", task_number(pid)?);
+    let entries = fs::read_dir(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::Other(format!("no process with pid {pid}")),
+        _ => Error::file(&path, error),
+    })?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Opens everything. Side-band records arrive from here on; samples once [`Opened::enable`] is called.
+///
+/// # Errors
+/// When an event cannot be opened at all.
+pub(crate) fn open(
+    options: &Options,
+    abilities: Abilities,
+    samplers: &mut [Sampler],
+    places: &Places,
+    online: &[u32],
+) -> Result<Opened> {
+    for sampler in samplers.iter_mut() {
+        let cpus = cpus_of(sampler, &places.cpus);
+        let (Some(task), Some(cpu)) = (places.tasks.first(), cpus.first()) else {
+            let problem = format!("its PMU counts on none of the CPUs {:?}", places.cpus);
+            return Err(Error::Event { event: sampler.spec.name.clone(), problem });
+        };
+        // The first thread may be gone already; any other will do.
+        let mut settled = sampler.settle(options, places.binding, *task, *cpu as i32);
+        for task in places.tasks.iter().skip(1) {
+            if !settled.as_ref().is_err_and(is_gone) {
+                break;
+            }
+            settled = sampler.settle(options, places.binding, *task, *cpu as i32);
+        }
+        settled?;
+    }
+
+    let mut opened = Opened {
+        events: samplers
+            .iter()
+            .map(|sampler| OpenEvent { name: sampler.spec.name.clone(), file: plain(sampler.attr.clone()) })
+            .collect(),
+        instances: Vec::new(),
+        rings: Vec::new(),
+        side_band: samplers.len(),
+        state: samplers.len() + 1,
+        side_band_everywhere: true,
+    };
+    opened.open_side_band(options, abilities, places, online)?;
+    for (index, sampler) in samplers.iter().enumerate() {
+        opened.open_sampler(index, sampler, places)?;
+    }
+    let attr = abilities.state();
+    let fd = sys::perf_event_open(&attr, 0, -1).map_err(|e| sampler::refused("bpf-output", 0, -1, e))?;
+    opened.events.push(OpenEvent { name: bprec_format::state::EVENT_NAME.to_owned(), file: plain(attr) });
+    opened.add(fd, opened.state, -1)?;
+    opened.map_rings(options)?;
+    Ok(opened)
+}
+
+/// An error that says nothing but that the task has ended.
+fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::Syscall { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+}
+
+fn plain(attr: EventAttr) -> FileAttr {
+    FileAttr { attr, ids: Vec::new() }
+}
+
+/// The CPUs of `cpus` that a sampler's PMU counts on.
+fn cpus_of(sampler: &Sampler, cpus: &[u32]) -> Vec<u32> {
+    match &sampler.spec.cpus {
+        None => cpus.to_vec(),
+        Some(own) => cpus.iter().copied().filter(|cpu| own.contains(cpu)).collect(),
+    }
+}
+
+impl Opened {
+    /// Takes an opened event in. Returns the index of its instance.
+    fn add(&mut self, fd: OwnedFd, event: usize, cpu: i32) -> Result<usize> {
+        let id = sys::event_id(fd.as_fd()).map_err(|source| Error::Syscall {
+            call: "ioctl(PERF_EVENT_IOC_ID)",
+            object: self.events[event].name.clone(),
+            source,
+            remedy: String::new(),
+        })?;
+        self.events[event].file.ids.push(id);
+        self.instances.push(Instance { fd, event, id, cpu });
+        Ok(self.instances.len() - 1)
+    }
+
+    /// The side band: on every CPU for everyone, or, where that is not allowed, on the targets.
+    fn open_side_band(
+        &mut self,
+        options: &Options,
+        abilities: Abilities,
+        places: &Places,
+        online: &[u32],
+    ) -> Result<()> {
+        let mut attr = abilities.side_band();
+        attr.flags = attr.flags.with(AttrFlags::WATERMARK);
+        attr.wakeup = u32::try_from(ring_bytes(options) / 4).unwrap_or(u32::MAX);
+        let namespaces = EventAttr { flags: attr.flags.with(AttrFlags::NAMESPACES), ..attr.clone() };
+        let first_cpu = online.first().map_or(0, |cpu| *cpu as i32);
+        let everywhere = match sys::perf_event_open(&namespaces, -1, first_cpu) {
+            Ok(_) => {
+                attr = namespaces;
+                true
+            }
+            Err(_) => sys::perf_event_open(&attr, -1, first_cpu).is_ok(),
+        };
+        self.side_band_everywhere = everywhere;
+        let mut cpus = online;
+        let mut tasks = &[-1][..];
+        if !everywhere {
+            if !places.binding.tasks {
+                cpus = &places.cpus;
+            }
+            tasks = &places.tasks;
+            if places.binding.inherit {
+                attr.flags = attr.flags.with(AttrFlags::INHERIT);
+            }
+            if abilities.bpf {
+                let text = "BPF programs that others load meanwhile are not seen: watching all CPUs needs root, CAP_PERFMON, \
+                            or kernel.perf_event_paranoid <= 0";
+                (options.notify)(Level::Warning, text);
+            }
+        }
+        self.events.push(OpenEvent { name: "dummy:u".to_owned(), file: plain(attr.clone()) });
+        for cpu in cpus {
+            for task in tasks {
+                match sys::perf_event_open(&attr, *task, *cpu as i32) {
+                    Ok(fd) => self.add(fd, self.side_band, *cpu as i32).map(drop)?,
+                    Err(error) if skippable(&error) => (),
+                    Err(error) => return Err(sampler::refused("dummy (side band)", *task, *cpu as i32, error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open_sampler(&mut self, event: usize, sampler: &Sampler, places: &Places) -> Result<()> {
+        let mut last = None;
+        let before = self.instances.len();
+        for cpu in cpus_of(sampler, &places.cpus) {
+            for task in &places.tasks {
+                match sys::perf_event_open(&sampler.attr, *task, cpu as i32) {
+                    Ok(fd) => self.add(fd, event, cpu as i32).map(drop)?,
+                    Err(error) if skippable(&error) => last = Some((*task, cpu, error)),
+                    Err(error) => return Err(sampler::refused(&sampler.spec.name, *task, cpu as i32, error)),
+                }
+            }
+        }
+        match last {
+            Some((task, cpu, error)) if self.instances.len() == before => {
+                Err(sampler::refused(&sampler.spec.name, task, cpu as i32, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives each CPU a ring, owned by the first event there, and redirects the others into it.
+    fn map_rings(&mut self, options: &Options) -> Result<()> {
+        let asked = ring_bytes(options);
+        let mut bytes = asked;
+        for index in 0..self.instances.len() {
+            let instance = &self.instances[index];
+            let Ok(cpu) = u32::try_from(instance.cpu) else { continue };
+            if let Some(ring) = self.rings.iter().find(|ring| ring.cpu == cpu) {
+                let owner = self.instances[ring.owner].fd.as_fd();
+                sys::set_output(instance.fd.as_fd(), owner).map_err(|source| Error::Syscall {
+                    call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
+                    object: format!("{} on cpu {cpu}", self.events[instance.event].name),
+                    source,
+                    remedy: String::new(),
+                })?;
+                continue;
+            }
+            let ring = loop {
+                match Ring::map(instance.fd.as_fd(), bytes) {
+                    Ok(ring) => break ring,
+                    // More than may be locked: a smaller ring is better than none.
+                    Err(error) if error.raw_os_error() == Some(libc::EPERM) && bytes > sys::page_bytes() => bytes /= 2,
+                    Err(source) => {
+                        return Err(Error::Syscall {
+                            call: "mmap",
+                            object: format!("ring of cpu {cpu}, {bytes} bytes"),
+                            source,
+                            remedy: "a smaller one needs less locked memory: -m PAGES".to_owned(),
+                        });
+                    }
+                }
+            };
+            self.rings.push(CpuRing { cpu, ring, owner: index });
+        }
+        if bytes < asked {
+            let text = format!(
+                "rings of {} KiB instead of {} KiB: the limit of locked memory (kernel.perf_event_mlock_kb)",
+                bytes / 1024,
+                asked / 1024
+            );
+            (options.notify)(Level::Warning, &text);
+        }
+        Ok(())
+    }
+
+    /// Switches sampling on.
+    pub(crate) fn enable(&self) -> Result<()> {
+        self.sampling().try_for_each(|instance| {
+            sys::enable(instance.fd.as_fd()).map_err(|source| Error::Syscall {
+                call: "ioctl(PERF_EVENT_IOC_ENABLE)",
+                object: self.events[instance.event].name.clone(),
+                source,
+                remedy: String::new(),
+            })
+        })
+    }
+
+    /// Switches sampling off, then the side band. An event that cannot be switched off ends with its descriptor.
+    pub(crate) fn disable(&self) {
+        for instance in self.sampling().chain(self.instances.iter().filter(|it| it.event == self.side_band)) {
+            drop(sys::disable(instance.fd.as_fd()));
+        }
+    }
+
+    fn sampling(&self) -> impl Iterator<Item = &Instance> {
+        self.instances.iter().filter(|instance| instance.event < self.side_band)
+    }
+}
+
+/// The place went away, or never could: not a reason to give up the others.
+fn skippable(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV))
+}
+
+/// Bytes of a ring's data, within reason.
+fn ring_bytes(options: &Options) -> usize {
+    let page = sys::page_bytes();
+    let wanted = match options.ring {
+        RingSize::Pages(pages) => usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(page),
+        RingSize::Bytes(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
+        RingSize::Default => {
+            let locked = machine::kernel_sysctl("perf_event_mlock_kb").and_then(|kb| usize::try_from(kb).ok());
+            let usable = locked.unwrap_or(516).saturating_mul(1024).saturating_sub(page).max(page);
+            // The largest power of two within it.
+            1 << usable.ilog2()
+        }
+    };
+    wanted.clamp(page, 1 << 30).next_power_of_two()
+}

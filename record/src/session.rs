@@ -1,0 +1,405 @@
+//! One recording, from its first descriptor to its last byte.
+//!
+//! The order of things: events are opened and the captor listens before the programs that are alive are enumerated, so
+//! that none falls in between; what was there before is written before sampling starts; descriptors of programs are
+//! closed when the last ring has been read, so that our letting go of them is not in the recording.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bprec_bpf::{BtfCache, Kallsyms, Refs, StatsGuard, stats_sysctl};
+use bprec_format::journal::Frame;
+use bprec_format::state::{self, State};
+use bprec_format::{Endian, Events, SampleLayout};
+
+use crate::captor::{Captor, Caught};
+use crate::inventory::Inventory;
+use crate::machine::{self, Abilities};
+use crate::open::{self, Opened, Places};
+use crate::output::Sink;
+use crate::sampler::{self, Sampler};
+use crate::state_stream::StateStream;
+use crate::sys::{self, Signals};
+use crate::tally::Tally;
+use crate::workload::Workload;
+use crate::{Counters, Error, Level, Options, Result, Summary, Target, event, features, finish, host, synth};
+
+/// The longest time that what the kernel wrote stays in the rings.
+const DRAIN_EVERY: Duration = Duration::from_millis(200);
+/// Time between two looks at who holds programs, while some that came during the recording are held.
+const RELEASES_EVERY: Duration = Duration::from_millis(100);
+
+/// A recording that is under way.
+pub(crate) struct Session<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) abilities: Abilities,
+    pub(crate) opened: Opened,
+    pub(crate) sink: Sink,
+    pub(crate) states: StateStream,
+    pub(crate) captor: Option<Captor>,
+    pub(crate) inventory: Inventory,
+    pub(crate) kallsyms: Option<Kallsyms>,
+    pub(crate) stats: Option<StatsGuard>,
+    /// Counts as records pass by, in a stream; a file is read back at the end.
+    pub(crate) tally: Tally,
+    /// Sections that are known already.
+    pub(crate) sections: Vec<features::Section>,
+    /// States to be written with the next round.
+    pub(crate) pending: Vec<State>,
+    pub(crate) start_ns: u64,
+    pub(crate) wakeups: u64,
+    buffer: Vec<u8>,
+}
+
+/// Records as `options` say.
+pub(crate) fn run(options: &Options) -> Result<Summary> {
+    let say = |level, text: &str| (options.notify)(level, text);
+    sys::raise_open_files();
+    let signals = Signals::block().map_err(|source| Error::Syscall {
+        call: "signalfd",
+        object: "SIGINT, SIGTERM".to_owned(),
+        source,
+        remedy: String::new(),
+    })?;
+    let specs = sampler::specs(options)?;
+    let tracing_data = event::tracing_data(&specs)?;
+    let abilities = Abilities::probe().map_err(|error| sampler::refused("dummy", 0, -1, error))?;
+    for shortcoming in abilities.shortcomings() {
+        say(Level::Notice, shortcoming);
+    }
+    // Loading it tries out kernel features with programs of its own, which are none of the recording's business.
+    let refs = Refs::load().inspect_err(|error| say(Level::Detail, &format!("releases of programs: {error}"))).ok();
+
+    let mut workload = options.command.as_deref().map(Workload::hold).transpose()?;
+    let online = machine::online_cpus();
+    let places = Places::of(options, &online, workload.as_ref().map(Workload::pid))?;
+    let mut samplers: Vec<Sampler> =
+        specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, places.binding)).collect();
+    let opened = open::open(options, abilities, &mut samplers, &places, &online)?;
+    let btfs = Arc::new(BtfCache::new());
+    let captor = if abilities.bpf && opened.side_band_everywhere {
+        Captor::start(abilities, &online, Arc::clone(&btfs))
+            .inspect_err(|error| say(Level::Warning, &format!("programs loaded meanwhile are not captured: {error}")))
+            .ok()
+    } else {
+        None
+    };
+
+    let sink = Sink::create(&options.output, &opened.events)?;
+    let state_event = &opened.events[opened.state].file;
+    let states = StateStream::new(&state_event.attr, state_event.ids.first().copied().unwrap_or(0));
+    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
+    let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
+    let tally = Tally::new(events, opened.side_band);
+    let mut session = Session {
+        options,
+        abilities,
+        opened,
+        sink,
+        states,
+        captor,
+        inventory: Inventory::new(btfs, refs),
+        kallsyms: None,
+        stats: None,
+        tally,
+        sections: Vec::new(),
+        pending: Vec::new(),
+        start_ns: 0,
+        wakeups: 0,
+        buffer: Vec::new(),
+    };
+    let outcome = session
+        .prepare(tracing_data, &places)
+        .and_then(|()| session.start(workload.as_mut(), &samplers, &online).inspect_err(|_| session.sink.discard()))
+        .and_then(|()| session.record(workload.as_mut(), &signals));
+    let status = workload.as_mut().and_then(Workload::ended);
+    drop(workload);
+    let finished = outcome.and_then(|()| finish::finish(&mut session));
+    match finished {
+        Ok(summary) => Ok(Summary { command: status, ..summary }),
+        Err(error) => session.give_up(error),
+    }
+}
+
+impl Session<'_> {
+    /// Writes everything that was there before the recording.
+    fn prepare(&mut self, tracing_data: Option<Vec<u8>>, places: &Places) -> Result<()> {
+        self.sections = host::features(&self.options.argv);
+        self.sections.push(features::event_desc(&self.opened.events));
+        if self.abilities.clock {
+            self.sections.extend(features::clock());
+        }
+        if self.sink.is_file() {
+            self.sections.extend(tracing_data.map(|payload| (bprec_format::feature::Feature::TRACING_DATA.0, payload)));
+            for (bit, payload) in &self.sections {
+                self.sink.journal(Frame::Feature { bit: *bit, payload });
+            }
+        } else {
+            for (bit, payload) in std::mem::take(&mut self.sections) {
+                self.sink.stream_feature(bit, &payload)?;
+            }
+            for event in &self.opened.events {
+                self.sink.stream_name(event)?;
+            }
+            if let Some(payload) = tracing_data {
+                self.sink.stream_tracing_data(&payload)?;
+            }
+        }
+
+        match self.inventory.enumerate() {
+            Ok(missed) => self.pending.extend(missed.into_iter().map(State::Missed)),
+            Err(error) => {
+                let text = format!("BPF programs stay unknown: {error}");
+                (self.options.notify)(Level::Warning, &text);
+            }
+        }
+        self.kallsyms = Kallsyms::read().ok();
+        let first = &self.opened.events[0].file.attr;
+        let layout = SampleLayout::new(first, Endian::NATIVE);
+        let mut out = Vec::new();
+        if let Some(reason) = synth::kernel(&layout, &mut out) {
+            (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
+        }
+        for snapshot in self.inventory.snapshots() {
+            synth::program(&layout, snapshot, &mut out);
+        }
+        if let Some(kallsyms) = &self.kallsyms {
+            synth::images(&layout, &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut out);
+        }
+        if self.abilities.cgroup {
+            synth::cgroups(&layout, &mut out);
+        }
+        synth::tasks(&layout, places.processes().as_deref(), &mut out);
+        self.sink.append(&out)?;
+        self.sink.finished_init()?;
+        let known: Vec<_> = self.inventory.snapshots().cloned().collect();
+        for snapshot in &known {
+            self.keep(snapshot)?;
+        }
+        self.inventory.survey(true, &mut self.pending);
+        self.round()?;
+        self.sink.checkpoint()
+    }
+
+    /// Switches sampling on and lets the command go.
+    fn start(&mut self, workload: Option<&mut Workload>, samplers: &[Sampler], online: &[u32]) -> Result<()> {
+        let stats_were_on = stats_sysctl().unwrap_or(false);
+        let mut counters_note = String::new();
+        if self.options.counters == Counters::Stats {
+            match StatsGuard::enable() {
+                Ok(guard) => self.stats = Some(guard),
+                Err(error) => {
+                    counters_note = error.to_string();
+                    let text = format!("no run counts of programs: {error}");
+                    (self.options.notify)(Level::Warning, &text);
+                }
+            }
+        }
+        let mut first_states = vec![State::Session(state::Session::default())];
+        first_states.append(&mut self.pending);
+        if self.stats.is_some() {
+            first_states.extend(self.inventory.run_stats());
+        }
+        self.start_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        let boottime_ns = sys::clock_ns(sys::CLOCK_BOOTTIME);
+        let realtime_ns = sys::clock_ns(sys::CLOCK_REALTIME);
+        let is_command = self.options.target == Target::Command;
+        if self.options.delay.is_none() && !is_command {
+            self.opened.enable()?;
+        }
+        if let Some(workload) = workload {
+            workload.start()?;
+        }
+        first_states[0] = State::Session(state::Session {
+            start_ns: self.start_ns,
+            realtime_ns,
+            to_boottime_ns: boottime_ns.wrapping_sub(self.start_ns).cast_signed(),
+            cpus_online: online.len() as u32,
+            target: target_text(self.options),
+            event: samplers.first().map(|sampler| sampler.spec.name.clone()).unwrap_or_default(),
+            event_note: samplers.first().map(|sampler| sampler.note.clone()).unwrap_or_default(),
+            counters: if self.stats.is_some() { "stats" } else { "off" }.to_owned(),
+            counters_note,
+            stats_were_on,
+            interval_ns: u64::try_from(self.options.interval.as_nanos()).unwrap_or(u64::MAX),
+        });
+        first_states.append(&mut self.pending);
+        self.pending = first_states;
+        self.round()?;
+        self.sink.checkpoint()
+    }
+
+    /// Moves records from the rings to the output until something asks for the end.
+    fn record(&mut self, mut workload: Option<&mut Workload>, signals: &Signals) -> Result<()> {
+        let started = Instant::now();
+        let end = self.options.duration.map(|duration| started + duration);
+        let mut enable_at = self.options.delay.map(|delay| started + delay);
+        let mut next_drain = started + DRAIN_EVERY;
+        let mut next_snapshot = started + self.options.interval;
+        let mut next_releases = started + RELEASES_EVERY;
+        let mut fds = vec![sys::poll_in(signals.fd())];
+        fds.extend(self.opened.rings.iter().map(|it| sys::poll_in(self.opened.instances[it.owner].fd.as_fd())));
+        loop {
+            let expects_releases = self.inventory.expects_releases();
+            let wake_at = [Some(next_drain), Some(next_snapshot), end, enable_at]
+                .into_iter()
+                .chain([expects_releases.then_some(next_releases)])
+                .flatten()
+                .min()
+                .unwrap_or(next_drain);
+            let wait = wake_at.saturating_duration_since(Instant::now());
+            sys::poll(&mut fds, Some(wait)).map_err(|source| Error::Syscall {
+                call: "poll",
+                object: "rings".to_owned(),
+                source,
+                remedy: String::new(),
+            })?;
+            self.wakeups += 1;
+            let arrived = signals.take();
+            sys::drop_hung_up(&mut fds);
+            let now = Instant::now();
+            if enable_at.is_some_and(|at| at <= now) {
+                enable_at = None;
+                self.opened.enable()?;
+            }
+            self.take_in_caught()?;
+            if next_snapshot <= now {
+                next_snapshot = now + self.options.interval;
+                if self.stats.is_some() {
+                    self.pending.extend(self.inventory.run_stats());
+                }
+                self.inventory.check_releases(&mut self.pending);
+                self.inventory.survey(false, &mut self.pending);
+            } else if expects_releases && next_releases <= now {
+                next_releases = now + RELEASES_EVERY;
+                self.inventory.check_releases(&mut self.pending);
+            }
+            if self.round()? {
+                self.sink.checkpoint()?;
+            }
+            next_drain = now + DRAIN_EVERY;
+            let command_ended = match &mut workload {
+                Some(workload) => arrived.child && workload.ended().is_some(),
+                None => self.targets_are_gone(),
+            };
+            if arrived.stop || command_ended || end.is_some_and(|end| end <= now) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// True when all processes or threads to be recorded have ended.
+    fn targets_are_gone(&self) -> bool {
+        match &self.options.target {
+            Target::Processes(ids) | Target::Threads(ids) => {
+                ids.iter().all(|id| !std::path::Path::new(&format!("/proc/{id}")).exists())
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes in what the captor has found.
+    pub(crate) fn take_in_caught(&mut self) -> Result<()> {
+        let Some(captor) = &self.captor else { return Ok(()) };
+        let caught: Vec<Caught> = captor.caught().collect();
+        caught.into_iter().try_for_each(|caught| self.take_in(caught))
+    }
+
+    /// Takes in one thing that the captor has found.
+    pub(crate) fn take_in(&mut self, caught: Caught) -> Result<()> {
+        match self.inventory.take_in(caught, &mut self.pending).cloned() {
+            Some(snapshot) => self.keep(&snapshot),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps a program where it outlives this process.
+    fn keep(&mut self, snapshot: &bprec_bpf::ProgSnapshot) -> Result<()> {
+        if !self.sink.is_file() {
+            let (bit, payload) = features::programs(std::slice::from_ref(&snapshot.info));
+            return self.sink.stream_feature(bit, &payload).map(drop);
+        }
+        let id = snapshot.info.view().btf_id().unwrap_or(0);
+        if let Some(data) = &snapshot.btf {
+            self.sink.journal(Frame::Btf { id, data });
+        }
+        self.sink.journal(Frame::Program(&snapshot.info));
+        Ok(())
+    }
+
+    /// One round: everything in the rings, then the states that have come up. True when anything was written.
+    pub(crate) fn round(&mut self) -> Result<bool> {
+        let is_file = self.sink.is_file();
+        let mut wrote = false;
+        for cpu_ring in &mut self.opened.rings {
+            let ring = &mut cpu_ring.ring;
+            let unread = ring.unread();
+            let head = unread.head();
+            if unread.len() > 0 {
+                self.sink.append_unread(&unread)?;
+                if !is_file {
+                    self.buffer.clear();
+                    self.buffer.extend_from_slice(unread.first);
+                    self.buffer.extend_from_slice(unread.second);
+                    self.tally.add(&self.buffer);
+                }
+                wrote = true;
+            }
+            ring.consume(head);
+        }
+        if !self.pending.is_empty() {
+            self.buffer.clear();
+            for state in self.pending.drain(..) {
+                self.states.encode(&state, &mut self.buffer)?;
+            }
+            self.sink.append(&self.buffer)?;
+            wrote = true;
+        }
+        if wrote {
+            self.sink.finished_round()?;
+        }
+        Ok(wrote)
+    }
+
+    /// What an error leaves behind.
+    fn give_up(&mut self, error: Error) -> Result<Summary> {
+        let is_closed_pipe = matches!(&error, Error::File { source, .. }
+            if source.kind() == std::io::ErrorKind::BrokenPipe && !self.sink.is_file());
+        if is_closed_pipe {
+            let (programs, missed) = self.inventory.counts();
+            return Ok(Summary {
+                samples: self.tally.samples,
+                lost: self.tally.lost,
+                throttled: self.tally.throttled,
+                programs,
+                missed,
+                written_bytes: self.sink.written_bytes(),
+                ..Summary::default()
+            });
+        }
+        self.sink.cut();
+        Err(match error {
+            Error::File { source, .. } if self.sink.is_there() => Error::Incomplete {
+                path: self.sink.path().map(std::path::Path::to_path_buf).unwrap_or_default(),
+                source,
+                kept_bytes: self.sink.written_bytes(),
+            },
+            error => error,
+        })
+    }
+}
+
+fn target_text(options: &Options) -> String {
+    let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    match &options.target {
+        Target::System => "system wide".to_owned(),
+        Target::Cpus(cpus) => format!("cpu {}", list(cpus)),
+        Target::Processes(pids) => format!("pid {}", list(pids)),
+        Target::Threads(tids) => format!("tid {}", list(tids)),
+        Target::Command => {
+            let words = options.command.iter().flatten().map(|word| word.to_string_lossy());
+            words.collect::<Vec<_>>().join(" ")
+        }
+    }
+}
