@@ -13,6 +13,9 @@ use crate::sys;
 /// Programs whose statistics go into one payload.
 const RUNS_PER_STATE: usize = 1000;
 
+/// A BTF blob with its id.
+type Btf = (u32, Arc<[u8]>);
+
 /// Every program seen.
 #[derive(Debug)]
 pub(crate) struct Inventory {
@@ -199,7 +202,7 @@ impl Inventory {
     }
 
     /// What goes into the feature sections: the programs, which stay held, and their BTF by ascending id.
-    pub(crate) fn take_sections(&mut self) -> (Vec<ProgInfoBuf>, Vec<(u32, Arc<[u8]>)>) {
+    pub(crate) fn take_sections(&mut self) -> (Vec<ProgInfoBuf>, Vec<Btf>) {
         let infos = self.held.values_mut().map(|held| {
             std::mem::replace(&mut held.snapshot.info, ProgInfoBuf::new(Vec::new(), [const { None }; Array::COUNT]))
         });

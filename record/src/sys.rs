@@ -294,9 +294,7 @@ pub(crate) fn usage() -> Usage {
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
         usage
     };
-    let ns = |time: libc::timeval| {
-        time.tv_sec.cast_unsigned() * 1_000_000_000 + i64::from(time.tv_usec).cast_unsigned() * 1000
-    };
+    let ns = |time: libc::timeval| time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_usec.cast_unsigned() * 1000;
     Usage {
         user_ns: ns(usage.ru_utime),
         system_ns: ns(usage.ru_stime),
