@@ -71,7 +71,8 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     let usage = sys::usage();
     Ok(Summary {
         samples: session.tally.samples,
-        lost: lost.unwrap_or(session.tally.lost),
+        // Before 6.0 the LOST records are all there is.
+        lost: lost.or(Some(session.tally.lost)),
         throttled: session.tally.throttled,
         programs,
         missed,

@@ -370,7 +370,7 @@ impl Session<'_> {
             let (programs, missed) = self.inventory.counts();
             return Ok(Summary {
                 samples: self.tally.samples,
-                lost: self.tally.lost,
+                lost: None,
                 throttled: self.tally.throttled,
                 programs,
                 missed,
