@@ -1,12 +1,132 @@
 //! `bprec report`.
 
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+
+use bprec_report::{CpuList, Input, Options, ProgFilter, Sort, Split, TimeRange};
+
 use crate::Outcome;
 
 /// Show what each BPF program cost.
+///
+/// Reads the recording alone: no root, no network, nothing of the machine it runs on. A recording without BPF programs shows
+/// its hottest symbols instead.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The recording; `-` is standard input. May be compressed with gzip.
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    input: PathBuf,
+
+    /// One row per BPF program. This is what is shown without it, too.
+    #[arg(long)]
+    by_prog: bool,
+
+    /// Split each program's cost: func, comm, cpu, cgroup, helper.
+    #[arg(long, value_name = "WHAT")]
+    by: Option<Split>,
+
+    /// Only these programs: a name (with * and ?), an id or a tag.
+    #[arg(long, value_name = "PROG", value_delimiter = ',')]
+    prog: Vec<ProgFilter>,
+
+    /// Order of the rows: cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name, type.
+    #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default())]
+    sort: Sort,
+
+    /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
+    #[arg(long, value_name = "RANGE", default_value = "", hide_default_value = true, value_parser = time_range, allow_hyphen_values = true)]
+    time: TimeRange,
+
+    /// Only these CPUs: 0,2-5.
+    #[arg(short = 'C', long, value_name = "LIST")]
+    cpu: Option<CpuList>,
+
+    /// Only tasks of these names (with * and ?).
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    comm: Vec<String>,
+
+    /// Only these events.
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    event: Vec<String>,
+
+    /// At most so many programs, and so many parts of each.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+
+    /// Programs without samples and runs, too.
+    #[arg(long)]
+    all: bool,
+
+    /// As JSON (docs/json.md describes it).
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// As CSV.
+    #[arg(long)]
+    csv: bool,
+
+    /// What the recording says about its machine and itself, before the table.
+    #[arg(long)]
+    header: bool,
+
+    /// Only that.
+    #[arg(long)]
+    header_only: bool,
+
+    /// As text; it always is.
+    #[arg(long, hide = true)]
+    stdio: bool,
+
+    /// Threads to read with; the report does not depend on it.
+    #[arg(long, value_name = "N", hide = true)]
+    threads: Option<usize>,
+}
+
+/// Columns of a table that goes to no terminal: enough for every row to be whole.
+const UNBOUNDED_COLUMNS: usize = usize::MAX;
+
+fn time_range(text: &str) -> Result<TimeRange, bprec_report::Error> {
+    if text.is_empty() { Ok(TimeRange::All) } else { text.parse() }
+}
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    let Args {} = args;
-    Ok(Outcome::NothingMatched)
+    let input = Input::open(&args.input)?;
+    let stdout = io::stdout();
+    let width = if stdout.is_terminal() {
+        terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
+    } else {
+        UNBOUNDED_COLUMNS
+    };
+    let mut out = BufWriter::new(stdout.lock());
+    if args.header || args.header_only {
+        out.write_all(bprec_report::header(&input)?.as_bytes())?;
+        if args.header_only {
+            out.flush()?;
+            return Ok(Outcome::Done);
+        }
+    }
+    let report = bprec_report::by_prog(
+        &input,
+        &Options {
+            by: args.by,
+            programs: args.prog,
+            sort: args.sort,
+            time: args.time,
+            cpus: args.cpu,
+            comms: args.comm,
+            events: args.event,
+            limit: args.limit,
+            all: args.all,
+            threads: args.threads,
+        },
+    )?;
+    if args.json {
+        report.write_json(&mut out)?;
+    } else if args.csv {
+        report.write_csv(&mut out)?;
+    } else {
+        report.write_table(&mut out, width)?;
+    }
+    out.flush()?;
+    Ok(Outcome::Done)
 }
