@@ -1,0 +1,200 @@
+//! What a recording says about loads that are known: shares, sums, runs. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::load::{Packets, system_calls};
+use bprec_fixtures::{Fixture, Loaded};
+use serde_json::Value;
+use support::{Scratch, bprec, report, root, skip};
+
+/// Starts recording the machine for so many seconds, and waits until it samples.
+fn recording(path: &std::path::Path, seconds: &str, more: &[&str]) -> Child {
+    let child = bprec()
+        .args(["record", "-q", "-a", "--duration", seconds, "-o"])
+        .arg(path)
+        .args(more)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The first checkpoint says that records are being written.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read(path).is_ok_and(|bytes| bytes.get(48..56).is_some_and(|size| size != [0; 8])) {
+        assert!(Instant::now() < patience, "no recording after 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+fn end(mut child: Child) {
+    assert!(child.wait().unwrap().success());
+}
+
+/// The program of the report with this id.
+fn program(report: &Value, id: u32) -> &Value {
+    report["programs"].as_array().unwrap().iter().find(|p| p["id"] == id).unwrap_or_else(|| panic!("no program {id}"))
+}
+
+/// The first event's row of the program with this id.
+fn row(report: &Value, id: u32) -> &Value {
+    let rows = report["events"][0]["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row for program {id}: {rows:#?}"))
+}
+
+fn tp(loops: u32) -> Loaded {
+    Fixture::TP.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
+}
+
+/// Two copies of one tracepoint program whose loops are 1 : 3 cost 1 : 3, within three standard deviations of counting.
+#[test]
+fn loops_of_one_to_three_cost_one_to_three() {
+    if !root("loops_of_one_to_three_cost_one_to_three") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    // Long loops, so that what is not the loop is small beside the deviation.
+    let (one, three) = (tp(4_000), tp(12_000));
+    let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
+    let until = Instant::now() + Duration::from_millis(3_500);
+    while Instant::now() < until {
+        system_calls(100);
+    }
+    end(child);
+
+    let report = report(&path, &["--by", "func"]);
+    for name in ["account_syscall_enter", "account_syscall_exit"] {
+        let samples =
+            |loaded: &Loaded| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap() as f64;
+        let (a, b) = (samples(&one), samples(&three));
+        assert!(a > 300.0, "{name}: only {a} samples");
+        // Of b − 3a, with Poisson counts.
+        let deviation = (b + 9.0 * a).sqrt();
+        assert!((b - 3.0 * a).abs() < 3.0 * deviation, "{name}: {a} : {b}, expected 1 : 3 within 3 × {deviation}");
+    }
+}
+
+/// Every sample of the file is in exactly one line, and every line in the total.
+#[test]
+fn rows_add_up_to_the_file() {
+    if !root("rows_add_up_to_the_file") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let _programs = [tp(500), tp(500), Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().start().unwrap()];
+    let child = recording(&path, "2", &["-F", "5000", "-e", "cpu-clock", "-g"]);
+    let until = Instant::now() + Duration::from_millis(1_800);
+    while Instant::now() < until {
+        system_calls(100);
+    }
+    end(child);
+
+    let whole = report(&path, &[]);
+    let event = &whole["events"][0];
+    let field = |value: &Value, name: &str| value[name].as_u64().unwrap();
+    for unit in ["samples", "weight"] {
+        let rows: u64 = event["rows"].as_array().unwrap().iter().map(|row| field(row, unit)).sum();
+        let lines = ["entry_unattributed", "interpreted", "unresolved", "others"];
+        let rest: u64 = lines.iter().map(|line| event[line][unit].as_u64().unwrap_or(0)).sum();
+        assert_eq!(rows + rest, field(&event["total"], unit), "{unit}");
+    }
+    assert_eq!(event["unresolved"]["samples"], 0, "{:#}", event["unresolved"]);
+    assert!(field(&event["total"], "samples") > 1_000);
+
+    // Split by CPU or task, nothing is added or lost.
+    for split in ["cpu", "comm", "func", "helper", "cgroup"] {
+        let split_report = report(&path, &["--by", split]);
+        for (row, split_row) in
+            event["rows"].as_array().unwrap().iter().zip(split_report["events"][0]["rows"].as_array().unwrap())
+        {
+            let parts = split_row["parts"].as_array().unwrap();
+            for unit in ["samples", "weight"] {
+                let sum: u64 = parts.iter().map(|part| field(part, unit)).sum();
+                assert_eq!(sum, field(row, unit), "--by {split} {unit}: {split_row:#}");
+            }
+        }
+    }
+    // Parts of the time are the whole.
+    let parts = ["0%-37%", "37%-100%"];
+    let samples: u64 =
+        parts.iter().map(|part| field(&report(&path, &["--time", part])["events"][0]["samples"], "samples")).sum();
+    assert_eq!(samples, field(&event["samples"], "samples"));
+}
+
+/// Runs, and time per run, are the kernel's own numbers: the program runs only while the recording counts.
+#[test]
+fn runs_are_the_kernels() {
+    const PACKETS: u64 = 5_000;
+    if !root("runs_are_the_kernels") {
+        return;
+    }
+    if support::stats_sysctl() != "0" {
+        skip("runs_are_the_kernels", "kernel.bpf_stats_enabled is on: runs are counted outside of the recording too");
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let loaded = match Fixture::XDP.start() {
+        Ok(loaded) => loaded,
+        Err(error) if format!("{error:#}").contains("busy") => {
+            skip("runs_are_the_kernels", "another XDP program is on lo");
+            return;
+        }
+        Err(error) => panic!("{error:#}"),
+    };
+    let child = recording(&path, "2", &[]);
+    Packets::new().unwrap().send(PACKETS).unwrap();
+    end(child);
+
+    let name = "xdp_count_packets";
+    let kernel = loaded.run_stats(name).unwrap();
+    assert!(kernel.run_cnt >= PACKETS, "{kernel:?}");
+    let report = report(&path, &[]);
+    let runs = &program(&report, loaded.id_of(name).unwrap())["runs"];
+    assert_eq!(runs["count"].as_u64(), Some(kernel.run_cnt));
+    assert_eq!(runs["time_ns"].as_u64(), Some(kernel.run_time_ns));
+    assert_eq!(runs["ns_per_run"].as_f64(), Some(kernel.run_time_ns as f64 / kernel.run_cnt as f64));
+    assert_eq!(runs["misses"].as_u64(), Some(kernel.recursion_misses));
+}
+
+/// Two programs of one name stay two, and a tail call chain is charged to the programs that ran, by their work.
+#[test]
+fn equal_names_and_tail_calls_are_told_apart() {
+    if !root("equal_names_and_tail_calls_are_told_apart") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let start = |fixture: Fixture| {
+        fixture.open().unwrap().for_this_thread().unwrap().loops(4_000).unwrap().start().unwrap()
+    };
+    let (a, b, tail) = (start(Fixture::TWIN_A), start(Fixture::TWIN_B), start(Fixture::TAIL_CALL));
+    let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
+    let until = Instant::now() + Duration::from_millis(3_500);
+    while Instant::now() < until {
+        system_calls(100);
+    }
+    end(child);
+    let report = report(&path, &[]);
+    let samples = |loaded: &Loaded, name: &str| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap();
+
+    // (heavier, lighter, by how much): from the sources of the programs.
+    let twin = "same_name_in_two_objects";
+    let pairs = [
+        (samples(&b, twin), samples(&a, twin), 4.0),
+        (samples(&tail, "tail_call_second"), samples(&tail, "tail_call_first"), 2.0),
+        (samples(&tail, "tail_call_third"), samples(&tail, "tail_call_first"), 3.0),
+    ];
+    for (heavy, light, factor) in pairs {
+        let (heavy, light) = (heavy as f64, light as f64);
+        let deviation = (heavy + factor * factor * light).sqrt();
+        assert!(
+            (heavy - factor * light).abs() < 3.0 * deviation,
+            "{heavy} : {light}, expected {factor} : 1 within 3 × {deviation}"
+        );
+    }
+}
