@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bprec_report::{CpuList, Input, Options, ProgFilter, Sort, Split, TimeRange};
 
-use crate::Outcome;
+use crate::{Outcome, say};
 
 /// Show what each BPF program cost.
 ///
@@ -105,6 +105,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             return Ok(Outcome::Done);
         }
     }
+    let wanted = !args.prog.is_empty();
     let report = bprec_report::by_prog(
         &input,
         &Options {
@@ -128,5 +129,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         report.write_table(&mut out, width)?;
     }
     out.flush()?;
+    if wanted && report.events.iter().all(|event| event.rows.is_empty()) {
+        say("bprec: no program in the recording matches --prog");
+        return Ok(Outcome::NothingMatched);
+    }
     Ok(Outcome::Done)
 }

@@ -67,8 +67,7 @@ fn loops_of_one_to_three_cost_one_to_three() {
 
     let report = report(&path, &["--by", "func"]);
     for name in ["account_syscall_enter", "account_syscall_exit"] {
-        let samples =
-            |loaded: &Loaded| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap() as f64;
+        let samples = |loaded: &Loaded| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap() as f64;
         let (a, b) = (samples(&one), samples(&three));
         assert!(a > 300.0, "{name}: only {a} samples");
         // Of b − 3a, with Poisson counts.
@@ -169,9 +168,8 @@ fn equal_names_and_tail_calls_are_told_apart() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let start = |fixture: Fixture| {
-        fixture.open().unwrap().for_this_thread().unwrap().loops(4_000).unwrap().start().unwrap()
-    };
+    let start =
+        |fixture: Fixture| fixture.open().unwrap().for_this_thread().unwrap().loops(4_000).unwrap().start().unwrap();
     let (a, b, tail) = (start(Fixture::TWIN_A), start(Fixture::TWIN_B), start(Fixture::TAIL_CALL));
     let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
     let until = Instant::now() + Duration::from_millis(3_500);

@@ -10,25 +10,25 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 /// A directory of the test's own, removed at its end.
-pub struct Scratch(tempfile::TempDir);
+pub(crate) struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    pub fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         Scratch(tempfile::tempdir().unwrap())
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 }
 
 /// Says that a test cannot run here, in the form that is counted.
-pub fn skip(test: &str, reason: &str) {
+pub(crate) fn skip(test: &str, reason: &str) {
     println!("SKIP {test}: {reason}");
 }
 
 /// Whether this is root; says so when not.
-pub fn root(test: &str) -> bool {
+pub(crate) fn root(test: &str) -> bool {
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     if !root {
         skip(test, "needs root");
@@ -37,7 +37,7 @@ pub fn root(test: &str) -> bool {
 }
 
 /// Whether perf is installed; says so when not.
-pub fn perf_installed(test: &str) -> bool {
+pub(crate) fn perf_installed(test: &str) -> bool {
     let found = Command::new("perf").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
         skip(test, "perf is not installed");
@@ -46,12 +46,12 @@ pub fn perf_installed(test: &str) -> bool {
 }
 
 /// The program under test.
-pub fn bprec() -> Command {
+pub(crate) fn bprec() -> Command {
     Command::new(env!("CARGO_BIN_EXE_bprec"))
 }
 
 /// Runs a command to its end; it must succeed.
-pub fn succeed(command: &mut Command) -> Output {
+pub(crate) fn succeed(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(
         output.status.success(),
@@ -64,12 +64,12 @@ pub fn succeed(command: &mut Command) -> Output {
 }
 
 /// Records with these arguments into `path`.
-pub fn record(path: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn record(path: &Path, arguments: &[&str]) -> Output {
     succeed(bprec().arg("record").arg("-o").arg(path).args(arguments))
 }
 
 /// Runs perf on a recording; it must succeed without a word on standard error.
-pub fn perf<S: AsRef<OsStr>>(arguments: &[S]) -> String {
+pub(crate) fn perf<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let mut command = Command::new("perf");
     command.args(arguments).env("PAGER", "cat").env("LC_ALL", "C");
     let output = succeed(&mut command);
@@ -84,13 +84,13 @@ pub fn perf<S: AsRef<OsStr>>(arguments: &[S]) -> String {
 }
 
 /// The report of a recording as JSON.
-pub fn report(path: &Path, arguments: &[&str]) -> Value {
+pub(crate) fn report(path: &Path, arguments: &[&str]) -> Value {
     let output = succeed(bprec().arg("report").arg("--json").arg("-i").arg(path).args(arguments));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Ids of what BPF objects there are, as bpftool lists them: `prog`, `map` or `link`.
-pub fn bpf_ids(what: &str) -> Vec<u64> {
+pub(crate) fn bpf_ids(what: &str) -> Vec<u64> {
     let output = succeed(Command::new("bpftool").args(["-j", what, "list"]));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Array(Vec::new()));
     let mut ids: Vec<u64> = list.as_array().unwrap().iter().map(|item| item["id"].as_u64().unwrap()).collect();
@@ -99,6 +99,6 @@ pub fn bpf_ids(what: &str) -> Vec<u64> {
 }
 
 /// Whether the kernel counts runs of BPF programs for everyone.
-pub fn stats_sysctl() -> String {
+pub(crate) fn stats_sysctl() -> String {
     std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap().trim().to_owned()
 }
