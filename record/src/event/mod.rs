@@ -25,7 +25,7 @@ use tracefs::Tracefs;
 use crate::{Error, Rate, Result};
 
 /// A tracepoint's names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tracepoint {
     /// `sched`.
     pub(crate) system: String,
@@ -76,8 +76,12 @@ pub(crate) fn parse(list: &str) -> Result<Vec<EventSpec>> {
 /// # Errors
 /// When the formats cannot be read.
 pub(crate) fn tracing_data(events: &[EventSpec]) -> Result<Option<Vec<u8>>> {
-    let _ = events;
-    Ok(None)
+    let tracepoints: Vec<&Tracepoint> = events.iter().filter_map(|event| event.tracepoint.as_ref()).collect();
+    if tracepoints.is_empty() {
+        return Ok(None);
+    }
+    let tracefs = Tracefs::open().map_err(Error::Other)?;
+    tracefs.section(&tracepoints).map(Some)
 }
 
 /// What is wrong with an event of the list, and what would be right.

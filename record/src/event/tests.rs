@@ -3,6 +3,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use bprec_format::feature::Feature;
+use bprec_format::{Endian, File, FileLayout};
+
 use super::*;
 
 fn parse_at(devices: &Path, list: &str) -> Result<Vec<EventSpec>> {
@@ -244,4 +247,55 @@ fn what_is_wrong_is_said() {
         let text = problem(none.path(), list);
         assert!(text.contains(expected), "{list}: {text}");
     }
+}
+
+#[test]
+fn perf_prints_fields_as_our_section_describes_them() {
+    const TEST: &str = "perf_prints_fields_as_our_section_describes_them";
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = directory.path().join("perf.data");
+    // In a mount namespace of its own, where tracefs may be mounted without leaving it so.
+    let record = "mount -t tracefs nodev /sys/kernel/tracing 2>/dev/null; exec perf record -q -a -o \"$0\" \
+                  -e sched:sched_switch,sched:sched_wakeup,irq:softirq_entry -- sleep 0.1";
+    let made = Command::new("unshare").args(["-m", "sh", "-c", record]).arg(&theirs).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return println!("SKIP {TEST}: perf cannot record tracepoints here");
+    }
+    let script = |path: &Path| {
+        let output = Command::new("perf").args(["script", "-i"]).arg(path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // What it complains about, like missing plugins, it complains about with files of its own too.
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let expected = script(&theirs);
+    assert!(expected.contains("prev_comm=") && expected.contains("vec="));
+
+    // The same recording, with our section in place of perf's.
+    let bytes = fs::read(&theirs).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let events = parse_system("sched:sched_wakeup,irq:softirq_entry,sched:sched_switch");
+    let ours = tracing_data(&events).unwrap().unwrap();
+    let sections: Vec<(u8, Vec<u8>)> = file
+        .features()
+        .iter()
+        .map(|(bit, _)| match Feature(*bit) {
+            Feature::TRACING_DATA => (*bit, ours.clone()),
+            _ => (*bit, file.feature(*bit).unwrap().0.to_vec()),
+        })
+        .collect();
+    let mut out = Vec::new();
+    let layout = FileLayout::begin(file.attrs(), Endian::NATIVE, &mut out);
+    let data = file.data();
+    out.extend_from_slice(&bytes[data.offset as usize..][..data.size as usize]);
+    layout.features(data.size, &sections, &mut out);
+    let bits: Vec<u8> = sections.iter().map(|(bit, _)| *bit).collect();
+    let header = layout.header(data.size, &bits);
+    out[..header.len()].copy_from_slice(&header);
+    let path = directory.path().join("ours.data");
+    fs::write(&path, out).unwrap();
+    let found = script(&path);
+    for (ours, theirs) in found.lines().zip(expected.lines()) {
+        assert_eq!(ours, theirs);
+    }
+    assert_eq!(found.lines().count(), expected.lines().count());
 }

@@ -1,14 +1,22 @@
 //! Tracepoints as tracefs describes them (`Documentation/trace/events.rst`).
 
 use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
-use super::names;
+use bprec_format::Endian;
+use bprec_format::feature::Payload;
+use bprec_format::feature::tracing::{TracingData, TracingSystem};
+
+use super::{Tracepoint, names};
+use crate::{Error, Result, sys};
 
 /// The tracing file system, where it is mounted, or mounted for us alone.
 #[derive(Debug)]
 pub(super) struct Tracefs {
     root: PathBuf,
+    /// Keeps our own mount.
+    _mount: Option<OwnedFd>,
 }
 
 impl Tracefs {
@@ -17,26 +25,65 @@ impl Tracefs {
     /// # Errors
     /// In words, with the remedy.
     pub(super) fn open() -> Result<Tracefs, String> {
-        let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-        let roots = mounted.iter().map(PathBuf::from);
-        if let Some(root) = roots.into_iter().find(|root| fs::read_dir(root.join("events")).is_ok()) {
-            return Ok(Tracefs { root });
+        let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
+        if let Some(root) = mounted.into_iter().find(|root| fs::read_dir(root.join("events")).is_ok()) {
+            return Ok(Tracefs { root, _mount: None });
         }
-        let refused =
-            fs::read_dir("/sys/kernel/tracing").is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied);
-        Err(match refused {
-            true => "tracepoints are described in /sys/kernel/tracing, which only root may read; run as root, or as \
-                     root: chmod -R a+rX /sys/kernel/tracing/events"
-                .to_owned(),
-            false => "tracefs, which describes tracepoints, is not mounted; as root: \
-                      mount -t tracefs nodev /sys/kernel/tracing"
-                .to_owned(),
-        })
+        match sys::private_mount(c"tracefs") {
+            Ok(mount) => {
+                let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+                Ok(Tracefs { root, _mount: Some(mount) })
+            }
+            Err(error) => Err(format!(
+                "tracepoints are described in tracefs, which is not mounted where we may read it, and mounting it for \
+                 ourselves failed ({error}); run as root, or as root: mount -t tracefs -o mode=755 nodev \
+                 /sys/kernel/tracing"
+            )),
+        }
     }
 
     /// Reads a file below its root.
-    pub(super) fn read(&self, file: &str) -> std::io::Result<Vec<u8>> {
-        fs::read(self.root.join(file))
+    pub(super) fn read(&self, file: &str) -> Result<Vec<u8>> {
+        let path = self.root.join(file);
+        fs::read(&path).map_err(|source| Error::file(path, source))
+    }
+
+    /// The TRACING_DATA section that describes these tracepoints.
+    ///
+    /// # Errors
+    /// When a description cannot be read.
+    pub(super) fn section(&self, tracepoints: &[&Tracepoint]) -> Result<Vec<u8>> {
+        let mut sorted = tracepoints.to_vec();
+        sorted.sort();
+        sorted.dedup();
+        let mut formats: Vec<(&str, Vec<Vec<u8>>)> = Vec::new();
+        for Tracepoint { system, name } in sorted {
+            let format = self.read(&format!("events/{system}/{name}/format"))?;
+            match formats.last_mut() {
+                Some((last, of_system)) if last == system => of_system.push(format),
+                _ => formats.push((system, vec![format])),
+            }
+        }
+        let systems = formats.iter().map(|(system, formats)| TracingSystem {
+            name: system.as_bytes(),
+            formats: formats.iter().map(Vec::as_slice).collect(),
+        });
+        let (header_page, header_event) = (self.read("events/header_page")?, self.read("events/header_event")?);
+        // Strings that formats refer to by address. Not all kernels show them.
+        let printk_formats = self.read("printk_formats").unwrap_or_default();
+        let data = TracingData {
+            endian: Endian::NATIVE,
+            long_bytes: size_of::<libc::c_long>() as u8,
+            page_size_bytes: sys::page_bytes() as u32,
+            header_page: &header_page,
+            header_event: &header_event,
+            ftrace: Vec::new(),
+            systems: systems.collect(),
+            kallsyms: &[],
+            printk_formats: &printk_formats,
+            saved_cmdlines: &[],
+        };
+        Ok(data.to_bytes(Endian::NATIVE))
     }
 
     /// The id of a tracepoint.
