@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use bprec_format::bpf::names::{AttachType, ProgType};
 use bprec_format::state::Attachment;
 
+use crate::mounts;
 use crate::sys::{self, HookOf};
 
 /// The most cgroups that are walked: a limit for machines with very many, where a walk would delay the recording.
@@ -29,7 +30,8 @@ pub(crate) struct Cgroups {
 impl Cgroups {
     /// Walks the unified hierarchy where it is mounted; empty where it is not.
     pub(crate) fn read() -> Cgroups {
-        let Some(root) = mount_point() else { return Cgroups::default() };
+        let mount_points = mounts::of_type(b"cgroup2").unwrap_or_default();
+        let Some(root) = mount_points.into_iter().next() else { return Cgroups::default() };
         let mut by_id = HashMap::new();
         // A cgroup's id is the inode number of its directory.
         if let Ok(metadata) = fs::metadata(&root) {
@@ -80,16 +82,6 @@ impl Cgroups {
         }
         found
     }
-}
-
-/// Where `cgroup2` is mounted, as a whole, first.
-fn mount_point() -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        let (_, mount_point, kind) = (fields.next()?, fields.next()?, fields.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(mount_point))
-    })
 }
 
 /// Attach types of the cgroup hooks of a program type.

@@ -19,6 +19,7 @@ mod holders;
 mod kallsyms;
 mod links;
 mod maps;
+mod mounts;
 mod names;
 mod net;
 mod pins;

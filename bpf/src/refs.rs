@@ -3,12 +3,15 @@
 //! The recorder holds one descriptor of every program to the end, so that the kernel does not give the id and the
 //! addresses to another. It therefore never sees a program go; what it can see is that nobody else holds it any more.
 
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{Iter, Link, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{Iter, Link, Object, ObjectBuilder, PrintLevel, ProgramMut};
 
 use crate::error::{self, Error, Result};
+use crate::fdinfo::FdInfo;
+use crate::sys;
 
 const PROGRAM: &str = "bprec_refs";
 const OBJECT: &[u8] = include_bytes!("bpf/refs.bpf.o");
@@ -21,7 +24,8 @@ const RECORD_BYTES: usize = 16;
 pub struct Refs {
     link: Link,
     /// Keeps the program loaded; dropped after the link.
-    object: Object,
+    _object: Object,
+    own_id: u32,
 }
 
 /// References on a program.
@@ -39,14 +43,15 @@ impl Refs {
     /// # Errors
     /// When the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
     pub fn load() -> Result<Refs> {
-        quietly(|| {
+        let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
+        let (object, link) = quietly(|| {
             let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
-            let link = object.progs_mut().find(|program| program.name() == PROGRAM).map(|program| program.attach());
-            let link =
-                link.unwrap_or_else(|| Err(libbpf_rs::Error::from(std::io::Error::from_raw_os_error(libc::ENOENT))))?;
-            Ok(Refs { link, object })
+            let link = program_of(&object)?.attach()?;
+            Ok((object, link))
         })
-        .map_err(|(source, log)| Error::Load { program: PROGRAM, source, log })
+        .map_err(refused)?;
+        let info = FdInfo::of_own(program_of(&object).map_err(|source| refused((source, String::new())))?.as_fd())?;
+        Ok(Refs { link, _object: object, own_id: info.prog_id.unwrap_or(0) })
     }
 
     /// Reads the references of all programs alive now, by ascending id. Those that the reading itself takes are not
@@ -55,7 +60,7 @@ impl Refs {
     /// # Errors
     /// When the iterator cannot be read.
     pub fn read(&self) -> Result<Vec<ProgRefs>> {
-        let refused = |source: std::io::Error| Error::Syscall {
+        let refused = |source: io::Error| Error::Syscall {
             call: "read",
             object: error::Object::Named("of the iterator over programs"),
             errno: source.raw_os_error().unwrap_or(0),
@@ -69,22 +74,22 @@ impl Refs {
     }
 
     /// The id of the iterator program itself, which is none of the machine's own.
-    ///
-    /// # Errors
-    /// When the kernel does not tell.
-    pub fn own_id(&self) -> Result<u32> {
-        use std::os::fd::AsFd;
-        let program = self.object.progs().find(|program| program.name() == PROGRAM);
-        let fdinfo = program.map(|program| crate::fdinfo::FdInfo::of_own(program.as_fd())).transpose()?;
-        Ok(fdinfo.and_then(|info| info.prog_id).unwrap_or(0))
+    pub fn own_id(&self) -> u32 {
+        self.own_id
     }
+}
+
+/// The iterator program in its object.
+fn program_of(object: &Object) -> libbpf_rs::Result<ProgramMut<'_>> {
+    let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
+    object.progs_mut().find(|program| program.name() == PROGRAM).ok_or_else(missing)
 }
 
 impl ProgRefs {
     /// The kernel holds one reference on the program that the iterator is at.
     fn parse(record: &[u8]) -> ProgRefs {
-        let refcnt = crate::sys::get_u64(record, 8).cast_signed();
-        ProgRefs { id: crate::sys::get_u32(record, 0), references: refcnt - 1 }
+        let refcnt = sys::get_u64(record, 8).cast_signed();
+        ProgRefs { id: sys::get_u32(record, 0), references: refcnt - 1 }
     }
 }
 

@@ -113,6 +113,47 @@ fn programs_that_come_and_go_spoil_nothing() {
 }
 
 #[test]
+fn maps_bound_meanwhile_are_found_too() {
+    use libbpf_rs::{MapHandle, MapType};
+    use std::os::fd::AsFd;
+    if !can_load("maps_bound_meanwhile_are_found_too") {
+        return;
+    }
+    const MAPS: u32 = 300;
+    let object = load_inventory(&["inventory_raw_tp"]);
+    let loaded = common::program(&object, "inventory_raw_tp");
+    let program = Program::take(prog_id(&object, "inventory_raw_tp")).unwrap();
+    let btfs = BtfCache::new();
+    let map_count = || {
+        let snapshot = program.fetch(&btfs).unwrap();
+        let info = snapshot.info.view();
+        assert!(info.dropped().is_empty(), "{:?}", info.dropped());
+        info.map_ids().unwrap().len()
+    };
+    let before = map_count();
+    std::thread::scope(|scope| {
+        let prog_fd = loaded.as_fd();
+        let binder = scope.spawn(move || {
+            let opts = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+                sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as libbpf_rs::libbpf_sys::size_t,
+                ..Default::default()
+            };
+            for _ in 0..MAPS {
+                let map = MapHandle::create(MapType::Array, Some("bound"), 4, 8, 1, &opts).unwrap();
+                common::bind_map(prog_fd, map.as_fd());
+            }
+        });
+        let mut last = before;
+        while !binder.is_finished() {
+            let now = map_count();
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
+    });
+    assert_eq!(map_count(), before + MAPS as usize);
+}
+
+#[test]
 fn run_statistics_count_the_runs_made() {
     if !can_load("run_statistics_count_the_runs_made") {
         return;
@@ -155,7 +196,7 @@ fn a_program_that_nobody_else_holds_is_told_by_its_references() {
     });
     assert!(only_ours, "{:?}", references());
     let ids: Vec<u32> = refs.read().unwrap().iter().map(|it| it.id).collect();
-    assert!(ids.is_sorted() && ids.contains(&refs.own_id().unwrap()));
+    assert!(ids.is_sorted() && ids.contains(&refs.own_id()));
 }
 
 #[test]

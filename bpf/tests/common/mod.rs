@@ -204,6 +204,14 @@ pub fn link_create(program: &ProgramMut<'_>, ifindex: u32, attach_type: u32) -> 
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Binds a map to a program that does not use it, by `BPF_PROG_BIND_MAP`.
+pub fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) {
+    let attr = [program.as_raw_fd(), map.as_raw_fd(), 0];
+    // SAFETY: `attr` is 12 readable bytes without pointers.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, 35, attr.as_ptr(), 12) };
+    assert_eq!(answer, 0, "BPF_PROG_BIND_MAP: {}", std::io::Error::last_os_error());
+}
+
 /// Puts this thread, and what it starts, into a network namespace of its own.
 pub fn own_network() -> bool {
     // SAFETY: takes no pointers; the namespace of the other threads is not touched.
