@@ -48,7 +48,7 @@ pub enum Error {
         problem: String,
     },
     /// One of our own programs could not be loaded or attached; `log` is libbpf's account of it.
-    #[error("our program {program}: {source}{}", Log(log))]
+    #[error("our program {program}: {source}{}", LoadHint(source, log))]
     Load {
         /// Name of the program.
         program: &'static str,
@@ -65,6 +65,7 @@ impl Error {
         match self {
             Error::Syscall { errno, .. } => Some(*errno),
             Error::File { source, .. } => source.raw_os_error(),
+            Error::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => Some(libc::EPERM),
             _ => None,
         }
     }
@@ -171,13 +172,17 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// The last lines of a log as the tail of a message; verifier logs run to megabytes and their verdict is at the end.
-struct Log<'a>(&'a str);
+/// What makes a refused load understandable: the privilege that is missing, or else the last lines of the log; verifier
+/// logs run to megabytes and their verdict is at the end.
+struct LoadHint<'a>(&'a libbpf_rs::Error, &'a str);
 
-impl fmt::Display for Log<'_> {
+impl fmt::Display for LoadHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LINES: usize = 12;
-        let lines: Vec<&str> = self.0.lines().filter(|line| !line.trim().is_empty()).collect();
+        if self.0.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+            return f.write_str("; needs CAP_BPF and CAP_PERFMON (run as root)");
+        }
+        let lines: Vec<&str> = self.1.lines().filter(|line| !line.trim().is_empty()).collect();
         lines.iter().skip(lines.len().saturating_sub(LINES)).try_for_each(|line| write!(f, "\n  {line}"))
     }
 }

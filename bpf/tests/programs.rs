@@ -138,9 +138,12 @@ fn maps_bound_meanwhile_are_found_too() {
                 sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as libbpf_rs::libbpf_sys::size_t,
                 ..Default::default()
             };
-            for _ in 0..MAPS {
-                let map = MapHandle::create(MapType::Array, Some("bound"), 4, 8, 1, &opts).unwrap();
+            let create = |_| MapHandle::create(MapType::Array, Some("bound"), 4, 8, 1, &opts).unwrap();
+            let maps: Vec<MapHandle> = (0..MAPS).map(create).collect();
+            // Slow enough to be fetched in between, fast enough to happen between the two calls of a fetch.
+            for map in &maps {
                 common::bind_map(prog_fd, map.as_fd());
+                (0..2000).for_each(|_| std::hint::spin_loop());
             }
         });
         let mut last = before;
@@ -248,6 +251,7 @@ fn without_privilege_the_refusal_says_what_is_missing() {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("bpf(BPF_PROG_GET_NEXT_ID) of all: EPERM; needs CAP_SYS_ADMIN (run as root)"), "{text}");
+    assert!(text.contains("our program bprec_refs: ") && text.contains("; needs CAP_BPF and CAP_PERFMON"), "{text}");
     assert!(text.contains("bpf(BPF_ENABLE_STATS) run time: EPERM; needs CAP_SYS_ADMIN (run as root)"), "{text}");
 }
 

@@ -77,6 +77,10 @@ const PROG_ARRAYS: [ProgArray; 9] = [
 
 /// Place of the translated instructions in [`PROG_ARRAYS`].
 const XLATED: usize = 1;
+/// Place of the ids of maps, the one array that can grow while the program is held (`BPF_PROG_BIND_MAP`).
+const MAP_IDS: usize = 2;
+/// Ids asked for beyond those that the first call announced, so that a few more do not matter.
+const MAP_IDS_SLACK: u32 = 32;
 
 /// Bytes of `struct bpf_prog_info` as of Linux 6.0; younger kernels have not added to it.
 pub(crate) const PROG_INFO_BYTES: usize = 232;
@@ -105,7 +109,8 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
         info = [0; PROG_INFO_BYTES];
         let mut arrays: [Option<Vec<u8>>; 9] = Default::default();
         for (index, (field, slot)) in PROG_ARRAYS.iter().zip(&mut arrays).enumerate() {
-            let count = get_u32(&counts, field.count_at);
+            let slack = if index == MAP_IDS { MAP_IDS_SLACK } else { 0 };
+            let count = get_u32(&counts, field.count_at).saturating_add(slack);
             let element_bytes = match field.element {
                 Element::Bytes(bytes) => bytes,
                 Element::SizeAt(at) => get_u32(&counts, at) as usize,
@@ -131,16 +136,19 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
             continue;
         }
         let mut grew = false;
-        for (index, field) in PROG_ARRAYS.iter().enumerate() {
-            if arrays[index].is_none() {
-                continue;
-            }
-            if get_u64(&info, field.pointer_at) == 0 {
+        for (index, (field, slot)) in PROG_ARRAYS.iter().zip(&mut arrays).enumerate() {
+            let Some(buffer) = slot else { continue };
+            let count = get_u32(&info, field.count_at);
+            if count == 0 {
+                *slot = None;
+            } else if get_u64(&info, field.pointer_at) == 0 {
                 withheld[index] = true;
-                arrays[index] = None;
+                *slot = None;
+            } else if index == MAP_IDS {
+                grew |= count as usize * 4 > buffer.len();
+                buffer.truncate(count as usize * 4);
             } else {
-                let asked = get_u32(&counts, field.count_at);
-                grew |= get_u32(&info, field.count_at) != asked;
+                grew |= count != get_u32(&counts, field.count_at);
             }
         }
         if grew {
