@@ -55,14 +55,6 @@ pub(crate) struct EventSpec {
     pub(crate) ignored_terms: Vec<String>,
 }
 
-impl EventSpec {
-    /// Driven by a high-resolution timer: it fires in hard interrupts only, never inside code that runs with
-    /// interrupts off, and shows the instruction where they came on again.
-    pub(crate) fn is_hrtimer(&self) -> bool {
-        self.attr.kind == event_type::SOFTWARE && matches!(self.attr.config, software::CPU_CLOCK | software::TASK_CLOCK)
-    }
-}
-
 /// Reads one `-e` argument, a list with commas.
 ///
 /// # Errors

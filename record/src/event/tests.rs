@@ -129,7 +129,6 @@ fn lists_names_and_rates() {
     assert_eq!(names, ["cycles:u", "ticks", "mem:0x10/4:w", "dummy"]);
     assert_eq!(events[1].rate, Some(Rate::Frequency(99)));
     assert_eq!(events[1].ignored_terms, ["call-graph"]);
-    assert_eq!(events.iter().map(EventSpec::is_hrtimer).collect::<Vec<_>>(), [false, true, false, false]);
     assert_eq!((events[0].rate, events[2].default_rate), (None, Some(Rate::Period(1))));
 }
 

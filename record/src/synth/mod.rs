@@ -15,13 +15,10 @@ mod tests;
 
 use bprec_format::{RecordType, SampleId, SampleLayout, Writer};
 
-#[allow(unused_imports, reason = "grows by pieces")]
-pub(crate) use {
-    cgroups::cgroups,
-    kernel::kernel,
-    programs::{images, program},
-    tasks::tasks,
-};
+pub(crate) use cgroups::cgroups;
+pub(crate) use kernel::kernel;
+pub(crate) use programs::{images, program};
+pub(crate) use tasks::tasks;
 
 /// The process that kernel maps belong to.
 const NO_PID: u32 = u32::MAX;
