@@ -9,6 +9,7 @@ mod fixtures;
 mod licences;
 mod test;
 mod tree;
+mod vm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +23,10 @@ const USAGE: &str = "usage: cargo xtask <task>
                     make the recordings on this machine, as root, into DIR
   licences          check the licences of all dependencies
   tree              check headers, file sizes and stray machine paths in the sources
-  test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries";
+  test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
+  vm setup [GUEST…]            fetch and unpack what the guests are made of
+  vm run GUEST PAYLOAD OUT     boot, run PAYLOAD/run.sh in it as root, bring its /out back as OUT/out
+  vm test [GUEST…]             the root tests and a recording in each guest";
 
 fn main() -> ExitCode {
     match run() {
@@ -46,6 +50,7 @@ fn run() -> Result<()> {
         ("licences", []) => licences::check(),
         ("tree", []) => tree::check(),
         ("test", arguments) => test::run(arguments),
+        ("vm", arguments) => vm::main(arguments),
         _ => bail!("{USAGE}"),
     }
 }

@@ -29,17 +29,12 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
     let success = child.wait().context("wait for cargo test")?.success();
     tally.end(success);
-    for reason in &tally.reasons {
-        println!("{reason}");
-    }
-    println!("{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
-    ensure!(tally.failed == 0, "tests failed");
-    Ok(())
+    tally.close()
 }
 
 /// What the lines of one or more test binaries add up to.
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -49,7 +44,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn line(&mut self, line: &str) {
+    /// Takes a line of a test binary's output.
+    pub(crate) fn line(&mut self, line: &str) {
         if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
             self.binary_died();
             self.running = true;
@@ -86,11 +82,53 @@ impl Tally {
         self.skipped_here.clear();
     }
 
-    fn end(&mut self, success: bool) {
+    /// No more lines come; without success there is a failure, even if no line told of one.
+    pub(crate) fn end(&mut self, success: bool) {
         self.binary_died();
         if !success && self.failed == 0 {
             self.failed = 1;
         }
+    }
+
+    /// Adds what others came to; their reasons are introduced by `place`.
+    pub(crate) fn add(&mut self, other: Self, place: &str) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.reasons.extend(other.reasons.iter().map(|line| match line.strip_prefix("SKIP ") {
+            Some(skip) => format!("SKIP {place} {skip}"),
+            None => line.clone(),
+        }));
+    }
+
+    /// One check held.
+    pub(crate) fn pass(&mut self) {
+        self.passed += 1;
+    }
+
+    /// One check did not hold; says so.
+    pub(crate) fn fail(&mut self, check: &str, why: &str) {
+        println!("FAILED {check}: {why}");
+        self.failed += 1;
+    }
+
+    /// One check could not be made here.
+    pub(crate) fn skip(&mut self, check: &str, why: &str) {
+        self.reasons.push(format!("SKIP {check}: {why}"));
+        self.skipped += 1;
+    }
+
+    /// Prints every reason to skip and the closing line.
+    ///
+    /// # Errors
+    /// When something failed.
+    pub(crate) fn close(&self) -> Result<()> {
+        for reason in &self.reasons {
+            println!("{reason}");
+        }
+        println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        ensure!(self.failed == 0, "tests failed");
+        Ok(())
     }
 }
 

@@ -1,0 +1,103 @@
+//! `cargo xtask vm test`: what has to hold in every guest, counted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::guest::{self, Outcome};
+use super::{Guest, Machine, Unavailable, images, payload};
+use crate::test::Tally;
+
+/// A guest takes a tenth of this.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs the payload in each of `guests`; the last line is `N passed, N failed, N skipped`.
+pub(crate) fn run(guests: &[&Guest]) -> Result<()> {
+    let mut tally = Tally::default();
+    let mut assembled = None;
+    for guest in guests {
+        let started = Instant::now();
+        match in_guest(guest, &mut assembled, &mut tally) {
+            Ok(seconds) => {
+                println!(
+                    "vm {}: {seconds:.1} s in the guest, {:.1} s in all",
+                    guest.name,
+                    started.elapsed().as_secs_f64()
+                );
+            }
+            Err(why) => match why.downcast_ref::<Unavailable>() {
+                Some(missing) => tally.skip(&format!("vm {}", guest.name), &missing.to_string()),
+                None => tally.fail(&format!("vm {}", guest.name), &format!("{why:#}")),
+            },
+        }
+    }
+    tally.close()
+}
+
+/// One guest, its checks added to `tally`; gives the seconds from its start to its end.
+fn in_guest(guest: &Guest, assembled: &mut Option<PathBuf>, tally: &mut Tally) -> Result<f64> {
+    if guest.machine != Machine::Amd64 || cfg!(not(target_arch = "x86_64")) {
+        return Err(Unavailable(format!("no build for {} here", guest.machine.debian())).into());
+    }
+    let images = images::prepare(guest)?;
+    let target = target_directory();
+    let payload = match assembled {
+        Some(payload) => payload,
+        None => {
+            let payload = target.join("vm").join("payload");
+            payload::assemble(&payload)?;
+            assembled.insert(payload)
+        }
+    };
+    let out = target.join("vm").join(guest.name);
+    let run = guest::run(guest, &images, payload, &out, LIMIT)?;
+    ensure!(run.outcome == Outcome::Ended(0), "{}; see {}", run.outcome, out.join("console.log").display());
+    let kept = out.join("out");
+    let named = |check: &str| format!("vm {} {check}", guest.name);
+    match run.complaints.as_slice() {
+        [] => tally.pass(),
+        [first, ..] => tally.fail(&named("kernel_log"), &format!("{} lines, first: {first}", run.complaints.len())),
+    }
+    results(&fs::read_to_string(kept.join("results.txt")).context("the guest left no results")?, &named, tally);
+    test_programs(&kept.join("tests"), guest, tally)?;
+    Ok(run.seconds)
+}
+
+/// Adds the lines that the guest's checks wrote.
+fn results(text: &str, named: &dyn Fn(&str) -> String, tally: &mut Tally) {
+    for line in text.lines() {
+        let (check, why) = line.split_once(": ").unwrap_or((line, "no reason given"));
+        match check.split_once(' ') {
+            Some(("PASS", _)) => tally.pass(),
+            Some(("SKIP", check)) => tally.skip(&named(check), why),
+            Some(("FAIL", check)) => tally.fail(&named(check), why),
+            _ => tally.fail(&named("results"), &format!("not a result: {line}")),
+        }
+    }
+}
+
+/// Adds what the test programs printed, and says which of their tests failed.
+fn test_programs(directory: &Path, guest: &Guest, tally: &mut Tally) -> Result<()> {
+    for path in crate::tree::files_under(directory)? {
+        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let text = String::from_utf8_lossy(&text);
+        let mut own = Tally::default();
+        text.lines().for_each(|line| own.line(line));
+        own.end(text.contains("test result: "));
+        tally.add(own, &format!("vm {}", guest.name));
+        let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+        for test in failed {
+            println!("FAILED vm {} {test}: see {}", guest.name, path.display());
+        }
+        if !text.contains("test result: ") {
+            println!("FAILED vm {}: {} gave no result", guest.name, path.display());
+        }
+    }
+    Ok(())
+}
+
+fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
+}

@@ -1,0 +1,203 @@
+//! One run of one guest.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::cpio::Archive;
+use super::images::Images;
+use super::packages::fresh;
+use super::{Guest, Machine, Unavailable, cache};
+
+/// How long a guest may take when nobody says otherwise.
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
+/// Room for what comes back; the file is sparse.
+const RESULT_BYTES: u64 = 1 << 30;
+/// What `timeout` ends with when it had to end the command.
+const TIMED_OUT: i32 = 124;
+
+/// How a guest ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The payload ran to its end, with this exit code.
+    Ended(i32),
+    /// The guest was switched off because its time was over.
+    TimedOut,
+    /// The guest stopped without handing anything back.
+    Died(String),
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ended(code) => write!(f, "payload ended with {code}"),
+            Self::TimedOut => f.write_str("its time was over"),
+            Self::Died(how) => write!(f, "guest died: {how}"),
+        }
+    }
+}
+
+/// How a run went.
+pub(crate) struct Run {
+    pub(crate) outcome: Outcome,
+    pub(crate) seconds: f64,
+    /// Lines of the kernel's log that must not be there.
+    pub(crate) complaints: Vec<String>,
+}
+
+/// Boots `guest`, runs `payload/run.sh` in it as root and gives it `limit` to be switched off again. `out` is emptied; it then holds
+/// `console.log` and, in `out/`, what the payload left in `/out`, with the kernel's log as `dmesg.txt`. Guests take turns on a machine.
+pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, limit: Duration) -> Result<Run> {
+    ensure!(payload.join("run.sh").is_file(), "{} has no run.sh", payload.display());
+    fresh(out)?;
+    let turn = File::create(cache()?.join("guest.lock"))?;
+    turn.lock().context("wait for another guest")?;
+    let started = Instant::now();
+    let initrd = out.join("initrd");
+    initial_file_system(images, payload, &initrd)?;
+    let results = out.join("results.tar");
+    File::create(&results)?.set_len(RESULT_BYTES)?;
+    let console = out.join("console.log");
+    let status = Command::new("timeout")
+        // The bound holds even if this process does not live to see the end.
+        .args(["--foreground", "--kill-after=5", &limit.as_secs().to_string(), guest.machine.qemu()])
+        .args(machine(guest.machine))
+        .args([
+            "-accel",
+            "tcg,thread=multi",
+            "-smp",
+            "2",
+            "-m",
+            "1536M",
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+        ])
+        .args(["-display", "none", "-serial", "stdio", "-device", "virtio-blk-pci,drive=results"])
+        .arg("-drive")
+        .arg(format!("if=none,id=results,format=raw,cache=unsafe,file={}", results.display()))
+        .arg("-kernel")
+        .arg(&images.kernel)
+        .arg("-initrd")
+        .arg(&initrd)
+        .args(["-append", &format!("console={} panic=-1 quiet", terminal(guest.machine))])
+        .stdin(Stdio::null())
+        .stdout(File::create(&console)?)
+        .stderr(File::options().append(true).open(&console)?)
+        .status()
+        .context("run timeout")?;
+    drop(turn);
+    fs::remove_file(&initrd)?;
+    if status.code() == Some(127) {
+        return Err(Unavailable(format!("{} is not installed", guest.machine.qemu())).into());
+    }
+    let kept = out.join("out");
+    fs::create_dir(&kept)?;
+    let outcome = if status.code() == Some(TIMED_OUT) {
+        Outcome::TimedOut
+    } else {
+        unpack_results(&results, &kept)?;
+        match fs::read_to_string(kept.join("status.txt")).ok().and_then(|text| text.trim().parse().ok()) {
+            Some(code) => Outcome::Ended(code),
+            None => Outcome::Died(format!("{}, {status}", guest.machine.qemu())),
+        }
+    };
+    fs::remove_file(&results)?;
+    let complaints = complaints(&kept, &console)?;
+    Ok(Run { outcome, seconds: started.elapsed().as_secs_f64(), complaints })
+}
+
+fn machine(machine: Machine) -> &'static [&'static str] {
+    match machine {
+        Machine::Amd64 => &["-M", "pc", "-cpu", "qemu64"],
+        Machine::Arm64 => &["-M", "virt,gic-version=3", "-cpu", "cortex-a76"],
+    }
+}
+
+fn terminal(machine: Machine) -> &'static str {
+    match machine {
+        Machine::Amd64 => "ttyS0",
+        Machine::Arm64 => "ttyAMA0",
+    }
+}
+
+/// The kernel unpacks archives one over the other: programs, modules, then what belongs to this run.
+fn initial_file_system(images: &Images, payload: &Path, file: &Path) -> Result<()> {
+    let mut out = BufWriter::new(File::create(file)?);
+    for part in [&images.user, &images.modules] {
+        io::copy(&mut File::open(part).with_context(|| format!("open {}", part.display()))?, &mut out)?;
+    }
+    let mut archive = Archive::new(out);
+    archive.file("init", 0o755, include_bytes!("init.sh"))?;
+    archive.directory("payload")?;
+    archive.tree(payload, "payload")?;
+    archive.finish()?.flush()?;
+    Ok(())
+}
+
+/// Unpacks the archive at the start of the disk, if the guest came to write one.
+fn unpack_results(disk: &Path, directory: &Path) -> Result<()> {
+    let mut start = [0; 262];
+    let written = File::open(disk).and_then(|mut file| io::Read::read_exact(&mut file, &mut start)).is_ok();
+    if !written || !start.ends_with(b"ustar") {
+        return Ok(());
+    }
+    let status = Command::new("tar")
+        .args(["--extract", "--no-same-owner", "--file"])
+        .arg(disk)
+        .arg("--directory")
+        .arg(directory)
+        .status()
+        .context("run tar")?;
+    ensure!(status.success(), "cannot unpack what the guest left");
+    Ok(())
+}
+
+/// What a healthy kernel does not say.
+const COMPLAINTS: [&str; 12] = [
+    "WARNING:",
+    "BUG:",
+    "Oops",
+    "Call Trace:",
+    "Call trace:",
+    "Kernel panic",
+    "general protection fault",
+    "INFO: rcu",
+    "INFO: task",
+    "soft lockup",
+    "refcount_t:",
+    "Unable to handle kernel",
+];
+
+/// The kernel's log as far as it got out, and the taint flags that stay when a message has left the buffer: 128 died, 512 warned.
+fn complaints(kept: &Path, console: &Path) -> Result<Vec<String>> {
+    let read = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let mut text = read(console)?;
+    text.push_str(&read(&kept.join("dmesg.txt")).unwrap_or_default());
+    let mut found: Vec<String> = complaining(&text).into_iter().map(str::to_owned).collect();
+    let taint: u64 = read(&kept.join("tainted.txt")).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    if taint & (128 | 512) != 0 {
+        found.push(format!("the kernel is tainted: {taint}"));
+    }
+    Ok(found)
+}
+
+fn complaining(log: &str) -> Vec<&str> {
+    log.lines().filter(|line| COMPLAINTS.iter().any(|word| line.contains(word))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaining;
+
+    #[test]
+    fn complaints_are_found_in_a_log() {
+        let log = "[    1.0] Linux version 6.1\n[   12.1] WARNING: CPU: 0 PID: 1 at kernel/bpf/trampoline.c:1 x+0x1/0x2\n[   13.0] ok";
+        assert_eq!(complaining(log).len(), 1);
+        assert!(complaining("[    1.0] Linux version 6.1").is_empty());
+    }
+}

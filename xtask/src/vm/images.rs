@@ -1,0 +1,190 @@
+//! What a guest boots: Debian's kernel with the modules for its disk, and Debian's programs as a root file system. Both are made once.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::cpio::Archive;
+use super::packages::{Suite, fresh, unpack};
+use super::{Guest, Unavailable, cache};
+
+/// What runs in the guest beside our own binaries. `libelf1` is also the name that newer releases provide.
+const PROGRAMS: [&str; 6] = ["busybox-static", "linux-perf", "bpftool", "libelf1", "zlib1g", "libzstd1"];
+
+/// Packages that come along as dependencies of others' maintenance scripts; nothing in a guest runs them.
+const UNUSED: [&str; 5] = ["dpkg_", "tar_", "perl_", "perl-modules-", "tzdata_"];
+
+/// What no test reads: three quarters of the unpacked size.
+const EXCLUDED: [&str; 8] = [
+    "./usr/share/doc/*",
+    "./usr/share/man/*",
+    "./usr/share/locale/*",
+    "./usr/share/perl*",
+    "./usr/lib/python3*",
+    "./usr/lib/*/perl*",
+    "./usr/lib/*/gconv/*",
+    "./usr/share/bash-completion/*",
+];
+
+/// The disk over which results come back.
+const MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
+
+/// The files that a guest boots from.
+pub(crate) struct Images {
+    /// As `uname -r` says it.
+    pub(crate) release: String,
+    pub(crate) kernel: PathBuf,
+    pub(crate) modules: PathBuf,
+    pub(crate) user: PathBuf,
+}
+
+/// Makes what is missing of a guest's images.
+///
+/// # Errors
+/// With an [`Unavailable`] inside when a package cannot be fetched.
+pub(crate) fn prepare(guest: &Guest) -> Result<Images> {
+    let cache = cache()?;
+    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+    let lock = File::create(cache.join("setup.lock"))?;
+    lock.lock().context("wait for another set-up")?;
+    let architecture = guest.machine.debian();
+    let kernel = cache.join(format!("kernel-{}-{architecture}", guest.kernel_suite));
+    if !kernel.exists() {
+        made(&kernel, |directory| kernel_image(&cache, guest, directory))?;
+    }
+    let user = cache.join(format!("user-{}-{architecture}", guest.user_suite));
+    if !user.exists() {
+        made(&user, |directory| user_image(&cache, guest, directory))?;
+    }
+    Ok(Images {
+        release: fs::read_to_string(kernel.join("release")).context("read the kernel's release")?,
+        kernel: kernel.join("vmlinuz"),
+        modules: kernel.join("modules.cpio"),
+        user: user.join("user.cpio"),
+    })
+}
+
+/// Runs `make` in a directory beside `target` and renames it when it is whole.
+fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let unfinished = target.with_extension("unfinished");
+    fresh(&unfinished)?;
+    make(&unfinished)?;
+    fs::rename(&unfinished, target).with_context(|| format!("rename to {}", target.display()))
+}
+
+fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
+    let architecture = guest.machine.debian();
+    let suite = Suite::open(cache, guest.kernel_suite, architecture)?;
+    let unpacked = directory.join("unpacked");
+    fs::create_dir(&unpacked)?;
+    for deb in suite.download(&suite.kernel(&format!("linux-image-cloud-{architecture}"))?)? {
+        unpack(&deb, &unpacked, &["./usr/share/*"])?;
+    }
+    suite.close()?;
+    let files = crate::tree::files_under(&unpacked)?;
+    let image =
+        files.iter().find(|path| file_name(path).starts_with("vmlinu")).context("the package holds no kernel")?;
+    let release = release(&files).context("the package holds no modules")?;
+    fs::copy(image, directory.join("vmlinuz"))?;
+    let mut archive = Archive::new(BufWriter::new(File::create(directory.join("modules.cpio"))?));
+    archive.directory("modules")?;
+    for (number, (name, contents)) in modules(&files, &MODULES)?.into_iter().enumerate() {
+        archive.file(&format!("modules/{number:02}-{name}.ko"), 0o644, &contents)?;
+    }
+    archive.finish()?;
+    fs::write(directory.join("release"), release)?;
+    fs::remove_dir_all(&unpacked)?;
+    Ok(())
+}
+
+/// As in `/lib/modules/RELEASE/kernel/…`.
+fn release(files: &[PathBuf]) -> Option<&str> {
+    files.iter().find_map(|path| {
+        let mut parts = path.iter();
+        parts.find(|part| *part == "modules")?;
+        parts.next()?.to_str()
+    })
+}
+
+/// `wanted` and what they need, uncompressed, in an order in which they can be loaded. What the kernel has built in is not among `files`.
+fn modules(files: &[PathBuf], wanted: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
+    let by_name: BTreeMap<String, &PathBuf> =
+        files.iter().filter_map(|path| Some((file_name(path).split_once(".ko")?.0.replace('-', "_"), path))).collect();
+    let mut ordered = Vec::new();
+    for name in wanted {
+        load_order(&by_name, name, &mut ordered)?;
+    }
+    Ok(ordered)
+}
+
+fn load_order(by_name: &BTreeMap<String, &PathBuf>, name: &str, ordered: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
+    let Some(path) = by_name.get(name).filter(|_| !ordered.iter().any(|(present, _)| present == name)) else {
+        return Ok(());
+    };
+    let contents = if path.extension().is_some_and(|extension| extension == "xz") {
+        let output =
+            Command::new("xz").arg("-dc").arg(path).output().map_err(|why| Unavailable(format!("xz: {why}")))?;
+        ensure!(output.status.success(), "cannot uncompress {}", path.display());
+        output.stdout
+    } else {
+        fs::read(path)?
+    };
+    ensure!(contents.starts_with(b"\x7fELF"), "{} is compressed in a way that is not known here", path.display());
+    for needed in needs(&contents) {
+        load_order(by_name, &needed, ordered)?;
+    }
+    ordered.push((name.to_owned(), contents));
+    Ok(())
+}
+
+/// The modules that a module's `.modinfo` names: zero-terminated strings, one of them `depends=a,b`.
+fn needs(module: &[u8]) -> Vec<String> {
+    let key = b"\0depends=";
+    let Some(at) = module.windows(key.len()).position(|window| window == key) else { return Vec::new() };
+    let value = module[at + key.len()..].split(|byte| *byte == 0).next().unwrap_or_default();
+    let value = String::from_utf8_lossy(value);
+    value.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
+}
+
+fn user_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
+    let suite = Suite::open(cache, guest.user_suite, guest.machine.debian())?;
+    let root = directory.join("root");
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        fs::create_dir_all(root.join("usr").join(name))?;
+        std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name))?;
+    }
+    for name in ["dev", "proc", "sys", "tmp", "run", "out", "payload", "modules"] {
+        fs::create_dir(root.join(name))?;
+    }
+    for deb in suite.download_with_dependencies(&PROGRAMS)? {
+        if !UNUSED.iter().any(|name| file_name(&deb).starts_with(name)) {
+            unpack(&deb, &root, &EXCLUDED)?;
+        }
+    }
+    suite.close()?;
+    let mut archive = Archive::new(BufWriter::new(File::create(directory.join("user.cpio"))?));
+    archive.tree(&root, "")?;
+    archive.finish()?;
+    fs::remove_dir_all(&root)?;
+    Ok(())
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::needs;
+
+    #[test]
+    fn a_modules_needs_are_read() {
+        assert_eq!(needs(b"\x7fELF\0license=GPL\0depends=virtio,virtio-ring\0name=x\0"), ["virtio", "virtio_ring"]);
+        assert!(needs(b"\0depends=\0").is_empty());
+        assert!(needs(b"").is_empty());
+    }
+}

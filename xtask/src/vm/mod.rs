@@ -1,0 +1,124 @@
+//! Stock Debian kernels under QEMU: the project's binaries and tests on kernels and processors that this machine does not have.
+//!
+//! Everything comes out of Debian's packages and is kept outside the tree (`$XDG_CACHE_HOME/bprec-vm`). A guest is a kernel, a root file
+//! system in memory and a payload directory; what the payload leaves in `/out` comes back as files. `docs/vm.md` tells the rest.
+
+mod checks;
+mod cpio;
+mod guest;
+mod images;
+mod packages;
+mod payload;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// A kernel of Debian's, and the release whose programs run on it.
+pub(crate) struct Guest {
+    /// What the command line calls it.
+    pub(crate) name: &'static str,
+    pub(crate) machine: Machine,
+    /// The suite that the kernel is from.
+    pub(crate) kernel_suite: &'static str,
+    /// The suite that perf, bpftool and the C library are from.
+    pub(crate) user_suite: &'static str,
+}
+
+/// What is emulated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Machine {
+    /// x86-64 without performance counters.
+    Amd64,
+    /// Arm with a PMUv3: cycles count, sample and overflow.
+    Arm64,
+}
+
+impl Machine {
+    /// Debian's name of the architecture.
+    pub(crate) fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    pub(crate) fn qemu(self) -> &'static str {
+        match self {
+            Self::Amd64 => "qemu-system-x86_64",
+            Self::Arm64 => "qemu-system-aarch64",
+        }
+    }
+}
+
+/// Guests in the order in which they are tested.
+pub(crate) const GUESTS: [Guest; 4] = [
+    Guest { name: "x86-6.1", machine: Machine::Amd64, kernel_suite: "bookworm-security", user_suite: "bookworm" },
+    Guest { name: "x86-6.12", machine: Machine::Amd64, kernel_suite: "trixie", user_suite: "trixie" },
+    Guest { name: "x86-new", machine: Machine::Amd64, kernel_suite: "trixie-backports", user_suite: "trixie" },
+    Guest { name: "arm64-6.12", machine: Machine::Arm64, kernel_suite: "trixie", user_suite: "trixie" },
+];
+
+/// Something outside the project is missing, such as a package that cannot be fetched: a reason to skip, not to fail.
+#[derive(Debug)]
+pub(crate) struct Unavailable(pub(crate) String);
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Runs `cargo xtask vm` with `arguments`.
+pub(crate) fn main(arguments: &[&str]) -> Result<()> {
+    match arguments {
+        ["setup", names @ ..] => {
+            for guest in chosen(names)? {
+                let images = images::prepare(guest)?;
+                println!("{}: kernel {}, programs of {}", guest.name, images.release, guest.user_suite);
+            }
+            Ok(())
+        }
+        ["run", name, payload, out] => {
+            let guest = chosen(&[name])?[0];
+            let images = images::prepare(guest)?;
+            let run = guest::run(guest, &images, Path::new(payload), Path::new(out), guest::LIMIT)?;
+            println!("{}: {} after {:.1} s", guest.name, run.outcome, run.seconds);
+            match run.outcome {
+                guest::Outcome::Ended(0) => Ok(()),
+                outcome => bail!("{}: {outcome}; see {}", guest.name, Path::new(out).join("console.log").display()),
+            }
+        }
+        ["test", names @ ..] => checks::run(&chosen(names)?),
+        _ => bail!("usage: cargo xtask vm setup [GUEST…] | vm run GUEST PAYLOAD OUT | vm test [GUEST…]"),
+    }
+}
+
+/// The guests called `names`, or all.
+fn chosen(names: &[&str]) -> Result<Vec<&'static Guest>> {
+    if names.is_empty() {
+        return Ok(GUESTS.iter().collect());
+    }
+    let known = || GUESTS.iter().map(|guest| guest.name).collect::<Vec<_>>().join(", ");
+    names
+        .iter()
+        .map(|name| {
+            GUESTS
+                .iter()
+                .find(|guest| guest.name == *name)
+                .with_context(|| format!("no guest {name}; there are {}", known()))
+        })
+        .collect()
+}
+
+/// Where everything fetched is kept. The number in it changes when what is unpacked changes.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = match base {
+        Some(base) => base,
+        None => std::env::home_dir().context("neither XDG_CACHE_HOME nor HOME is set")?.join(".cache"),
+    };
+    Ok(base.join("bprec-vm").join("1"))
+}

@@ -1,0 +1,46 @@
+# Runs in the guest, as root, in /payload. Each check adds one line to /out/results.txt: `PASS <check>`, `FAIL <check>: <why>` or
+# `SKIP <check>: <why>`. Test programs' own output goes to /out/tests, where the host counts it.
+results=/out/results.txt
+: >$results
+
+pass() { echo "PASS $1" >>$results; }
+fail() { echo "FAIL $1: $2" >>$results; }
+skip() { echo "SKIP $1: $2" >>$results; }
+
+# Programs, maps, links and pins that exist now; bpftool's own helper program comes and goes with it.
+inventory() {
+  for kind in prog map link; do
+    bpftool $kind list | grep -E '^[0-9]+:' | grep -v pid_iter | sed "s/^/$kind /"
+  done
+  find /sys/fs/bpf -mindepth 1
+}
+
+# The binaries expect each other where they were built.
+if [ -s built_at ]; then
+  read -r built_at <built_at
+  mkdir -p "${built_at%/*}"
+  ln -s /payload/bin "$built_at"
+fi
+export PATH=/payload/bin:$PATH
+
+inventory >/out/inventory-before.txt 2>&1
+
+mkdir -p /out/tests
+for test in tests/*; do
+  [ -x "$test" ] || continue
+  timeout 120 "$test" --show-output >"/out/tests/${test#tests/}.txt" 2>&1
+done
+
+for extra in checks/*.sh; do
+  [ -e "$extra" ] && . "$extra"
+done
+
+# Programs go some time after their last descriptor.
+sleep 0.5
+inventory >/out/inventory-after.txt 2>&1
+if cmp -s /out/inventory-before.txt /out/inventory-after.txt; then
+  pass nothing_is_left
+else
+  fail nothing_is_left "see inventory-before.txt and inventory-after.txt"
+fi
+exit 0
