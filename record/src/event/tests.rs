@@ -39,7 +39,9 @@ fn attr_of_perf(event: &str) -> Option<HashMap<String, String>> {
     let (block, _) = block.split_once("-----")?;
     let fields = block.lines().filter_map(|line| {
         let (key, value) = line.trim_end().rsplit_once("  ")?;
-        Some((key.trim().to_owned(), value.trim().to_owned()))
+        // Newer versions give a number's name behind it, in brackets.
+        let value = value.split_whitespace().next()?;
+        Some((key.trim().to_owned(), value.to_owned()))
     });
     Some(fields.collect())
 }
