@@ -31,8 +31,8 @@ const EXCLUDED: [&str; 8] = [
     "./usr/share/bash-completion/*",
 ];
 
-/// The disk over which results come back.
-const MODULES: [&str; 2] = ["virtio_pci", "virtio_blk"];
+/// The disk over which results come back, and what `tc` needs to attach programs.
+const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "sch_ingress", "cls_bpf", "act_bpf"];
 
 /// The files that a guest boots from.
 pub(crate) struct Images {
