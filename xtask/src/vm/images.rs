@@ -13,8 +13,8 @@ use super::packages::{Suite, fresh, unpack};
 use super::{Guest, Unavailable, cache};
 
 /// What runs in the guest beside our own binaries. `libelf1` is also the name that newer releases provide.
-const PROGRAMS: [&str; 8] =
-    ["busybox-static", "linux-perf", "bpftool", "iproute2", "util-linux", "libelf1", "zlib1g", "libzstd1"];
+const PROGRAMS: [&str; 9] =
+    ["busybox-static", "coreutils", "linux-perf", "bpftool", "iproute2", "util-linux", "libelf1", "zlib1g", "libzstd1"];
 
 /// Packages that come along as dependencies of others' maintenance scripts; nothing in a guest runs them.
 const UNUSED: [&str; 5] = ["dpkg_", "tar_", "perl_", "perl-modules-", "tzdata_"];
