@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::cpio::Archive;
 use super::images::Images;
 use super::packages::fresh;
-use super::{Guest, Machine, Unavailable, cache};
+use super::{Guest, Machine, cache};
 
 /// How long a guest may take when nobody says otherwise.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
@@ -64,7 +64,8 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
     let console = out.join("console.log");
     let status = Command::new("timeout")
         // The bound holds even if this process does not live to see the end.
-        .args(["--foreground", "--kill-after=5", &limit.as_secs().to_string(), guest.machine.qemu()])
+        .args(["--foreground", "--kill-after=5", &limit.as_secs().to_string()])
+        .args(images.emulator.command())
         .args(machine(guest.machine))
         .args([
             "-accel",
@@ -84,7 +85,7 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
         .arg(&images.kernel)
         .arg("-initrd")
         .arg(&initrd)
-        .args(["-append", &format!("console={} panic=-1 quiet", terminal(guest.machine))])
+        .args(["-append", &format!("console={} panic=-1 quiet{}", terminal(guest.machine), parameters(guest.machine))])
         .stdin(Stdio::null())
         .stdout(File::create(&console)?)
         .stderr(File::options().append(true).open(&console)?)
@@ -92,9 +93,6 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
         .context("run timeout")?;
     drop(turn);
     fs::remove_file(&initrd)?;
-    if status.code() == Some(127) {
-        return Err(Unavailable(format!("{} is not installed", guest.machine.qemu())).into());
-    }
     let kept = out.join("out");
     fs::create_dir(&kept)?;
     let outcome = if status.code() == Some(TIMED_OUT) {
@@ -125,6 +123,14 @@ fn terminal(machine: Machine) -> &'static str {
     }
 }
 
+/// x86's check that the timer ticks goes by its own sense of time, and fails where the host is busy.
+fn parameters(machine: Machine) -> &'static str {
+    match machine {
+        Machine::Amd64 => " no_timer_check",
+        Machine::Arm64 => "",
+    }
+}
+
 /// The kernel unpacks archives one over the other: programs, modules, then what belongs to this run.
 fn initial_file_system(images: &Images, payload: &Path, file: &Path) -> Result<()> {
     let mut out = BufWriter::new(File::create(file)?);
@@ -147,7 +153,7 @@ fn unpack_results(disk: &Path, directory: &Path) -> Result<()> {
         return Ok(());
     }
     let status = Command::new("tar")
-        .args(["--extract", "--no-same-owner", "--file"])
+        .args(["--extract", "--no-same-owner", "--warning=no-timestamp", "--file"])
         .arg(disk)
         .arg("--directory")
         .arg(directory)

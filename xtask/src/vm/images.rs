@@ -1,6 +1,7 @@
 //! What a guest boots: Debian's kernel with the modules for its disk, and Debian's programs as a root file system. Both are made once.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,11 @@ use anyhow::{Context, Result, ensure};
 
 use super::cpio::Archive;
 use super::packages::{Suite, fresh, unpack};
-use super::{Guest, Unavailable, cache};
+use super::{Guest, Machine, Unavailable, cache};
+
+/// The suite that the emulator is from, whatever release this machine runs: older ones lose the processor's flags now and then (seen with
+/// 7.2), and a guest that dies must mean something.
+const EMULATOR_SUITE: &str = "trixie";
 
 /// What runs in the guest beside our own binaries. `libelf1` is also the name that newer releases provide.
 const PROGRAMS: [&str; 9] =
@@ -34,13 +39,37 @@ const EXCLUDED: [&str; 8] = [
 /// The disk over which results come back, and what `tc` needs to attach programs.
 const MODULES: [&str; 5] = ["virtio_pci", "virtio_blk", "sch_ingress", "cls_bpf", "act_bpf"];
 
-/// The files that a guest boots from.
+/// The files that a guest boots from, and what boots it.
 pub(crate) struct Images {
+    pub(crate) emulator: Emulator,
     /// As `uname -r` says it.
     pub(crate) release: String,
     pub(crate) kernel: PathBuf,
     pub(crate) modules: PathBuf,
     pub(crate) user: PathBuf,
+}
+
+/// QEMU with all its libraries, in a directory of its own.
+pub(crate) struct Emulator {
+    root: PathBuf,
+    name: &'static str,
+}
+
+impl Emulator {
+    /// The words of the command that runs it: through its own loader, so that it does not matter what this machine has installed.
+    pub(crate) fn command(&self) -> Vec<OsString> {
+        let (loader, triplet) = match cfg!(target_arch = "aarch64") {
+            true => ("usr/lib/ld-linux-aarch64.so.1", "aarch64-linux-gnu"),
+            false => ("usr/lib64/ld-linux-x86-64.so.2", "x86_64-linux-gnu"),
+        };
+        let at = |path: &str| self.root.join(path).into_os_string();
+        let mut words = vec![at(loader), "--library-path".into(), at(&format!("usr/lib/{triplet}"))];
+        words.push(at(&format!("usr/bin/{}", self.name)));
+        for firmware in ["usr/share/qemu", "usr/share/seabios"] {
+            words.extend(["-L".into(), at(firmware)]);
+        }
+        words
+    }
 }
 
 /// Makes what is missing of a guest's images.
@@ -61,7 +90,12 @@ pub(crate) fn prepare(guest: &Guest) -> Result<Images> {
     if !user.exists() {
         made(&user, |directory| user_image(&cache, guest, directory))?;
     }
+    let emulator = cache.join(format!("emulator-{architecture}"));
+    if !emulator.exists() {
+        made(&emulator, |directory| emulator_root(&cache, guest, directory))?;
+    }
     Ok(Images {
+        emulator: Emulator { root: emulator, name: guest.machine.qemu() },
         release: fs::read_to_string(kernel.join("release")).context("read the kernel's release")?,
         kernel: kernel.join("vmlinuz"),
         modules: kernel.join("modules.cpio"),
@@ -151,13 +185,33 @@ fn needs(module: &[u8]) -> Vec<String> {
     value.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
 }
 
-fn user_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
-    let suite = Suite::open(cache, guest.user_suite, guest.machine.debian())?;
-    let root = directory.join("root");
+fn emulator_root(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
+    let host = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let suite = Suite::open(cache, EMULATOR_SUITE, host)?;
+    merged_usr(directory)?;
+    let package = match guest.machine {
+        Machine::Amd64 => "qemu-system-x86",
+        Machine::Arm64 => "qemu-system-arm",
+    };
+    for deb in suite.download_with_dependencies(&[package])? {
+        unpack(&deb, directory, &["./usr/share/doc/*", "./usr/share/man/*", "./usr/share/locale/*", "./usr/sbin/*"])?;
+    }
+    suite.close()
+}
+
+/// The links that every root file system has since / and /usr are one.
+fn merged_usr(root: &Path) -> Result<()> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir_all(root.join("usr").join(name))?;
         std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name))?;
     }
+    Ok(())
+}
+
+fn user_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
+    let suite = Suite::open(cache, guest.user_suite, guest.machine.debian())?;
+    let root = directory.join("root");
+    merged_usr(&root)?;
     for name in ["dev", "proc", "sys", "tmp", "run", "out", "payload", "modules"] {
         fs::create_dir(root.join(name))?;
     }
