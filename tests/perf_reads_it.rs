@@ -1,0 +1,181 @@
+//! Stock perf opens what is recorded, without a word of complaint, and counts the same. Real kernel, root, Debian's perf.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::Fixture;
+use bprec_fixtures::load::system_calls;
+use support::{Scratch, bprec, perf, perf_installed, record, report, root, succeed};
+
+/// One recording for all tests of this file: two copies of the tracepoint programs and a tail call chain at work, with user
+/// call chains, and a program that is loaded meanwhile.
+fn recording() -> &'static Path {
+    static RECORDING: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
+    let (_, path) = RECORDING.get_or_init(|| {
+        let scratch = Scratch::new();
+        let path = scratch.path("perf.data");
+        let start = |fixture: Fixture| {
+            fixture.open().unwrap().for_this_thread().unwrap().loops(1_000).unwrap().start().unwrap()
+        };
+        let loads = std::thread::spawn(move || {
+            let _alive = [start(Fixture::TP), start(Fixture::TP), start(Fixture::TAIL_CALL)];
+            let until = Instant::now() + Duration::from_millis(2_500);
+            let mut meanwhile = None;
+            while Instant::now() < until {
+                system_calls(100);
+                if meanwhile.is_none() && Instant::now() + Duration::from_millis(1_200) > until {
+                    meanwhile = Some(start(Fixture::TWIN_A));
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        record(&path, &["-q", "-a", "-g", "-F", "2000", "-e", "cpu-clock", "--", "sleep", "1.5"]);
+        loads.join().unwrap();
+        (scratch, path)
+    });
+    path
+}
+
+fn possible(test: &str) -> bool {
+    root(test) && perf_installed(test)
+}
+
+fn with_input<'a>(arguments: &[&'a str], path: &'a Path) -> Vec<&'a str> {
+    let mut all = arguments.to_vec();
+    all.extend(["-i", path.to_str().unwrap()]);
+    all
+}
+
+#[test]
+fn every_command_of_perf_opens_it() {
+    if !possible("every_command_of_perf_opens_it") {
+        return;
+    }
+    let path = recording();
+    let header = perf(&with_input(&["report", "--header-only"], path));
+    for line in ["# hostname : ", "# os release : ", "# cpudesc : ", "# nrcpus online : ", "# cmdline : ", "# bpf_prog_info ", "# btf info of id "] {
+        assert!(header.contains(line), "no '{line}' in\n{header}");
+    }
+    let table = perf(&with_input(&["report", "--stdio", "--no-children", "-g", "none", "--sort", "sym"], path));
+    assert!(table.contains("_account_syscall_enter"), "{table}");
+    let dump = perf(&with_input(&["report", "-D"], path));
+    for record in ["PERF_RECORD_KSYMBOL", "PERF_RECORD_BPF_EVENT", "PERF_RECORD_MMAP2", "PERF_RECORD_COMM"] {
+        assert!(dump.contains(record), "no {record}");
+    }
+    assert!(!dump.contains("unhandled"), "perf does not know all records");
+
+    let scratch = Scratch::new();
+    let injected = scratch.path("injected.data");
+    perf(&with_input(&["inject", "-b", "-o", injected.to_str().unwrap()], path));
+    let json = scratch.path("perf.json");
+    perf(&with_input(&["data", "convert", "--force", "--to-json", json.to_str().unwrap()], path));
+    assert!(std::fs::metadata(&json).unwrap().len() > 1_000);
+    // What went through perf is a recording of the same programs.
+    let (before, after) = (report(path, &[]), report(&injected, &[]));
+    assert_eq!(before["events"][0]["rows"], after["events"][0]["rows"]);
+}
+
+/// `bpf_prog_<tag>_<name>` as perf names it, with its samples.
+fn perf_samples_by_symbol(path: &Path) -> BTreeMap<String, u64> {
+    let mut samples = BTreeMap::new();
+    for line in perf(&with_input(&["script", "-G", "-F", "event,ip,sym"], path)).lines() {
+        if let Some((event, rest)) = line.trim().split_once(':')
+            && event == "cpu-clock"
+        {
+            let symbol = rest.split_whitespace().nth(1).unwrap_or_default();
+            *samples.entry(symbol.to_owned()).or_default() += 1;
+        }
+    }
+    samples
+}
+
+/// perf counts as many samples as we do, and as many in each function of a program.
+#[test]
+fn perf_counts_the_same_samples() {
+    if !possible("perf_counts_the_same_samples") {
+        return;
+    }
+    let path = recording();
+    let report = report(path, &["--by", "func", "--all"]);
+    let event = &report["events"][0];
+    let by_symbol = perf_samples_by_symbol(path);
+    assert_eq!(event["samples"]["samples"].as_u64().unwrap(), by_symbol.values().sum::<u64>());
+
+    // Programs of one name are one symbol for perf where their tags agree, so that sums by name are compared.
+    let mut ours: BTreeMap<String, u64> = BTreeMap::new();
+    for row in event["rows"].as_array().unwrap() {
+        for part in row["parts"].as_array().unwrap() {
+            *ours.entry(part["name"].as_str().unwrap().to_owned()).or_default() +=
+                part["self"]["samples"].as_u64().unwrap();
+        }
+    }
+    let mut theirs: BTreeMap<String, u64> = BTreeMap::new();
+    for (symbol, samples) in &by_symbol {
+        if let Some(name) = symbol.strip_prefix("bpf_prog_").and_then(|rest| rest.get(17..)) {
+            *theirs.entry(name.to_owned()).or_default() += samples;
+        }
+    }
+    ours.retain(|_, samples| *samples > 0);
+    assert!(theirs.len() >= 5, "{theirs:?}");
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn perf_annotates_a_program() {
+    if !possible("perf_annotates_a_program") {
+        return;
+    }
+    let path = recording();
+    let hottest = perf_samples_by_symbol(path)
+        .into_iter()
+        .filter(|(symbol, _)| symbol.starts_with("bpf_prog_"))
+        .max_by_key(|(_, samples)| *samples)
+        .unwrap()
+        .0;
+    // Debian's perf is built without a disassembler for BPF, and says so; more cannot be asked of the file.
+    let output = std::process::Command::new("perf")
+        .args(with_input(&["annotate", "--stdio", "-s", &hottest], path))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("libopcode") || output.status.success(), "{said}");
+}
+
+/// The same through a pipe.
+#[test]
+fn perf_reads_the_stream() {
+    if !possible("perf_reads_the_stream") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("stream.data");
+    let loaded = Fixture::TP.open().unwrap().for_this_thread().unwrap().start().unwrap();
+    let output = succeed(bprec().args(["record", "-q", "-a", "-e", "cpu-clock", "-o", "-", "--", "sleep", "0.5"]));
+    drop(loaded);
+    std::fs::write(&path, &output.stdout).unwrap();
+    let text = perf(&with_input(&["script", "-F", "event,ip"], &path));
+    let theirs = text.lines().filter(|line| line.contains("cpu-clock")).count() as u64;
+    let ours = report(&path, &["--all"]);
+    assert_eq!(ours["events"][0]["samples"]["samples"].as_u64().unwrap(), theirs);
+    let names: Vec<_> = ours["programs"].as_array().unwrap().iter().filter_map(|p| p["name"].as_str()).collect();
+    assert!(names.contains(&"account_syscall_enter"), "{names:?}");
+}
+
+/// Fields of a tracepoint are printed by perf from what the file says about it.
+#[test]
+fn perf_prints_tracepoints() {
+    if !possible("perf_prints_tracepoints") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    record(&path, &["-q", "-a", "-e", "sched:sched_switch", "--", "sleep", "0.3"]);
+    let text = perf(&with_input(&["script"], &path));
+    let line = text.lines().find(|line| line.contains("sched:sched_switch")).unwrap();
+    assert!(line.contains("prev_comm=") && line.contains("next_pid="), "{line}");
+}

@@ -1,0 +1,133 @@
+//! Programs that come and go while it is recorded. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{Scratch, record, report, root, succeed};
+
+/// The loader, built with the workspace's tests.
+fn loader() -> Command {
+    let path = Path::new(env!("CARGO_BIN_EXE_bprec")).with_file_name("bprec-load");
+    assert!(path.exists(), "{} is not built: run the workspace's tests, not one package's", path.display());
+    Command::new(path)
+}
+
+/// What the loader says it loaded: id, name, runs of its body.
+fn counted(output: &[u8]) -> Vec<(u64, String, u64)> {
+    String::from_utf8_lossy(output)
+        .lines()
+        .filter_map(|line| line.strip_prefix("count "))
+        .map(|line| {
+            let fields: BTreeMap<&str, &str> = line.split(' ').filter_map(|field| field.split_once('=')).collect();
+            (fields["id"].parse().unwrap(), fields["name"].to_owned(), fields["ran"].parse().unwrap())
+        })
+        .collect()
+}
+
+/// Records while the loader does something, and gives the report and what the loader says.
+fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, String, u64)>) {
+    let path = scratch.path("perf.data");
+    let said = scratch.path("loader.txt");
+    let mut command = vec!["-q", "-a", "-e", "cpu-clock", "-F", "2000", "--", "sh", "-c", "out=$1; shift; exec \"$@\" >\"$out\"", "sh"];
+    let said_text = said.to_str().unwrap().to_owned();
+    let loader = loader().get_program().to_str().unwrap().to_owned();
+    command.push(&said_text);
+    command.push(&loader);
+    command.extend(arguments);
+    record(&path, &command);
+    (report(&path, &["--all"]), counted(&std::fs::read(said).unwrap()))
+}
+
+/// How many of the loader's programs the report names by id and name, and whether each of the others is listed as missed.
+fn named_or_missed(report: &Value, loaded: &[(u64, String, u64)]) -> usize {
+    let programs: BTreeMap<u64, &Value> =
+        report["programs"].as_array().unwrap().iter().filter_map(|p| Some((p["id"].as_u64()?, p))).collect();
+    let missed: Vec<u64> = report["missed"].as_array().unwrap().iter().filter_map(|p| p["id"].as_u64()).collect();
+    let mut named = 0;
+    for (id, name, _) in loaded {
+        match programs.get(id) {
+            Some(program) if program["captured"] == true => {
+                assert_eq!(program["name"].as_str(), Some(name.as_str()), "program {id}");
+                let functions = program["functions"].as_array().unwrap();
+                assert!(functions.len() >= 2, "program {id} has its functions: {functions:?}");
+                named += 1;
+            }
+            _ => assert!(missed.contains(id), "program {id} {name} is neither captured nor listed as missed"),
+        }
+    }
+    named
+}
+
+#[test]
+fn a_program_alive_for_five_ms_is_named() {
+    if !root("a_program_alive_for_five_ms_is_named") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (report, loaded) = record_while(&scratch, &["shortlived", "--ms", "5", "--trials", "100"]);
+    assert_eq!(loaded.len(), 100);
+    let named = named_or_missed(&report, &loaded);
+    assert!(named >= 95, "{named} of 100 named");
+}
+
+#[test]
+fn a_storm_of_loads_leaves_nothing_unresolved() {
+    if !root("a_storm_of_loads_leaves_nothing_unresolved") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (report, loaded) = record_while(&scratch, &["churn", "--per-second", "100", "--seconds", "20"]);
+    assert!(loaded.len() > 1_000, "the loader managed only {} loads", loaded.len());
+    named_or_missed(&report, &loaded);
+    let event = &report["events"][0];
+    assert_eq!(event["unresolved"]["samples"], 0);
+    // Each load has a name of its own: a sample at a wrong program would be at one that says another number of runs.
+    let samples: u64 = event["rows"].as_array().unwrap().iter().map(|row| row["samples"].as_u64().unwrap()).sum();
+    assert!(samples > 50, "{samples} samples in {} programs", loaded.len());
+    let runs: BTreeMap<u64, u64> = report["programs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|p| Some((p["id"].as_u64()?, p["runs"]["count"].as_u64()?)))
+        .collect();
+    for (id, name, ran) in &loaded {
+        if let Some(count) = runs.get(id) {
+            assert!(count >= ran, "program {id} {name} ran {ran} times, the report says {count}");
+        }
+    }
+}
+
+/// After everything, also after `kill -9`, the kernel is as it was.
+#[test]
+fn nothing_stays_in_the_kernel() {
+    if !root("nothing_stays_in_the_kernel") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    // Other tests of this machine load programs too: what must not be there is compared by who holds it, so each round
+    // looks for descriptors and objects that appeared while nothing else of ours ran.
+    let state = || (support::bpf_ids("prog"), support::bpf_ids("map"), support::bpf_ids("link"), support::stats_sysctl());
+    let before = state();
+    record(&path, &["-q", "-a", "--", "sleep", "0.3"]);
+    assert_eq!(state(), before, "after a clean end");
+    let mut child = support::bprec()
+        .args(["record", "-q", "-a", "-o"])
+        .arg(&path)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The kernel frees what a killed process held from a worker.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(state(), before, "after kill -9");
+    succeed(Command::new("true").arg("--"));
+}
