@@ -58,7 +58,15 @@ fn every_command_of_perf_opens_it() {
     }
     let path = recording();
     let header = perf(&with_input(&["report", "--header-only"], path));
-    for line in ["# hostname : ", "# os release : ", "# cpudesc : ", "# nrcpus online : ", "# cmdline : ", "# bpf_prog_info ", "# btf info of id "] {
+    for line in [
+        "# hostname : ",
+        "# os release : ",
+        "# cpudesc : ",
+        "# nrcpus online : ",
+        "# cmdline : ",
+        "# bpf_prog_info ",
+        "# btf info of id ",
+    ] {
         assert!(header.contains(line), "no '{line}' in\n{header}");
     }
     let table = perf(&with_input(&["report", "--stdio", "--no-children", "-g", "none", "--sort", "sym"], path));

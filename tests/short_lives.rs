@@ -33,7 +33,19 @@ fn counted(output: &[u8]) -> Vec<(u64, String, u64)> {
 fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, String, u64)>) {
     let path = scratch.path("perf.data");
     let said = scratch.path("loader.txt");
-    let mut command = vec!["-q", "-a", "-e", "cpu-clock", "-F", "2000", "--", "sh", "-c", "out=$1; shift; exec \"$@\" >\"$out\"", "sh"];
+    let mut command = vec![
+        "-q",
+        "-a",
+        "-e",
+        "cpu-clock",
+        "-F",
+        "2000",
+        "--",
+        "sh",
+        "-c",
+        "out=$1; shift; exec \"$@\" >\"$out\"",
+        "sh",
+    ];
     let said_text = said.to_str().unwrap().to_owned();
     let loader = loader().get_program().to_str().unwrap().to_owned();
     command.push(&said_text);
@@ -112,7 +124,8 @@ fn nothing_stays_in_the_kernel() {
     let path = scratch.path("perf.data");
     // Other tests of this machine load programs too: what must not be there is compared by who holds it, so each round
     // looks for descriptors and objects that appeared while nothing else of ours ran.
-    let state = || (support::bpf_ids("prog"), support::bpf_ids("map"), support::bpf_ids("link"), support::stats_sysctl());
+    let state =
+        || (support::bpf_ids("prog"), support::bpf_ids("map"), support::bpf_ids("link"), support::stats_sysctl());
     let before = state();
     record(&path, &["-q", "-a", "--", "sleep", "0.3"]);
     assert_eq!(state(), before, "after a clean end");

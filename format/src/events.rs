@@ -1,6 +1,6 @@
 //! Which event a record belongs to.
 
-use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};
+use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout, stretched};
 
 /// An event with the layout of its records.
 #[derive(Debug, Clone)]
@@ -100,9 +100,24 @@ impl Events {
         let Some(from_end) = self.id_offset_from_end.filter(|_| record.kind.is_kernel()) else {
             return Some(0);
         };
+        if matches!(record.kind, RecordType::KSYMBOL | RecordType::BPF_EVENT | RecordType::TEXT_POKE)
+            && let Some(index) = self.index_of_stretched(record, from_end)
+        {
+            return Some(index);
+        }
         match self.endian.u64_at(body, body.len().checked_sub(from_end)?)? {
             0 => Some(0),
             id => self.index_of_id(id),
         }
+    }
+
+    /// Index of the event of a record that the kernel made too long: the one whose id stands where its trailer would.
+    fn index_of_stretched(&self, record: &Record<'_>, from_end: usize) -> Option<usize> {
+        self.events.iter().enumerate().find_map(|(index, event)| {
+            let trailer = stretched(record, &event.layout)?;
+            let id_at = (trailer + event.layout.trailer_bytes()).checked_sub(from_end)?;
+            let id = self.endian.u64_at(record.body(), id_at)?;
+            (self.index_of_id(id) == Some(index)).then_some(index)
+        })
     }
 }

@@ -23,6 +23,7 @@ pub mod records;
 mod sample;
 pub mod state;
 mod stream;
+mod trailer;
 
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 pub use chunk::{Chunk, Chunks, Origin};
@@ -33,7 +34,8 @@ pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HE
 pub use metadata::{FeatureSection, Metadata};
 pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
 pub use sample::{
-    Branch, Branches, CONTEXT_MAX, Callchain, ReadValue, ReadValues, Regs, Sample, SampleFields, SampleId,
-    SampleLayout, Words, context,
+    Branch, Branches, CONTEXT_MAX, Callchain, ReadValue, ReadValues, Regs, Sample, SampleFields, SampleLayout, Words,
+    context,
 };
 pub use stream::Stream;
+pub use trailer::{SampleId, stretched};

@@ -1,4 +1,4 @@
-//! `PERF_RECORD_SAMPLE` and the trailer of all other records (`struct sample_id`).
+//! `PERF_RECORD_SAMPLE`, and where the fields of samples and of trailers stand.
 //!
 //! Which fields are there follows from the attr's `sample_type`; their order is the kernel's, which is not the order of
 //! the bits (source: `perf_output_sample` in `kernel/events/core.c`). A [`SampleLayout`] computes the offsets of the
@@ -33,12 +33,12 @@ pub mod context {
 }
 
 /// Marks a field that a layout does not have.
-const ABSENT: u16 = u16::MAX;
+pub(crate) const ABSENT: u16 = u16::MAX;
 
 /// Offsets of an attr's sample fields and trailer fields, computed once.
 #[derive(Debug, Clone)]
 pub struct SampleLayout {
-    endian: Endian,
+    pub(crate) endian: Endian,
     sample_type: SampleType,
     read_format: ReadFormat,
     branch_sample_type: u64,
@@ -55,14 +55,14 @@ pub struct SampleLayout {
     /// Bytes of the fields in front of READ.
     head: u16,
     /// Bytes of the trailer on other records; 0 without `sample_id_all`.
-    trailer: u16,
+    pub(crate) trailer: u16,
     /// Where the trailer's fields are, counted from its start.
-    trailer_tid: u16,
-    trailer_time: u16,
-    trailer_plain_id: u16,
-    trailer_id: u16,
-    trailer_stream_id: u16,
-    trailer_cpu: u16,
+    pub(crate) trailer_tid: u16,
+    pub(crate) trailer_time: u16,
+    pub(crate) trailer_plain_id: u16,
+    pub(crate) trailer_id: u16,
+    pub(crate) trailer_stream_id: u16,
+    pub(crate) trailer_cpu: u16,
 }
 
 impl SampleLayout {
@@ -167,73 +167,6 @@ impl SampleLayout {
             return Err(Error::truncated(offset, "sample", self.head.into(), body.len() as u64));
         }
         Ok(Sample { layout: self, body, offset })
-    }
-
-    /// Splits the body of a non-sample record, which lies at `offset`, into payload and trailer.
-    ///
-    /// # Errors
-    /// When the body is shorter than the trailer.
-    #[inline]
-    pub fn split_trailer<'a>(&self, body: &'a [u8], offset: u64) -> Result<(&'a [u8], SampleId)> {
-        let Some(payload_len) = body.len().checked_sub(self.trailer as usize) else {
-            return Err(Error::truncated(offset, "sample_id trailer", self.trailer.into(), body.len() as u64));
-        };
-        let (payload, trailer) = body.split_at(payload_len);
-        let u64_at = |at: u16| self.endian.u64_at(trailer, at as usize);
-        let pair_at =
-            |at: u16| Some((self.endian.u32_at(trailer, at as usize)?, self.endian.u32_at(trailer, at as usize + 4)?));
-        let id = SampleId {
-            pid_tid: pair_at(self.trailer_tid),
-            time_ns: u64_at(self.trailer_time),
-            id: u64_at(self.trailer_id),
-            stream_id: u64_at(self.trailer_stream_id),
-            cpu: pair_at(self.trailer_cpu).map(|(cpu, _)| cpu),
-        };
-        Ok((payload, id))
-    }
-}
-
-/// The trailer of a non-sample record: who was running, when and where the record was written. Fields that the event
-/// does not record are `None`. Records that a tool synthesized carry zeros.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SampleId {
-    /// Process and thread that were running.
-    pub pid_tid: Option<(u32, u32)>,
-    /// Time, in ns of the recording's clock.
-    pub time_ns: Option<u64>,
-    /// Id of the event (IDENTIFIER, or else ID).
-    pub id: Option<u64>,
-    /// Id of the event's own instance.
-    pub stream_id: Option<u64>,
-    /// CPU.
-    pub cpu: Option<u32>,
-}
-
-impl SampleId {
-    /// Appends the trailer that `layout` asks for; what is not known is written as 0.
-    pub fn encode(&self, layout: &SampleLayout, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + layout.trailer_bytes(), 0);
-        let endian = layout.endian;
-        let mut put = |at: u16, bytes: [u8; 8]| {
-            if at != ABSENT {
-                let at = start + at as usize;
-                out[at..at + 8].copy_from_slice(&bytes);
-            }
-        };
-        let pair = |a: u32, b: u32| {
-            let mut bytes = [0; 8];
-            bytes[..4].copy_from_slice(&endian.bytes_u32(a));
-            bytes[4..].copy_from_slice(&endian.bytes_u32(b));
-            bytes
-        };
-        let (pid, tid) = self.pid_tid.unwrap_or_default();
-        put(layout.trailer_tid, pair(pid, tid));
-        put(layout.trailer_time, endian.bytes_u64(self.time_ns.unwrap_or_default()));
-        put(layout.trailer_plain_id, endian.bytes_u64(self.id.unwrap_or_default()));
-        put(layout.trailer_id, endian.bytes_u64(self.id.unwrap_or_default()));
-        put(layout.trailer_stream_id, endian.bytes_u64(self.stream_id.unwrap_or_default()));
-        put(layout.trailer_cpu, pair(self.cpu.unwrap_or_default(), 0));
     }
 }
 

@@ -84,7 +84,7 @@ impl<'a> Payload<'a> {
         if !record.kind.is_kernel() {
             return Ok((Payload::User(UserPayload::decode(record, layout.endian())?), SampleId::default()));
         }
-        let (bytes, id) = layout.split_trailer(record.body(), offset)?;
+        let (bytes, id) = layout.split_trailer(record)?;
         let mut r = Reader::new(bytes, offset, layout.endian());
         let payload = match record.kind {
             RecordType::MMAP => Payload::Mmap(Mmap::parse(&mut r)?),
