@@ -265,10 +265,9 @@ fn perf_prints_fields_as_our_section_describes_them() {
     let script = |path: &Path| {
         let output = Command::new("perf").args(["script", "-i"]).arg(path).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // What it complains about, like missing plugins, it complains about with files of its own too.
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned())
     };
-    let expected = script(&theirs);
+    let [expected, complaints] = script(&theirs);
     assert!(expected.contains("prev_comm=") && expected.contains("vec="));
 
     // The same recording, with our section in place of perf's.
@@ -294,7 +293,8 @@ fn perf_prints_fields_as_our_section_describes_them() {
     out[..header.len()].copy_from_slice(&header);
     let path = directory.path().join("ours.data");
     fs::write(&path, out).unwrap();
-    let found = script(&path);
+    let [found, our_complaints] = script(&path);
+    assert_eq!(our_complaints, complaints);
     for (ours, theirs) in found.lines().zip(expected.lines()) {
         assert_eq!(ours, theirs);
     }

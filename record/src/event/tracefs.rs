@@ -1,6 +1,7 @@
 //! Tracepoints as tracefs describes them (`Documentation/trace/events.rst`).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -45,7 +46,12 @@ impl Tracefs {
     /// Reads a file below its root.
     pub(super) fn read(&self, file: &str) -> Result<Vec<u8>> {
         let path = self.root.join(file);
-        fs::read(&path).map_err(|source| Error::file(path, source))
+        // The headers' files say all in one read and nothing in the next, so the first must have room for it.
+        let mut text = Vec::with_capacity(1 << 16);
+        match File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
+            Ok(_) => Ok(text),
+            Err(source) => Err(Error::file(path, source)),
+        }
     }
 
     /// The TRACING_DATA section that describes these tracepoints.
