@@ -5,6 +5,7 @@ use std::io;
 
 use bprec_format::{AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 
+use crate::host::number_list;
 use crate::sys;
 
 /// What this kernel's perf events can do. Everything is tried rather than concluded from a version.
@@ -142,23 +143,7 @@ impl Abilities {
 /// The CPUs that are online, ascending.
 pub(crate) fn online_cpus() -> Vec<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let cpus = parse_cpu_list(text.trim());
-    if cpus.is_empty() { vec![0] } else { cpus }
-}
-
-/// `0-3,8` as numbers, ascending.
-fn parse_cpu_list(text: &str) -> Vec<u32> {
-    let mut cpus: Vec<u32> = text
-        .split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.trim().parse::<u32>().ok()?..=last.trim().parse::<u32>().ok()?)
-        })
-        .flatten()
-        .collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus
+    number_list(&text).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
 }
 
 /// A number under /proc/sys/kernel.
@@ -169,16 +154,4 @@ pub(crate) fn kernel_sysctl(name: &str) -> Option<i64> {
 /// The highest sampling frequency that the kernel takes at the moment; it lowers it under load.
 pub(crate) fn max_sample_rate() -> u64 {
     kernel_sysctl("perf_event_max_sample_rate").and_then(|rate| u64::try_from(rate).ok()).unwrap_or(100_000).max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_lists_are_ranges_and_numbers() {
-        assert_eq!(parse_cpu_list("0-2,5,7-8"), [0, 1, 2, 5, 7, 8]);
-        assert_eq!(parse_cpu_list(""), [0u32; 0]);
-        assert_eq!(parse_cpu_list("3,x,1"), [1, 3]);
-    }
 }

@@ -59,9 +59,7 @@ impl KernelText {
             None => ("_stext", stext.unwrap_or_default()),
         };
         if start == 0 {
-            return Err(
-                "kernel addresses are hidden (kernel.kptr_restrict; as root: sysctl kernel.kptr_restrict=0)".to_owned()
-            );
+            return Err(why_hidden());
         }
         // The end comes late in kallsyms, and reading all of it takes longer than everything else here. The physical
         // ranges of memory tell the length at once; only arm64 counts it from _stext.
@@ -75,6 +73,20 @@ impl KernelText {
             return Err("/proc/kallsyms does not tell where the kernel's code ends".to_owned());
         }
         Ok(KernelText { reference, reference_addr: start, start, end })
+    }
+}
+
+/// Why addresses read as zero. The kernel shows them with CAP_SYSLOG, or to everyone who may profile the kernel, as long
+/// as `kptr_restrict` is not 2.
+fn why_hidden() -> String {
+    let restricted = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
+    match restricted.trim() {
+        "2" => "kernel.kptr_restrict is 2, which hides kernel addresses from everyone; as root: \
+                sysctl kernel.kptr_restrict=1"
+            .to_owned(),
+        _ => "kernel addresses are hidden from this user; needs root or CAP_SYSLOG, or as root: \
+              sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
+            .to_owned(),
     }
 }
 
