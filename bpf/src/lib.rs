@@ -44,3 +44,4 @@ pub use prog::{ProgSnapshot, Program, prog_ids};
 pub use refs::{ProgRefs, Refs};
 pub use stats::{RunStats, StatsGuard, stats_sysctl};
 pub use surroundings::Surroundings;
+pub use sys::private_mount;

@@ -3,6 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs;
+use std::os::fd::AsRawFd;
 
 use bprec_format::bpf::names::LinkType;
 
@@ -61,7 +62,7 @@ impl Names {
         }
     }
 
-    /// A tracepoint with its system in front, where tracefs is mounted and only one system has a tracepoint of this name.
+    /// A tracepoint with its system in front, where only one system has a tracepoint of this name.
     pub(crate) fn tracepoint(&self, name: &str) -> String {
         let systems = self.tracepoints.get_or_init(read_tracepoints);
         match systems.get(name) {
@@ -87,10 +88,12 @@ impl Names {
 /// System of each tracepoint; None for a name that several systems use.
 fn read_tracepoints() -> HashMap<String, Option<String>> {
     let mut systems: HashMap<String, Option<String>> = HashMap::new();
-    let text = ["/sys/kernel/tracing/available_events", "/sys/kernel/debug/tracing/available_events"]
-        .into_iter()
-        .find_map(|path| fs::read_to_string(path).ok())
-        .unwrap_or_default();
+    let mounted = ["/sys/kernel/tracing/available_events", "/sys/kernel/debug/tracing/available_events"];
+    let text = mounted.into_iter().find_map(|path| fs::read_to_string(path).ok()).or_else(|| {
+        let tracefs = sys::private_mount(c"tracefs").ok()?;
+        fs::read_to_string(format!("/proc/self/fd/{}/available_events", tracefs.as_raw_fd())).ok()
+    });
+    let text = text.unwrap_or_default();
     for line in text.lines() {
         let Some((system, name)) = line.split_once(':') else { continue };
         systems.entry(name.to_owned()).and_modify(|known| *known = None).or_insert_with(|| Some(system.to_owned()));

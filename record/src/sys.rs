@@ -1,8 +1,6 @@
 //! The system calls that the standard library has no name for. With `ring` the only room of this crate with `unsafe`.
 #![allow(unsafe_code)]
 
-mod mount;
-
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -13,7 +11,7 @@ use std::time::Duration;
 use bprec_format::{ATTR_SIZE_MAX, Endian, EventAttr};
 use perf_event_open_sys as perf;
 
-pub(crate) use mount::private_mount;
+pub(crate) use bprec_bpf::private_mount;
 
 /// `CLOCK_MONOTONIC`, which also is what BPF programs read.
 pub(crate) const CLOCK_MONOTONIC: i32 = libc::CLOCK_MONOTONIC;

@@ -5,11 +5,14 @@
 #![allow(unsafe_code)]
 
 mod info;
+mod mount;
 pub(crate) mod netlink;
 
 pub(crate) use info::{
     LINK_INFO_BYTES, LinkArrays, PROG_INFO_BYTES, btf_info, link_info, map_info, prog_block, prog_info,
 };
+
+pub use mount::private_mount;
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -14,8 +14,11 @@ const MOUNT_ATTR_NODEV: libc::c_uint = 4;
 const MOUNT_ATTR_NOEXEC: libc::c_uint = 8;
 
 /// Mounts a file system of this type, to be read, at no place in the tree: nobody else sees it, and it is gone with the
-/// descriptor. Its root is `/proc/self/fd/<descriptor>`. Since Linux 5.2; needs CAP_SYS_ADMIN.
-pub(crate) fn private_mount(kind: &CStr) -> io::Result<OwnedFd> {
+/// descriptor. Its root is `/proc/self/fd/<descriptor>`.
+///
+/// # Errors
+/// ENOSYS before Linux 5.2, EPERM without CAP_SYS_ADMIN, ENODEV when the kernel has no such file system.
+pub fn private_mount(kind: &CStr) -> io::Result<OwnedFd> {
     // SAFETY: `kind` ends in a NUL and outlives the call.
     let context = owned(unsafe { libc::syscall(libc::SYS_fsopen, kind.as_ptr(), FSOPEN_CLOEXEC) })?;
     let nothing = std::ptr::null::<libc::c_char>();
