@@ -12,6 +12,7 @@ pub mod bpf;
 mod chunk;
 mod endian;
 mod error;
+mod event_name;
 mod events;
 pub mod feature;
 mod file;

@@ -23,6 +23,7 @@ pub struct Metadata<'a> {
     sections: Vec<FeatureSection<'a>>,
     /// `attr.config` and name, of old streams.
     event_types: Vec<(u64, Vec<u8>)>,
+    revision: u64,
 }
 
 /// The bytes of a feature.
@@ -49,12 +50,20 @@ impl<'a> Metadata<'a> {
             names: HashMap::new(),
             sections: file.features().iter().filter_map(|(bit, _)| section(*bit)).collect(),
             event_types: Vec::new(),
+            revision: 0,
         }
     }
 
     /// Nothing yet: of a stream in this byte order.
     pub fn of_stream(endian: Endian) -> Metadata<'static> {
-        Metadata { endian, attrs: Vec::new(), names: HashMap::new(), sections: Vec::new(), event_types: Vec::new() }
+        Metadata {
+            endian,
+            attrs: Vec::new(),
+            names: HashMap::new(),
+            sections: Vec::new(),
+            event_types: Vec::new(),
+            revision: 0,
+        }
     }
 
     /// The byte order of the recording.
@@ -62,16 +71,25 @@ impl<'a> Metadata<'a> {
         self.endian
     }
 
+    /// Changes whenever a record has added something.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// The events so far.
     pub fn attrs(&self) -> &[FileAttr] {
         &self.attrs
     }
 
-    /// The name of an event as a record has said it. The EVENT_DESC feature may have another.
-    pub fn name(&self, event: usize) -> Option<&[u8]> {
-        let FileAttr { attr, ids } = self.attrs.get(event)?;
-        let by_type = || self.event_types.iter().find(|(config, _)| *config == attr.config).map(|(_, name)| name);
-        ids.iter().find_map(|id| self.names.get(id)).or_else(by_type).map(Vec::as_slice)
+    /// The name that an EVENT_UPDATE has given an event.
+    pub(crate) fn updated_name(&self, event: usize) -> Option<&[u8]> {
+        self.attrs.get(event)?.ids.iter().find_map(|id| self.names.get(id)).map(Vec::as_slice)
+    }
+
+    /// The name that an old stream has given to all events with this one's `config`.
+    pub(crate) fn typed_name(&self, event: usize) -> Option<&[u8]> {
+        let config = self.attrs.get(event)?.attr.config;
+        self.event_types.iter().find(|(named, _)| *named == config).map(|(_, name)| name.as_slice())
     }
 
     /// All feature sections, in the order of the input.
@@ -103,6 +121,7 @@ impl<'a> Metadata<'a> {
             | RecordType::HEADER_FEATURE => {}
             _ => return Ok(false),
         }
+        self.revision += 1;
         match UserPayload::decode(record, self.endian)? {
             UserPayload::Attr(attr) => {
                 if self.attrs.len() >= EVENTS_LIMIT {

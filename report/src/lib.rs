@@ -16,11 +16,14 @@ mod header;
 mod index;
 mod input;
 mod options;
+mod order;
 mod pass;
 mod programs;
 mod recording;
 mod report;
 mod runs;
+mod script;
+mod source;
 mod symbols;
 mod tasks;
 mod view;
@@ -33,6 +36,8 @@ pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
 pub use report::{
     Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report, Row, Runs, SplitRow, Unit, Unknown,
 };
+pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};
+pub use source::Source;
 
 /// Charges every sample of the recording to the BPF program that it was taken in.
 ///

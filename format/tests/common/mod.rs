@@ -21,6 +21,11 @@ fn shared(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder)
 }
 
+/// Where the corpus is, if it is.
+pub(crate) fn corpus_dir() -> PathBuf {
+    shared("corpus")
+}
+
 /// The corpus beside the checkout; says so where there is none.
 pub(crate) fn corpus_files(test: &str) -> Option<Vec<CorpusFile>> {
     let dir = shared("corpus");

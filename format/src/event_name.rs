@@ -1,0 +1,134 @@
+//! What events are called when nobody says: the names that perf derives from an attr.
+
+use crate::feature::tracing::TracingData;
+use crate::feature::{EventDesc, Feature, Payload};
+use crate::{AttrFlags, EventAttr, Metadata, event_type};
+
+const HARDWARE: [&str; 10] = [
+    "cycles",
+    "instructions",
+    "cache-references",
+    "cache-misses",
+    "branches",
+    "branch-misses",
+    "bus-cycles",
+    "stalled-cycles-frontend",
+    "stalled-cycles-backend",
+    "ref-cycles",
+];
+
+const SOFTWARE: [&str; 12] = [
+    "cpu-clock",
+    "task-clock",
+    "page-faults",
+    "context-switches",
+    "cpu-migrations",
+    "minor-faults",
+    "major-faults",
+    "alignment-faults",
+    "emulation-faults",
+    "dummy",
+    "bpf-output",
+    "cgroup-switches",
+];
+
+const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
+const CACHE_OPS: [(&str, &str); 3] = [("load", "loads"), ("store", "stores"), ("prefetch", "prefetches")];
+
+impl EventAttr {
+    /// The name that follows from the attr alone: `cycles:u`, `L1-dcache-load-misses`, `raw 0x1a8`.
+    pub fn default_name(&self) -> String {
+        // The upper half of a hardware event's config is a PMU's type on hybrid machines.
+        let number = (self.config & 0xffff_ffff) as usize;
+        let name = match self.kind {
+            event_type::HARDWARE => HARDWARE.get(number).map_or("unknown-hardware".into(), ToString::to_string),
+            event_type::SOFTWARE => SOFTWARE.get(number).map_or("unknown-software".into(), ToString::to_string),
+            event_type::HW_CACHE => cache_name(self.config),
+            event_type::RAW => format!("raw {:#x}", self.config),
+            event_type::BREAKPOINT => self.breakpoint_name(),
+            event_type::TRACEPOINT => return "unknown tracepoint".into(),
+            kind => return format!("unknown attr type: {kind}"),
+        };
+        name + &self.modifiers()
+    }
+
+    fn breakpoint_name(&self) -> String {
+        let access = [(1, 'r'), (2, 'w'), (4, 'x')];
+        let letters: String =
+            access.into_iter().filter(|(bit, _)| self.bp_type & bit != 0).map(|(_, letter)| letter).collect();
+        // `bp_addr` shares its place with `config1`.
+        format!("mem:{:#x}:{letters}", self.config1)
+    }
+
+    /// What the event is restricted to: `:u`, `:ppH`. Guests are excluded by default where other modes or skid are.
+    fn modifiers(&self) -> String {
+        let has = |flag| self.flags.contains(flag);
+        let mut letters = String::new();
+        let modes = [(AttrFlags::EXCLUDE_KERNEL, 'k'), (AttrFlags::EXCLUDE_USER, 'u'), (AttrFlags::EXCLUDE_HV, 'h')];
+        let mut guests_excluded_by_default = false;
+        if modes.iter().any(|(exclude, _)| has(*exclude)) {
+            letters.extend(modes.iter().filter(|(exclude, _)| !has(*exclude)).map(|(_, letter)| letter));
+            guests_excluded_by_default = true;
+        }
+        let precise = self.flags.precise_ip();
+        if precise > 0 {
+            letters.extend(std::iter::repeat_n('p', precise.into()));
+            guests_excluded_by_default = true;
+        }
+        if has(AttrFlags::EXCLUDE_HOST) || has(AttrFlags::EXCLUDE_GUEST) == guests_excluded_by_default {
+            let sides = [(AttrFlags::EXCLUDE_HOST, 'H'), (AttrFlags::EXCLUDE_GUEST, 'G')];
+            letters.extend(sides.iter().filter(|(exclude, _)| !has(*exclude)).map(|(_, letter)| letter));
+        }
+        if letters.is_empty() { letters } else { format!(":{letters}") }
+    }
+}
+
+/// `config`: cache, operation and result in a byte each.
+fn cache_name(config: u64) -> String {
+    let [cache, op, result, ..] = config.to_le_bytes();
+    match (CACHES.get(usize::from(cache)), CACHE_OPS.get(usize::from(op)), result) {
+        (Some(cache), Some((_, ops)), 0) => format!("{cache}-{ops}"),
+        (Some(cache), Some((op, _)), 1) => format!("{cache}-{op}-misses"),
+        _ => "invalid-cache".into(),
+    }
+}
+
+impl Metadata<'_> {
+    /// The names of all events: as EVENT_DESC has them, or an EVENT_UPDATE, or the tracepoint's format, or an old stream's
+    /// HEADER_EVENT_TYPE for events without a name of their own, or [`EventAttr::default_name`].
+    pub fn event_names(&self) -> Vec<String> {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let described: Vec<_> = self
+            .feature(Feature::EVENT_DESC)
+            .filter_map(|section| EventDesc::parse(&section.bytes, section.offset, self.endian()).ok())
+            .flat_map(|desc| desc.value.events)
+            .collect();
+        let tracing: Vec<TracingData<'_>> = self
+            .feature(Feature::TRACING_DATA)
+            .filter_map(|section| TracingData::parse(&section.bytes, section.offset, self.endian()).ok())
+            .map(|tracing| tracing.value)
+            .collect();
+        let name = |(index, event): (usize, &crate::FileAttr)| {
+            // Both are in the order of the attrs, but an old file may describe fewer events than it has.
+            let by_position = described.get(index).filter(|_| described.len() == self.attrs().len());
+            let by_id = || described.iter().find(|d| d.ids.first().is_some_and(|id| event.ids.contains(id)));
+            if let Some(desc) = by_position.or_else(by_id) {
+                return text(desc.name);
+            }
+            if let Some(name) = self.updated_name(index) {
+                return text(name);
+            }
+            if event.attr.kind == event_type::TRACEPOINT
+                && let Some((system, format)) = tracing.iter().find_map(|t| t.event(event.attr.config))
+            {
+                return format!("{}:{}", text(system), format.name);
+            }
+            let has_own = event.attr.kind < event_type::RAW && event.attr.kind != event_type::TRACEPOINT;
+            match self.typed_name(index).filter(|_| !has_own) {
+                Some(name) => text(name),
+                None => event.attr.default_name(),
+            }
+        };
+        self.attrs().iter().enumerate().map(name).collect()
+    }
+}

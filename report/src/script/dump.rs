@@ -1,0 +1,129 @@
+//! Every record as it is: offset, size, bytes, and one line that says what they mean. In the order of the input.
+
+use std::fmt::Write;
+
+use bprec_format::records::{Payload, UserPayload};
+use bprec_format::{Endian, Error, Event, RECORD_HEADER_BYTES, Record, RecordType, Sample, SampleId, context};
+
+use super::side;
+
+/// Appends a record.
+pub(crate) fn record(out: &mut String, record: &Record<'_>, endian: Endian, event: Option<&Event>) {
+    let size = record.bytes.len();
+    let _ = writeln!(out, "\n{:#x} [{size:#x}]: event: {}\n.", record.offset, record.kind.0);
+    let _ = writeln!(out, ". ... raw event: size {size} bytes");
+    hex_dump(out, record.bytes);
+    out.push('\n');
+    let body_offset = record.offset + RECORD_HEADER_BYTES as u64;
+    let decoded = match event {
+        _ if !record.kind.is_kernel() => UserPayload::decode(record, endian)
+            .map(|user| other(out, record, &Payload::User(user), &SampleId::default())),
+        None => Err(Error::other(record.offset, "record", "of no known event")),
+        Some(event) if record.kind == RecordType::SAMPLE => {
+            event.layout.sample(record.body(), body_offset).and_then(|s| sample(out, record, &s))
+        }
+        Some(event) => Payload::decode(record, &event.layout).map(|(payload, id)| other(out, record, &payload, &id)),
+    };
+    if let Err(error) = decoded {
+        let _ = writeln!(out, "{:#x} [{size:#x}]: PERF_RECORD_{}: {error}", record.offset, record.kind);
+    }
+}
+
+fn other(out: &mut String, record: &Record<'_>, payload: &Payload<'_>, id: &SampleId) {
+    stamp(out, record, id);
+    side::describe(out, record, payload);
+    out.push('\n');
+}
+
+/// CPU and time, where they are known, then offset and size.
+fn stamp(out: &mut String, record: &Record<'_>, id: &SampleId) {
+    if let Some(cpu) = id.cpu {
+        let _ = write!(out, "{cpu} ");
+    }
+    if let Some(time_ns) = id.time_ns {
+        let _ = write!(out, "{time_ns} ");
+    }
+    let _ = write!(out, "{:#x} [{:#x}]: ", record.offset, record.bytes.len());
+}
+
+fn sample(out: &mut String, record: &Record<'_>, sample: &Sample<'_>) -> bprec_format::Result<()> {
+    let fields = sample.decode()?;
+    stamp(out, record, &SampleId { cpu: fields.cpu, time_ns: fields.time_ns, ..SampleId::default() });
+    let _ = write!(out, "PERF_RECORD_SAMPLE(IP, {:#x}):", record.misc);
+    let number = |out: &mut String, name: &str, value: Option<u64>| {
+        if let Some(value) = value {
+            let _ = write!(out, " {name}: {value:#x}");
+        }
+    };
+    if let Some((pid, tid)) = fields.pid_tid {
+        let _ = write!(out, " {}/{}:", pid as i32, tid as i32);
+    }
+    number(out, "ip", fields.ip);
+    if let Some(period) = fields.period {
+        let _ = write!(out, " period: {period}");
+    }
+    number(out, "addr", fields.addr);
+    number(out, "id", fields.id);
+    number(out, "stream id", fields.stream_id);
+    number(out, "cgroup", fields.cgroup);
+    number(out, "phys_addr", fields.phys_addr);
+    number(out, "data page size", fields.data_page_size);
+    number(out, "code page size", fields.code_page_size);
+    number(out, "weight", fields.weight);
+    number(out, "data src", fields.data_src);
+    number(out, "transaction", fields.transaction);
+    out.push('\n');
+    if let Some(read) = &fields.read {
+        for value in read.iter() {
+            let _ = writeln!(out, "... sample_read: value {} id {:?} lost {:?}", value.value, value.id, value.lost);
+        }
+    }
+    if let Some(chain) = fields.callchain {
+        let _ = writeln!(out, "... FP chain: nr:{}", chain.len());
+        for (index, ip) in chain.iter().enumerate() {
+            let mark = match ip {
+                context::HV => " (hypervisor)",
+                context::KERNEL => " (kernel)",
+                context::USER => " (user)",
+                context::USER_DEFERRED => " (user, deferred)",
+                context::GUEST | context::GUEST_KERNEL | context::GUEST_USER => " (guest)",
+                _ => "",
+            };
+            let _ = writeln!(out, "..... {index:2}: {ip:016x}{mark}");
+        }
+    }
+    if let Some(branches) = &fields.branches {
+        let _ = writeln!(out, "... branch stack: nr:{}", branches.len());
+        for (index, branch) in branches.iter().enumerate() {
+            let _ =
+                writeln!(out, "..... {index:2}: {:016x} -> {:016x} flags {:#x}", branch.from, branch.to, branch.flags);
+        }
+    }
+    for (name, regs) in [("user", &fields.regs_user), ("intr", &fields.regs_intr)] {
+        if let Some(regs) = regs {
+            let _ = writeln!(out, "... {name} regs: mask {:#x} ABI {}", regs.mask, regs.abi);
+        }
+    }
+    if let Some(stack) = fields.stack_user {
+        let _ = writeln!(out, "... ustack: size {}", stack.len());
+    }
+    if let Some(raw) = fields.raw {
+        let _ = writeln!(out, "... raw: size {}", raw.len());
+    }
+    if let Some(aux) = fields.aux {
+        let _ = writeln!(out, "... aux: size {}", aux.len());
+    }
+    Ok(())
+}
+
+/// Sixteen bytes per line, in hexadecimal and as text.
+pub(crate) fn hex_dump(out: &mut String, bytes: &[u8]) {
+    for (line, row) in bytes.chunks(16).enumerate() {
+        let _ = write!(out, ".  {:04x}: ", line * 16);
+        row.iter().for_each(|b| {
+            let _ = write!(out, " {b:02x}");
+        });
+        let text: String = row.iter().map(|b| if (b' '..=b'~').contains(b) { *b as char } else { '.' }).collect();
+        let _ = writeln!(out, "{:width$}  {text}", "", width = (16 - row.len()) * 3);
+    }
+}

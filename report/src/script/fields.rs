@@ -1,0 +1,138 @@
+//! Which fields a line has.
+
+use crate::{Error, Result};
+
+/// A field of a sample's line, under the name that `-F` has for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Field {
+    Comm,
+    Tid,
+    Pid,
+    Time,
+    Cpu,
+    Event,
+    Period,
+    Trace,
+    Addr,
+    /// Where the sample was taken; all of the call chain when there is one.
+    Ip,
+    Sym,
+    /// Offset behind the symbol.
+    Symoff,
+    Dso,
+    /// Raw bytes of bpf-output events.
+    BpfOutput,
+    /// The cgroup's path, or its id where that is not known.
+    Cgroup,
+}
+
+impl Field {
+    const NAMES: [(&'static str, Field); 15] = [
+        ("comm", Field::Comm),
+        ("tid", Field::Tid),
+        ("pid", Field::Pid),
+        ("time", Field::Time),
+        ("cpu", Field::Cpu),
+        ("event", Field::Event),
+        ("period", Field::Period),
+        ("trace", Field::Trace),
+        ("addr", Field::Addr),
+        ("ip", Field::Ip),
+        ("sym", Field::Sym),
+        ("symoff", Field::Symoff),
+        ("dso", Field::Dso),
+        ("bpf-output", Field::BpfOutput),
+        ("cgroup", Field::Cgroup),
+    ];
+}
+
+/// A set of fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fields {
+    bits: u32,
+    /// Named by the user: a sample without one of them says so instead of leaving it out.
+    named: u32,
+}
+
+impl Default for Fields {
+    /// `comm,tid,cpu,time,period,event,trace,ip,sym,symoff,dso,bpf-output`, of which a line has what its event records.
+    fn default() -> Fields {
+        let mut fields = Fields { bits: 0, named: 0 };
+        for (_, field) in Field::NAMES {
+            if !matches!(field, Field::Pid | Field::Addr | Field::Cgroup) {
+                fields.bits |= bit(field);
+            }
+        }
+        fields
+    }
+}
+
+fn bit(field: Field) -> u32 {
+    1 << field as u32
+}
+
+impl Fields {
+    /// Reads `-F`: `comm,ip` for these fields, `+addr,-period` for changes to the default.
+    ///
+    /// # Errors
+    /// When a field is not known, or both forms are mixed.
+    pub fn parse(text: &str) -> Result<Fields> {
+        let mut fields = Fields { bits: 0, named: 0 };
+        let relative = text.starts_with(['+', '-']);
+        if relative {
+            fields = Fields::default();
+        }
+        for part in text.split(',') {
+            let (sign, name) = match part.split_at_checked(1) {
+                Some(("+", name)) => (Some('+'), name),
+                Some(("-", name)) => (Some('-'), name),
+                _ => (None, part),
+            };
+            let Some((_, field)) = Field::NAMES.into_iter().find(|(known, _)| *known == name) else {
+                let known: Vec<&str> = Field::NAMES.iter().map(|(name, _)| *name).collect();
+                return Err(Error::option("-F", part, format!("no such field; there are {}", known.join(","))));
+            };
+            if sign.is_some() != relative {
+                return Err(Error::option(
+                    "-F",
+                    text,
+                    "fields are either listed, or added with + and taken off with -",
+                ));
+            }
+            if sign == Some('-') {
+                fields.bits &= !bit(field);
+            } else {
+                fields.bits |= bit(field);
+                fields.named |= bit(field);
+            }
+        }
+        Ok(fields)
+    }
+
+    /// True when the field is asked for.
+    pub fn has(self, field: Field) -> bool {
+        self.bits & bit(field) != 0
+    }
+
+    /// True when the field was asked for by name.
+    pub(crate) fn is_named(self, field: Field) -> bool {
+        self.named & bit(field) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_replace_and_signs_change() {
+        let listed = Fields::parse("pid,ip").unwrap();
+        assert!(listed.has(Field::Pid) && listed.has(Field::Ip) && !listed.has(Field::Comm));
+        let changed = Fields::parse("+addr,-comm").unwrap();
+        assert!(changed.has(Field::Addr) && changed.has(Field::Time) && !changed.has(Field::Comm));
+        assert!(Fields::parse("pid,+ip").is_err());
+        assert!(Fields::parse("").is_err());
+        assert!(Fields::parse("nonsense").unwrap_err().to_string().contains("callchain") == false);
+    }
+}

@@ -1,0 +1,231 @@
+//! A sample as text: one line, and one more per frame when there is a call chain.
+
+use std::fmt::Write;
+
+use bprec_format::feature::tracing::EventFormat;
+use bprec_format::{CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, context, event_type, misc, software};
+
+use super::fields::{Field, Fields};
+use super::tasks::Tasks;
+use super::text::Plain;
+
+/// How lines look.
+pub(crate) struct Style {
+    pub(crate) fields: Fields,
+    pub(crate) nanoseconds: bool,
+    pub(crate) chains: bool,
+    pub(crate) max_stack: usize,
+    /// Width of the longest event name.
+    pub(crate) event_width: usize,
+}
+
+/// Who and when, in front of samples and other records alike.
+pub(crate) struct Stamp<'a> {
+    pub(crate) comm: &'a [u8],
+    pub(crate) pid_tid: Option<(u32, u32)>,
+    pub(crate) cpu: Option<u32>,
+    pub(crate) time_ns: Option<u64>,
+    /// Frames follow on lines of their own.
+    pub(crate) has_chain: bool,
+}
+
+/// One sample of one event: a READ group makes one of each member.
+pub(crate) struct Line<'a> {
+    pub(crate) attr: &'a EventAttr,
+    pub(crate) event: &'a str,
+    pub(crate) fields: &'a SampleFields<'a>,
+    pub(crate) period: Option<u64>,
+    pub(crate) misc: u16,
+    pub(crate) format: Option<&'a EventFormat<'a>>,
+    pub(crate) endian: Endian,
+}
+
+impl Style {
+    /// Appends name, task, CPU and time.
+    pub(crate) fn stamp(&self, out: &mut String, stamp: &Stamp<'_>) {
+        let has = |field| self.fields.has(field);
+        if has(Field::Comm) {
+            let width = if stamp.has_chain { 0 } else { 16 };
+            let _ = write!(out, "{:>width$} ", Plain(stamp.comm));
+        }
+        let pid_tid = stamp.pid_tid.map(|(pid, tid)| (pid as i32, tid as i32));
+        let _ = match (has(Field::Pid), has(Field::Tid), pid_tid) {
+            (true, true, Some((pid, tid))) => write!(out, "{pid:>5}/{tid:<5} "),
+            (true, false, Some((pid, _))) => write!(out, "{pid:>7} "),
+            (false, true, Some((_, tid))) => write!(out, "{tid:>7} "),
+            (pid, tid, None) if pid && self.misses(Field::Pid) || tid && self.misses(Field::Tid) => {
+                write!(out, "    n/a ")
+            }
+            _ => Ok(()),
+        };
+        if has(Field::Cpu) {
+            let _ = match stamp.cpu {
+                Some(cpu) => write!(out, "[{cpu:03}] "),
+                None if self.misses(Field::Cpu) => write!(out, "[n/a] "),
+                None => Ok(()),
+            };
+        }
+        if has(Field::Time) {
+            let _ = match stamp.time_ns {
+                Some(time_ns) => write!(out, "{:>12}: ", self.time(time_ns)),
+                None if self.misses(Field::Time) => write!(out, "{:>12}: ", "n/a"),
+                None => Ok(()),
+            };
+        }
+    }
+
+    /// Appends a sample, its newline included.
+    pub(crate) fn sample(&self, out: &mut String, tasks: &Tasks, line: &Line<'_>) {
+        let has = |field| self.fields.has(field);
+        let fields = line.fields;
+        let chain = fields.callchain.filter(|_| self.chains && has(Field::Ip));
+        let comm = tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
+        let stamp = Stamp {
+            comm: &comm,
+            pid_tid: fields.pid_tid,
+            cpu: fields.cpu,
+            time_ns: fields.time_ns,
+            has_chain: chain.is_some(),
+        };
+        self.stamp(out, &stamp);
+        if has(Field::Period) {
+            self.number(out, Field::Period, line.period, |out, period| write!(out, "{period:>10} "));
+        }
+        if has(Field::Event) {
+            let _ = write!(out, "{:>width$}: ", Plain(line.event.as_bytes()), width = self.event_width);
+        }
+        if has(Field::Trace)
+            && let (Some(format), Some(raw)) = (line.format, fields.raw)
+        {
+            let _ = write!(out, "{}", Plain(format.text(raw, line.endian).as_bytes()));
+        }
+        let pid = fields.pid_tid.map_or(u32::MAX, |(pid, _)| pid);
+        if has(Field::Addr) {
+            self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x} "));
+        }
+        if has(Field::Cgroup) {
+            self.number(out, Field::Cgroup, fields.cgroup, |out, id| match tasks.cgroup(id) {
+                Some(path) => write!(out, " {} ", Plain(path)),
+                None => write!(out, " cgroup:{id} "),
+            });
+        }
+        if has(Field::Ip) || has(Field::Sym) {
+            match chain {
+                Some(chain) => {
+                    out.push('\n');
+                    self.frames(out, tasks, pid, chain);
+                }
+                None => {
+                    out.push(' ');
+                    self.number(out, Field::Ip, fields.ip, |out, ip| {
+                        let kernel = is_kernel(line.misc);
+                        self.frame(out, tasks, pid, ip, kernel);
+                        Ok(())
+                    });
+                }
+            }
+        }
+        let is_output = (line.attr.kind, line.attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT);
+        if has(Field::BpfOutput)
+            && is_output
+            && let Some(raw) = fields.raw
+        {
+            bpf_output(out, raw);
+        }
+        out.push('\n');
+    }
+
+    fn frames(&self, out: &mut String, tasks: &Tasks, pid: u32, chain: Callchain<'_>) {
+        let mut kernel = false;
+        let mut shown = 0;
+        let mut is_cookie = false;
+        for ip in chain.iter() {
+            if ip >= CONTEXT_MAX {
+                kernel = matches!(ip, context::KERNEL | context::GUEST_KERNEL | context::HV);
+                is_cookie = ip == context::USER_DEFERRED;
+                continue;
+            }
+            if shown == self.max_stack {
+                break;
+            }
+            shown += 1;
+            out.push('\t');
+            if std::mem::take(&mut is_cookie) {
+                let _ = write!(out, "{ip:>16x} (cookie)");
+            } else {
+                self.frame(out, tasks, pid, ip, kernel);
+            }
+            out.push('\n');
+        }
+    }
+
+    fn frame(&self, out: &mut String, tasks: &Tasks, pid: u32, ip: u64, kernel: bool) {
+        let has = |field| self.fields.has(field);
+        if has(Field::Ip) {
+            let _ = write!(out, "{ip:>16x}");
+        }
+        if !has(Field::Sym) && !has(Field::Dso) {
+            return;
+        }
+        let place = tasks.place(pid, ip, kernel);
+        if has(Field::Sym) {
+            let _ = match &place.symbol {
+                Some((name, offset)) if has(Field::Symoff) => write!(out, " {}+{offset:#x}", Plain(name)),
+                Some((name, _)) => write!(out, " {}", Plain(name)),
+                None => write!(out, " [unknown]"),
+            };
+        }
+        if has(Field::Dso) {
+            let _ = match &place.dso {
+                Some(dso) => write!(out, " ({})", Plain(dso)),
+                None => write!(out, " ([unknown])"),
+            };
+        }
+    }
+
+    /// A number in its own form; where the sample has none, and it was asked for by name, says so.
+    fn number(
+        &self,
+        out: &mut String,
+        field: Field,
+        value: Option<u64>,
+        show: impl FnOnce(&mut String, u64) -> std::fmt::Result,
+    ) {
+        let _ = match value {
+            Some(value) => show(out, value),
+            None if self.misses(field) => write!(out, "n/a "),
+            None => Ok(()),
+        };
+    }
+
+    /// Whether the lack of a field is worth a word.
+    fn misses(&self, field: Field) -> bool {
+        self.fields.is_named(field)
+    }
+
+    fn time(&self, time_ns: u64) -> String {
+        let (seconds, rest) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
+        match self.nanoseconds {
+            true => format!("{seconds}.{rest:09}"),
+            false => format!("{seconds}.{:06}", rest / 1000),
+        }
+    }
+}
+
+fn is_kernel(record_misc: u16) -> bool {
+    matches!(record_misc & misc::CPUMODE_MASK, misc::KERNEL | misc::GUEST_KERNEL | misc::HYPERVISOR)
+}
+
+/// The raw bytes in rows, as bytes and as text.
+fn bpf_output(out: &mut String, raw: &[u8]) {
+    let mut at = "      BPF output:";
+    for (row, bytes) in raw.chunks(8).enumerate() {
+        let _ = write!(out, "\n{at:>17} {:04x}: ", row * 8);
+        bytes.iter().for_each(|b| {
+            let _ = write!(out, "{b:02x} ");
+        });
+        let text: String = bytes.iter().map(|b| if (b' '..=b'~').contains(b) { *b as char } else { '.' }).collect();
+        let _ = write!(out, "{:width$} {text}", "", width = (8 - bytes.len()) * 3);
+        at = "";
+    }
+}

@@ -1,0 +1,379 @@
+//! Records as text, in the order of their times: for people and for grep. One pass, with memory for what waits to be put
+//! in order and for the names of tasks and mappings, so that a stream may go on for ever.
+
+mod dump;
+mod fields;
+mod line;
+mod side;
+mod tasks;
+mod text;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use bprec_format::feature::tracing::{EventFormat, TracingData};
+use bprec_format::feature::{Feature, Payload as _};
+use bprec_format::records::Payload;
+use bprec_format::{
+    AttrFlags, Event, Events, Metadata, ReadFormat, Record, RecordType, SampleFields, SampleId, SampleType, event_type,
+};
+
+use crate::order::Order;
+use crate::source::{Arrival, Source, Visitor};
+use crate::{Error, Result};
+
+pub use fields::{Field, Fields};
+pub use side::Show;
+
+use line::{Line, Stamp, Style};
+use tasks::Tasks;
+
+/// Frames of a call chain that are shown when nothing else is asked for: as many as the kernel records by default.
+pub const MAX_STACK: usize = 127;
+/// Text is written out when this much of it is there.
+const WRITE_BYTES: usize = 64 << 10;
+/// How often the names of events are worked out again because a stream says more of them.
+const RENAMES_MAX: u32 = 1000;
+
+/// What [`script`] shows, and how.
+#[derive(Debug, Clone, Default)]
+pub struct ScriptOptions {
+    /// Fields of samples.
+    pub fields: Fields,
+    /// Other records to show.
+    pub show: Show,
+    /// Every record as it is, in the order of the input, instead of lines.
+    pub dump: bool,
+    /// Times to the nanosecond instead of the microsecond.
+    pub nanoseconds: bool,
+    /// One line per sample even where it has a call chain.
+    pub hide_call_chains: bool,
+    /// The most frames of a call chain; [`MAX_STACK`] when not given.
+    pub max_stack: Option<usize>,
+    /// Only samples of these CPUs; of all when empty.
+    pub cpus: Vec<u32>,
+    /// Only samples of these processes; of all when empty.
+    pub pids: Vec<u32>,
+    /// Only samples of these threads; of all when empty.
+    pub tids: Vec<u32>,
+    /// Only samples of tasks with these names; of all when empty.
+    pub comms: Vec<String>,
+    /// Only samples from the first to the last of these times, ns of the recording's clock.
+    pub time_ns: Option<(u64, u64)>,
+}
+
+/// What there was to show.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScriptSummary {
+    /// Samples shown; each member of a group that is read together counts.
+    pub samples: u64,
+    /// Records that came later than their time allows to put in order.
+    pub late: u64,
+    /// Records whose event is not known.
+    pub unknown: u64,
+    /// Records that could not be read.
+    pub unreadable: u64,
+    /// What is wrong with the input, in words.
+    pub problems: Vec<String>,
+}
+
+/// Writes the records of `source` as text.
+///
+/// # Errors
+/// When the source is no recording, its events cannot be told apart, or the text cannot be written.
+pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
+    let path = source.path().to_owned();
+    let mut script = Script {
+        order: Order::default(),
+        printer: Printer::new(options, out),
+        events: None,
+        revision: 0,
+        renames: 0,
+        path,
+    };
+    let problems = source.for_each(&mut script)?;
+    let Script { mut order, mut printer, events, .. } = script;
+    if let Some(events) = &events {
+        order.finish(&mut |bytes, offset| printer.deliver(events, bytes, offset))?;
+    }
+    printer.write_out()?;
+    let mut summary = printer.summary;
+    summary.late = order.late();
+    summary.problems = problems;
+    if printer.tasks.forgot {
+        summary.problems.push("more tasks, mappings or symbols than are remembered: some names are missing".into());
+    }
+    Ok(summary)
+}
+
+struct Script<'a, 'o> {
+    order: Order<'a>,
+    printer: Printer<'o>,
+    events: Option<Events>,
+    /// Of the metadata that the events are from.
+    revision: u64,
+    renames: u32,
+    path: std::path::PathBuf,
+}
+
+impl<'a> Visitor<'a> for Script<'a, '_> {
+    fn mapped(&mut self, files: Vec<&'a [u8]>) {
+        self.order.set_files(files);
+    }
+
+    fn record(&mut self, arrival: &Arrival<'_>, metadata: &Metadata<'_>) -> Result<ControlFlow<()>> {
+        let record = &arrival.record;
+        if record.kind.is_kernel() {
+            self.refresh(metadata)?;
+        }
+        let events = self.events.as_ref();
+        if self.printer.options.dump {
+            let event = events.and_then(|events| events.all().get(events.index_of(record)?));
+            dump::record(&mut self.printer.text, record, metadata.endian(), event);
+            self.printer.summary.samples += u64::from(record.kind == RecordType::SAMPLE);
+            self.printer.write_if_much()?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        let Some(events) = events else { return Ok(ControlFlow::Continue(())) };
+        let printer = &mut self.printer;
+        if record.kind == RecordType::FINISHED_ROUND {
+            self.order.round(&mut |bytes, offset| printer.deliver(events, bytes, offset))?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        if !record.kind.is_kernel() {
+            printer.tool_record(events, record)?;
+            return Ok(ControlFlow::Continue(()));
+        }
+        let Some(event) = events.index_of(record).and_then(|index| events.all().get(index)) else {
+            printer.summary.unknown += 1;
+            return Ok(ControlFlow::Continue(()));
+        };
+        // Without times on all records there is no order but that of the input. Records that a tool synthesized have time 0:
+        // they describe what was there before.
+        let sorts = events.all().first().is_some_and(|first| first.attr.flags.contains(AttrFlags::SAMPLE_ID_ALL));
+        match time_ns(event, record).filter(|time_ns| sorts && *time_ns != 0 && *time_ns != u64::MAX) {
+            Some(time_ns) => {
+                self.order.push(time_ns, record.bytes, record.offset, arrival.mapped);
+                if self.order.is_full() {
+                    self.order.make_room(&mut |bytes, offset| printer.deliver(events, bytes, offset))?;
+                }
+            }
+            None => printer.deliver(events, record.bytes, record.offset)?,
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+fn time_ns(event: &Event, record: &Record<'_>) -> Option<u64> {
+    let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
+    match record.kind {
+        RecordType::SAMPLE => event.layout.sample(record.body(), offset).ok()?.time_ns(),
+        _ => event.layout.split_trailer(record.body(), offset).ok()?.1.time_ns,
+    }
+}
+
+impl Script<'_, '_> {
+    /// Learns what the recording says about its events, when it says something new.
+    fn refresh(&mut self, metadata: &Metadata<'_>) -> Result<()> {
+        if self.events.is_some() && self.revision == metadata.revision() {
+            return Ok(());
+        }
+        self.revision = metadata.revision();
+        let failed = |source| Error::Format { path: self.path.clone(), source };
+        match &mut self.events {
+            None => self.events = Some(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?),
+            Some(events) => {
+                for attr in metadata.attrs().iter().skip(events.all().len()) {
+                    events.push(attr).map_err(failed)?;
+                }
+            }
+        }
+        if self.renames < RENAMES_MAX {
+            self.renames += 1;
+            self.printer.name_events(metadata);
+        }
+        Ok(())
+    }
+}
+
+/// Turns records into text, in the order in which they are handed to it.
+struct Printer<'o> {
+    options: &'o ScriptOptions,
+    style: Style,
+    out: &'o mut dyn Write,
+    text: String,
+    tasks: Tasks,
+    /// By event.
+    names: Vec<String>,
+    /// By event: the text of a tracepoint's format.
+    formats: Vec<Option<Vec<u8>>>,
+    /// By id: the count at the last sample, of events that are read with samples.
+    counts: HashMap<u64, u64>,
+    summary: ScriptSummary,
+}
+
+impl<'o> Printer<'o> {
+    fn new(options: &'o ScriptOptions, out: &'o mut dyn Write) -> Printer<'o> {
+        let style = Style {
+            fields: options.fields,
+            nanoseconds: options.nanoseconds,
+            chains: !options.hide_call_chains,
+            max_stack: options.max_stack.unwrap_or(MAX_STACK),
+            event_width: 0,
+        };
+        Printer {
+            options,
+            style,
+            out,
+            text: String::new(),
+            tasks: Tasks::default(),
+            names: Vec::new(),
+            formats: Vec::new(),
+            counts: HashMap::new(),
+            summary: ScriptSummary::default(),
+        }
+    }
+
+    fn name_events(&mut self, metadata: &Metadata<'_>) {
+        self.names = metadata.event_names();
+        self.style.event_width = self.names.iter().map(String::len).max().unwrap_or(0);
+        self.formats = vec![None; self.names.len()];
+        for section in metadata.feature(Feature::TRACING_DATA) {
+            let Ok(tracing) = TracingData::parse(&section.bytes, section.offset, metadata.endian()) else { continue };
+            for (_, text) in tracing.value.systems.iter().flat_map(|s| s.formats.iter().map(move |text| (s, text))) {
+                let Some(format) = EventFormat::parse(text) else { continue };
+                let is_its = |attr: &bprec_format::EventAttr| {
+                    attr.kind == event_type::TRACEPOINT && attr.config == u64::from(format.id)
+                };
+                for (slot, event) in self.formats.iter_mut().zip(metadata.attrs()) {
+                    if is_its(&event.attr) {
+                        *slot = Some(text.to_vec());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Prints a record if it is asked for, and learns from it.
+    fn deliver(&mut self, events: &Events, bytes: &[u8], offset: u64) -> Result<()> {
+        let Ok(record) = Record::parse_alone(bytes, offset, events.endian()) else { return Ok(()) };
+        let Some(index) = events.index_of(&record) else { return Ok(()) };
+        let Some(event) = events.all().get(index) else { return Ok(()) };
+        let done = match record.kind {
+            RecordType::SAMPLE => self.sample(events, index, &record),
+            kind if self.options.show.shows(kind) || tasks::is_of_interest(kind) => self.side_band(event, &record),
+            _ => Ok(()),
+        };
+        if done.is_err() {
+            self.summary.unreadable += 1;
+        }
+        self.write_if_much()
+    }
+
+    /// A record of a tool: shown where it stands.
+    fn tool_record(&mut self, events: &Events, record: &Record<'_>) -> Result<()> {
+        if self.options.show.shows(record.kind)
+            && let Some(event) = events.all().first()
+        {
+            if self.side_band(event, record).is_err() {
+                self.summary.unreadable += 1;
+            }
+            self.write_if_much()?;
+        }
+        Ok(())
+    }
+
+    fn side_band(&mut self, event: &Event, record: &Record<'_>) -> bprec_format::Result<()> {
+        let (payload, id) = Payload::decode(record, &event.layout)?;
+        self.tasks.learn(record, &payload);
+        if !self.options.show.shows(record.kind) {
+            return Ok(());
+        }
+        let subject = side::subject(&payload);
+        let comm = self.tasks.comm(subject.or(id.pid_tid).map_or(u32::MAX, |(_, tid)| tid));
+        let SampleId { pid_tid, cpu, time_ns, .. } = id;
+        let has_chain = self.style.chains
+            && self.options.fields.has(Field::Ip)
+            && event.layout.sample_type().contains(SampleType::CALLCHAIN);
+        let stamp = Stamp { comm: &comm, pid_tid: pid_tid.or(subject), cpu, time_ns, has_chain };
+        self.style.stamp(&mut self.text, &stamp);
+        side::describe(&mut self.text, record, &payload);
+        self.text.push('\n');
+        Ok(())
+    }
+
+    fn sample(&mut self, events: &Events, index: usize, record: &Record<'_>) -> bprec_format::Result<()> {
+        let event = &events.all()[index];
+        let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
+        let fields = event.layout.sample(record.body(), offset)?.decode()?;
+        if !self.is_wanted(&fields) {
+            return Ok(());
+        }
+        let Some(read) = &fields.read else {
+            self.sample_line(events, index, record, &fields, fields.period);
+            return Ok(());
+        };
+        // The counts of a group go on from sample to sample; each member that moved makes a line.
+        let is_group = event.layout.read_format().contains(ReadFormat::GROUP);
+        for value in read.iter() {
+            let id = value.id.or(fields.id.filter(|_| !is_group)).unwrap_or_default();
+            let Some(member) = events.index_of_id(id) else {
+                self.summary.unknown += 1;
+                continue;
+            };
+            let before = self.counts.insert(id, value.value).unwrap_or_default();
+            let period = value.value.wrapping_sub(before);
+            if period != 0 {
+                self.sample_line(events, member, record, &fields, Some(period));
+            }
+        }
+        Ok(())
+    }
+
+    fn sample_line(
+        &mut self,
+        events: &Events,
+        index: usize,
+        record: &Record<'_>,
+        fields: &SampleFields<'_>,
+        period: Option<u64>,
+    ) {
+        self.summary.samples += 1;
+        let format = self.formats.get(index).and_then(Option::as_deref).and_then(EventFormat::parse);
+        let line = Line {
+            attr: &events.all()[index].attr,
+            event: self.names.get(index).map_or("[unknown]", String::as_str),
+            fields,
+            period,
+            misc: record.misc,
+            format: format.as_ref(),
+            endian: events.endian(),
+        };
+        self.style.sample(&mut self.text, &self.tasks, &line);
+    }
+
+    fn is_wanted(&self, fields: &SampleFields<'_>) -> bool {
+        let options = self.options;
+        let among = |list: &[u32], value: Option<u32>| list.is_empty() || value.is_some_and(|v| list.contains(&v));
+        let in_time = |(from, to)| fields.time_ns.is_some_and(|time| (from..=to).contains(&time));
+        among(&options.cpus, fields.cpu)
+            && among(&options.pids, fields.pid_tid.map(|(pid, _)| pid))
+            && among(&options.tids, fields.pid_tid.map(|(_, tid)| tid))
+            && options.time_ns.is_none_or(in_time)
+            && (options.comms.is_empty() || {
+                let comm = self.tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
+                options.comms.iter().any(|wanted| wanted.as_bytes() == &*comm)
+            })
+    }
+
+    fn write_if_much(&mut self) -> Result<()> {
+        if self.text.len() < WRITE_BYTES { Ok(()) } else { self.write_out() }
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        self.out.write_all(self.text.as_bytes())?;
+        self.text.clear();
+        Ok(())
+    }
+}

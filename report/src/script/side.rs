@@ -1,0 +1,242 @@
+//! Records other than samples, as a line each.
+
+use std::fmt::Write;
+
+use bprec_format::records::user::UserPayload;
+use bprec_format::records::{Mmap2File, Payload};
+use bprec_format::{Record, RecordType, misc};
+
+use super::text::Plain;
+
+/// Which records other than samples are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Show {
+    /// COMM, FORK, EXIT.
+    pub task: bool,
+    /// MMAP, MMAP2.
+    pub mmap: bool,
+    /// SWITCH, SWITCH_CPU_WIDE.
+    pub switch: bool,
+    /// NAMESPACES.
+    pub namespace: bool,
+    /// CGROUP.
+    pub cgroup: bool,
+    /// LOST, LOST_SAMPLES, THROTTLE, UNTHROTTLE.
+    pub lost: bool,
+    /// KSYMBOL, BPF_EVENT, BPF_METADATA.
+    pub bpf: bool,
+}
+
+impl Show {
+    /// True when records of this type are.
+    pub(crate) fn shows(&self, kind: RecordType) -> bool {
+        match kind {
+            RecordType::COMM | RecordType::FORK | RecordType::EXIT => self.task,
+            RecordType::MMAP | RecordType::MMAP2 => self.mmap,
+            RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE => self.switch,
+            RecordType::NAMESPACES => self.namespace,
+            RecordType::CGROUP => self.cgroup,
+            RecordType::LOST | RecordType::LOST_SAMPLES | RecordType::THROTTLE | RecordType::UNTHROTTLE => self.lost,
+            RecordType::KSYMBOL | RecordType::BPF_EVENT | RecordType::BPF_METADATA => self.bpf,
+            _ => false,
+        }
+    }
+}
+
+/// The task that a record tells of: process and thread.
+pub(crate) fn subject(payload: &Payload<'_>) -> Option<(u32, u32)> {
+    Some(match payload {
+        Payload::Comm(comm) => (comm.pid, comm.tid),
+        Payload::Fork(task) | Payload::Exit(task) => (task.pid, task.tid),
+        Payload::Mmap(map) => (map.pid, map.tid),
+        Payload::Mmap2(map) => (map.pid, map.tid),
+        Payload::Namespaces(namespaces) => (namespaces.pid, namespaces.tid),
+        Payload::ItraceStart(start) => (start.pid, start.tid),
+        Payload::Read(read) => (read.pid, read.tid),
+        _ => return None,
+    })
+}
+
+/// Appends `PERF_RECORD_<TYPE>` and what the record says.
+pub(crate) fn describe(out: &mut String, record: &Record<'_>, payload: &Payload<'_>) {
+    let _ = write!(out, "PERF_RECORD_{}", record.kind);
+    let _ = write_payload(out, record, payload);
+}
+
+fn write_payload(out: &mut String, record: &Record<'_>, payload: &Payload<'_>) -> std::fmt::Result {
+    match payload {
+        Payload::Comm(comm) => {
+            let exec = if record.misc & misc::COMM_EXEC != 0 { " exec" } else { "" };
+            write!(out, "{exec}: {}:{}/{}", Plain(comm.comm), comm.pid, comm.tid)
+        }
+        Payload::Fork(task) | Payload::Exit(task) => {
+            write!(out, "({}:{}):({}:{})", task.pid, task.tid, task.ppid, task.ptid)
+        }
+        Payload::Mmap(map) => {
+            let kind = if record.misc & misc::MMAP_DATA != 0 { 'r' } else { 'x' };
+            let (pid, tid) = (map.pid as i32, map.tid as i32);
+            write!(
+                out,
+                " {pid}/{tid}: [{:#x}({:#x}) @ {}]: {kind} {}",
+                map.addr,
+                map.len_bytes,
+                hex(map.pgoff),
+                Plain(map.filename)
+            )
+        }
+        Payload::Mmap2(map) => {
+            let (pid, tid) = (map.pid as i32, map.tid as i32);
+            write!(out, " {pid}/{tid}: [{:#x}({:#x}) @ {}", map.addr, map.len_bytes, hex(map.pgoff))?;
+            match map.file {
+                Mmap2File::Inode { major, minor, inode, generation } => {
+                    write!(out, " {major:02x}:{minor:02x} {inode} {generation}]")?;
+                }
+                Mmap2File::BuildId(id) => {
+                    out.push_str(" <");
+                    id.as_bytes().iter().try_for_each(|b| write!(out, "{b:02x}"))?;
+                    out.push_str(">]");
+                }
+            }
+            const MAP_SHARED: u32 = 1;
+            let letter = |set: bool, letter: char| if set { letter } else { '-' };
+            let (r, w, x) =
+                (letter(map.prot & 1 != 0, 'r'), letter(map.prot & 2 != 0, 'w'), letter(map.prot & 4 != 0, 'x'));
+            let shared = if map.flags & MAP_SHARED != 0 { 's' } else { 'p' };
+            write!(out, ": {r}{w}{x}{shared} {}", Plain(map.filename))
+        }
+        Payload::Switch(switch) => {
+            let way = match (switch.out, switch.preempted) {
+                (false, _) => "IN         ",
+                (true, false) => "OUT        ",
+                (true, true) => "OUT preempt",
+            };
+            write!(out, " {way}")?;
+            match switch.other {
+                None => Ok(()),
+                Some((pid, tid)) => {
+                    let side = if switch.out { "next" } else { "prev" };
+                    write!(out, "  {side} pid/tid: {:5}/{:<5}", pid as i32, tid as i32)
+                }
+            }
+        }
+        Payload::Namespaces(namespaces) => {
+            const NAMES: [&str; 7] = ["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"];
+            write!(out, " {}/{} - nr_namespaces: {}\n\t\t[", namespaces.pid, namespaces.tid, namespaces.links.len())?;
+            for (index, link) in namespaces.links.iter().enumerate() {
+                if index > 0 {
+                    out.push_str(if index % 4 == 0 { ", \n\t\t " } else { ", " });
+                }
+                let name = NAMES.get(index).unwrap_or(&"unknown");
+                write!(out, "{index}/{name}: {}/{:#x}", link.dev, link.ino)?;
+            }
+            out.push(']');
+            Ok(())
+        }
+        Payload::Cgroup(cgroup) => write!(out, " cgroup: {} {}", cgroup.id, Plain(cgroup.path)),
+        Payload::Ksymbol(symbol) => write!(
+            out,
+            " addr {:x} len {} type {} flags {:#x} name {}",
+            symbol.addr,
+            symbol.len_bytes,
+            symbol.kind.0,
+            symbol.flags,
+            Plain(symbol.name)
+        ),
+        Payload::BpfEvent(event) => write!(out, " type {}, flags {}, id {}", event.kind.0, event.flags, event.id),
+        Payload::TextPoke(poke) => {
+            write!(out, " {:x} old len {} new len {}", poke.addr, poke.old.len(), poke.new.len())
+        }
+        Payload::Lost(lost) => write!(out, " lost {}", lost.lost),
+        Payload::LostSamples(lost) => {
+            write!(out, " lost {}{}", lost.lost, if lost.by_bpf { " (BPF)" } else { "" })
+        }
+        Payload::Throttle(throttle) | Payload::Unthrottle(throttle) => {
+            write!(out, " time {} id {} stream id {}", throttle.time_ns, throttle.id, throttle.stream_id)
+        }
+        Payload::Aux(aux) => {
+            write!(out, " offset: {} size: {} flags: {}", hex(aux.offset), hex(aux.size_bytes), hex(aux.flags))?;
+            let names = [(1, "T"), (2, "O"), (4, "P"), (8, "C")];
+            let set: String = names.iter().filter(|(bit, _)| aux.flags & bit != 0).map(|(_, name)| *name).collect();
+            write!(out, " [{set}]")
+        }
+        Payload::ItraceStart(start) => write!(out, " pid: {} tid: {}", start.pid, start.tid),
+        Payload::AuxOutputHwId(id) => write!(out, " hw_id: {}", hex(id.hw_id)),
+        Payload::Read(read) => {
+            write!(out, ": {} {}", read.pid, read.tid)?;
+            read.values.iter().try_for_each(|value| write!(out, " {}", value.value))
+        }
+        Payload::CallchainDeferred(chain) => write!(out, " cookie {:#x} nr {}", chain.cookie, chain.ips.len()),
+        Payload::User(user) => write_user(out, user),
+        _ => Ok(()),
+    }
+}
+
+fn write_user(out: &mut String, user: &UserPayload<'_>) -> std::fmt::Result {
+    match user {
+        UserPayload::Attr(attr) => write!(out, ": {} ids {}", attr.attr.default_name(), attr.ids.len()),
+        UserPayload::EventType(named) => write!(out, ": {:#x} {}", named.config, Plain(named.name)),
+        UserPayload::TracingData { size_bytes, .. } => write!(out, ": {size_bytes} bytes"),
+        UserPayload::BuildId(id) => write!(out, ": {} {}", id.pid, Plain(id.filename)),
+        UserPayload::IdIndex(index) => write!(out, ": {} ids", index.entries.len()),
+        UserPayload::AuxtraceInfo(info) => write!(out, " type: {}", info.kind),
+        UserPayload::Auxtrace(trace) => write!(
+            out,
+            " size: {}  offset: {}  ref: {}  idx: {}  tid: {}  cpu: {}",
+            hex(trace.size_bytes),
+            hex(trace.offset),
+            hex(trace.reference),
+            trace.idx,
+            trace.tid as i32,
+            trace.cpu as i32
+        ),
+        UserPayload::AuxtraceError(error) => write!(
+            out,
+            " type {} cpu {} pid {} tid {} ip {:#x} code {}: {}",
+            error.kind,
+            error.cpu as i32,
+            error.pid as i32,
+            error.tid as i32,
+            error.ip,
+            error.code,
+            Plain(error.message)
+        ),
+        UserPayload::ThreadMap(map) => {
+            write!(out, " nr: {}", map.entries.len())?;
+            map.entries.iter().try_for_each(|task| write!(out, " {}({})", task.tid as i64, Plain(task.comm())))
+        }
+        UserPayload::CpuMap(cpus) => write!(out, ": {} CPUs", cpus.cpus().len()),
+        UserPayload::Stat(stat) => write!(
+            out,
+            " id {}, cpu {}, thread {} value {}, enabled {}, running {}",
+            stat.id, stat.cpu as i32, stat.thread, stat.value, stat.time_enabled_ns, stat.time_running_ns
+        ),
+        UserPayload::StatRound(round) => {
+            write!(out, " time {}, type {}", round.time_ns, if round.kind == 1 { "FINAL" } else { "INTERVAL" })
+        }
+        UserPayload::EventUpdate(update) => write!(out, " id {}", update.id),
+        UserPayload::TimeConv(conv) => {
+            write!(out, " shift {} mult {} zero {}", conv.time_shift, conv.time_mult, conv.time_zero)
+        }
+        UserPayload::Feature(feature) => {
+            let name = u8::try_from(feature.feature).map(|bit| bprec_format::feature::Feature(bit).to_string());
+            write!(
+                out,
+                ", feat: {}, {} bytes",
+                name.unwrap_or_else(|_| feature.feature.to_string()),
+                feature.bytes.len()
+            )
+        }
+        UserPayload::Compressed(bytes) | UserPayload::Compressed2(bytes) => write!(out, ": {} bytes", bytes.len()),
+        UserPayload::BpfMetadata(metadata) => {
+            write!(out, " prog {}", Plain(&metadata.prog_name))?;
+            let mut pairs = metadata.entries.iter();
+            pairs.try_for_each(|(key, value)| write!(out, "\n  entry: {:>20} = {}", Plain(key), Plain(value)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `%#x` of C: zero without its `0x`.
+fn hex(number: u64) -> String {
+    if number == 0 { "0".into() } else { format!("{number:#x}") }
+}

@@ -1,0 +1,184 @@
+//! Who is who while a recording is read in order: names of tasks, their mappings, kernel code that came and went.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use bprec_format::records::{Ksymbol, Mmap2, Payload};
+use bprec_format::{Record, RecordType, misc};
+
+/// The most tasks that are remembered. A machine has at most 4 Mi pids; a stream that goes on for ever meets them all.
+const TASKS_MAX: usize = 1 << 17;
+/// The most mappings of one process that are remembered.
+const MAPS_MAX: usize = 1 << 15;
+/// The most kernel symbols, and the most cgroups, that are remembered.
+const SYMBOLS_MAX: usize = 1 << 17;
+/// The process that kernel maps are of.
+const KERNEL_PID: u32 = u32::MAX;
+/// What the kernel's own map is called.
+const KERNEL_NAME: &[u8] = b"[kernel.kallsyms]";
+
+/// A mapping.
+#[derive(Debug, Clone)]
+struct Map {
+    end: u64,
+    name: Rc<[u8]>,
+}
+
+type Maps = BTreeMap<u64, Map>;
+
+/// Everything that lines need beyond their sample.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    comms: HashMap<u32, Rc<[u8]>>,
+    maps: HashMap<u32, Rc<Maps>>,
+    symbols: BTreeMap<u64, (u64, Rc<[u8]>)>,
+    cgroups: HashMap<u64, Rc<[u8]>>,
+    /// What was forgotten for want of room, at least once.
+    pub(crate) forgot: bool,
+}
+
+/// Code at an address.
+pub(crate) struct Place {
+    /// Name and offset behind its start.
+    pub(crate) symbol: Option<(Rc<[u8]>, u64)>,
+    /// What it is mapped from.
+    pub(crate) dso: Option<Rc<[u8]>>,
+}
+
+impl Tasks {
+    /// Learns from a record.
+    pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
+        match payload {
+            Payload::Comm(comm) => {
+                self.make_room();
+                self.comms.insert(comm.tid, comm.comm.into());
+                if record.misc & misc::COMM_EXEC != 0 {
+                    self.maps.remove(&comm.pid);
+                }
+            }
+            Payload::Fork(task) => {
+                self.make_room();
+                if task.ptid == 0 || self.comms.contains_key(&task.ptid) {
+                    self.comms.insert(task.tid, self.comm(task.ptid));
+                }
+                if task.pid != task.ppid
+                    && record.misc & misc::FORK_EXEC == 0
+                    && let Some(maps) = self.maps.get(&task.ppid).cloned()
+                {
+                    self.maps.insert(task.pid, maps);
+                }
+            }
+            Payload::Mmap(map) if record.misc & misc::MMAP_DATA == 0 => {
+                self.map(record, map.pid, map.addr, map.len_bytes, map.filename);
+            }
+            Payload::Mmap2(Mmap2 { pid, addr, len_bytes, filename, .. }) if record.misc & misc::MMAP_DATA == 0 => {
+                self.map(record, *pid, *addr, *len_bytes, filename);
+            }
+            Payload::Ksymbol(symbol) => self.ksymbol(symbol),
+            Payload::Cgroup(cgroup) => {
+                if self.cgroups.len() >= SYMBOLS_MAX {
+                    self.cgroups.clear();
+                    self.forgot = true;
+                }
+                self.cgroups.insert(cgroup.id, cgroup.path.into());
+            }
+            _ => {}
+        }
+    }
+
+    /// A task's name.
+    pub(crate) fn comm(&self, tid: u32) -> Rc<[u8]> {
+        match self.comms.get(&tid) {
+            Some(comm) => comm.clone(),
+            None if tid == 0 => Rc::from(&b"swapper"[..]),
+            None => Rc::from(format!(":{}", tid as i32).as_bytes()),
+        }
+    }
+
+    /// A cgroup's path.
+    pub(crate) fn cgroup(&self, id: u64) -> Option<&[u8]> {
+        self.cgroups.get(&id).map(AsRef::as_ref)
+    }
+
+    /// What lies at an address of a process, or of the kernel.
+    pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> Place {
+        if kernel
+            && let Some((start, (end, name))) = self.symbols.range(..=ip).next_back()
+            && ip < *end
+        {
+            return Place { symbol: Some((name.clone(), ip - start)), dso: Some(name.clone()) };
+        }
+        let pid = if kernel { KERNEL_PID } else { pid };
+        let map = self.maps.get(&pid).and_then(|maps| maps.range(..=ip).next_back());
+        // The kernel's own code goes on behind the part that is mapped as its text: initial code, per-CPU entry code.
+        let covers = |map: &Map| ip < map.end || kernel && &*map.name == KERNEL_NAME;
+        let dso = map.filter(|(_, map)| covers(map)).map(|(_, map)| map.name.clone());
+        Place { symbol: None, dso }
+    }
+
+    fn map(&mut self, record: &Record<'_>, pid: u32, addr: u64, len: u64, name: &[u8]) {
+        self.make_room();
+        let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
+        let pid = if kernel { KERNEL_PID } else { pid };
+        // The kernel's own map is called after the symbol that relocation is measured by.
+        let name = if name.starts_with(KERNEL_NAME) { KERNEL_NAME } else { name };
+        let maps = Rc::make_mut(self.maps.entry(pid).or_default());
+        if maps.len() >= MAPS_MAX {
+            maps.clear();
+            self.forgot = true;
+        }
+        let end = addr.saturating_add(len);
+        // What was mapped there before is gone, but for what sticks out.
+        let below =
+            maps.range(..addr).next_back().filter(|(_, map)| map.end > addr).map(|(start, map)| (*start, map.clone()));
+        if let Some((start, map)) = below {
+            if map.end > end {
+                maps.insert(end, Map { end: map.end, name: map.name.clone() });
+            }
+            maps.insert(start, Map { end: addr, name: map.name });
+        }
+        let covered: Vec<u64> = maps.range(addr..end).map(|(start, _)| *start).collect();
+        for start in covered {
+            if let Some(map) = maps.remove(&start)
+                && map.end > end
+            {
+                maps.insert(end, map);
+            }
+        }
+        maps.insert(addr, Map { end, name: name.into() });
+    }
+
+    fn ksymbol(&mut self, symbol: &Ksymbol<'_>) {
+        if symbol.is_unregister() {
+            self.symbols.remove(&symbol.addr);
+        } else if symbol.len_bytes > 0 {
+            if self.symbols.len() >= SYMBOLS_MAX {
+                self.symbols.clear();
+                self.forgot = true;
+            }
+            let end = symbol.addr.saturating_add(symbol.len_bytes.into());
+            self.symbols.insert(symbol.addr, (end, symbol.name.into()));
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.comms.len() >= TASKS_MAX || self.maps.len() >= TASKS_MAX {
+            self.comms.clear();
+            self.maps.retain(|pid, _| *pid == KERNEL_PID);
+            self.forgot = true;
+        }
+    }
+}
+
+/// True for the records that [`Tasks::learn`] wants.
+pub(crate) fn is_of_interest(kind: RecordType) -> bool {
+    matches!(
+        kind,
+        RecordType::COMM
+            | RecordType::FORK
+            | RecordType::MMAP
+            | RecordType::MMAP2
+            | RecordType::KSYMBOL
+            | RecordType::CGROUP
+    )
+}

@@ -1,0 +1,210 @@
+//! Any container, one piece at a time: what a reader needs that looks at every record once and keeps little.
+
+use std::fs::File as OsFile;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, Record, Stream};
+
+use crate::{Error, Input, Result};
+
+/// What is read from a pipe at a time.
+const READ_BYTES: usize = 256 << 10;
+
+/// A recording, opened: a file, a directory of files, or a stream.
+pub struct Source {
+    path: PathBuf,
+    kind: Kind,
+}
+
+enum Kind {
+    /// The file with the header first; behind it, in a directory, files that are records only.
+    Files(Vec<Input>),
+    Stream(Box<dyn Read>),
+}
+
+/// One record on its way through.
+pub(crate) struct Arrival<'a> {
+    pub(crate) record: Record<'a>,
+    /// The mapped file that the record lies in, if it lies in one: an index into [`Source::mapped`].
+    pub(crate) mapped: Option<usize>,
+}
+
+impl Source {
+    /// Opens a recording: a file, mapped; a directory as `perf record --threads` writes it; `-` for standard input.
+    /// Anything that cannot be mapped is read as it arrives.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: impl AsRef<Path>) -> Result<Source> {
+        let path = path.as_ref().to_owned();
+        let failed = |call| {
+            let path = path.clone();
+            move |source| Error::Io { call, path, source }
+        };
+        if path == Path::new("-") {
+            return Ok(Source { kind: Kind::Stream(Box::new(io::stdin())), path });
+        }
+        let metadata = std::fs::metadata(&path).map_err(failed("stat"))?;
+        let kind = if metadata.is_dir() {
+            let mut inputs = vec![Input::open(path.join("data"))?];
+            for part in parts(&path).map_err(failed("read directory"))? {
+                inputs.push(Input::open(part)?);
+            }
+            Kind::Files(inputs)
+        } else if metadata.is_file() {
+            Kind::Files(vec![Input::open(&path)?])
+        } else {
+            Kind::Stream(Box::new(OsFile::open(&path).map_err(failed("open"))?))
+        };
+        Ok(Source { path, kind })
+    }
+
+    /// A recording that is in memory, or comes from anywhere.
+    pub fn from_reader(name: impl Into<PathBuf>, reader: impl Read + 'static) -> Source {
+        Source { path: name.into(), kind: Kind::Stream(Box::new(reader)) }
+    }
+
+    /// Where it comes from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Calls `visit` with every record, in the order of the input, together with what the recording has said about itself
+    /// so far, and `begin` once before. Returns what is wrong with the input, in words.
+    ///
+    /// # Errors
+    /// When it is no recording at all, or `visit` says so.
+    pub(crate) fn for_each<'a>(&'a mut self, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+        let path = &self.path;
+        match &mut self.kind {
+            Kind::Stream(reader) => read_stream(path, reader, visitor),
+            Kind::Files(inputs) => {
+                let inputs: &'a [Input] = inputs;
+                let bytes = inputs.first().map(Input::bytes).unwrap_or_default();
+                match Container::detect(bytes) {
+                    Ok(Container::Pipe(_)) => read_stream(path, &mut &bytes[..], visitor),
+                    _ => read_files(path, inputs, visitor),
+                }
+            }
+        }
+    }
+}
+
+/// Looks at records as they come.
+pub(crate) trait Visitor<'a> {
+    /// The mapped files, before the first record; none for a stream.
+    fn mapped(&mut self, files: Vec<&'a [u8]>);
+
+    /// A record. `Break` ends the walk.
+    fn record(&mut self, arrival: &Arrival<'_>, metadata: &Metadata<'_>) -> Result<ControlFlow<()>>;
+}
+
+/// The files of a directory that hold records only, in the order of their names' numbers.
+fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut parts = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(suffix) = name.to_str().and_then(|name| name.strip_prefix("data.")) else { continue };
+        if entry.metadata()?.is_file() {
+            parts.push((suffix.parse::<u64>().unwrap_or(u64::MAX), entry.path()));
+        }
+    }
+    parts.sort();
+    Ok(parts.into_iter().map(|(_, path)| path).collect())
+}
+
+fn read_files<'a>(path: &Path, inputs: &'a [Input], visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+    let bytes = inputs.first().map(Input::bytes).unwrap_or_default();
+    let file = File::parse(bytes).map_err(|source| Error::Format { path: path.to_owned(), source })?;
+    let mut metadata = Metadata::of_file(&file);
+    let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
+    visitor.mapped(inputs.iter().map(Input::bytes).collect());
+    let mut streams: Vec<Option<Chunks<'a>>> = vec![Some(file.chunks())];
+    for input in &inputs[1..] {
+        streams.push(Some(Chunks::new(input.bytes(), 0, file.endian(), file.unpacked_limit_bytes())));
+    }
+    // Files of a directory are read side by side, so that what happened at a time is at hand at one time.
+    while streams.iter().any(Option::is_some) {
+        for (index, slot) in streams.iter_mut().enumerate() {
+            let Some(chunks) = slot else { continue };
+            match chunks.next() {
+                None => *slot = None,
+                Some(Err(error)) => problems.push(named(inputs, index, &error)),
+                Some(Ok(chunk)) => {
+                    if visit(&chunk, Some(index), &mut metadata, visitor, &mut problems)?.is_break() {
+                        return Ok(problems);
+                    }
+                }
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// An error, with its file where there are several.
+fn named(inputs: &[Input], index: usize, error: &bprec_format::Error) -> String {
+    match inputs.get(index) {
+        Some(input) if inputs.len() > 1 => format!("{}: {error}", input.path().display()),
+        _ => error.to_string(),
+    }
+}
+
+fn read_stream<'a>(path: &Path, reader: &mut impl Read, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+    let mut stream = Stream::new();
+    let mut metadata = None;
+    let mut problems = Vec::new();
+    let mut piece = vec![0; READ_BYTES];
+    visitor.mapped(Vec::new());
+    loop {
+        let len = match reader.read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(source) => return Err(Error::Io { call: "read", path: path.to_owned(), source }),
+        };
+        stream.feed(&piece[..len]);
+        loop {
+            match stream.next_chunk() {
+                Ok(None) => break,
+                Ok(Some(chunk)) => {
+                    let metadata = metadata.get_or_insert_with(|| Metadata::of_stream(chunk.endian()));
+                    if visit(&chunk, None, metadata, visitor, &mut problems)?.is_break() {
+                        return Ok(problems);
+                    }
+                }
+                Err(source) if metadata.is_none() => return Err(Error::Format { path: path.to_owned(), source }),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+    }
+    match stream.finish() {
+        Err(source) if metadata.is_none() => return Err(Error::Format { path: path.to_owned(), source }),
+        Err(error) => problems.push(error.to_string()),
+        Ok(()) => {}
+    }
+    Ok(problems)
+}
+
+fn visit<'a>(
+    chunk: &Chunk<'_>,
+    file: Option<usize>,
+    metadata: &mut Metadata<'_>,
+    visitor: &mut impl Visitor<'a>,
+    problems: &mut Vec<String>,
+) -> Result<ControlFlow<()>> {
+    let mapped = file.filter(|_| chunk.origin == Origin::Input);
+    for record in chunk.records() {
+        // All records of a chunk are whole.
+        let Ok(record) = record else { break };
+        if let Err(error) = metadata.absorb(&record) {
+            problems.push(error.to_string());
+        }
+        if visitor.record(&Arrival { record, mapped }, metadata)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
