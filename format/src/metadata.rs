@@ -81,6 +81,12 @@ impl<'a> Metadata<'a> {
         &self.attrs
     }
 
+    /// The name that a record has given an event: EVENT_UPDATE, or an old stream's HEADER_EVENT_TYPE. The EVENT_DESC
+    /// feature may have another; [`Metadata::event_names`] weighs them all.
+    pub fn name(&self, event: usize) -> Option<&[u8]> {
+        self.updated_name(event).or_else(|| self.typed_name(event))
+    }
+
     /// The name that an EVENT_UPDATE has given an event.
     pub(crate) fn updated_name(&self, event: usize) -> Option<&[u8]> {
         self.attrs.get(event)?.ids.iter().find_map(|id| self.names.get(id)).map(Vec::as_slice)

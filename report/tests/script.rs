@@ -1,4 +1,5 @@
 //! `script` against what perf prints: the installed one for the corpus, the guests' own for their recordings.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 #[path = "../../format/tests/common/mod.rs"]
 mod common;

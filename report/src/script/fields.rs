@@ -133,6 +133,6 @@ mod tests {
         assert!(changed.has(Field::Addr) && changed.has(Field::Time) && !changed.has(Field::Comm));
         assert!(Fields::parse("pid,+ip").is_err());
         assert!(Fields::parse("").is_err());
-        assert!(Fields::parse("nonsense").unwrap_err().to_string().contains("callchain") == false);
+        assert!(Fields::parse("nonsense").unwrap_err().to_string().contains("comm,tid,pid"));
     }
 }
