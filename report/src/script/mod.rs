@@ -169,7 +169,7 @@ fn time_ns(event: &Event, record: &Record<'_>) -> Option<u64> {
     let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
     match record.kind {
         RecordType::SAMPLE => event.layout.sample(record.body(), offset).ok()?.time_ns(),
-        _ => event.layout.split_trailer(record.body(), offset).ok()?.1.time_ns,
+        _ => event.layout.split_trailer(record).ok()?.1.time_ns,
     }
 }
 
