@@ -212,10 +212,13 @@ pub fn bind_map(program: BorrowedFd<'_>, map: BorrowedFd<'_>) {
     assert_eq!(answer, 0, "BPF_PROG_BIND_MAP: {}", std::io::Error::last_os_error());
 }
 
-/// Puts this thread, and what it starts, into a network namespace of its own.
+/// Puts this thread, and what it starts, into a network namespace of its own, and a mount namespace: tc mounts a bpf file
+/// system where it misses one, and leaves it.
 pub fn own_network() -> bool {
-    // SAFETY: takes no pointers; the namespace of the other threads is not touched.
-    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
+    // SAFETY: takes no pointers; the namespaces of the other threads are not touched.
+    let is_own = unsafe { libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWNS) == 0 };
+    let private = || Command::new("mount").args(["--make-rprivate", "/sys"]).status();
+    is_own && private().is_ok_and(|status| status.success())
 }
 
 /// A process of another executable that holds a descriptor, as its standard input.
