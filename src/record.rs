@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Counters, Level, Options, Output, Rate, RingSize, Summary, Target};
+use bprec_record::{Counters, Level, Options, Output, Rate, Recovered, RingSize, Summary, Target};
 
 use crate::{Outcome, say};
 
@@ -248,7 +248,22 @@ fn bytes(count: u64) -> String {
 }
 
 pub(crate) fn recover(args: RecoverArgs) -> anyhow::Result<Outcome> {
-    let _ = args;
+    let path = args.file.display();
+    match bprec_record::recover(&args.file)? {
+        Recovered::Whole => say(&format!("bprec: {path} is whole; nothing was changed")),
+        Recovered::Mended { data_bytes, dropped_bytes, programs } => {
+            let dropped = match dropped_bytes {
+                0 => String::new(),
+                count => format!(", {} of an unfinished record dropped", bytes(count)),
+            };
+            let programs = match programs {
+                Some(count) => format!("{count} BPF programs from its journal"),
+                None => "no journal of it, so no BPF programs".to_owned(),
+            };
+            let records = bytes(data_bytes);
+            say(&format!("[ bprec: {path} is whole again: {records} of records{dropped}, {programs} ]"));
+        }
+    }
     Ok(Outcome::Done)
 }
 

@@ -20,7 +20,7 @@ use bprec_format::{Endian, RecordType, Records, SampleId, SampleLayout};
 
 use crate::machine::Abilities;
 use crate::ring::Ring;
-use crate::{Error, Result, sys};
+use crate::{Error, Result, grown, sys};
 
 /// Pages of each of the captor's rings: room for some 500 loads between two looks.
 const RING_PAGES: usize = 8;
@@ -175,6 +175,7 @@ impl Watcher {
             scratch.extend_from_slice(unread.second);
             let head = unread.head();
             self.rings[index].ring.consume(head);
+            grown::straighten(&mut scratch, self.layout.trailer_bytes());
             for record in Records::new(&scratch, 0, Endian::NATIVE).flatten() {
                 match record.kind {
                     RecordType::LOST => overrun = true,

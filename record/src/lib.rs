@@ -13,12 +13,14 @@ mod error;
 mod event;
 mod features;
 mod finish;
+mod grown;
 mod host;
 mod inventory;
 mod machine;
 mod open;
 mod options;
 mod output;
+mod recover;
 mod ring;
 mod sampler;
 mod session;
@@ -31,6 +33,7 @@ mod workload;
 
 pub use error::{Error, Result};
 pub use options::{Counters, Level, Options, Output, Rate, RingSize, Target};
+pub use recover::{Recovered, recover};
 pub use summary::Summary;
 
 /// Records as `options` say, until the command ends, the duration is over, the targets are gone, or a signal

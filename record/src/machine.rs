@@ -46,7 +46,7 @@ impl Abilities {
 
     fn try_out(self) -> io::Result<()> {
         let mut attr = self.side_band();
-        attr.flags = attr.flags.with(AttrFlags::DISABLED);
+        attr.flags = attr.flags.with(AttrFlags::DISABLED).with(self.code().flags);
         if self.cgroup {
             attr.sample_type = attr.sample_type.with(SampleType::CGROUP);
         }
@@ -83,7 +83,7 @@ impl Abilities {
         }
     }
 
-    /// The event that carries who runs, what is mapped, and which BPF programs come and go.
+    /// The event that carries who runs and what is mapped.
     pub(crate) fn side_band(self) -> EventAttr {
         let mut attr = self.dummy();
         let mut add = |flag| attr.flags = attr.flags.with(flag);
@@ -93,12 +93,17 @@ impl Abilities {
         if self.build_id {
             add(AttrFlags::BUILD_ID);
         }
-        if self.bpf {
-            add(AttrFlags::KSYMBOL);
-            add(AttrFlags::BPF_EVENT);
-        }
         if self.cgroup {
             add(AttrFlags::CGROUP);
+        }
+        attr
+    }
+
+    /// The event that carries which kernel code, BPF programs above all, comes and goes.
+    pub(crate) fn code(self) -> EventAttr {
+        let mut attr = self.dummy();
+        if self.bpf {
+            attr.flags = attr.flags.with(AttrFlags::KSYMBOL).with(AttrFlags::BPF_EVENT);
         }
         attr
     }

@@ -11,6 +11,9 @@ use crate::ring::Ring;
 use crate::sampler::{self, Binding, Sampler};
 use crate::{Error, Level, Options, Result, RingSize, Target, sys};
 
+/// Bytes of each ring for code that comes and goes: some 200 loads between two looks.
+const CODE_RING_BYTES: usize = 128 << 10;
+
 /// Everything that is open for one recording.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -18,10 +21,15 @@ pub(crate) struct Opened {
     pub(crate) events: Vec<OpenEvent>,
     /// One descriptor per event and place.
     pub(crate) instances: Vec<Instance>,
-    /// One ring per CPU.
+    /// One ring per CPU, for all events but one.
     pub(crate) rings: Vec<CpuRing>,
+    /// One ring per CPU for code that comes and goes: no flood of samples can push it out, and its records are looked
+    /// at before they are written (see `grown`). Empty where the side band covers the targets only.
+    pub(crate) code_rings: Vec<CpuRing>,
     /// Index of the first event that does not sample: the side band.
     pub(crate) side_band: usize,
+    /// Index of the event whose records go into `code_rings`.
+    code: Option<usize>,
     /// Index of `bprec:state`.
     pub(crate) state: usize,
     /// The side band covers everything that happens, not only the targets.
@@ -177,8 +185,10 @@ pub(crate) fn open(
             .collect(),
         instances: Vec::new(),
         rings: Vec::new(),
+        code_rings: Vec::new(),
         side_band: samplers.len(),
-        state: samplers.len() + 1,
+        code: None,
+        state: 0,
         side_band_everywhere: true,
     };
     opened.open_side_band(options, abilities, places, online)?;
@@ -187,6 +197,7 @@ pub(crate) fn open(
     }
     let attr = abilities.state();
     let fd = sys::perf_event_open(&attr, 0, -1).map_err(|e| sampler::refused("bpf-output", 0, -1, e))?;
+    opened.state = opened.events.len();
     opened.events.push(OpenEvent { name: bprec_format::state::EVENT_NAME.to_owned(), file: plain(attr) });
     opened.add(fd, opened.state, -1)?;
     opened.map_rings(options)?;
@@ -255,6 +266,7 @@ impl Opened {
             if places.binding.inherit {
                 attr.flags = attr.flags.with(AttrFlags::INHERIT);
             }
+            attr.flags = attr.flags.with(abilities.code().flags);
             if abilities.bpf {
                 let text = "BPF programs that others load meanwhile are not seen: watching all CPUs needs root, CAP_PERFMON, \
                             or kernel.perf_event_paranoid <= 0";
@@ -269,6 +281,23 @@ impl Opened {
                     Err(error) if skippable(&error) => (),
                     Err(error) => return Err(sampler::refused("dummy (side band)", *task, *cpu as i32, error)),
                 }
+            }
+        }
+        if everywhere && abilities.bpf { self.open_code(abilities, online) } else { Ok(()) }
+    }
+
+    fn open_code(&mut self, abilities: Abilities, online: &[u32]) -> Result<()> {
+        let mut attr = abilities.code();
+        attr.flags = attr.flags.with(AttrFlags::WATERMARK);
+        attr.wakeup = CODE_RING_BYTES as u32 / 4;
+        let index = self.events.len();
+        self.code = Some(index);
+        self.events.push(OpenEvent { name: "dummy:u".to_owned(), file: plain(attr.clone()) });
+        for cpu in online {
+            match sys::perf_event_open(&attr, -1, *cpu as i32) {
+                Ok(fd) => self.add(fd, index, *cpu as i32).map(drop)?,
+                Err(error) if skippable(&error) => (),
+                Err(error) => return Err(sampler::refused("dummy (code)", -1, *cpu as i32, error)),
             }
         }
         Ok(())
@@ -301,6 +330,12 @@ impl Opened {
         for index in 0..self.instances.len() {
             let instance = &self.instances[index];
             let Ok(cpu) = u32::try_from(instance.cpu) else { continue };
+            if self.code == Some(instance.event) {
+                let mut code_bytes = CODE_RING_BYTES;
+                let ring = map_ring(instance, cpu, &mut code_bytes)?;
+                self.code_rings.push(CpuRing { cpu, ring, owner: index });
+                continue;
+            }
             if let Some(ring) = self.rings.iter().find(|ring| ring.cpu == cpu) {
                 let owner = self.instances[ring.owner].fd.as_fd();
                 sys::set_output(instance.fd.as_fd(), owner).map_err(|source| Error::Syscall {
@@ -311,21 +346,7 @@ impl Opened {
                 })?;
                 continue;
             }
-            let ring = loop {
-                match Ring::map(instance.fd.as_fd(), bytes) {
-                    Ok(ring) => break ring,
-                    // More than may be locked: a smaller ring is better than none.
-                    Err(error) if error.raw_os_error() == Some(libc::EPERM) && bytes > sys::page_bytes() => bytes /= 2,
-                    Err(source) => {
-                        return Err(Error::Syscall {
-                            call: "mmap",
-                            object: format!("ring of cpu {cpu}, {bytes} bytes"),
-                            source,
-                            remedy: "a smaller one needs less locked memory: -m PAGES".to_owned(),
-                        });
-                    }
-                }
-            };
+            let ring = map_ring(instance, cpu, &mut bytes)?;
             self.rings.push(CpuRing { cpu, ring, owner: index });
         }
         if bytes < asked {
@@ -353,13 +374,33 @@ impl Opened {
 
     /// Switches sampling off, then the side band. An event that cannot be switched off ends with its descriptor.
     pub(crate) fn disable(&self) {
-        for instance in self.sampling().chain(self.instances.iter().filter(|it| it.event == self.side_band)) {
+        let side_band = self.instances.iter().filter(|it| it.event >= self.side_band);
+        for instance in self.sampling().chain(side_band) {
             drop(sys::disable(instance.fd.as_fd()));
         }
     }
 
     fn sampling(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().filter(|instance| instance.event < self.side_band)
+    }
+}
+
+/// Maps the ring of an event: with `bytes`, or as many as the kernel lets us lock.
+fn map_ring(instance: &Instance, cpu: u32, bytes: &mut usize) -> Result<Ring> {
+    loop {
+        match Ring::map(instance.fd.as_fd(), *bytes) {
+            Ok(ring) => return Ok(ring),
+            // More than may be locked: a smaller ring is better than none.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && *bytes > sys::page_bytes() => *bytes /= 2,
+            Err(source) => {
+                return Err(Error::Syscall {
+                    call: "mmap",
+                    object: format!("ring of cpu {cpu}, {bytes} bytes"),
+                    source,
+                    remedy: "a smaller one needs less locked memory: -m PAGES".to_owned(),
+                });
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{BtfCache, Kallsyms, Refs, StatsGuard, stats_sysctl};
@@ -23,12 +24,15 @@ use crate::state_stream::StateStream;
 use crate::sys::{self, Signals};
 use crate::tally::Tally;
 use crate::workload::Workload;
-use crate::{Counters, Error, Level, Options, Result, Summary, Target, event, features, finish, host, synth};
+use crate::{Counters, Error, Level, Options, Result, Summary, Target, event, features, finish, grown, host, synth};
 
 /// The longest time that what the kernel wrote stays in the rings.
 const DRAIN_EVERY: Duration = Duration::from_millis(200);
 /// Time between two looks at who holds programs, while some that came during the recording are held.
 const RELEASES_EVERY: Duration = Duration::from_millis(100);
+
+/// The shortest time between two snapshots.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 /// A recording that is under way.
 pub(crate) struct Session<'a> {
@@ -49,6 +53,8 @@ pub(crate) struct Session<'a> {
     pub(crate) pending: Vec<State>,
     pub(crate) start_ns: u64,
     pub(crate) wakeups: u64,
+    /// Of every event's records but samples.
+    trailer_bytes: usize,
     buffer: Vec<u8>,
 }
 
@@ -62,6 +68,8 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         source,
         remedy: String::new(),
     })?;
+    // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
+    let kallsyms = thread::spawn(Kallsyms::read);
     let specs = sampler::specs(options)?;
     let tracing_data = event::tracing_data(&specs)?;
     let abilities = Abilities::probe().map_err(|error| sampler::refused("dummy", 0, -1, error))?;
@@ -107,10 +115,11 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         pending: Vec::new(),
         start_ns: 0,
         wakeups: 0,
+        trailer_bytes: SampleLayout::new(&abilities.base(), Endian::NATIVE).trailer_bytes(),
         buffer: Vec::new(),
     };
     let outcome = session
-        .prepare(tracing_data, &places)
+        .prepare(tracing_data, &places, kallsyms)
         .and_then(|()| session.start(workload.as_mut(), &samplers, &online).inspect_err(|_| session.sink.discard()))
         .and_then(|()| session.record(workload.as_mut(), &signals));
     let status = workload.as_mut().and_then(Workload::ended);
@@ -124,7 +133,12 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
 
 impl Session<'_> {
     /// Writes everything that was there before the recording.
-    fn prepare(&mut self, tracing_data: Option<Vec<u8>>, places: &Places) -> Result<()> {
+    fn prepare(
+        &mut self,
+        tracing_data: Option<Vec<u8>>,
+        places: &Places,
+        kallsyms: JoinHandle<bprec_bpf::Result<Kallsyms>>,
+    ) -> Result<()> {
         self.sections = host::features(&self.options.argv);
         self.sections.push(features::event_desc(&self.opened.events));
         if self.abilities.clock {
@@ -154,7 +168,6 @@ impl Session<'_> {
                 (self.options.notify)(Level::Warning, &text);
             }
         }
-        self.kallsyms = Kallsyms::read().ok();
         let first = &self.opened.events[0].file.attr;
         let layout = SampleLayout::new(first, Endian::NATIVE);
         let mut out = Vec::new();
@@ -164,13 +177,14 @@ impl Session<'_> {
         for snapshot in self.inventory.snapshots() {
             synth::program(&layout, snapshot, &mut out);
         }
-        if let Some(kallsyms) = &self.kallsyms {
-            synth::images(&layout, &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut out);
-        }
         if self.abilities.cgroup {
             synth::cgroups(&layout, &mut out);
         }
         synth::tasks(&layout, places.processes().as_deref(), &mut out);
+        self.kallsyms = kallsyms.join().ok().and_then(|read| read.ok());
+        if let Some(kallsyms) = &self.kallsyms {
+            synth::images(&layout, &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut out);
+        }
         self.sink.append(&out)?;
         self.sink.finished_init()?;
         let known: Vec<_> = self.inventory.snapshots().cloned().collect();
@@ -222,7 +236,7 @@ impl Session<'_> {
             counters: if self.stats.is_some() { "stats" } else { "off" }.to_owned(),
             counters_note,
             stats_were_on,
-            interval_ns: u64::try_from(self.options.interval.as_nanos()).unwrap_or(u64::MAX),
+            interval_ns: u64::try_from(self.options.interval.max(INTERVAL_MIN).as_nanos()).unwrap_or(u64::MAX),
         });
         first_states.append(&mut self.pending);
         self.pending = first_states;
@@ -233,13 +247,16 @@ impl Session<'_> {
     /// Moves records from the rings to the output until something asks for the end.
     fn record(&mut self, mut workload: Option<&mut Workload>, signals: &Signals) -> Result<()> {
         let started = Instant::now();
+        // Below that the snapshots would be all that is recorded.
+        let interval = self.options.interval.max(INTERVAL_MIN);
         let end = self.options.duration.map(|duration| started + duration);
         let mut enable_at = self.options.delay.map(|delay| started + delay);
         let mut next_drain = started + DRAIN_EVERY;
-        let mut next_snapshot = started + self.options.interval;
+        let mut next_snapshot = started + interval;
         let mut next_releases = started + RELEASES_EVERY;
         let mut fds = vec![sys::poll_in(signals.fd())];
-        fds.extend(self.opened.rings.iter().map(|it| sys::poll_in(self.opened.instances[it.owner].fd.as_fd())));
+        let rings = self.opened.rings.iter().chain(&self.opened.code_rings);
+        fds.extend(rings.map(|it| sys::poll_in(self.opened.instances[it.owner].fd.as_fd())));
         loop {
             let expects_releases = self.inventory.expects_releases();
             let wake_at = [Some(next_drain), Some(next_snapshot), end, enable_at]
@@ -265,7 +282,7 @@ impl Session<'_> {
             }
             self.take_in_caught()?;
             if next_snapshot <= now {
-                next_snapshot = now + self.options.interval;
+                next_snapshot = now + interval;
                 if self.stats.is_some() {
                     self.pending.extend(self.inventory.run_stats());
                 }
@@ -347,6 +364,19 @@ impl Session<'_> {
                 wrote = true;
             }
             ring.consume(head);
+        }
+        self.buffer.clear();
+        for cpu_ring in &mut self.opened.code_rings {
+            let unread = cpu_ring.ring.unread();
+            let head = unread.head();
+            self.buffer.extend_from_slice(unread.first);
+            self.buffer.extend_from_slice(unread.second);
+            cpu_ring.ring.consume(head);
+        }
+        if !self.buffer.is_empty() {
+            grown::straighten(&mut self.buffer, self.trailer_bytes);
+            self.sink.append(&self.buffer)?;
+            wrote = true;
         }
         if !self.pending.is_empty() {
             self.buffer.clear();
