@@ -39,16 +39,8 @@ pub(crate) struct Binding {
 /// The events asked for, cycles where none are.
 pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
     if options.events.is_empty() {
-        return Ok(vec![EventSpec {
-            name: "cycles".to_owned(),
-            attr: EventAttr { kind: event_type::HARDWARE, config: CYCLES, ..EventAttr::default() },
-            rate: None,
-            default_rate: None,
-            precise_as_possible: false,
-            cpus: None,
-            tracepoint: None,
-            ignored_terms: Vec::new(),
-        }]);
+        // One for each kind of core where there are several.
+        return event::parse("cycles");
     }
     let mut specs = Vec::new();
     for list in &options.events {
