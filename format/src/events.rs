@@ -13,6 +13,9 @@ pub struct Event {
     pub layout: SampleLayout,
 }
 
+/// Most places for ids that are found at once.
+const QUICK_MAX: usize = 1 << 12;
+
 /// The events of an input, found by the id that their records carry.
 #[derive(Debug, Clone)]
 pub struct Events {
@@ -20,6 +23,9 @@ pub struct Events {
     endian: Endian,
     /// Ids with the index of their event, ascending.
     ids: Vec<(u64, u32)>,
+    /// Some of them at the place that their lowest bits say: ids are handed out one after the other, so that nearly all
+    /// have a place of their own.
+    quick: Vec<(u64, u32)>,
     id_offset: Option<usize>,
     id_offset_from_end: Option<usize>,
 }
@@ -30,12 +36,18 @@ impl Events {
     /// # Errors
     /// When there is more than one and their records cannot be told apart: ids missing, or not all at the same place.
     pub fn new(attrs: &[FileAttr], endian: Endian) -> Result<Events> {
-        let mut events =
-            Events { events: Vec::new(), endian, ids: Vec::new(), id_offset: None, id_offset_from_end: None };
+        let mut events = Events {
+            events: Vec::new(),
+            endian,
+            ids: Vec::new(),
+            quick: Vec::new(),
+            id_offset: None,
+            id_offset_from_end: None,
+        };
         for attr in attrs {
             events.push_unsorted(attr)?;
         }
-        events.ids.sort_unstable();
+        events.index_ids();
         Ok(events)
     }
 
@@ -45,8 +57,19 @@ impl Events {
     /// As for [`Events::new`].
     pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
         self.push_unsorted(attr)?;
-        self.ids.sort_unstable();
+        self.index_ids();
         Ok(())
+    }
+
+    fn index_ids(&mut self) {
+        self.ids.sort_unstable();
+        let places = (self.ids.len() * 2).next_power_of_two().min(QUICK_MAX);
+        self.quick.clear();
+        // An id of 0 is no event's.
+        self.quick.resize(places, (0, 0));
+        for (id, index) in &self.ids {
+            self.quick[*id as usize & (places - 1)] = (*id, *index);
+        }
     }
 
     fn push_unsorted(&mut self, attr: &FileAttr) -> Result<()> {
@@ -82,6 +105,13 @@ impl Events {
     /// Index of the event with this id.
     #[inline]
     pub fn index_of_id(&self, id: u64) -> Option<usize> {
+        match self.quick.get(id as usize & self.quick.len().wrapping_sub(1)) {
+            Some((known, index)) if *known == id && id != 0 => Some(*index as usize),
+            _ => self.search_id(id),
+        }
+    }
+
+    fn search_id(&self, id: u64) -> Option<usize> {
         let at = self.ids.partition_point(|(known, _)| *known < id);
         self.ids.get(at).filter(|(known, _)| *known == id).map(|(_, index)| *index as usize)
     }

@@ -300,6 +300,14 @@ impl<'a> Records<'a> {
         self.offset
     }
 
+    /// Steps over the next bytes, which the caller has found to be whole records; at most to the end.
+    #[inline]
+    pub fn skip(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.rest.len());
+        self.rest = &self.rest[bytes..];
+        self.offset += bytes as u64;
+    }
+
     /// The bytes not walked yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest

@@ -71,7 +71,8 @@ impl AddressMap {
         let mut pages = PageFilter::default();
         for range in ranges {
             if range.start < range.end && range.from_ns <= range.to_ns {
-                pages.insert(range.start, range.end);
+                // The page of the byte before, too: see `may_contain`.
+                pages.insert(range.start.saturating_sub(1), range.end);
                 by_start.entry(range.start).or_default().push(range);
             }
         }
@@ -94,8 +95,13 @@ impl AddressMap {
         Some((*self.starts.first()?, *self.reach.last()?))
     }
 
-    /// Whose code `addr` was at `time_ns`.
+    /// Tells quickly that `addr` and the address behind it are nobody's.
     #[inline]
+    pub(crate) fn may_contain(&self, addr: u64) -> bool {
+        self.pages.may_contain(addr)
+    }
+
+    /// Whose code `addr` was at `time_ns`.
     pub(crate) fn find(&self, addr: u64, time_ns: u64) -> Option<Owner> {
         if self.pages.may_contain(addr) { self.search(addr, time_ns) } else { None }
     }

@@ -234,7 +234,26 @@ impl<'i> Judge<'i> {
     #[inline]
     pub(crate) fn verdict(&mut self, leaf: Option<u64>, chain: Option<Callchain<'_>>, time_ns: u64) -> Verdict {
         self.inside.clear();
-        let Some(leaf) = leaf else { return Verdict::Elsewhere };
+        match leaf {
+            Some(leaf) if !self.is_plain(leaf, chain) => self.walk(leaf, chain, time_ns),
+            _ => Verdict::Elsewhere,
+        }
+    }
+
+    /// Whether no frame can be anything but plain kernel code. Most samples end here.
+    #[inline]
+    fn is_plain(&self, leaf: u64, chain: Option<Callchain<'_>>) -> bool {
+        let map = &self.index.map;
+        let (low, len) = self.area.map_or((0, 0), |(low, high)| (low, high - low));
+        // A return address is behind the call; the map's quick answer is for both.
+        let plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && addr.wrapping_sub(low) >= len;
+        plain(leaf)
+            && chain.is_none_or(|chain| {
+                chain.iter().take_while(|addr| *addr != context::USER).all(|addr| addr >= CONTEXT_MAX || plain(addr))
+            })
+    }
+
+    fn walk(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Verdict {
         let mut found = self.frame(Found::Open(Verdict::Elsewhere), leaf, None, time_ns);
         let mut in_kernel = false;
         let mut inner = None;
@@ -259,7 +278,6 @@ impl<'i> Judge<'i> {
     }
 
     /// Goes one frame out. `called` is the frame before, which this one called; `None` for the leaf.
-    #[inline]
     fn frame(&mut self, found: Found, addr: u64, called: Option<u64>, time_ns: u64) -> Found {
         let map = &self.index.map;
         let owner = match called {

@@ -12,7 +12,7 @@ use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
 use bprec_format::records::Payload;
 use bprec_format::state::{self, KernelSymbol, State};
-use bprec_format::{Record, RecordType, Records, SampleId, misc};
+use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, misc};
 use std::collections::BTreeMap;
 
 /// Everything that samples are looked up in, and everything else that the side band says.
@@ -102,6 +102,25 @@ impl Index {
     }
 }
 
+/// Steps over samples, which nearly all records are, up to `limit` at least: their sizes are all that is read.
+#[inline]
+fn skip_samples(records: &mut Records<'_>, endian: Endian, limit: u64) {
+    let (rest, offset) = (records.rest(), records.offset());
+    let mut at = 0;
+    while offset + (at as u64) < limit
+        && let Some(head) = rest.get(at..).and_then(|rest| rest.first_chunk::<RECORD_HEADER_BYTES>())
+    {
+        let [t0, t1, t2, t3, _, _, s0, s1] = *head;
+        let size = usize::from(endian.u16([s0, s1]));
+        if endian.u32([t0, t1, t2, t3]) != RecordType::SAMPLE.0 || size < RECORD_HEADER_BYTES || size > rest.len() - at
+        {
+            break;
+        }
+        at += size;
+    }
+    records.skip(at);
+}
+
 struct Walk<'r, 'a> {
     recording: &'r Recording<'a>,
     window: &'r Window,
@@ -129,18 +148,21 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
     }
 
-    fn slice(&mut self, slice: u32, records: Records<'_>) {
+    fn slice(&mut self, slice: u32, mut records: Records<'_>) {
+        let endian = self.recording.endian();
         let mut next_part = records.offset();
-        for record in records {
-            match record {
-                Ok(record) => {
-                    if record.offset >= next_part {
-                        self.index.parts.push((slice, record.offset));
-                        next_part = record.offset + PART_BYTES;
-                    }
-                    self.record(&record);
-                }
-                Err(error) => self.problem(error.to_string()),
+        loop {
+            if records.offset() >= next_part && !records.rest().is_empty() {
+                self.index.parts.push((slice, records.offset()));
+                next_part = records.offset() + PART_BYTES;
+            }
+            if !self.has_state {
+                skip_samples(&mut records, endian, next_part);
+            }
+            match records.next() {
+                None => break,
+                Some(Ok(record)) => self.record(&record),
+                Some(Err(error)) => self.problem(error.to_string()),
             }
         }
     }
@@ -228,7 +250,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
         let layout = &self.recording.event(event).layout;
         let state = layout
-            .sample(record.body(), record.offset + bprec_format::RECORD_HEADER_BYTES as u64)
+            .sample(record.body(), record.offset + RECORD_HEADER_BYTES as u64)
             .and_then(|sample| sample.raw())
             .and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, self.recording.endian()));
         match state {

@@ -164,7 +164,6 @@ impl<'i> Worker<'i> {
 
     #[inline]
     fn sample(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bprec_format::Result<()> {
-        let chain = sample.callchain()?;
         let time_ns = sample.time_ns();
         let cpu = sample.cpu();
         let (pid, tid) = sample.pid_tid().unwrap_or((u32::MAX, u32::MAX));
@@ -186,6 +185,7 @@ impl<'i> Worker<'i> {
         let weight = weight(self.recording, event, sample);
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = if in_kernel { sample.ip() } else { None };
+        let chain = if leaf.is_some() { sample.callchain()? } else { None };
         let verdict = self.judge.verdict(leaf, chain, time);
         let ledger = &mut self.ledger.events[event];
         ledger.sample(weight, time_ns, cpu);
