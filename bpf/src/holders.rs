@@ -1,6 +1,7 @@
 //! Who holds programs: one walk over the descriptors of all processes, for all programs at once.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,8 @@ use crate::links::Probe;
 use crate::names::Names;
 use crate::sys;
 
-/// The processes that have BPF descriptors open, but for this one and others that run the same executable: those hold
-/// everything because they look at it.
+/// The processes that have BPF descriptors open, but for this one and others that run the same executable, or one of the
+/// same name: those hold everything because they look at it.
 #[derive(Debug, Default)]
 pub struct Holders {
     processes: Vec<Process>,
@@ -40,7 +41,7 @@ impl Holders {
     pub fn scan(names: &Names) -> Result<Holders> {
         let mut holders = Holders::default();
         let own_pid = std::process::id();
-        let own_executable = executable(Path::new("/proc/self"));
+        let own_executable = Executable::of(Path::new("/proc/self"));
         let directory = fs::read_dir("/proc").map_err(|source| Error::file("/proc", source))?;
         for entry in directory.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -49,7 +50,11 @@ impl Holders {
             }
             let path = entry.path();
             let found = descriptors(pid, &path);
-            if found.is_empty() || own_executable.is_some() && executable(&path) == own_executable {
+            let is_like_us = || {
+                let (own, other) = (own_executable.as_ref()?, Executable::of(&path)?);
+                own.is_same(&other).then_some(())
+            };
+            if found.is_empty() || is_like_us().is_some() {
                 continue;
             }
             holders.add(pid, &path, found, names);
@@ -126,9 +131,25 @@ fn descriptors(pid: u32, path: &Path) -> Vec<(u32, Descriptor)> {
     found
 }
 
-/// Device and inode of the executable of a process.
-fn executable(process: &Path) -> Option<(u64, u64)> {
-    fs::metadata(process.join("exe")).ok().map(|file| (file.dev(), file.ino()))
+/// The executable of a process.
+#[derive(Debug)]
+struct Executable {
+    /// Device and inode.
+    file: (u64, u64),
+    name: Option<OsString>,
+}
+
+impl Executable {
+    fn of(process: &Path) -> Option<Executable> {
+        let path = process.join("exe");
+        let file = fs::metadata(&path).ok()?;
+        let name = fs::read_link(&path).ok().and_then(|target| target.file_name().map(OsStr::to_owned));
+        Some(Executable { file: (file.dev(), file.ino()), name })
+    }
+
+    fn is_same(&self, other: &Executable) -> bool {
+        self.file == other.file || self.name.is_some() && self.name == other.name
+    }
 }
 
 fn owner(pid: u32, path: &Path) -> Option<Owner> {

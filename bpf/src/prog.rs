@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
 
 use crate::access;
@@ -54,6 +55,11 @@ impl Program {
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// What it is for: one system call, no allocation.
+    pub(crate) fn prog_type(&self) -> Result<ProgType> {
+        sys::prog_block::<4>(self.fd(), self.id).map(|(info, _)| ProgType(sys::get_u32(&info, 0)))
     }
 
     /// Everything the kernel tells about it. What it will not show is left out and listed with the reason.

@@ -15,7 +15,7 @@ use crate::maps::Map;
 use crate::names::Names;
 use crate::net;
 use crate::pins::{Pins, pins};
-use crate::prog::ProgSnapshot;
+use crate::prog::{ProgSnapshot, Program, prog_ids};
 
 /// The most entries of a program array that are looked at.
 const MAX_TAIL_CALLS: u32 = 1024;
@@ -122,31 +122,31 @@ impl Surroundings {
         if !hooks.is_empty() {
             unlinked.extend(names.cgroups().attachments(&hooks));
         }
-        unlinked.extend(self.perf_events(programs));
+        unlinked.extend(self.perf_events());
         let linked: BTreeSet<(u32, String, Vec<u8>)> =
             self.attachments.iter().map(|it| (it.prog_id, it.kind.clone(), it.target.clone())).collect();
         unlinked.retain(|it| !linked.contains(&(it.prog_id, it.kind.clone(), it.target.clone())));
         self.attachments.extend(unlinked);
     }
 
-    /// Programs put on perf events by ioctl. The kernel says that an event has such a program, but not which, so that
-    /// it is known only when there is but one and that one has no link.
-    fn perf_events(&mut self, programs: &[&ProgSnapshot]) -> Vec<Attachment> {
-        let of_type = |program: &&&ProgSnapshot| program.info.view().prog_type() == Some(ProgType::PERF_EVENT);
-        let ids: Vec<u32> = programs.iter().filter(of_type).filter_map(|program| program.info.view().id()).collect();
-        let linked = |id: &u32| self.attachments.iter().any(|it| it.prog_id == *id && it.link_id.is_some());
-        if ids.iter().all(linked) {
+    /// Programs put on perf events by ioctl. The kernel says that an event has a program of type perf_event, but not
+    /// which, so that it is known only when the machine has but one and that one has no link.
+    fn perf_events(&mut self) -> Vec<Attachment> {
+        let pids: BTreeSet<u32> = self.holders.perf_event_pids.iter().copied().collect();
+        if pids.is_empty() {
             return Vec::new();
         }
-        let pids: BTreeSet<u32> = self.holders.perf_event_pids.iter().copied().collect();
-        let [prog_id] = ids[..] else {
-            if !pids.is_empty() {
-                self.problems.push(format!(
-                    "{} programs of type perf_event, and the kernel does not tell which of them is on the perf events \
-                     of processes {pids:?}",
-                    ids.len()
-                ));
-            }
+        let all: Vec<u32> = prog_ids().map_while(Result::ok).filter(|id| is_perf_event(*id)).collect();
+        let linked = |id: &u32| self.attachments.iter().any(|it| it.prog_id == *id && it.link_id.is_some());
+        if all.iter().all(linked) {
+            return Vec::new();
+        }
+        let [prog_id] = all[..] else {
+            self.problems.push(format!(
+                "there are {} programs of type perf_event, and the kernel does not tell which of them is on the perf \
+                 events of processes {pids:?}",
+                all.len()
+            ));
             return Vec::new();
         };
         pids.into_iter()
@@ -158,6 +158,11 @@ impl Surroundings {
             })
             .collect()
     }
+}
+
+fn is_perf_event(prog_id: u32) -> bool {
+    let prog_type = Program::take(prog_id).and_then(|program| program.prog_type());
+    prog_type.is_ok_and(|prog_type| prog_type == ProgType::PERF_EVENT)
 }
 
 fn map_ids(program: &ProgSnapshot) -> Vec<u32> {
