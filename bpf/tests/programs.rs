@@ -71,8 +71,8 @@ fn a_held_program_outlives_its_owner_and_a_freed_one_fails_alone() {
     assert_eq!(snapshot.info.view().name(), Some(&b"inventory_raw_t"[..]));
     assert!(snapshot.info.arrays[Array::XlatedInsns as usize].is_some() && snapshot.btf.is_some());
 
-    // The last reference is dropped after an RCU grace period.
-    let error = (0..200)
+    // The last reference is dropped after an RCU grace period, and by a recorder beside the test when that ends.
+    let error = (0..1500)
         .find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             Program::take(freed).err()
