@@ -129,7 +129,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         report.write_table(&mut out, width)?;
     }
     out.flush()?;
-    if wanted && report.events.iter().all(|event| event.rows.is_empty()) {
+    if wanted && report.matched_programs() == 0 {
         say("bprec: no program in the recording matches --prog");
         return Ok(Outcome::NothingMatched);
     }

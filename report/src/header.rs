@@ -1,7 +1,19 @@
-//! What a recording says about its machine and about itself, one line each.
+//! What a recording says about its machine and about itself, one line each, as perf prints it.
 
 use crate::recording::Recording;
+use crate::view::text::clean;
 use crate::{Input, Result};
+use bprec_format::bpf::Tag;
+use bprec_format::bpf::btf::{BpfBtfSection, Btf};
+use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
+use bprec_format::feature::{
+    BuildIds, CacheLineSize, Caches, ClockData, ClockResolution, Compression, CpuCount, CpuDomains, CpuPmuCaps,
+    CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, Payload, PmuCap,
+    PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
+};
+use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, SampleType};
+use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// Every feature of the recording, in lines that start with `# `.
 ///
@@ -9,5 +21,281 @@ use crate::{Input, Result};
 /// When the recording cannot be read at all.
 pub fn header(input: &Input) -> Result<String> {
     let recording = Recording::open(input)?;
-    Ok(format!("# {}\n", recording.path().display()))
+    let mut lines = vec!["# ========".to_owned()];
+    for section in recording.sections() {
+        lines.extend(feature(&recording, section).into_iter().map(|line| format!("# {line}")));
+        if section.feature == Feature::CMDLINE {
+            lines.extend(events(&recording).map(|line| format!("# {line}")));
+        }
+    }
+    if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
+        lines.extend(events(&recording).map(|line| format!("# {line}")));
+    }
+    let missing = (1..=Feature::CLN_SIZE.0).map(Feature);
+    let missing = missing.filter(|feature| recording.sections_of(*feature).next().is_none());
+    let missing: Vec<String> = missing.filter_map(|feature| feature.name().map(str::to_owned)).collect();
+    lines.push(format!("# missing features: {}", missing.join(" ")));
+    lines.extend(recording.problems().iter().map(|problem| format!("# problem: {}", clean(problem))));
+    lines.push("# ========\n#\n".to_owned());
+    Ok(lines.join("\n"))
+}
+
+fn events<'r>(recording: &'r Recording<'_>) -> impl Iterator<Item = String> + 'r {
+    recording.events.all().iter().zip(&recording.names).map(|(event, name)| self::event(event, name))
+}
+
+fn event(event: &Event, name: &str) -> String {
+    let attr = &event.attr;
+    let join = |names: Vec<&str>| names.join("|");
+    let ids: Vec<String> = event.ids.iter().map(ToString::to_string).collect();
+    let mut line = format!("event : name = {}, id = {{ {} }}", clean(name), ids.join(", "));
+    let sample_type =
+        SampleType::NAMES.iter().filter(|(bit, _)| attr.sample_type.contains(*bit)).map(|(_, name)| *name);
+    let read_format =
+        ReadFormat::NAMES.iter().filter(|(bit, _)| attr.read_format.contains(*bit)).map(|(_, name)| *name);
+    let period = if attr.flags.contains(AttrFlags::FREQ) { "sample_freq" } else { "sample_period" };
+    // Writing to a string cannot fail.
+    let _ = write!(
+        line,
+        ", type = {}, size = {}, config = {:#x}, {period} = {}, sample_type = {}, read_format = {}",
+        attr.kind,
+        attr.size,
+        attr.config,
+        attr.sample_period,
+        join(sample_type.collect()),
+        join(read_format.collect()),
+    );
+    for (bit, name) in AttrFlags::NAMES.iter().filter(|(bit, _)| attr.flags.contains(*bit)) {
+        if *bit != AttrFlags::FREQ {
+            let _ = write!(line, ", {} = 1", name.to_lowercase());
+        }
+    }
+    if attr.flags.precise_ip() > 0 {
+        let _ = write!(line, ", precise_ip = {}", attr.flags.precise_ip());
+    }
+    line
+}
+
+fn text(bytes: &[u8]) -> String {
+    clean(&String::from_utf8_lossy(bytes))
+}
+
+/// The lines of a feature.
+fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
+    let name = |name: &str| read(recording, section, |Text(value)| vec![format!("{name} : {}", text(value))]);
+    match section.feature {
+        Feature::TRACING_DATA => vec![format!("contains formats of tracepoints: {} bytes", section.bytes.len())],
+        Feature::BUILD_ID => read(recording, section, |BuildIds(ids)| {
+            let hex = |id: &[u8]| id.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+            ids.iter().map(|id| format!("build id of {}: {}", text(id.file), hex(id.id))).collect()
+        }),
+        Feature::HOSTNAME => name("hostname"),
+        Feature::OSRELEASE => name("os release"),
+        Feature::VERSION => name("perf version"),
+        Feature::ARCH => name("arch"),
+        Feature::CPUDESC => name("cpudesc"),
+        Feature::CPUID => name("cpuid"),
+        Feature::NRCPUS => read(recording, section, |count: CpuCount| {
+            vec![format!("nrcpus online : {}", count.online), format!("nrcpus avail : {}", count.available)]
+        }),
+        Feature::TOTAL_MEM => {
+            read(recording, section, |memory: TotalMemory| vec![format!("total memory : {} kB", memory.kib)])
+        }
+        Feature::CMDLINE => read(recording, section, |TextList(args)| {
+            vec![format!("cmdline : {}", args.iter().map(|arg| text(arg)).collect::<Vec<_>>().join(" "))]
+        }),
+        // The events are printed from their attrs, with these names.
+        Feature::EVENT_DESC => Vec::new(),
+        Feature::CPU_TOPOLOGY => cpu_topology(recording, section),
+        Feature::NUMA_TOPOLOGY => read(recording, section, |NumaTopology(nodes)| {
+            let node = |node: &bprec_format::feature::NumaNode<'_>| {
+                let memory = format!("meminfo : total = {} kB, free = {} kB", node.mem_total_kib, node.mem_free_kib);
+                [format!("node{} {memory}", node.node), format!("node{} cpu list : {}", node.node, text(node.cpus))]
+            };
+            nodes.iter().flat_map(node).collect()
+        }),
+        Feature::BRANCH_STACK => vec!["contains samples with branch stack".into()],
+        Feature::PMU_MAPPINGS => read(recording, section, |PmuMappings(pmus)| {
+            let pmus: Vec<String> = pmus.iter().map(|(kind, name)| format!("{} = {kind}", text(name))).collect();
+            vec![format!("pmu mappings: {}", pmus.join(", "))]
+        }),
+        Feature::GROUP_DESC => read(recording, section, |GroupDesc(groups)| {
+            let group = |group: &bprec_format::feature::EventGroup<'_>| {
+                let members = group.leader_index..group.leader_index.saturating_add(group.members).saturating_add(1);
+                let names: Vec<&str> =
+                    members.filter_map(|at| Some(recording.names.get(at as usize)?.as_str())).collect();
+                format!("group: {}{{{}}}", text(group.name), clean(&names.join(",")))
+            };
+            groups.iter().map(group).collect()
+        }),
+        Feature::AUXTRACE => vec!["contains AUX area data (e.g. instruction trace)".into()],
+        Feature::STAT => vec!["contains stat data".into()],
+        Feature::CACHE => read(recording, section, |caches: Caches<'_>| {
+            let cache = |cache: &bprec_format::feature::Cache<'_>| {
+                let (kind, size, cpus) = (text(cache.kind), text(cache.size), text(cache.cpus));
+                format!("CPU cache info: L{} {kind:<15} {size} [{cpus}]", cache.level)
+            };
+            caches.caches.iter().map(cache).collect()
+        }),
+        Feature::SAMPLE_TIME => read(recording, section, |time: SampleTime| {
+            let duration_us = time.last_ns.saturating_sub(time.first_ns) / 1000;
+            vec![
+                format!("time of first sample : {}", seconds(time.first_ns)),
+                format!("time of last sample : {}", seconds(time.last_ns)),
+                format!("sample duration : {:>6}.{:03} ms", duration_us / 1000, duration_us % 1000),
+            ]
+        }),
+        Feature::MEM_TOPOLOGY => read(recording, section, |memory: MemoryTopology| {
+            let mut lines =
+                vec![format!("memory nodes (nr {}, block size {:#x}):", memory.nodes.len(), memory.block_size_bytes)];
+            lines.extend(
+                memory.nodes.iter().map(|node| format!("    {} : {} blocks", node.node, node.blocks.iter().count())),
+            );
+            lines
+        }),
+        Feature::CLOCKID => read(recording, section, |clock: ClockResolution| {
+            vec![format!("clockid frequency: {} MHz", 1000 / clock.resolution_ns.max(1))]
+        }),
+        Feature::BPF_PROG_INFO => programs(recording, section),
+        Feature::BPF_BTF => match BpfBtfSection::new(&section.bytes, section.offset, recording.endian()) {
+            Ok(blobs) => blobs.flatten().map(|(id, _)| format!("btf info of id {id}")).collect(),
+            Err(error) => vec![problem(section.feature, &error)],
+        },
+        Feature::COMPRESSED => read(recording, section, |compression: Compression| {
+            let kind = if compression.kind == 1 { "Zstd" } else { "Unknown" };
+            vec![format!("compressed : {kind}, level = {}, ratio = {}", compression.level, compression.ratio)]
+        }),
+        Feature::CPU_PMU_CAPS => {
+            read(recording, section, |CpuPmuCaps(caps)| vec![format!("cpu pmu capabilities: {}", pmu_caps(&caps))])
+        }
+        Feature::CLOCK_DATA => read(recording, section, |clock: ClockData| {
+            vec![
+                format!("clockid: {}", clock.clockid),
+                format!("reference time: {} s at {} s of it", seconds(clock.wall_clock_ns), seconds(clock.clockid_ns)),
+            ]
+        }),
+        Feature::HYBRID_TOPOLOGY => read(recording, section, |HybridTopology(pmus)| {
+            pmus.iter().map(|pmu| format!("{} cpu list : {}", text(pmu.pmu), text(pmu.cpus))).collect()
+        }),
+        Feature::PMU_CAPS => read(recording, section, |PmuCaps(pmus)| {
+            pmus.iter().map(|pmu| format!("{} pmu capabilities: {}", text(pmu.pmu), pmu_caps(&pmu.caps))).collect()
+        }),
+        Feature::CPU_DOMAIN_INFO => read(recording, section, |domains: CpuDomains<'_>| {
+            let mut lines = vec![format!("schedstat version : {}", domains.schedstat_version)];
+            for cpu in &domains.cpus {
+                for domain in &cpu.domains {
+                    let name = domain.name.map(text).unwrap_or_default();
+                    lines.push(format!("cpu {} domain {} {name} : {}", cpu.cpu, domain.domain, text(domain.cpulist)));
+                }
+            }
+            lines
+        }),
+        Feature::E_MACHINE => read(recording, section, |machine: ElfMachine| {
+            vec![format!("e_machine : {}, e_flags : {:#x}", machine.e_machine, machine.e_flags)]
+        }),
+        Feature::CLN_SIZE => {
+            read(recording, section, |line: CacheLineSize| vec![format!("cacheline size : {}", line.bytes)])
+        }
+        feature => vec![format!("feature {feature}: {} bytes", section.bytes.len())],
+    }
+}
+
+/// Reads a section and prints it; what cannot be read is said.
+fn read<'s, T: Payload<'s>>(
+    recording: &Recording<'_>,
+    section: &'s FeatureSection<'_>,
+    print: impl FnOnce(T) -> Vec<String>,
+) -> Vec<String> {
+    match T::parse(&section.bytes, section.offset, recording.endian()) {
+        Ok(partial) => {
+            let mut lines = print(partial.value);
+            lines.extend(partial.problem.map(|error| problem(section.feature, &error)));
+            lines
+        }
+        Err(error) => vec![problem(section.feature, &error)],
+    }
+}
+
+fn problem(feature: Feature, error: &bprec_format::Error) -> String {
+    format!("problem: {feature}: {error}")
+}
+
+/// ns as seconds with µs.
+fn seconds(ns: u64) -> String {
+    format!("{}.{:06}", ns / 1_000_000_000, ns / 1000 % 1_000_000)
+}
+
+fn pmu_caps(caps: &[PmuCap<'_>]) -> String {
+    if caps.is_empty() {
+        return "not available".into();
+    }
+    caps.iter().map(|cap| format!("{}={}", text(cap.name), text(cap.value))).collect::<Vec<_>>().join(", ")
+}
+
+fn cpu_topology(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
+    let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
+    let available = count.map_or(0, |count| count.available);
+    let topology = match CpuTopology::parse(&section.bytes, section.offset, recording.endian(), available) {
+        Ok(partial) => partial.value,
+        Err(error) => return vec![problem(section.feature, &error)],
+    };
+    let siblings = [
+        ("sockets", &topology.core_siblings),
+        ("dies", &topology.die_siblings),
+        ("threads", &topology.thread_siblings),
+    ];
+    let siblings = siblings
+        .iter()
+        .flat_map(|(what, lists)| lists.iter().map(move |list| format!("sibling {what} : {}", text(list))));
+    let cpus = topology.cpus.iter().enumerate().map(|(cpu, place)| {
+        let die = place.die_id.map(|die| format!("Die ID {die}, ")).unwrap_or_default();
+        format!("CPU {cpu}: Core ID {}, {die}Socket ID {}", place.core_id, place.socket_id)
+    });
+    siblings.chain(cpus).collect()
+}
+
+fn programs(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
+    let mut btf: BTreeMap<u32, Btf<'_>> = BTreeMap::new();
+    for section in recording.sections_of(Feature::BPF_BTF) {
+        let blobs = BpfBtfSection::new(&section.bytes, section.offset, recording.endian());
+        for (id, blob) in blobs.into_iter().flatten().flatten() {
+            btf.extend(Btf::parse(blob).ok().map(|parsed| (id, parsed)));
+        }
+    }
+    let infos = match BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian()) {
+        Ok(infos) => infos,
+        Err(error) => return vec![problem(section.feature, &error)],
+    };
+    infos
+        .flat_map(|info| match info {
+            Ok(info) => program(&info, &btf),
+            Err(error) => vec![problem(section.feature, &error)],
+        })
+        .collect()
+}
+
+/// One line for a program of one function, else one for each of its functions.
+fn program(info: &ProgInfo<'_>, btf: &BTreeMap<u32, Btf<'_>>) -> Vec<String> {
+    let id = info.id().map_or("?".into(), |id| id.to_string());
+    let types = info.btf_id().and_then(|id| btf.get(&id));
+    let functions: Vec<String> = info
+        .functions()
+        .map(|function| {
+            let name = function.type_id.and_then(|id| types?.func_name(id));
+            let name = name.or(info.name().filter(|_| function.index == 0)).map_or_else(|| "F".into(), text);
+            let tag = function.tag.or(info.tag()).unwrap_or(Tag([0; 8]));
+            let place = match (function.addr, function.len) {
+                (Some(addr), Some(len)) => format!(" addr {addr:#x} size {len}"),
+                _ => " without machine code".into(),
+            };
+            format!("bpf_prog_{tag}_{name}{place}")
+        })
+        .collect();
+    match functions.as_slice() {
+        [only] => vec![format!("bpf_prog_info {id}: {only}")],
+        several => {
+            let numbered = several.iter().enumerate().map(|(n, function)| format!("\tsub_prog {n}: {function}"));
+            std::iter::once(format!("bpf_prog_info {id}:")).chain(numbered).collect()
+        }
+    }
 }

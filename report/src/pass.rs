@@ -49,6 +49,16 @@ pub(crate) struct Selection<'o> {
     pub(crate) comms: Vec<bool>,
 }
 
+impl Selection<'_> {
+    /// Whether a sample counts.
+    #[inline]
+    pub(crate) fn admits(&self, time_ns: Option<u64>, cpu: Option<u32>, comm: Option<u32>) -> bool {
+        (self.window.whole || time_ns.is_some_and(|time| self.window.contains(time)))
+            && self.options.cpus.as_ref().is_none_or(|cpus| cpu.is_some_and(|cpu| cpus.contains(cpu)))
+            && (self.comms.is_empty() || comm.is_some_and(|comm| self.comms[comm as usize]))
+    }
+}
+
 /// Charges all samples.
 pub(crate) fn charge(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Ledger {
     let threads =
@@ -168,17 +178,9 @@ impl<'i> Worker<'i> {
         let cpu = sample.cpu();
         let (pid, tid) = sample.pid_tid().unwrap_or((u32::MAX, u32::MAX));
         let options = self.selection.options;
-        if !self.selection.window.whole && !time_ns.is_some_and(|time| self.selection.window.contains(time)) {
-            return Ok(());
-        }
-        if let Some(cpus) = &options.cpus
-            && !cpu.is_some_and(|cpu| cpus.contains(cpu))
-        {
-            return Ok(());
-        }
         let time = time_ns.unwrap_or(u64::MAX);
         let comm = if self.needs_comm { self.index.tasks.at(tid, time) } else { None };
-        if !self.selection.comms.is_empty() && !comm.is_some_and(|comm| self.selection.comms[comm as usize]) {
+        if !self.selection.admits(time_ns, cpu, comm) {
             return Ok(());
         }
 
@@ -209,7 +211,7 @@ impl<'i> Worker<'i> {
 
 /// How many of its event a sample stands for.
 #[inline]
-fn weight(recording: &Recording<'_>, event: usize, sample: &Sample<'_>) -> u64 {
+pub(crate) fn weight(recording: &Recording<'_>, event: usize, sample: &Sample<'_>) -> u64 {
     sample.period().unwrap_or_else(|| {
         let attr = &recording.event(event).attr;
         if attr.flags.contains(AttrFlags::FREQ) { 1 } else { attr.sample_period }

@@ -8,7 +8,6 @@ use bprec_format::{
     RecordType, Records, event_type, software, state,
 };
 use std::borrow::Cow;
-use std::path::Path;
 
 /// What an event's samples are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +23,6 @@ pub(crate) enum Role {
 /// A recording.
 #[derive(Debug)]
 pub(crate) struct Recording<'a> {
-    path: &'a Path,
     endian: Endian,
     sections: Vec<FeatureSection<'a>>,
     /// Bytes that are records, and their offset in their file.
@@ -88,34 +86,23 @@ impl<'a> Recording<'a> {
         }
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
         let (names, roles) = (Vec::new(), Vec::new());
-        let path = input.path();
         let mut recording =
-            Recording { path, endian, sections, streams, compressed, unfinished, problems, events, names, roles };
+            Recording { endian, sections, streams, compressed, unfinished, problems, events, names, roles };
         recording.name_events(&metadata);
         Ok(recording)
     }
 
-    /// Names and roles. Names come from EVENT_DESC, by id, or else by position: both are in the order of the attrs.
+    /// Names and roles. A journal may have the names that a recording which was cut off lacks.
     fn name_events(&mut self, metadata: &Metadata<'_>) {
         let described = self.feature::<EventDesc<'_>>(Feature::EVENT_DESC).map(|desc| desc.events).unwrap_or_default();
-        let by_position = described.len() == self.events.all().len();
-        let mut names = Vec::new();
-        let mut roles = Vec::new();
-        for (index, event) in self.events.all().iter().enumerate() {
-            let named = described
-                .iter()
-                .find(|d| d.ids.first().is_some_and(|id| event.ids.contains(id)))
-                .or_else(|| described.get(index).filter(|_| by_position));
-            let name = named.map(|d| d.name).or_else(|| metadata.name(index));
-            let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
-            roles.push(role(&event.attr, name.as_deref()));
-            names.push(name.unwrap_or_else(|| default_name(&event.attr)));
+        let mut names = metadata.event_names();
+        for (event, name) in self.events.all().iter().zip(&mut names) {
+            if let Some(described) = described.iter().find(|d| d.ids.first().is_some_and(|id| event.ids.contains(id))) {
+                *name = String::from_utf8_lossy(described.name).into_owned();
+            }
         }
+        let roles = self.events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
         (self.names, self.roles) = (names, roles);
-    }
-
-    pub(crate) fn path(&self) -> &'a Path {
-        self.path
     }
 
     pub(crate) fn endian(&self) -> Endian {
@@ -192,54 +179,14 @@ fn journal_sections(
         .collect())
 }
 
-fn role(attr: &EventAttr, name: Option<&str>) -> Role {
+fn role(attr: &EventAttr, name: &str) -> Role {
     match (attr.kind, attr.config) {
         (event_type::SOFTWARE, software::DUMMY) => Role::Other,
         // A recording without names was cut off; the only bpf-output event we write is this one.
-        (event_type::SOFTWARE, software::BPF_OUTPUT) if name.is_none_or(|name| name == state::EVENT_NAME) => {
+        (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME || name == attr.default_name() => {
             Role::State
         }
         (event_type::SOFTWARE, software::BPF_OUTPUT) => Role::Other,
         _ => Role::Sampling,
-    }
-}
-
-/// The name of an event that the recording does not name.
-fn default_name(attr: &EventAttr) -> String {
-    const HARDWARE: [&str; 10] = [
-        "cycles",
-        "instructions",
-        "cache-references",
-        "cache-misses",
-        "branches",
-        "branch-misses",
-        "bus-cycles",
-        "stalled-cycles-frontend",
-        "stalled-cycles-backend",
-        "ref-cycles",
-    ];
-    const SOFTWARE: [&str; 12] = [
-        "cpu-clock",
-        "task-clock",
-        "page-faults",
-        "context-switches",
-        "cpu-migrations",
-        "minor-faults",
-        "major-faults",
-        "alignment-faults",
-        "emulation-faults",
-        "dummy",
-        "bpf-output",
-        "cgroup-switches",
-    ];
-    // The upper half of a hardware event's config is a PMU's type on hybrid machines.
-    let known = match attr.kind {
-        event_type::HARDWARE => HARDWARE.get((attr.config & 0xffff_ffff) as usize),
-        event_type::SOFTWARE => SOFTWARE.get(attr.config as usize),
-        _ => None,
-    };
-    match known {
-        Some(name) => (*name).to_owned(),
-        None => format!("type {} config {:#x}", attr.kind, attr.config),
     }
 }

@@ -294,6 +294,16 @@ pub struct Report {
     pub(crate) shown: Shown,
 }
 
+impl Report {
+    /// How many programs [`Options::programs`] matches; all when it asks for none in particular.
+    pub fn matched_programs(&self) -> usize {
+        match &self.shown.asked {
+            Some(asked) => asked.iter().filter(|asked| **asked).count(),
+            None => self.programs.len(),
+        }
+    }
+}
+
 /// Which of the rows the views show. Totals are over all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Shown {

@@ -4,7 +4,7 @@ mod csv;
 mod json;
 mod rows;
 mod table;
-mod text;
+pub(crate) mod text;
 
 use crate::{Report, Result};
 use std::io::Write;

@@ -6,7 +6,7 @@ use crate::index::{Index, Wanted};
 use crate::pass::{self, Ledger, Selection};
 use crate::recording::Recording;
 use crate::window::Window;
-use crate::{Error, Options, Result, Split, TimeRange, glob};
+use crate::{Error, Options, Result, Split, TimeRange, glob, hot};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
 use bprec_format::{RecordType, SampleType, event_type, software};
@@ -30,7 +30,8 @@ pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Repo
     };
     let selection = Selection { window: &window, options, events, comms };
     let ledger = pass::charge(recording, &index, &selection);
-    Ok(Builder { recording, options, window: &window, index: &index, ledger: &ledger, events: &selection.events }
+    let hot = if index.programs.known.is_empty() { hot::hottest(recording, &index, &selection) } else { Vec::new() };
+    Ok(Builder { recording, options, window: &window, index: &index, ledger: &ledger, events: &selection.events, hot }
         .report())
 }
 
@@ -77,6 +78,7 @@ struct Builder<'b> {
     index: &'b Index,
     ledger: &'b Ledger,
     events: &'b [bool],
+    hot: Vec<Vec<super::Hot>>,
 }
 
 impl Builder<'_> {
@@ -86,7 +88,7 @@ impl Builder<'_> {
         let recorded = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
         let (programs, order) = programs(self.index, self.window, first);
         let events = (0..self.events.len()).filter(|event| self.events[*event]);
-        let events = events.map(|event| self.event(event, &recorded, &programs, &order)).collect();
+        let events = events.map(|event| self.event(event, &recorded, &programs, &order)).collect::<Vec<_>>();
         let asked = (!self.options.programs.is_empty()).then(|| {
             let asked = |p: &super::Program| {
                 self.options.programs.iter().any(|filter| filter.matches(p.id, p.tag.map(|tag| tag.0), &p.name))
@@ -186,7 +188,7 @@ impl Builder<'_> {
             lost: self.lost(event),
             filtered: lost.filtered.get(&event).copied().unwrap_or(0),
             throttled: lost.throttled.get(&event).copied().unwrap_or(0),
-            hot: Vec::new(),
+            hot: self.hot.get(event).cloned().unwrap_or_default(),
         };
         report.rows = program_rows(self.index, ledger, programs, order, &report, self.options);
         report

@@ -116,6 +116,10 @@ enum Line {
     Rule,
 }
 
+/// What the shares are of.
+const LEGEND: &str = "%MACHINE: of all CPUs' time; %BUSY: of what was not idle; %BPF: of all BPF; \
+    SELF% (own code) + HELPER% (what it called) + ENTRY% (what runs it), TOTAL% (inclusive): of all samples";
+
 struct Table<'r> {
     report: &'r Report,
     event: &'r EventReport,
@@ -165,7 +169,9 @@ impl<'r> Table<'r> {
         if let Some(blind) = &row.blind {
             name.push('~');
             let note = format!("~ {}: {}", program_name(program), blind.0);
-            self.notes.push(note);
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
             if row.charges.total.samples == 0 {
                 shares = [const { UNKNOWN }; 3].map(Into::into);
                 ledger = [const { UNKNOWN }; 4].map(Into::into);
@@ -314,7 +320,8 @@ impl<'r> Table<'r> {
 
     fn notes(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let event = self.event;
-        let mut notes = self.notes.clone();
+        let mut notes = vec![LEGEND.to_owned()];
+        notes.extend(self.notes.iter().cloned());
         if self.chosen.quiet > 0 {
             let s = if self.chosen.quiet == 1 { "" } else { "s" };
             notes
@@ -366,17 +373,19 @@ fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Resul
 }
 
 /// What was hit most, when there is no program.
-fn hottest(_report: &Report, event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
+fn hottest(report: &Report, event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
     writeln!(out, "# no BPF programs in this recording; what was hit most:")?;
-    for hot in &event.hot {
+    writeln!(out, "SAMPLES%    SAMPLES  SYMBOL OR ADDRESS")?;
+    let shown = event.hot.iter().take(report.shown.limit.unwrap_or(usize::MAX));
+    for hot in shown {
         let line = format!(
-            "{:>7}  {:>9}  {}  {}",
+            "{:>8}  {:>9}  {}  {}",
             percent(hot.count.weight, Some(event.samples.weight)),
             grouped(hot.count.samples),
             clean(&hot.name),
             clean(&hot.object)
         );
-        writeln!(out, "{}", fit(&line, width))?;
+        writeln!(out, "{}", fit(line.trim_end(), width))?;
     }
     Ok(())
 }
@@ -385,7 +394,8 @@ fn hottest(_report: &Report, event: &EventReport, out: &mut dyn Write, width: us
 fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
     let mut notes = Vec::new();
     if !report.missed.is_empty() {
-        notes.push(format!("{} programs were seen but not captured:", report.missed.len()));
+        let s = if report.missed.len() == 1 { " was" } else { "s were" };
+        notes.push(format!("{} program{s} seen but not captured:", report.missed.len()));
         for missed in &report.missed {
             let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
             notes.push(format!("  id {}{when}: {}", missed.id, clean(&missed.reason)));

@@ -58,7 +58,7 @@ pub(super) fn moment(origin: Option<Origin>) -> String {
 }
 
 /// A name as a terminal may have it: control characters, and those that change the direction of text, are escaped.
-pub(super) fn clean(name: &str) -> String {
+pub(crate) fn clean(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for c in name.chars() {
         let hidden =

@@ -1,0 +1,182 @@
+//! What was hit most, for recordings in which no BPF program is known: kernel functions where the recording names them,
+//! otherwise addresses in the kernel, a module or a file.
+
+use crate::index::Index;
+use crate::pass::{Selection, weight};
+use crate::recording::{Recording, Role};
+use crate::{Count, Hot};
+use bprec_format::records::Payload;
+use bprec_format::{Record, RecordType, Records, misc};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+
+/// How many are kept.
+const HOTTEST: usize = 40;
+/// Places that are counted one by one; what is hit beyond these goes to one line.
+const MAX_PLACES: usize = 1 << 19;
+/// Maps of tasks that are kept.
+const MAX_MAPS: usize = 1 << 18;
+/// A task whose maps are its parent's, whose maps are its parent's …
+const MAX_FORKS: usize = 32;
+
+/// Where a sample was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Place {
+    /// A kernel function, by its number.
+    Kernel(u32),
+    /// An address in the kernel or a module.
+    KernelAddr(u64),
+    /// An offset in a mapped file, by its number.
+    File(u32, u64),
+    /// An address in no map.
+    User(u64),
+    /// No address, or too many places.
+    Other,
+}
+
+/// By event: the places that were hit most, hottest first.
+pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Vec<Vec<Hot>> {
+    let mut maps = TaskMaps::default();
+    for_each_record(recording, |record| maps.record(recording, record));
+    maps.order();
+    let mut places: Vec<FxHashMap<Place, Count>> = vec![FxHashMap::default(); recording.events.all().len()];
+    for_each_record(recording, |record| {
+        if let Some((event, place, weight)) = place(recording, index, selection, &maps, record) {
+            let places = &mut places[event];
+            let room = places.len() < MAX_PLACES || places.contains_key(&place);
+            places.entry(if room { place } else { Place::Other }).or_default().add(weight);
+        }
+    });
+    places.into_iter().map(|places| name(places, index, &maps)).collect()
+}
+
+fn for_each_record(recording: &Recording<'_>, mut visit: impl FnMut(&Record<'_>)) {
+    recording.for_each_slice(&mut |records| {
+        let records: Option<Records<'_>> = records.ok();
+        records.into_iter().flatten().map_while(Result::ok).for_each(|record| visit(&record));
+    });
+}
+
+fn place(
+    recording: &Recording<'_>,
+    index: &Index,
+    selection: &Selection<'_>,
+    maps: &TaskMaps,
+    record: &Record<'_>,
+) -> Option<(usize, Place, u64)> {
+    if record.kind != RecordType::SAMPLE {
+        return None;
+    }
+    let event = recording.events.index_of(record)?;
+    if recording.roles[event] != Role::Sampling || !selection.events[event] {
+        return None;
+    }
+    let sample = recording.event(event).layout.sample(record.body(), record.offset).ok()?;
+    let time_ns = sample.time_ns();
+    let (pid, tid) = sample.pid_tid().unwrap_or_default();
+    let time = time_ns.unwrap_or(u64::MAX);
+    let comm = if selection.comms.is_empty() { None } else { index.tasks.at(tid, time) };
+    if !selection.admits(time_ns, sample.cpu(), comm) {
+        return None;
+    }
+    let place = match (sample.ip(), record.misc & misc::CPUMODE_MASK) {
+        (None, _) => Place::Other,
+        (Some(ip), misc::USER) => match maps.find(pid, ip, time, MAX_FORKS) {
+            Some((file, offset)) => Place::File(file, offset),
+            None => Place::User(ip),
+        },
+        (Some(ip), _) => index.symbols.find(ip).map_or(Place::KernelAddr(ip), Place::Kernel),
+    };
+    Some((event, place, weight(recording, event, &sample)))
+}
+
+fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &TaskMaps) -> Vec<Hot> {
+    let mut places: Vec<(Place, Count)> = places.into_iter().collect();
+    places.sort_by_key(|(place, count)| (Reverse(count.weight), Reverse(count.samples), *place));
+    let hot = places.into_iter().take(HOTTEST).map(|(place, count)| {
+        let (name, object) = match place {
+            Place::Kernel(symbol) => (index.symbols.name(symbol), "[kernel]".into()),
+            Place::KernelAddr(addr) => (format!("{addr:#x}"), index.kernel.find(addr).unwrap_or("[kernel]").to_owned()),
+            Place::File(file, offset) => (format!("{offset:#x}"), maps.files[file as usize].clone()),
+            Place::User(addr) => (format!("{addr:#x}"), "[unknown]".into()),
+            Place::Other => ("(other)".into(), String::new()),
+        };
+        Hot { name, object, count }
+    });
+    hot.collect()
+}
+
+/// A mapping of a task.
+#[derive(Debug, Clone, Copy)]
+struct Map {
+    time_ns: u64,
+    start: u64,
+    end: u64,
+    pgoff: u64,
+    file: u32,
+}
+
+/// What tasks had mapped, by process.
+#[derive(Debug, Default)]
+struct TaskMaps {
+    files: Vec<String>,
+    numbers: FxHashMap<Vec<u8>, u32>,
+    maps: FxHashMap<u32, Vec<Map>>,
+    count: usize,
+    /// Since when a process is the child of which.
+    parents: FxHashMap<u32, (u64, u32)>,
+}
+
+impl TaskMaps {
+    fn record(&mut self, recording: &Recording<'_>, record: &Record<'_>) {
+        if !matches!(record.kind, RecordType::MMAP | RecordType::MMAP2 | RecordType::FORK) {
+            return;
+        }
+        let event = recording.events.index_of(record).unwrap_or(0);
+        let Ok((payload, id)) = Payload::decode(record, &recording.event(event).layout) else { return };
+        let time_ns = id.time_ns.unwrap_or(0);
+        match payload {
+            Payload::Mmap(map) => self.add(map.pid, time_ns, map.addr, map.len_bytes, map.pgoff, map.filename),
+            Payload::Mmap2(map) => self.add(map.pid, time_ns, map.addr, map.len_bytes, map.pgoff, map.filename),
+            Payload::Fork(task) if task.pid != task.ppid => {
+                self.parents.insert(task.pid, (time_ns.max(task.time_ns), task.ppid));
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, pid: u32, time_ns: u64, start: u64, len_bytes: u64, pgoff: u64, file: &[u8]) {
+        if self.count >= MAX_MAPS {
+            return;
+        }
+        self.count += 1;
+        let file = match self.numbers.get(file) {
+            Some(number) => *number,
+            None => {
+                let number = self.files.len() as u32;
+                self.files.push(String::from_utf8_lossy(file).into_owned());
+                self.numbers.insert(file.to_vec(), number);
+                number
+            }
+        };
+        let map = Map { time_ns, start, end: start.saturating_add(len_bytes), pgoff, file };
+        self.maps.entry(pid).or_default().push(map);
+    }
+
+    fn order(&mut self) {
+        self.maps.values_mut().for_each(|maps| maps.sort_by_key(|map| map.time_ns));
+    }
+
+    /// File and offset that an address was mapped to: by the newest map, or by what was inherited.
+    fn find(&self, pid: u32, addr: u64, time_ns: u64, forks: usize) -> Option<(u32, u64)> {
+        let maps = self.maps.get(&pid).map(Vec::as_slice).unwrap_or_default();
+        let mut newest = maps.iter().rev().filter(|map| map.time_ns <= time_ns);
+        match newest.find(|map| (map.start..map.end).contains(&addr)) {
+            Some(map) => Some((map.file, (addr - map.start).wrapping_add(map.pgoff))),
+            None => {
+                let (since, parent) = self.parents.get(&pid).filter(|_| forks > 0)?;
+                self.find(*parent, addr, *since, forks - 1)
+            }
+        }
+    }
+}
