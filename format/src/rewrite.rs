@@ -185,9 +185,9 @@ impl Rewriter {
                 return Some("a type that perf does not know");
             }
             let may_be_odd = matches!(record.kind, RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA);
-            return (record.bytes.len() % 8 != 0 && !may_be_odd).then_some("a size that is no multiple of 8");
+            return (!may_be_odd && !record.bytes.len().is_multiple_of(8)).then_some("a size that is no multiple of 8");
         }
-        if record.bytes.len() % 8 != 0 {
+        if !record.bytes.len().is_multiple_of(8) {
             return Some("a size that is no multiple of 8");
         }
         if record.kind.name().is_none() {
