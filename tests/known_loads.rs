@@ -56,8 +56,7 @@ fn loops_of_one_to_three_cost_one_to_three() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    // Long loops, so that what is not the loop is small beside the deviation.
-    let (one, three) = (tp(4_000), tp(12_000));
+    let (one, three) = (tp(30), tp(90));
     let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
     let until = Instant::now() + Duration::from_millis(3_500);
     while Instant::now() < until {
@@ -84,7 +83,7 @@ fn rows_add_up_to_the_file() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let _programs = [tp(500), tp(500), Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().start().unwrap()];
+    let _programs = [tp(10), tp(10), Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().start().unwrap()];
     let child = recording(&path, "2", &["-F", "5000", "-e", "cpu-clock", "-g"]);
     let until = Instant::now() + Duration::from_millis(1_800);
     while Instant::now() < until {
@@ -168,9 +167,10 @@ fn equal_names_and_tail_calls_are_told_apart() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let start =
-        |fixture: Fixture| fixture.open().unwrap().for_this_thread().unwrap().loops(4_000).unwrap().start().unwrap();
-    let (a, b, tail) = (start(Fixture::TWIN_A), start(Fixture::TWIN_B), start(Fixture::TAIL_CALL));
+    let start = |fixture: Fixture, loops| {
+        fixture.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
+    };
+    let (a, b, tail) = (start(Fixture::TWIN_A, 20), start(Fixture::TWIN_B, 80), start(Fixture::TAIL_CALL, 20));
     let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
     let until = Instant::now() + Duration::from_millis(3_500);
     while Instant::now() < until {

@@ -19,9 +19,8 @@ fn recording() -> &'static Path {
     let (_, path) = RECORDING.get_or_init(|| {
         let scratch = Scratch::new();
         let path = scratch.path("perf.data");
-        let start = |fixture: Fixture| {
-            fixture.open().unwrap().for_this_thread().unwrap().loops(1_000).unwrap().start().unwrap()
-        };
+        let start =
+            |fixture: Fixture| fixture.open().unwrap().for_this_thread().unwrap().loops(10).unwrap().start().unwrap();
         let loads = std::thread::spawn(move || {
             let _alive = [start(Fixture::TP), start(Fixture::TP), start(Fixture::TAIL_CALL)];
             let until = Instant::now() + Duration::from_millis(2_500);

@@ -56,7 +56,11 @@ impl Abilities {
     /// What all events have in common: the fields that say whose, when and where, and the clock.
     pub(crate) fn base(self) -> EventAttr {
         let mut attr = EventAttr {
-            sample_type: SampleType::IDENTIFIER.with(SampleType::TID).with(SampleType::TIME).with(SampleType::CPU),
+            // IP too, although nothing here has one: perf script looks only at the first event of each type to see what it
+            // can print, and gives up on the rest.
+            sample_type: [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU]
+                .into_iter()
+                .fold(SampleType::IDENTIFIER, SampleType::with),
             flags: AttrFlags::SAMPLE_ID_ALL,
             ..EventAttr::default()
         };

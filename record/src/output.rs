@@ -193,20 +193,8 @@ impl Sink {
     /// # Errors
     /// As [`Sink::append`].
     pub(crate) fn finished_round(&mut self) -> Result<()> {
-        self.marker(RecordType::FINISHED_ROUND)
-    }
-
-    /// Says that the state before the recording is complete.
-    ///
-    /// # Errors
-    /// As [`Sink::append`].
-    pub(crate) fn finished_init(&mut self) -> Result<()> {
-        self.marker(RecordType::FINISHED_INIT)
-    }
-
-    fn marker(&mut self, kind: RecordType) -> Result<()> {
         let mut record = Vec::with_capacity(8);
-        self.user_record(kind, &mut record, |_| ())?;
+        self.user_record(RecordType::FINISHED_ROUND, &mut record, |_| ())?;
         self.append(&record)
     }
 

@@ -186,7 +186,6 @@ impl Session<'_> {
             synth::images(&layout, &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut out);
         }
         self.sink.append(&out)?;
-        self.sink.finished_init()?;
         let known: Vec<_> = self.inventory.snapshots().cloned().collect();
         for snapshot in &known {
             self.keep(snapshot)?;

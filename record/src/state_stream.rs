@@ -40,8 +40,8 @@ impl StateStream {
         // The size of RAW counts its padding, so that size and bytes together are a multiple of 8.
         let raw_bytes = (self.payload.len() + 4).next_multiple_of(8) - 4;
         write_record(out, RecordType::SAMPLE, 0, &self.layout, &SampleId::default(), |w| {
-            // In the order of the kernel: IDENTIFIER, TID, TIME, CPU, RAW.
-            w.u64(self.id).u32(self.pid).u32(self.pid).u64(time_ns).u32(0).u32(0);
+            // In the order of the kernel: IDENTIFIER, IP, TID, TIME, CPU, RAW.
+            w.u64(self.id).u64(0).u32(self.pid).u32(self.pid).u64(time_ns).u32(0).u32(0);
             w.u32(raw_bytes as u32).bytes(&self.payload).zeros(raw_bytes - self.payload.len());
         })
         .map_err(|error| Error::Other(format!("bprec:state: {error}")))

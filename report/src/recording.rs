@@ -175,12 +175,7 @@ fn journal_sections(
     }
     let sections = journal.features.into_iter();
     Ok(sections
-        .map(|(bit, bytes)| FeatureSection {
-            feature: Feature(bit),
-            offset: 0,
-            bytes: Cow::Owned(bytes),
-            is_whole: true,
-        })
+        .map(|(bit, bytes)| FeatureSection { feature: Feature(bit), offset: 0, bytes: Cow::Owned(bytes) })
         .collect())
 }
 
