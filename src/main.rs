@@ -4,6 +4,7 @@
 //! matched, 2 error. A reader that closes its end of a pipe early is no error.
 
 mod report;
+mod script;
 
 #[cfg(all(feature = "record", target_os = "linux"))]
 mod record;
@@ -20,6 +21,7 @@ enum Command {
     #[cfg(all(feature = "record", target_os = "linux"))]
     Record(Box<record::Args>),
     Report(Box<report::Args>),
+    Script(Box<script::Args>),
     #[cfg(all(feature = "record", target_os = "linux"))]
     Recover(record::RecoverArgs),
 }
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         #[cfg(all(feature = "record", target_os = "linux"))]
         Command::Record(args) => record::run(*args),
         Command::Report(args) => report::run(*args),
+        Command::Script(args) => script::run(*args),
         #[cfg(all(feature = "record", target_os = "linux"))]
         Command::Recover(args) => record::recover(args),
     };

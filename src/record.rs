@@ -250,18 +250,16 @@ fn bytes(count: u64) -> String {
 pub(crate) fn recover(args: RecoverArgs) -> anyhow::Result<Outcome> {
     let path = args.file.display();
     match bprec_record::recover(&args.file)? {
-        Recovered::Whole => say(&format!("bprec: {path} is whole; nothing was changed")),
+        Recovered::Whole => say(&format!("bprec: {path} is whole; nothing to do")),
         Recovered::Mended { data_bytes, dropped_bytes, programs } => {
-            let dropped = match dropped_bytes {
-                0 => String::new(),
-                count => format!(", {} of an unfinished record dropped", bytes(count)),
-            };
             let programs = match programs {
-                Some(count) => format!("{count} BPF programs from its journal"),
-                None => "no journal of it, so no BPF programs".to_owned(),
+                Some(programs) => format!("{programs} BPF programs from its journal"),
+                None => "no journal of it, so no BPF programs but those that its records name".to_owned(),
             };
-            let records = bytes(data_bytes);
-            say(&format!("[ bprec: {path} is whole again: {records} of records{dropped}, {programs} ]"));
+            say(&format!(
+                "bprec: {path} is whole again: {} of records, {dropped_bytes} bytes of a last one dropped; {programs}",
+                bytes(data_bytes)
+            ));
         }
     }
     Ok(Outcome::Done)

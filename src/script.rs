@@ -1,0 +1,140 @@
+//! `bprec script`.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use anyhow::bail;
+use bprec_report::{Fields, ScriptOptions, Show, Source, TimeRange};
+
+use crate::{Outcome, say};
+
+/// Print the records of a recording, one sample per line, in the order of time.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The recording; `-` is standard input.
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    input: PathBuf,
+
+    /// Fields of each sample: comm,tid,pid,time,cpu,event,ip,sym,dso,symoff,period,addr,callchain,bpf-output,trace,cgroup.
+    #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse)]
+    fields: Option<Fields>,
+
+    /// Every record as it is, with its offset, in the order of the file.
+    #[arg(short = 'D', long)]
+    dump_raw_trace: bool,
+
+    /// FORK, EXIT and COMM records, too.
+    #[arg(long)]
+    show_task_events: bool,
+
+    /// MMAP and MMAP2 records, too.
+    #[arg(long)]
+    show_mmap_events: bool,
+
+    /// SWITCH records, too.
+    #[arg(long)]
+    show_switch_events: bool,
+
+    /// NAMESPACES records, too.
+    #[arg(long)]
+    show_namespace_events: bool,
+
+    /// CGROUP records, too.
+    #[arg(long)]
+    show_cgroup_events: bool,
+
+    /// LOST and LOST_SAMPLES records, too.
+    #[arg(long)]
+    show_lost_events: bool,
+
+    /// KSYMBOL and BPF_EVENT records, too.
+    #[arg(long)]
+    show_bpf_events: bool,
+
+    /// One line per sample even where it has a call chain.
+    #[arg(short = 'G', long)]
+    hide_call_graph: bool,
+
+    /// Frames of a call chain, at most.
+    #[arg(long, value_name = "N")]
+    max_stack: Option<usize>,
+
+    /// Times to the nanosecond.
+    #[arg(long)]
+    ns: bool,
+
+    /// Only these CPUs: 0,2-5.
+    #[arg(short = 'C', long, value_name = "LIST", value_delimiter = ',', value_parser = cpus)]
+    cpu: Vec<(u32, u32)>,
+
+    /// Only these processes.
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pid: Vec<u32>,
+
+    /// Only these threads.
+    #[arg(long, value_name = "TID", value_delimiter = ',')]
+    tid: Vec<u32>,
+
+    /// Only tasks of these names.
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    comms: Vec<String>,
+
+    /// Only this part: START,STOP in seconds of the recording's clock.
+    #[arg(long, value_name = "RANGE")]
+    time: Option<TimeRange>,
+}
+
+/// `2-5` as its first and last number.
+fn cpus(text: &str) -> Result<(u32, u32), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.trim().parse(), last.trim().parse()) {
+        // More CPUs than any kernel is built for is a slip of the pen.
+        (Ok(first), Ok(last)) if first <= last && last < 1 << 16 => Ok((first, last)),
+        _ => Err("expected a list like 0,2-5".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let mut source = Source::open(&args.input)?;
+    let options = ScriptOptions {
+        fields: args.fields.unwrap_or_default(),
+        show: Show {
+            task: args.show_task_events,
+            mmap: args.show_mmap_events,
+            switch: args.show_switch_events,
+            namespace: args.show_namespace_events,
+            cgroup: args.show_cgroup_events,
+            lost: args.show_lost_events,
+            bpf: args.show_bpf_events,
+        },
+        dump: args.dump_raw_trace,
+        nanoseconds: args.ns,
+        hide_call_chains: args.hide_call_graph,
+        max_stack: args.max_stack,
+        cpus: args.cpu.into_iter().flat_map(|(first, last)| first..=last).collect(),
+        pids: args.pid,
+        tids: args.tid,
+        comms: args.comms,
+        time_ns: match args.time {
+            None | Some(TimeRange::All) => None,
+            Some(TimeRange::Absolute(start, stop)) => Some((start.unwrap_or(0), stop.unwrap_or(u64::MAX))),
+            Some(TimeRange::Percent(_)) => bail!("--time: a stream has no length to take a part of; give START,STOP"),
+        },
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let summary = bprec_report::script(&mut source, &options, &mut out)?;
+    out.flush()?;
+    for problem in &summary.problems {
+        say(&format!("bprec: {problem}"));
+    }
+    for (count, what) in [
+        (summary.late, "came too late to be put in order"),
+        (summary.unknown, "belong to no event of the recording"),
+        (summary.unreadable, "could not be read"),
+    ] {
+        if count > 0 {
+            say(&format!("bprec: {count} records {what}"));
+        }
+    }
+    Ok(if summary.samples == 0 { Outcome::NothingMatched } else { Outcome::Done })
+}
