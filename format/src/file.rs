@@ -209,6 +209,17 @@ impl<'a> File<'a> {
         Some((section.clip(self.bytes).0, section.offset))
     }
 
+    /// Bytes between the feature table and the first section, if all are zero: perf leaves room there for features that
+    /// it then cannot write.
+    pub(crate) fn unused_table_bytes(&self) -> u64 {
+        let first = self.features.iter().map(|(_, section)| section.offset).min();
+        let table_end = self.data.end().and_then(|end| end.checked_add(self.features.len() as u64 * 16));
+        let (Some(first), Some(table_end)) = (first, table_end) else { return 0 };
+        let unused = Section { offset: table_end, size: first.saturating_sub(table_end) };
+        let (bytes, is_whole) = unused.clip(self.bytes);
+        if is_whole && bytes.iter().all(|b| *b == 0) { unused.size } else { 0 }
+    }
+
     /// What is wrong with the container, as far as it could be read all the same.
     pub fn problems(&self) -> &[Error] {
         &self.problems
@@ -346,6 +357,11 @@ impl FileLayout {
     /// the attrs follow from it.
     pub fn begin(events: &[FileAttr], endian: Endian, out: &mut Vec<u8>) -> FileLayout {
         let attr_size = events.iter().map(|event| event.attr.smallest_size()).max().unwrap_or(64);
+        FileLayout::begin_sized(events, endian, attr_size, out)
+    }
+
+    /// Like [`FileLayout::begin`] with attrs of this size, which must be at least 64.
+    pub(crate) fn begin_sized(events: &[FileAttr], endian: Endian, attr_size: u32, out: &mut Vec<u8>) -> FileLayout {
         out.resize(FILE_HEADER_BYTES, 0);
         let mut id_sections = Vec::with_capacity(events.len());
         for event in events {
@@ -401,11 +417,23 @@ impl FileLayout {
     /// Appends feature table and payloads, to be written right behind `data_size` bytes of records; `features` must be
     /// in ascending order of their bits.
     pub fn features(&self, data_size: u64, features: &[(u8, Vec<u8>)], out: &mut Vec<u8>) {
-        let mut offset = self.data_offset + data_size + features.len() as u64 * 16;
+        self.features_behind(data_size, features, 0, out);
+    }
+
+    /// Like [`FileLayout::features`], with some unused bytes behind the table.
+    pub(crate) fn features_behind(
+        &self,
+        data_size: u64,
+        features: &[(u8, Vec<u8>)],
+        unused_bytes: u64,
+        out: &mut Vec<u8>,
+    ) {
+        let mut offset = self.data_offset + data_size + features.len() as u64 * 16 + unused_bytes;
         for (_, payload) in features {
             Section { offset, size: payload.len() as u64 }.encode(&mut Writer::new(out, self.endian));
             offset += payload.len() as u64;
         }
+        out.resize(out.len() + unused_bytes as usize, 0);
         for (_, payload) in features {
             out.extend_from_slice(payload);
         }

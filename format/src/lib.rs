@@ -21,6 +21,7 @@ pub mod journal;
 mod metadata;
 mod record;
 pub mod records;
+pub mod rewrite;
 mod sample;
 pub mod state;
 mod stream;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::feature::Feature;
 use crate::records::UserPayload;
 use crate::records::user::Update;
-use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result};
+use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result, Section};
 
 /// The most events that a recording may have; perf has the same bound.
 const EVENTS_LIMIT: usize = 1 << 16;
@@ -24,6 +24,8 @@ pub struct Metadata<'a> {
     /// `attr.config` and name, of old streams.
     event_types: Vec<(u64, Vec<u8>)>,
     revision: u64,
+    is_stream: bool,
+    unused_bytes: u64,
 }
 
 /// The bytes of a feature.
@@ -33,24 +35,29 @@ pub struct FeatureSection<'a> {
     pub feature: Feature,
     /// Where the bytes are in the input.
     pub offset: u64,
-    /// The bytes.
+    /// The bytes, as far as they are there.
     pub bytes: Cow<'a, [u8]>,
+    /// All bytes are there.
+    pub is_whole: bool,
 }
 
 impl<'a> Metadata<'a> {
     /// What a file's header says.
     pub fn of_file(file: &File<'a>) -> Metadata<'a> {
-        let section = |bit: u8| {
-            let (bytes, offset) = file.feature(bit)?;
-            Some(FeatureSection { feature: Feature(bit), offset, bytes: Cow::Borrowed(bytes) })
+        let section = |(bit, section): &(u8, Section)| {
+            let (bytes, offset) = file.feature(*bit)?;
+            let is_whole = bytes.len() as u64 == section.size;
+            Some(FeatureSection { feature: Feature(*bit), offset, bytes: Cow::Borrowed(bytes), is_whole })
         };
         Metadata {
             endian: file.endian(),
             attrs: file.attrs().to_vec(),
             names: HashMap::new(),
-            sections: file.features().iter().filter_map(|(bit, _)| section(*bit)).collect(),
+            sections: file.features().iter().filter_map(section).collect(),
             event_types: Vec::new(),
             revision: 0,
+            is_stream: false,
+            unused_bytes: file.unused_table_bytes(),
         }
     }
 
@@ -63,7 +70,19 @@ impl<'a> Metadata<'a> {
             sections: Vec::new(),
             event_types: Vec::new(),
             revision: 0,
+            is_stream: true,
+            unused_bytes: 0,
         }
+    }
+
+    /// True for a stream, false for a file.
+    pub fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
+    /// Zero bytes that the file has behind its feature table.
+    pub(crate) fn unused_bytes(&self) -> u64 {
+        self.unused_bytes
     }
 
     /// The byte order of the recording.
@@ -167,6 +186,6 @@ impl<'a> Metadata<'a> {
     }
 
     fn add_section(&mut self, feature: Feature, offset: u64, bytes: &[u8]) {
-        self.sections.push(FeatureSection { feature, offset, bytes: Cow::Owned(bytes.to_vec()) });
+        self.sections.push(FeatureSection { feature, offset, bytes: Cow::Owned(bytes.to_vec()), is_whole: true });
     }
 }

@@ -22,6 +22,7 @@ mod pass;
 mod programs;
 mod recording;
 mod report;
+mod rewrite;
 mod runs;
 mod script;
 mod source;
@@ -37,6 +38,7 @@ pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
 pub use report::{
     Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report, Row, Runs, SplitRow, Unit, Unknown,
 };
+pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};
 pub use source::Source;
 

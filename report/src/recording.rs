@@ -175,7 +175,12 @@ fn journal_sections(
     }
     let sections = journal.features.into_iter();
     Ok(sections
-        .map(|(bit, bytes)| FeatureSection { feature: Feature(bit), offset: 0, bytes: Cow::Owned(bytes) })
+        .map(|(bit, bytes)| FeatureSection {
+            feature: Feature(bit),
+            offset: 0,
+            bytes: Cow::Owned(bytes),
+            is_whole: true,
+        })
         .collect())
 }
 

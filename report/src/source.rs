@@ -29,6 +29,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) record: Record<'a>,
     /// The mapped file that the record lies in, if it lies in one: an index into [`Source::mapped`].
     pub(crate) mapped: Option<usize>,
+    /// It describes the recording, and [`Metadata`] has it.
+    pub(crate) is_description: bool,
 }
 
 impl Source {
@@ -71,6 +73,14 @@ impl Source {
         &self.path
     }
 
+    /// The journal beside the recording, if there is one: what belongs into its features.
+    pub(crate) fn journal(&self) -> Option<&[u8]> {
+        match &self.kind {
+            Kind::Files(inputs) => inputs.first()?.journal(),
+            Kind::Stream(_) => None,
+        }
+    }
+
     /// Calls `visit` with every record, in the order of the input, together with what the recording has said about itself
     /// so far, and `begin` once before. Returns what is wrong with the input, in words.
     ///
@@ -99,6 +109,9 @@ pub(crate) trait Visitor<'a> {
 
     /// A record. `Break` ends the walk.
     fn record(&mut self, arrival: &Arrival<'_>, metadata: &Metadata<'_>) -> Result<ControlFlow<()>>;
+
+    /// The input has ended.
+    fn end(&mut self, metadata: &Metadata<'_>) -> Result<()>;
 }
 
 /// The files of a directory that hold records only, in the order of their names' numbers.
@@ -141,6 +154,7 @@ fn read_files<'a>(path: &Path, inputs: &'a [Input], visitor: &mut impl Visitor<'
             }
         }
     }
+    visitor.end(&metadata)?;
     Ok(problems)
 }
 
@@ -185,6 +199,9 @@ fn read_stream<'a>(path: &Path, reader: &mut impl Read, visitor: &mut impl Visit
         Err(error) => problems.push(error.to_string()),
         Ok(()) => {}
     }
+    if let Some(metadata) = &metadata {
+        visitor.end(metadata)?;
+    }
     Ok(problems)
 }
 
@@ -199,10 +216,11 @@ fn visit<'a>(
     for record in chunk.records() {
         // All records of a chunk are whole.
         let Ok(record) = record else { break };
-        if let Err(error) = metadata.absorb(&record) {
+        let is_description = metadata.absorb(&record).unwrap_or_else(|error| {
             problems.push(error.to_string());
-        }
-        if visitor.record(&Arrival { record, mapped }, metadata)?.is_break() {
+            true
+        });
+        if visitor.record(&Arrival { record, mapped, is_description }, metadata)?.is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

@@ -1,1 +1,218 @@
-//! Hand-made chains.
+//! Hand-made chains with known answers.
+
+use super::*;
+use crate::address::{AddressMap, Range};
+use crate::programs::{Image, Programs};
+use crate::symbols::{KernelMaps, KernelSymbols};
+use bprec_format::Endian;
+use bprec_format::state::KernelSymbol;
+
+const KERNEL_TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
+/// Kernel functions, each 0x100 long.
+const LOOKUP: u64 = 0xffff_0000_1000;
+const ENTER: u64 = 0xffff_0000_2000;
+const TRACE_CALL: u64 = 0xffff_0000_3000;
+const VFS_READ: u64 = 0xffff_0000_4000;
+/// Programs: 0 has two functions, 1 and 2 one each.
+const PROG_A: u64 = 0xffff_c000_0000;
+const PROG_A_SUB: u64 = 0xffff_c000_0100;
+const PROG_B: u64 = 0xffff_c000_0200;
+const PROG_C: u64 = 0xffff_c000_0300;
+/// Trampolines: of a kernel function with program 2 on it, of program 0 with two programs on it.
+const TRAMP_KERNEL: u64 = 0xffff_c000_1000;
+const TRAMP_PROG: u64 = 0xffff_c000_1800;
+const MODULE: (u64, u64) = (0xffff_c010_0000, 0xffff_c011_0000);
+
+fn index(with_symbols: bool) -> Index {
+    let range = |start: u64, len: u64, owner| Range {
+        start,
+        end: start + len,
+        from_ns: 0,
+        to_ns: u64::MAX,
+        owner,
+        announced: true,
+    };
+    let function = |program, function| Owner::Function { program, function };
+    let mut ranges = vec![
+        range(PROG_A, 0x80, function(0, 0)),
+        range(PROG_A_SUB, 0x40, function(0, 1)),
+        range(PROG_B, 0x80, function(1, 0)),
+        range(PROG_C, 0x80, function(2, 0)),
+        range(TRAMP_KERNEL, 0x1000, Owner::Image(0)),
+        range(TRAMP_PROG, 0x1000, Owner::Image(1)),
+    ];
+    let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };
+    let symbols = KernelSymbols::new(if with_symbols {
+        vec![
+            symbol(LOOKUP, "htab_map_lookup_elem"),
+            symbol(ENTER, "__bpf_prog_enter_recur"),
+            symbol(TRACE_CALL, "trace_call_bpf"),
+            symbol(VFS_READ, "vfs_read"),
+        ]
+    } else {
+        Vec::new()
+    });
+    ranges.extend(symbols.of_kind(Kind::Hook).map(|(start, end)| range(start, end - start, Owner::Hook)));
+    let image = |kind, program| Image { name: String::new(), kind, program };
+    let kernel_key = TrampolineKey::Kernel { btf_obj_id: 1, btf_id: 7 };
+    let prog_key = TrampolineKey::Program { id: 10, btf_id: 3 };
+    Index {
+        map: AddressMap::new(ranges),
+        bpf_span: Some((PROG_A, TRAMP_PROG + 0x1000)),
+        programs: Programs {
+            images: vec![
+                image(ImageKind::Trampoline(kernel_key), Some(2)),
+                image(ImageKind::Trampoline(prog_key), None),
+            ],
+            ..Programs::default()
+        },
+        symbols,
+        kernel: KernelMaps::new(vec![
+            (KERNEL_TEXT.0, KERNEL_TEXT.1, "[kernel.kallsyms]_text".into()),
+            (MODULE.0, MODULE.1, "[ext4]".into()),
+        ]),
+        ..Index::default()
+    }
+}
+
+/// The verdict on a chain of kernel frames, leaf first, with some user frames behind them.
+fn verdict(index: &Index, frames: &[u64]) -> (Verdict, Vec<u32>) {
+    let mut words = vec![context::KERNEL];
+    words.extend(frames);
+    words.extend([context::USER, 0x40_0000, PROG_A]);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut judge = Judge::new(index);
+    let verdict = judge.verdict(frames.first().copied(), Some(Callchain::new(&bytes, Endian::Little)), 5);
+    (verdict, judge.inside.programs.clone())
+}
+
+fn own(program: u32, function: u32) -> Verdict {
+    Verdict::Program { program, function: Some(function), column: Column::Own, called: None }
+}
+
+fn helper(program: u32, function: u32, called: u64) -> Verdict {
+    Verdict::Program { program, function: Some(function), column: Column::Helper, called: Some(called) }
+}
+
+#[test]
+fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
+    let index = index(true);
+    assert_eq!(verdict(&index, &[VFS_READ]), (Verdict::Elsewhere, vec![]));
+    assert_eq!(verdict(&index, &[PROG_A]), (own(0, 0), vec![0]));
+    assert_eq!(verdict(&index, &[PROG_A_SUB + 1, PROG_A + 0x20, TRACE_CALL + 8]), (own(0, 1), vec![0]));
+    assert_eq!(verdict(&index, &[LOOKUP + 4, PROG_A + 0x20]), (helper(0, 0, LOOKUP + 4), vec![0]));
+    // Program 1 ran in a helper that a subprogram of program 0 had called.
+    let nested = [PROG_B + 8, TRACE_CALL + 8, LOOKUP + 0x10, PROG_A_SUB + 0x10, PROG_A + 0x20, TRACE_CALL + 8];
+    assert_eq!(verdict(&index, &nested), (own(1, 0), vec![1, 0]));
+    // The frame next to the program names the helper, not the leaf; its return address is one too far.
+    assert_eq!(verdict(&index, &[VFS_READ + 1, LOOKUP + 0x10, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 0xf));
+}
+
+#[test]
+fn a_return_address_is_behind_the_call() {
+    let index = index(true);
+    // The call is the last instruction of the subprogram: the address behind it is nobody's.
+    assert_eq!(verdict(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
+    // As a leaf, the same address is not the program's.
+    assert_ne!(verdict(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
+    // An interrupt came at the first instruction.
+    assert_eq!(verdict(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
+}
+
+#[test]
+fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
+    let index = index(true);
+    let entry = |called| Verdict::Program { program: 2, function: None, column: Column::Entry, called };
+    assert_eq!(verdict(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
+    assert_eq!(verdict(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
+    // The trampoline calls the function that it instruments: that is no cost of the program's.
+    assert_eq!(verdict(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Verdict::Elsewhere, vec![]));
+    // Two programs are on program 0: no telling which, but program 0 is further out.
+    assert_eq!(verdict(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (Verdict::Entry, vec![0]));
+    // The traced program itself, called by its trampoline.
+    assert_eq!(verdict(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
+    // A hook without a program in the chain; the same hook inside another program's helper.
+    assert_eq!(verdict(&index, &[LOOKUP, TRACE_CALL + 8]), (Verdict::Entry, vec![]));
+    assert_eq!(verdict(&index, &[TRACE_CALL + 8, LOOKUP + 8, PROG_B + 8]).0, helper(1, 0, LOOKUP + 7));
+}
+
+#[test]
+fn code_that_nothing_accounts_for_is_unresolved_where_bpf_code_can_be() {
+    let index = index(true);
+    assert_eq!(verdict(&index, &[PROG_C + 0x90]), (Verdict::Unresolved, vec![]));
+    assert_eq!(verdict(&index, &[LOOKUP, PROG_C + 0x90]).0, Verdict::Unresolved);
+    assert_eq!(verdict(&index, &[PROG_C + 0x90, PROG_A + 8]).0, helper(0, 0, PROG_C + 0x90));
+    assert_eq!(verdict(&index, &[MODULE.0 + 8]).0, Verdict::Elsewhere, "a module's");
+    assert_eq!(verdict(&index, &[0xffff_8000_0000]).0, Verdict::Elsewhere, "where there is no BPF");
+    let mut without_maps = self::index(true);
+    without_maps.kernel = KernelMaps::default();
+    assert_eq!(verdict(&without_maps, &[PROG_C + 0x90]).0, Verdict::Elsewhere);
+}
+
+#[test]
+fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
+    let index = index(false);
+    assert_eq!(verdict(&index, &[LOOKUP, TRACE_CALL + 8]).0, Verdict::Elsewhere);
+    assert_eq!(verdict(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Verdict::Elsewhere);
+    assert_eq!(verdict(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0, Verdict::Entry);
+    assert_eq!(verdict(&index, &[LOOKUP + 4, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 4));
+}
+
+#[test]
+fn samples_in_user_mode_and_without_chains() {
+    let index = index(true);
+    let mut judge = Judge::new(&index);
+    assert_eq!(judge.verdict(None, None, 5), Verdict::Elsewhere);
+    assert_eq!(judge.verdict(Some(PROG_B + 1), None, 5), own(1, 0));
+    assert_eq!(judge.verdict(Some(VFS_READ), None, 5), Verdict::Elsewhere);
+    assert_eq!(judge.inside.programs, [], "nothing is left from the sample before");
+}
+
+#[test]
+fn sums_agree_with_what_was_put_in() {
+    let index = index(true);
+    let mut ledger = EventLedger::new(3);
+    let chains: [(&[u64], u64); 6] = [
+        (&[PROG_A + 1], 10),
+        (&[PROG_A_SUB + 1, PROG_A + 0x20], 20),
+        (&[LOOKUP, PROG_A + 0x20], 40),
+        (&[PROG_B + 8, TRACE_CALL + 8, LOOKUP + 0x10, PROG_A + 0x20], 80),
+        (&[ENTER, TRAMP_PROG + 0x10, PROG_A + 1], 160),
+        (&[VFS_READ], 320),
+    ];
+    for (frames, weight) in chains {
+        let mut words = vec![context::KERNEL];
+        words.extend(frames);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut judge = Judge::new(&index);
+        let verdict = judge.verdict(Some(frames[0]), Some(Callchain::new(&bytes, Endian::Little)), 5);
+        ledger.sample(weight, Some(weight), Some(0));
+        ledger.charge(
+            verdict,
+            weight,
+            &judge.inside,
+            Some(Split::Func),
+            match verdict {
+                Verdict::Program { function: Some(function), .. } => Key::Function(function),
+                _ => Key::Entry,
+            },
+        );
+    }
+    let count = |samples, weight| Count { samples, weight };
+    let a = &ledger.programs[0];
+    assert_eq!((a.own, a.helper, a.entry), (count(2, 30), count(1, 40), count(0, 0)));
+    assert_eq!(a.total, count(5, 10 + 20 + 40 + 80 + 160), "each sample once, whatever its functions");
+    assert_eq!(ledger.programs[1].own, count(1, 80));
+    assert_eq!(ledger.entry, count(1, 160));
+    assert_eq!(ledger.samples, count(6, 630));
+    assert_eq!(ledger.span, Some((10, 320)));
+    assert_eq!(ledger.parts[&(0, Key::Function(1))].own, count(1, 20));
+    assert_eq!(ledger.parts[&(0, Key::Function(0))].total, count(5, 310));
+    assert_eq!(ledger.parts[&(0, Key::Function(1))].total, count(1, 20));
+
+    let mut twice = ledger.clone();
+    twice.merge(ledger.clone());
+    assert_eq!(twice.programs[0].own, count(4, 60));
+    assert_eq!(twice.parts[&(0, Key::Function(1))].own, count(2, 40));
+    assert_eq!((twice.samples, twice.span), (count(12, 1260), Some((10, 320))));
+}

@@ -93,11 +93,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         path,
     };
     let problems = source.for_each(&mut script)?;
-    let Script { mut order, mut printer, events, .. } = script;
-    if let Some(events) = &events {
-        order.finish(&mut |bytes, offset| printer.deliver(events, bytes, offset))?;
-    }
-    printer.write_out()?;
+    let Script { order, printer, .. } = script;
     let mut summary = printer.summary;
     summary.late = order.late();
     summary.problems = problems;
@@ -162,6 +158,13 @@ impl<'a> Visitor<'a> for Script<'a, '_> {
             None => printer.deliver(events, record.bytes, record.offset)?,
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    fn end(&mut self, _metadata: &Metadata<'_>) -> Result<()> {
+        if let Some(events) = &self.events {
+            self.order.finish(&mut |bytes, offset| self.printer.deliver(events, bytes, offset))?;
+        }
+        self.printer.write_out()
     }
 }
 

@@ -1,0 +1,244 @@
+//! From any readable recording to the canonical file: header, id arrays, attrs, records, feature table, payloads.
+//!
+//! What compressed records hold stands in their place; what a stream says about itself in records becomes header and
+//! features. Nothing else changes: rewriting a canonical file gives the same bytes. With [`Care::Repair`] only those
+//! records are kept that make sense, so that every perf opens the result: one record of an unknown event, for example,
+//! is enough for perf to give up a file.
+
+use std::collections::BTreeMap;
+
+use crate::feature::tracing::{TracingData, TracingSystem};
+use crate::feature::{Feature, Payload as _};
+use crate::file::FileLayout;
+use crate::records::Payload;
+use crate::{
+    Error, Event, Events, FILE_HEADER_BYTES, FeatureSection, Metadata, RECORD_HEADER_BYTES, Record, RecordType, Result,
+    Writer, event_type,
+};
+
+/// Types of tools' records beyond this one are known to no perf.
+const LAST_TOOL_TYPE: RecordType = RecordType::SCHEDSTAT_DOMAIN;
+
+/// How much a record has to be in order to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Care {
+    /// Whole.
+    Keep,
+    /// Whole, of a known type and event, and readable.
+    Repair,
+}
+
+/// Writes a file, record by record. The caller writes what is appended behind what was appended before, and at the end
+/// the header over the first bytes.
+#[derive(Debug)]
+pub struct Rewriter {
+    layout: FileLayout,
+    events: Events,
+    care: Care,
+    data_bytes: u64,
+    /// Offset in the new file and size of AUXTRACE records.
+    traces: Vec<(u64, u64)>,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It was appended.
+    Kept,
+    /// What it says stands elsewhere in a file: in the header, in a feature, in the records that it held compressed.
+    Moved,
+    /// It was left out: why.
+    Dropped(&'static str),
+}
+
+impl Rewriter {
+    /// Begins a file with the events that `metadata` has, and appends its first bytes to `out`, which must be empty.
+    ///
+    /// # Errors
+    /// When there is no event, or events cannot be told apart by their records.
+    pub fn begin(metadata: &Metadata<'_>, care: Care, out: &mut Vec<u8>) -> Result<Rewriter> {
+        let attrs = metadata.attrs();
+        let Some(first) = attrs.first() else {
+            return Err(Error::other(0, "attrs", "no event"));
+        };
+        let events = Events::new(attrs, metadata.endian())?;
+        // A perf that could read the sizes as they are can read them again.
+        let size = first.attr.size.max(64);
+        let is_one_size = attrs.iter().all(|event| event.attr.size.max(64) == size);
+        let layout = match care {
+            Care::Keep if is_one_size && !metadata.is_stream() => {
+                FileLayout::begin_sized(attrs, metadata.endian(), size, out)
+            }
+            _ => FileLayout::begin(attrs, metadata.endian(), out),
+        };
+        Ok(Rewriter { layout, events, care, data_bytes: 0, traces: Vec::new() })
+    }
+
+    /// The events.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Appends a record, unless it is no part of a file or not fit to be kept. `is_description` is what
+    /// [`Metadata::absorb`] said of it.
+    pub fn record(&mut self, record: &Record<'_>, is_description: bool, out: &mut Vec<u8>) -> Fate {
+        if is_description || matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2) {
+            return Fate::Moved;
+        }
+        let endian = self.events.endian();
+        let is_cut = record.announces_outside() && record.outside_bytes(endian) != Ok(record.outside.len() as u64);
+        if is_cut {
+            return Fate::Dropped("its data is not there");
+        }
+        if self.care == Care::Repair
+            && let Some(reason) = self.unfit(record)
+        {
+            return Fate::Dropped(reason);
+        }
+        if record.kind == RecordType::AUXTRACE {
+            self.traces.push((self.layout.data_offset() + self.data_bytes, record.bytes.len() as u64));
+        }
+        out.extend_from_slice(record.bytes);
+        out.extend_from_slice(record.outside);
+        self.data_bytes += record.total_bytes() as u64;
+        Fate::Kept
+    }
+
+    /// Ends the file: appends the features to `out` and returns the header.
+    ///
+    /// `extra` are sections beside those of `metadata`; several of one feature become one. Features that are not whole,
+    /// or about the old file's form, are left out.
+    pub fn finish(
+        self,
+        metadata: &Metadata<'_>,
+        extra: &[FeatureSection<'_>],
+        out: &mut Vec<u8>,
+    ) -> [u8; FILE_HEADER_BYTES] {
+        let sections = || metadata.sections().iter().chain(extra);
+        let mut features = BTreeMap::<u8, Vec<&[u8]>>::new();
+        for section in sections().filter(|section| section.is_whole) {
+            if !matches!(section.feature, Feature::COMPRESSED | Feature::DIR_FORMAT | Feature::AUXTRACE) {
+                features.entry(section.feature.0).or_default().push(&section.bytes);
+            }
+        }
+        let endian = self.events.endian();
+        let mut merged: BTreeMap<u8, Vec<u8>> =
+            features.into_iter().map(|(bit, parts)| (bit, merge(Feature(bit), &parts, endian))).collect();
+        let had_traces = sections().any(|section| section.feature == Feature::AUXTRACE);
+        if had_traces && !self.traces.is_empty() {
+            let mut index = Vec::new();
+            let mut w = Writer::new(&mut index, endian);
+            w.u64(self.traces.len() as u64);
+            for (offset, size) in &self.traces {
+                w.u64(*offset).u64(*size);
+            }
+            merged.insert(Feature::AUXTRACE.0, index);
+        }
+        if self.care == Care::Repair && !merged.contains_key(&Feature::TRACING_DATA.0) {
+            merged.extend(self.unknown_tracepoints().map(|section| (Feature::TRACING_DATA.0, section)));
+        }
+        let unused_bytes = if self.care == Care::Keep { metadata.unused_bytes() } else { 0 };
+        let bits: Vec<u8> = merged.keys().copied().collect();
+        let features: Vec<(u8, Vec<u8>)> = merged.into_iter().collect();
+        self.layout.features_behind(self.data_bytes, &features, unused_bytes, out);
+        self.layout.header(self.data_bytes, &bits)
+    }
+
+    /// Bytes of records so far. Without any, perf takes a file for one that was cut off.
+    pub fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Formats for tracepoints of which nothing is known any more: without any, perf refuses the file. They have no field
+    /// of their own.
+    fn unknown_tracepoints(&self) -> Option<Vec<u8>> {
+        let attrs = self.events.all().iter().map(|event| &event.attr);
+        let mut ids: Vec<u64> =
+            attrs.filter(|attr| attr.kind == event_type::TRACEPOINT).map(|attr| attr.config).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        if ids.is_empty() {
+            return None;
+        }
+        let texts: Vec<String> = ids.iter().map(|id| unknown_format(*id)).collect();
+        let tracing = TracingData {
+            endian: self.events.endian(),
+            long_bytes: 8,
+            page_size_bytes: 4096,
+            header_page: HEADER_PAGE,
+            header_event: b"",
+            ftrace: Vec::new(),
+            systems: vec![TracingSystem { name: b"unknown", formats: texts.iter().map(String::as_bytes).collect() }],
+            kallsyms: b"",
+            printk_formats: b"",
+            saved_cmdlines: b"",
+        };
+        let mut section = Vec::new();
+        tracing.encode(&mut Writer::new(&mut section, self.events.endian()));
+        Some(section)
+    }
+
+    /// Why perf would stumble over a record, if it would.
+    fn unfit(&self, record: &Record<'_>) -> Option<&'static str> {
+        if !record.kind.is_kernel() {
+            if record.kind > LAST_TOOL_TYPE {
+                return Some("a type that perf does not know");
+            }
+            let may_be_odd = matches!(record.kind, RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA);
+            return (!may_be_odd && !record.bytes.len().is_multiple_of(8)).then_some("a size that is no multiple of 8");
+        }
+        if !record.bytes.len().is_multiple_of(8) {
+            return Some("a size that is no multiple of 8");
+        }
+        if record.kind.name().is_none() {
+            return Some("a type that perf does not know");
+        }
+        let Some(event) = self.events.index_of(record).and_then(|index| self.events.all().get(index)) else {
+            return Some("an event that is not known");
+        };
+        (!is_readable(record, event)).then_some("fields that do not fit into it")
+    }
+}
+
+/// What every ring buffer of 64-bit kernels looks like.
+const HEADER_PAGE: &[u8] = b"\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+    \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+    \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
+    \tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;\n";
+
+/// The text of a tracepoint with the fields that all have.
+fn unknown_format(id: u64) -> String {
+    format!(
+        "name: tracepoint_{id}\nID: {id}\nformat:\n\
+         \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+         \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+         \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+         print fmt: \"\"\n"
+    )
+}
+
+fn is_readable(record: &Record<'_>, event: &Event) -> bool {
+    let offset = record.offset + RECORD_HEADER_BYTES as u64;
+    match record.kind {
+        RecordType::SAMPLE => event.layout.sample(record.body(), offset).is_ok_and(|sample| sample.decode().is_ok()),
+        _ => Payload::decode(record, &event.layout).is_ok(),
+    }
+}
+
+/// One section of several. Programs, BTF and build ids add up; of anything else the last one counts.
+fn merge(feature: Feature, parts: &[&[u8]], endian: crate::Endian) -> Vec<u8> {
+    match feature {
+        Feature::BUILD_ID => parts.concat(),
+        Feature::BPF_PROG_INFO | Feature::BPF_BTF if parts.len() > 1 => {
+            let count =
+                parts.iter().map(|part| endian.u32_at(part, 0).unwrap_or_default()).fold(0, u32::saturating_add);
+            let mut section = endian.bytes_u32(count).to_vec();
+            for part in parts {
+                section.extend_from_slice(part.get(4..).unwrap_or_default());
+            }
+            section
+        }
+        _ => parts.last().map(|part| part.to_vec()).unwrap_or_default(),
+    }
+}

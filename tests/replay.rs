@@ -1,0 +1,343 @@
+//! Replays the committed recordings offline: no root, no kernel, the same bytes on any machine.
+//!
+//! What is expected comes from three sides: `*.load.txt`, what the programs themselves counted while they were recorded; `*.perf.txt`, what
+//! perf says of the same file; and `*.by-prog.txt`, the whole table, so that every change of the output is seen. The last is written
+//! anew when `BPREC_UPDATE=1` is set.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings")
+}
+
+/// Every committed recording, as `where/name`.
+fn recordings() -> Vec<String> {
+    let mut names = Vec::new();
+    for place in fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        for file in fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()) {
+            if file.extension().is_some_and(|extension| extension == "data") {
+                let name = file.strip_prefix(directory()).unwrap().with_extension("");
+                names.push(name.to_str().unwrap().replace('\\', "/"));
+            }
+        }
+    }
+    names.sort();
+    assert!(!names.is_empty());
+    names
+}
+
+fn beside(recording: &str, extension: &str) -> PathBuf {
+    directory().join(format!("{recording}.{extension}"))
+}
+
+fn report(recording: &str, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bprec"))
+        .args(["report", "-i"])
+        .arg(beside(recording, "data"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn json(recording: &str, arguments: &[&str]) -> Value {
+    let output = report(recording, &[arguments, &["--json"]].concat());
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|why| panic!("{recording}: {why}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// A program as the loader saw it.
+struct Loaded {
+    id: u64,
+    name: String,
+    /// Runs, by the program's own count from its load to the end of the load.
+    entered: u64,
+}
+
+/// The `count` lines of what the loader printed, in order of loading.
+fn loaded(recording: &str) -> Vec<Loaded> {
+    let text = fs::read_to_string(beside(recording, "load.txt")).unwrap();
+    text.lines()
+        .filter_map(|line| line.strip_prefix("count "))
+        .map(|line| {
+            let fields: BTreeMap<&str, &str> = line.split(' ').filter_map(|field| field.split_once('=')).collect();
+            Loaded {
+                id: fields["id"].parse().unwrap(),
+                name: fields["name"].to_owned(),
+                entered: fields["entered"].parse().unwrap(),
+            }
+        })
+        .collect()
+}
+
+/// Samples in the code of each function of each program, by (program id, function name).
+fn samples_by_function(recording: &str) -> BTreeMap<(u64, String), u64> {
+    let report = json(recording, &["--by", "func"]);
+    let mut samples = BTreeMap::new();
+    for row in report["events"][0]["rows"].as_array().unwrap() {
+        for part in row["parts"].as_array().unwrap() {
+            let key = (row["id"].as_u64().unwrap_or(0), part["name"].as_str().unwrap().to_owned());
+            *samples.entry(key).or_insert(0) += part["self"]["samples"].as_u64().unwrap();
+        }
+    }
+    samples
+}
+
+/// Of `n` trials with probability `p`, `k` is within three standard deviations.
+fn assert_share(what: &str, k: u64, n: u64, p: f64) {
+    assert!(n >= 30, "{what}: {n} samples prove nothing");
+    let (k, n) = (k as f64, n as f64);
+    let sigma = (n * p * (1.0 - p)).sqrt();
+    assert!((k - n * p).abs() <= 3.0 * sigma, "{what}: {k} of {n}, expected {:.1} ± {:.1}", n * p, 3.0 * sigma);
+}
+
+#[test]
+fn tables_are_as_expected() {
+    for recording in recordings() {
+        let output = report(&recording, &["--by-prog"]);
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "{recording}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let expected = beside(&recording, "by-prog.txt");
+        if std::env::var_os("BPREC_UPDATE").is_some() {
+            fs::write(&expected, &table).unwrap();
+        }
+        let expected = fs::read_to_string(&expected).unwrap();
+        assert_eq!(table, expected, "{recording}: differs; BPREC_UPDATE=1 takes it over");
+    }
+}
+
+#[test]
+fn recordings_are_those_the_tables_belong_to() {
+    let output = Command::new("sha256sum").args(["--check", "SHA256SUMS"]).current_dir(directory()).output();
+    let Ok(output) = output else {
+        println!("SKIP recordings_are_those_the_tables_belong_to: no sha256sum");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let sums = fs::read_to_string(directory().join("SHA256SUMS")).unwrap();
+    let listed: BTreeSet<String> =
+        sums.lines().filter_map(|line| Some(line.split_once("  ")?.1.strip_suffix(".data")?.to_owned())).collect();
+    assert_eq!(listed, recordings().into_iter().collect());
+}
+
+#[test]
+fn the_reading_machine_does_not_show() {
+    for recording in recordings() {
+        let elsewhere = Command::new(env!("CARGO_BIN_EXE_bprec"))
+            .args(["report", "--by-prog", "-i"])
+            .arg(beside(&recording, "data"))
+            .env_clear()
+            .envs([("TZ", "Pacific/Auckland"), ("LC_ALL", "de_DE.UTF-8"), ("COLUMNS", "40"), ("HOME", "/")])
+            .current_dir("/")
+            .output()
+            .unwrap();
+        assert_eq!(elsewhere.stdout, report(&recording, &["--by-prog"]).stdout, "{recording}");
+        for threads in ["1", "3"] {
+            let output = report(&recording, &["--json", "--threads", threads]);
+            assert_eq!(output.stdout, report(&recording, &["--json"]).stdout, "{recording} with {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn every_sample_is_charged_once() {
+    for recording in recordings() {
+        for by in [&[][..], &["--by", "func"], &["--by", "cpu"], &["--by", "comm"]] {
+            let report = json(&recording, by);
+            for event in report["events"].as_array().unwrap() {
+                for unit in ["samples", "weight"] {
+                    let number = |value: &Value| value.as_u64().unwrap_or(0);
+                    let rows = event["rows"].as_array().unwrap();
+                    let sum: u64 = rows.iter().map(|row| number(&row[unit])).sum::<u64>()
+                        + number(&event["others"][unit])
+                        + number(&event["entry_unattributed"][unit])
+                        + number(&event["interpreted"][unit]);
+                    assert_eq!(sum, number(&event["total"][unit]), "{recording} {by:?} {unit}");
+                    for row in rows {
+                        let columns = ["self", "helper", "entry"].iter().map(|column| number(&row[*column][unit]));
+                        assert_eq!(columns.sum::<u64>(), number(&row[unit]), "{recording} {by:?} {}", row["name"]);
+                        if let Some(parts) = row["parts"].as_array() {
+                            let parts: u64 = parts.iter().map(|part| number(&part[unit])).sum();
+                            assert_eq!(parts, number(&row[unit]), "{recording} {by:?} {}", row["name"]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn perf_counts_the_same_samples_per_function() {
+    let mut judged = 0;
+    for recording in recordings() {
+        let Ok(text) = fs::read_to_string(beside(&recording, "perf.txt")) else { continue };
+        let weight: u64 =
+            text.lines().find_map(|line| line.strip_prefix("# Event count (approx.): ")).unwrap().parse().unwrap();
+        let ours = json(&recording, &[]);
+        assert_eq!(ours["events"][0]["samples"]["weight"].as_u64().unwrap(), weight, "{recording}");
+        // perf's rows are functions by name and tag; ours are by program: compare by name alone.
+        let mut perfs = BTreeMap::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, samples, _, symbol] = fields[..] else { panic!("{recording}: {line}") };
+            // The kernel's own functions are not all called otherwise: bpf_prog_run_generic_xdp.
+            let Some(("bpf_prog", tag_and_name)) = symbol.split_at_checked(8) else { continue };
+            let Some((tag, name)) = tag_and_name[1..].split_once('_') else { continue };
+            if tag.len() != 16 || !tag.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+                continue;
+            }
+            *perfs.entry(name.to_owned()).or_insert(0) += samples.parse::<u64>().unwrap();
+        }
+        let mut ours = BTreeMap::new();
+        for ((_, name), samples) in samples_by_function(&recording) {
+            if samples > 0 {
+                *ours.entry(name).or_insert(0) += samples;
+            }
+        }
+        assert_eq!(ours, perfs, "{recording}");
+        judged += 1;
+    }
+    assert!(judged > 0);
+}
+
+#[test]
+fn known_ratios_come_out() {
+    let mut judged = 0;
+    for recording in recordings() {
+        let samples = samples_by_function(&recording);
+        let loaded = loaded(&recording);
+        let of =
+            |index: usize, function: &str| samples.get(&(loaded[index].id, function.to_owned())).copied().unwrap_or(0);
+        match recording.split_once('/').unwrap().1 {
+            "ratio" => {
+                let copies = [0, 2].map(|first| of(first, "mix_syscall_number") + of(first + 1, "mix_syscall_number"));
+                assert_share(&recording, copies[0], copies.iter().sum(), 1.0 / 4.0);
+            }
+            "twins" | "piped" => {
+                let twins = [0, 1].map(|index| of(index, "same_name_in_two_objects"));
+                assert_share(&recording, twins[0], twins.iter().sum(), 1.0 / 5.0);
+            }
+            "tailcalls" => {
+                let links: Vec<u64> = (0..3).map(|index| of(index, &loaded[index].name)).collect();
+                for (index, samples) in links.iter().enumerate() {
+                    assert_share(&recording, *samples, links.iter().sum(), (index + 1) as f64 / 6.0);
+                }
+            }
+            _ => continue,
+        }
+        judged += 1;
+    }
+    assert!(judged > 0);
+}
+
+/// The report's program with that id.
+fn program(report: &Value, id: u64) -> Option<&Value> {
+    report["programs"].as_array().unwrap().iter().find(|program| program["id"] == id && program["captured"] == true)
+}
+
+/// Whether every program of the load was loaded and unloaded while recording.
+fn loads_happen_during(recording: &str) -> bool {
+    ["loaded-during", "shortlived", "churn"].iter().any(|name| recording.ends_with(name))
+}
+
+#[test]
+fn runs_are_what_the_programs_counted() {
+    let (mut whole, mut part) = (0, 0);
+    for recording in recordings().iter().filter(|recording| !recording.starts_with("perf-")) {
+        let report = json(recording, &["--all"]);
+        let loaded = loaded(recording);
+        let during = loads_happen_during(recording);
+        for Loaded { id, name, entered } in &loaded {
+            let Some(program) = program(&report, *id) else { continue };
+            // Without BTF the kernel's 15 characters are all there is.
+            let shown = if name == "counted_without_type_information" { &name[..15] } else { name };
+            assert_eq!(program["name"], shown, "{recording} {id}");
+            // The kernel counts a tail call as part of the run that made it.
+            if name.starts_with("tail_call_") && name != "tail_call_entry" {
+                assert_eq!(program["runs"]["count"], 0, "{recording} {id} {name}");
+                continue;
+            }
+            let runs = program["runs"]["count"].as_u64().unwrap();
+            if name.starts_with("churn_") && !during {
+                // In between others, and perhaps before the recording began to count.
+                assert!(runs <= *entered, "{recording} {id} {name}: {runs} runs of {entered}");
+            } else if during {
+                assert_eq!(runs, *entered, "{recording} {id} {name}");
+                whole += 1;
+            } else {
+                assert!(0 < runs && runs <= *entered, "{recording} {id} {name}: {runs} runs of {entered}");
+                part += 1;
+            }
+        }
+    }
+    assert!(whole > 10 && part > 10, "{whole} {part}");
+}
+
+#[test]
+fn every_program_is_named_or_known_to_be_missed() {
+    let recordings = recordings();
+    for recording in recordings.iter().filter(|name| !name.starts_with("perf-") && loads_happen_during(name)) {
+        let report = json(recording, &["--all"]);
+        let missed: BTreeSet<u64> =
+            report["missed"].as_array().unwrap().iter().filter_map(|missed| missed["id"].as_u64()).collect();
+        let loaded = loaded(recording);
+        let named = loaded.iter().filter(|loaded| program(&report, loaded.id).is_some()).count();
+        assert!(named * 100 >= loaded.len() * 95, "{recording}: {named} of {}", loaded.len());
+        for loaded in loaded.iter().filter(|loaded| program(&report, loaded.id).is_none()) {
+            assert!(missed.contains(&loaded.id), "{recording}: nothing about {} {}", loaded.id, loaded.name);
+        }
+    }
+}
+
+#[test]
+fn short_lives_keep_their_samples_apart() {
+    let mut judged = 0;
+    for recording in recordings() {
+        for ((id, function), samples) in samples_by_function(&recording) {
+            let Some(number) = function.strip_prefix("churn_mix_").or_else(|| function.strip_prefix("churn_")) else {
+                continue;
+            };
+            let expected = loaded(&recording).into_iter().find(|loaded| loaded.id == id).unwrap().name;
+            assert_eq!(expected, format!("churn_{number}"), "{recording} {id}: {samples} samples");
+            judged += samples;
+        }
+    }
+    assert!(judged > 0);
+}
+
+#[test]
+fn a_cut_off_recording_says_so_and_knows_its_programs() {
+    let cut_off: Vec<String> = recordings().into_iter().filter(|recording| recording.ends_with("/cut-off")).collect();
+    assert!(!cut_off.is_empty());
+    for recording in recordings() {
+        assert_eq!(json(&recording, &[])["recording"]["unfinished"], cut_off.contains(&recording), "{recording}");
+    }
+}
+
+#[test]
+fn metadata_maps_and_places_are_in_the_file() {
+    let report = json("linux-7.2/ratio", &[]);
+    let enter = program(&report, loaded("linux-7.2/ratio")[0].id).unwrap();
+    let metadata: BTreeMap<&str, &str> = enter["metadata"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| (entry["key"].as_str().unwrap(), entry["value"].as_str().unwrap().trim_matches('"')))
+        .collect();
+    assert_eq!(metadata, BTreeMap::from([("build_number", "4711"), ("purpose", "known load"), ("version", "1.4.2")]));
+    let functions: Vec<&str> =
+        enter["functions"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!(functions, ["account_syscall_enter", "mix_syscall_number", "account_in_hash_map"]);
+    assert_eq!(enter["attached"][0], "tracepoint:raw_syscalls:sys_enter");
+    assert_eq!(enter["owners"][0]["comm"], "bprec-load");
+}
