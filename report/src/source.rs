@@ -19,8 +19,8 @@ pub struct Source {
 }
 
 enum Kind {
-    /// The file with the header first; behind it, in a directory, files that are records only.
-    Files(Vec<Input>),
+    Mapped(Input),
+    Memory(Vec<u8>),
     Stream(Box<dyn Read>),
 }
 
@@ -48,22 +48,21 @@ impl Source {
         if path == Path::new("-") {
             return Ok(Source { kind: Kind::Stream(Box::new(io::stdin())), path });
         }
-        let metadata = std::fs::metadata(&path).map_err(failed("stat"))?;
-        let kind = if metadata.is_dir() {
-            let mut inputs = vec![Input::open(path.join("data"))?];
-            for part in parts(&path).map_err(failed("read directory"))? {
-                inputs.push(Input::open(part)?);
-            }
-            Kind::Files(inputs)
-        } else if metadata.is_file() {
-            Kind::Files(vec![Input::open(&path)?])
+        let file_type = std::fs::metadata(&path).map_err(failed("stat"))?.file_type();
+        let kind = if file_type.is_dir() || file_type.is_file() {
+            Kind::Mapped(Input::open(&path)?)
         } else {
             Kind::Stream(Box::new(OsFile::open(&path).map_err(failed("open"))?))
         };
         Ok(Source { path, kind })
     }
 
-    /// A recording that is in memory, or comes from anywhere.
+    /// A recording that is in memory, called `name` in messages.
+    pub fn from_bytes(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Source {
+        Source { path: name.into(), kind: Kind::Memory(bytes) }
+    }
+
+    /// A stream from anywhere, called `name` in messages.
     pub fn from_reader(name: impl Into<PathBuf>, reader: impl Read + 'static) -> Source {
         Source { path: name.into(), kind: Kind::Stream(Box::new(reader)) }
     }
@@ -76,28 +75,31 @@ impl Source {
     /// The journal beside the recording, if there is one: what belongs into its features.
     pub(crate) fn journal(&self) -> Option<&[u8]> {
         match &self.kind {
-            Kind::Files(inputs) => inputs.first()?.journal(),
-            Kind::Stream(_) => None,
+            Kind::Mapped(input) => input.journal(),
+            Kind::Memory(_) | Kind::Stream(_) => None,
         }
     }
 
-    /// Calls `visit` with every record, in the order of the input, together with what the recording has said about itself
-    /// so far, and `begin` once before. Returns what is wrong with the input, in words.
+    /// Shows `visitor` every record, in the order of the input, together with what the recording has said about itself so
+    /// far. Returns what is wrong with the input, in words.
     ///
     /// # Errors
-    /// When it is no recording at all, or `visit` says so.
+    /// When it is no recording at all, or the visitor says so.
     pub(crate) fn for_each<'a>(&'a mut self, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
         let path = &self.path;
-        match &mut self.kind {
-            Kind::Stream(reader) => read_stream(path, reader, visitor),
-            Kind::Files(inputs) => {
-                let inputs: &'a [Input] = inputs;
-                let bytes = inputs.first().map(Input::bytes).unwrap_or_default();
-                match Container::detect(bytes) {
-                    Ok(Container::Pipe(_)) => read_stream(path, &mut &bytes[..], visitor),
-                    _ => read_files(path, inputs, visitor),
-                }
+        let files: Vec<(&Path, &'a [u8])> = match &mut self.kind {
+            Kind::Stream(reader) => return read_stream(path, reader, visitor),
+            Kind::Memory(bytes) => vec![(path, bytes)],
+            Kind::Mapped(input) => {
+                let input: &'a Input = input;
+                [input].into_iter().chain(input.parts()).map(|input| (input.path(), input.bytes())).collect()
             }
+        };
+        match files[..] {
+            [(_, mut bytes)] if matches!(Container::detect(bytes), Ok(Container::Pipe(_))) => {
+                read_stream(path, &mut bytes, visitor)
+            }
+            _ => read_files(path, &files, visitor),
         }
     }
 }
@@ -114,30 +116,16 @@ pub(crate) trait Visitor<'a> {
     fn end(&mut self, metadata: &Metadata<'_>) -> Result<()>;
 }
 
-/// The files of a directory that hold records only, in the order of their names' numbers.
-fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut parts = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(suffix) = name.to_str().and_then(|name| name.strip_prefix("data.")) else { continue };
-        if entry.metadata()?.is_file() {
-            parts.push((suffix.parse::<u64>().unwrap_or(u64::MAX), entry.path()));
-        }
-    }
-    parts.sort();
-    Ok(parts.into_iter().map(|(_, path)| path).collect())
-}
-
-fn read_files<'a>(path: &Path, inputs: &'a [Input], visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
-    let bytes = inputs.first().map(Input::bytes).unwrap_or_default();
+/// Reads the file with the header, which comes first, and the files of a directory that hold records only.
+fn read_files<'a>(path: &Path, files: &[(&Path, &'a [u8])], visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+    let bytes = files.first().map(|(_, bytes)| *bytes).unwrap_or_default();
     let file = File::parse(bytes).map_err(|source| Error::Format { path: path.to_owned(), source })?;
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
-    visitor.mapped(inputs.iter().map(Input::bytes).collect());
+    visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let mut streams: Vec<Option<Chunks<'a>>> = vec![Some(file.chunks())];
-    for input in &inputs[1..] {
-        streams.push(Some(Chunks::new(input.bytes(), 0, file.endian(), file.unpacked_limit_bytes())));
+    for (_, bytes) in files.iter().skip(1) {
+        streams.push(Some(Chunks::new(bytes, 0, file.endian(), file.unpacked_limit_bytes())));
     }
     // Files of a directory are read side by side, so that what happened at a time is at hand at one time.
     while streams.iter().any(Option::is_some) {
@@ -145,7 +133,7 @@ fn read_files<'a>(path: &Path, inputs: &'a [Input], visitor: &mut impl Visitor<'
             let Some(chunks) = slot else { continue };
             match chunks.next() {
                 None => *slot = None,
-                Some(Err(error)) => problems.push(named(inputs, index, &error)),
+                Some(Err(error)) => problems.push(named(files, index, &error)),
                 Some(Ok(chunk)) => {
                     if visit(&chunk, Some(index), &mut metadata, visitor, &mut problems)?.is_break() {
                         return Ok(problems);
@@ -159,9 +147,9 @@ fn read_files<'a>(path: &Path, inputs: &'a [Input], visitor: &mut impl Visitor<'
 }
 
 /// An error, with its file where there are several.
-fn named(inputs: &[Input], index: usize, error: &bprec_format::Error) -> String {
-    match inputs.get(index) {
-        Some(input) if inputs.len() > 1 => format!("{}: {error}", input.path().display()),
+fn named(files: &[(&Path, &[u8])], index: usize, error: &bprec_format::Error) -> String {
+    match files.get(index) {
+        Some((path, _)) if files.len() > 1 => format!("{}: {error}", path.display()),
         _ => error.to_string(),
     }
 }
@@ -199,6 +187,8 @@ fn read_stream<'a>(path: &Path, reader: &mut impl Read, visitor: &mut impl Visit
         Err(error) => problems.push(error.to_string()),
         Ok(()) => {}
     }
+    // A stream may have ended behind its header.
+    let metadata = metadata.or_else(|| stream.endian().map(Metadata::of_stream));
     if let Some(metadata) = &metadata {
         visitor.end(metadata)?;
     }

@@ -1,6 +1,6 @@
 //! The recordings of other tools that tests read, and ways to walk them.
 #![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "only tests use it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "only tests use it")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,18 +21,19 @@ fn shared(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder)
 }
 
-/// Where the corpus is, if it is.
+/// The corpus: the large one beside the checkout, or else the part of it that the project has.
 pub(crate) fn corpus_dir() -> PathBuf {
-    shared("corpus")
+    let large = shared("corpus");
+    if large.join("INDEX.tsv").exists() {
+        return large;
+    }
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/corpus")
 }
 
-/// The corpus beside the checkout; says so where there is none.
-pub(crate) fn corpus_files(test: &str) -> Option<Vec<CorpusFile>> {
-    let dir = shared("corpus");
-    let Ok(index) = std::fs::read_to_string(dir.join("INDEX.tsv")) else {
-        eprintln!("SKIP {test}: no corpus beside the checkout");
-        return None;
-    };
+/// The files of the corpus, with what its index says of them.
+pub(crate) fn corpus_files() -> Vec<CorpusFile> {
+    let dir = corpus_dir();
+    let index = std::fs::read_to_string(dir.join("INDEX.tsv")).unwrap();
     let read = |line: &str| {
         let columns: Vec<&str> = line.split('\t').collect();
         let bytes = std::fs::read(dir.join(columns[0])).ok()?;
@@ -46,7 +47,7 @@ pub(crate) fn corpus_files(test: &str) -> Option<Vec<CorpusFile>> {
             bytes,
         })
     };
-    Some(index.lines().skip(1).filter_map(read).collect())
+    index.lines().skip(1).filter_map(read).collect()
 }
 
 /// Recordings that perf made in guests, with their path; none where they are not beside the checkout.
