@@ -64,7 +64,7 @@ impl Captor {
         let attr = abilities.loads();
         let layout = SampleLayout::new(&attr, Endian::NATIVE);
         let refused = |call, cpu: u32| {
-            move |source| Error::Syscall { call, object: format!("loads on cpu {cpu}"), source, remedy: String::new() }
+            move |answer| Error::Syscall { call, object: format!("loads on cpu {cpu}"), answer, remedy: String::new() }
         };
         let mut rings = Vec::with_capacity(cpus.len());
         for cpu in cpus {
@@ -72,10 +72,10 @@ impl Captor {
             let ring = Ring::map(event.as_fd(), RING_PAGES * sys::page_bytes()).map_err(refused("mmap", *cpu))?;
             rings.push(Watched { event, ring });
         }
-        let quit = Arc::new(sys::eventfd().map_err(|source| Error::Syscall {
+        let quit = Arc::new(sys::eventfd().map_err(|answer| Error::Syscall {
             call: "eventfd",
             object: "captor".to_owned(),
-            source,
+            answer,
             remedy: String::new(),
         })?);
         let (found, caught) = mpsc::channel();
@@ -92,7 +92,7 @@ impl Captor {
         let thread = thread::Builder::new()
             .name("bprec-captor".to_owned())
             .spawn(move || watcher.run())
-            .map_err(|source| Error::Other(format!("cannot start a thread: {source}")))?;
+            .map_err(|answer| Error::Other(format!("cannot start a thread: {answer}")))?;
         Ok(Captor { thread, quit, caught })
     }
 

@@ -11,24 +11,24 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A system call was refused.
-    #[error("{call} {object}: {source}{}", Remedy(remedy))]
+    #[error("{call} {object}: {answer}{}", Remedy(remedy))]
     Syscall {
         /// The call ("perf_event_open").
         call: &'static str,
         /// What it was about ("cycles on cpu 3").
         object: String,
         /// The kernel's answer.
-        source: io::Error,
+        answer: io::Error,
         /// What would make it work; empty where that is not known.
         remedy: String,
     },
     /// A file could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {answer}", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        answer: io::Error,
     },
     /// An event specification that cannot be understood, or that this machine does not have.
     #[error("event '{event}': {problem}")]
@@ -39,20 +39,20 @@ pub enum Error {
         problem: String,
     },
     /// The command could not be run.
-    #[error("cannot run '{command}': {source}")]
+    #[error("cannot run '{command}': {answer}")]
     Command {
         /// Its name.
         command: String,
         /// Why not.
-        source: io::Error,
+        answer: io::Error,
     },
     /// The output could not be written any further.
-    #[error("{}: {source}; the recording ended there: what was written until then, {kept_bytes} bytes, is whole and can be opened", path.display())]
+    #[error("{}: {answer}; the recording ended there: what was written until then, {kept_bytes} bytes, is whole and can be opened", path.display())]
     Incomplete {
         /// The recording.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        answer: io::Error,
         /// Bytes that are whole.
         kept_bytes: u64,
     },
@@ -62,8 +62,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn file(path: impl Into<PathBuf>, source: io::Error) -> Error {
-        Error::File { path: path.into(), source }
+    pub(crate) fn file(path: impl Into<PathBuf>, answer: io::Error) -> Error {
+        Error::File { path: path.into(), answer }
     }
 }
 

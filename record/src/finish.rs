@@ -39,7 +39,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
         session
             .tally
             .add_file(file, offset, bytes)
-            .map_err(|source| Error::Other(format!("reading back: {source}")))?;
+            .map_err(|answer| Error::Other(format!("reading back: {answer}")))?;
     }
     let symbols = kernel_symbols(session);
     session.pending.extend(chunks(symbols).into_iter().map(State::KernelSymbols));

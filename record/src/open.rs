@@ -206,7 +206,7 @@ pub(crate) fn open(
 
 /// An error that says nothing but that the task has ended.
 fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Syscall { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+    matches!(error, Error::Syscall { answer, .. } if answer.raw_os_error() == Some(libc::ESRCH))
 }
 
 fn plain(attr: EventAttr) -> FileAttr {
@@ -224,10 +224,10 @@ fn cpus_of(sampler: &Sampler, cpus: &[u32]) -> Vec<u32> {
 impl Opened {
     /// Takes an opened event in. Returns the index of its instance.
     fn add(&mut self, fd: OwnedFd, event: usize, cpu: i32) -> Result<usize> {
-        let id = sys::event_id(fd.as_fd()).map_err(|source| Error::Syscall {
+        let id = sys::event_id(fd.as_fd()).map_err(|answer| Error::Syscall {
             call: "ioctl(PERF_EVENT_IOC_ID)",
             object: self.events[event].name.clone(),
-            source,
+            answer,
             remedy: String::new(),
         })?;
         self.events[event].file.ids.push(id);
@@ -338,10 +338,10 @@ impl Opened {
             }
             if let Some(ring) = self.rings.iter().find(|ring| ring.cpu == cpu) {
                 let owner = self.instances[ring.owner].fd.as_fd();
-                sys::set_output(instance.fd.as_fd(), owner).map_err(|source| Error::Syscall {
+                sys::set_output(instance.fd.as_fd(), owner).map_err(|answer| Error::Syscall {
                     call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
                     object: format!("{} on cpu {cpu}", self.events[instance.event].name),
-                    source,
+                    answer,
                     remedy: String::new(),
                 })?;
                 continue;
@@ -363,10 +363,10 @@ impl Opened {
     /// Switches sampling on.
     pub(crate) fn enable(&self) -> Result<()> {
         self.sampling().try_for_each(|instance| {
-            sys::enable(instance.fd.as_fd()).map_err(|source| Error::Syscall {
+            sys::enable(instance.fd.as_fd()).map_err(|answer| Error::Syscall {
                 call: "ioctl(PERF_EVENT_IOC_ENABLE)",
                 object: self.events[instance.event].name.clone(),
-                source,
+                answer,
                 remedy: String::new(),
             })
         })
@@ -392,11 +392,11 @@ fn map_ring(instance: &Instance, cpu: u32, bytes: &mut usize) -> Result<Ring> {
             Ok(ring) => return Ok(ring),
             // More than may be locked: a smaller ring is better than none.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) && *bytes > sys::page_bytes() => *bytes /= 2,
-            Err(source) => {
+            Err(answer) => {
                 return Err(Error::Syscall {
                     call: "mmap",
                     object: format!("ring of cpu {cpu}, {bytes} bytes"),
-                    source,
+                    answer,
                     remedy: "a smaller one needs less locked memory: -m PAGES".to_owned(),
                 });
             }

@@ -12,10 +12,12 @@ use bprec_format::{Endian, EventAttr, FileAttr, FileLayout, RecordType, SampleId
 
 use crate::open::OpenEvent;
 use crate::ring::Unread;
-use crate::{Error, Output, Result};
+use crate::{Error, Output, Result, sys};
 
 /// The most bytes a HEADER_FEATURE record can carry.
 const PIPE_FEATURE_MAX_BYTES: usize = 65_535 - 16;
+/// What is asked for as the size of a pipe: the most that the kernel gives to ordinary users.
+const PIPE_BYTES: i32 = 1 << 20;
 /// EVENT_UPDATE: what follows is the event's name.
 const EVENT_UPDATE_NAME: u64 = 2;
 
@@ -124,6 +126,7 @@ impl Sink {
     }
 
     fn stream(out: OwnedFd, name: String, layout: SampleLayout, events: &[FileAttr]) -> Result<Sink> {
+        sys::widen_pipe(out.as_fd(), PIPE_BYTES);
         let mut sink = Sink { out: out.into(), name, layout, data_bytes: 0, head_bytes: 16, seekable: None };
         let mut head = pipe_header(Endian::NATIVE).to_vec();
         let attr_size = events.iter().map(|event| event.attr.smallest_size()).max().unwrap_or(64);

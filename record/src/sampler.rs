@@ -40,7 +40,7 @@ pub(crate) struct Binding {
 pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
     if options.events.is_empty() {
         // One for each kind of core where there are several.
-        return event::parse("cycles");
+        return event::parse("cycles:P");
     }
     let mut specs = Vec::new();
     for list in &options.events {
@@ -136,7 +136,10 @@ impl Sampler {
                     true => (software::TASK_CLOCK, "task-clock"),
                 };
                 let asked = self.spec.name.clone();
-                self.spec.name = self.spec.name.replacen(asked.split(':').next().unwrap_or_default(), name, 1);
+                // A clock is never more precise than it is.
+                let modifiers = asked.split_once(':').map_or("", |(_, modifiers)| modifiers).replace(['p', 'P'], "");
+                let separator = if modifiers.is_empty() { "" } else { ":" };
+                self.spec.name = format!("{name}{separator}{modifiers}");
                 self.attr.kind = event_type::SOFTWARE;
                 self.attr.config = clock;
                 self.attr.flags = self.attr.flags.with_precise_ip(0);
@@ -198,14 +201,14 @@ fn clamped(options: &Options, asked: u64, limit: u64) {
 }
 
 /// What the kernel refused, with what would make it agree.
-pub(crate) fn refused(event: &str, pid: i32, cpu: i32, source: io::Error) -> Error {
+pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Error {
     let place = match (pid, cpu) {
         (-1, cpu) => format!("cpu {cpu}"),
         (pid, -1) => format!("task {pid}"),
         (pid, cpu) => format!("task {pid} on cpu {cpu}"),
     };
     let paranoid = machine::kernel_sysctl("perf_event_paranoid");
-    let remedy = match source.raw_os_error().unwrap_or(0) {
+    let remedy = match answer.raw_os_error().unwrap_or(0) {
         libc::EACCES | libc::EPERM => match paranoid {
             Some(level) if level > 2 => format!(
                 "kernel.perf_event_paranoid is {level}, which asks for CAP_SYS_ADMIN; run as root, or sysctl \
@@ -228,7 +231,7 @@ pub(crate) fn refused(event: &str, pid: i32, cpu: i32, source: io::Error) -> Err
         libc::EBUSY => "someone else has the counter to themselves".to_owned(),
         _ => String::new(),
     };
-    Error::Syscall { call: "perf_event_open", object: format!("{event} on {place}"), source, remedy }
+    Error::Syscall { call: "perf_event_open", object: format!("{event} on {place}"), answer, remedy }
 }
 
 fn errno_name(errno: i32) -> String {

@@ -62,10 +62,10 @@ pub(crate) struct Session<'a> {
 pub(crate) fn run(options: &Options) -> Result<Summary> {
     let say = |level, text: &str| (options.notify)(level, text);
     sys::raise_open_files();
-    let signals = Signals::block().map_err(|source| Error::Syscall {
+    let signals = Signals::block().map_err(|answer| Error::Syscall {
         call: "signalfd",
         object: "SIGINT, SIGTERM".to_owned(),
-        source,
+        answer,
         remedy: String::new(),
     })?;
     // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
@@ -265,14 +265,14 @@ impl Session<'_> {
                 .min()
                 .unwrap_or(next_drain);
             let wait = wake_at.saturating_duration_since(Instant::now());
-            sys::poll(&mut fds, Some(wait)).map_err(|source| Error::Syscall {
+            sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
                 call: "poll",
                 object: "rings".to_owned(),
-                source,
+                answer,
                 remedy: String::new(),
             })?;
             self.wakeups += 1;
-            let arrived = signals.take();
+            let asked_to_stop = signals.take();
             sys::drop_hung_up(&mut fds);
             let now = Instant::now();
             if enable_at.is_some_and(|at| at <= now) {
@@ -296,10 +296,11 @@ impl Session<'_> {
             }
             next_drain = now + DRAIN_EVERY;
             let command_ended = match &mut workload {
-                Some(workload) => arrived.child && workload.ended().is_some(),
+                // SIGCHLD has woken us, unless another thread of this process was given it.
+                Some(workload) => workload.ended().is_some(),
                 None => self.targets_are_gone(),
             };
-            if arrived.stop || command_ended || end.is_some_and(|end| end <= now) {
+            if asked_to_stop || command_ended || end.is_some_and(|end| end <= now) {
                 return Ok(());
             }
         }
@@ -393,11 +394,13 @@ impl Session<'_> {
 
     /// What an error leaves behind.
     fn give_up(&mut self, error: Error) -> Result<Summary> {
-        let is_closed_pipe = matches!(&error, Error::File { source, .. }
-            if source.kind() == std::io::ErrorKind::BrokenPipe && !self.sink.is_file());
+        let is_closed_pipe = matches!(&error, Error::File { answer, .. }
+            if answer.kind() == std::io::ErrorKind::BrokenPipe && !self.sink.is_file());
         if is_closed_pipe {
             let (programs, missed) = self.inventory.counts();
+            let usage = sys::usage();
             return Ok(Summary {
+                cpu_time: Duration::from_nanos(usage.user_ns + usage.system_ns),
                 samples: self.tally.samples,
                 lost: None,
                 throttled: self.tally.throttled,
@@ -409,9 +412,9 @@ impl Session<'_> {
         }
         self.sink.cut();
         Err(match error {
-            Error::File { source, .. } if self.sink.is_there() => Error::Incomplete {
+            Error::File { answer, .. } if self.sink.is_there() => Error::Incomplete {
                 path: self.sink.path().map(std::path::Path::to_path_buf).unwrap_or_default(),
-                source,
+                answer,
                 kept_bytes: self.sink.written_bytes(),
             },
             error => error,

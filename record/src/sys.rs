@@ -117,15 +117,6 @@ pub(crate) struct Signals {
     before: libc::sigset_t,
 }
 
-/// Which signals came.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Arrived {
-    /// One that asks for the end.
-    pub(crate) stop: bool,
-    /// A child changed its state.
-    pub(crate) child: bool,
-}
-
 impl Signals {
     /// Blocks the signals in this thread and those it starts from now on.
     pub(crate) fn block() -> io::Result<Signals> {
@@ -152,9 +143,9 @@ impl Signals {
         self.fd.as_fd()
     }
 
-    /// Takes what has arrived.
-    pub(crate) fn take(&self) -> Arrived {
-        let mut arrived = Arrived::default();
+    /// Takes what has arrived; whether one asks for the end.
+    pub(crate) fn take(&self) -> bool {
+        let mut stop = false;
         loop {
             // SAFETY: signalfd_siginfo is plain data for which all zeros is a value.
             let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
@@ -162,12 +153,9 @@ impl Signals {
             // SAFETY: `info` is writable for the length given.
             let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), bytes) };
             if read != bytes as isize {
-                return arrived;
+                return stop;
             }
-            match info.ssi_signo as i32 {
-                libc::SIGCHLD => arrived.child = true,
-                _ => arrived.stop = true,
-            }
+            stop |= info.ssi_signo != libc::SIGCHLD as u32;
         }
     }
 }
@@ -196,6 +184,12 @@ pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
         answer(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
         Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
     }
+}
+
+/// Makes room in a pipe, so that a reader who pauses does not stop us at once. Not every output is a pipe.
+pub(crate) fn widen_pipe(fd: BorrowedFd<'_>, bytes: i32) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) };
 }
 
 /// Lets the command's process, once forked, tell its pid on `tell` and wait on `wait` before it execs. When `go`, the

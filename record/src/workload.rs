@@ -38,7 +38,7 @@ impl Workload {
             return Err(Error::Other("no command to run".to_owned()));
         };
         let name = program.to_string_lossy().into_owned();
-        let failed = |source| Error::Command { command: name.clone(), source };
+        let failed = |answer| Error::Command { command: name.clone(), answer };
         let (pid_in, pid_out) = sys::pipe().map_err(failed)?;
         let (wait, go) = sys::pipe().map_err(failed)?;
         let mut command = Command::new(program);
@@ -55,8 +55,8 @@ impl Workload {
             }
             Err(error) => {
                 drop(go);
-                let source = spawning.join().ok().and_then(Result::err).unwrap_or(error);
-                Err(Error::Command { command: name, source })
+                let answer = spawning.join().ok().and_then(Result::err).unwrap_or(error);
+                Err(Error::Command { command: name, answer })
             }
         }
     }
@@ -74,7 +74,7 @@ impl Workload {
         let State::Held { go, spawning } = std::mem::replace(&mut self.state, State::Ended(None)) else {
             return Ok(());
         };
-        let failed = |source| Error::Command { command: self.name.clone(), source };
+        let failed = |answer| Error::Command { command: self.name.clone(), answer };
         File::from(go).write_all(&[1]).map_err(failed)?;
         let child = spawning.join().map_err(|_| failed(io::Error::other("the thread that starts it failed")))?;
         self.state = State::Running(child.map_err(failed)?);

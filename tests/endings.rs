@@ -1,0 +1,241 @@
+//! Recordings that end in other ways than by themselves, and recordings beside others. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use bprec_fixtures::Fixture;
+use bprec_format::bpf::prog_info::BpfProgInfoSection;
+use bprec_format::journal::Journal;
+use bprec_format::records::Payload;
+use bprec_format::{Endian, Events, File, RecordType};
+use support::{Scratch, bprec, record, root, skip, succeed};
+
+/// Starts to record the whole machine until it is told to stop.
+fn recorder(path: &Path) -> Child {
+    bprec().args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "999", "-o"]).arg(path).spawn().unwrap()
+}
+
+/// Runs bprec, which must fail; what it says.
+fn fail<S: AsRef<OsStr>>(arguments: &[S]) -> String {
+    let output = bprec().args(arguments).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Waits for the first checkpoint: a header that says there are records.
+fn wait_for_checkpoint(path: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        let size = fs::read(path).ok().and_then(|bytes| Endian::NATIVE.u64_at(&bytes, 48));
+        if size.is_some_and(|size| size > 0) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("no checkpoint in {}", path.display());
+}
+
+fn signal(child: &Child, number: &str) {
+    assert!(Command::new("kill").args([number, &child.id().to_string()]).status().unwrap().success());
+}
+
+fn journal_of(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}.journal", path.display()))
+}
+
+/// Samples of the sampling event, ids of programs in the features. All records must be whole and of a known event.
+fn contents(path: &Path) -> (usize, Vec<u32>) {
+    let bytes = fs::read(path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    assert!(file.problems().is_empty(), "{:?}", file.problems());
+    let events = Events::new(file.attrs(), file.endian()).unwrap();
+    let mut samples = 0;
+    for record in file.records() {
+        let record = record.unwrap();
+        let event = events.index_of(&record).unwrap_or_else(|| panic!("{record:?} is of no event"));
+        samples += usize::from(record.kind == RecordType::SAMPLE && event == 0);
+        if record.kind != RecordType::SAMPLE {
+            Payload::decode(&record, &events.all()[event].layout).unwrap();
+        }
+    }
+    let programs = file.feature(25).map_or_else(Vec::new, |(bytes, offset)| ids(bytes, offset));
+    (samples, programs)
+}
+
+fn ids(section: &[u8], offset: u64) -> Vec<u32> {
+    let programs = BpfProgInfoSection::new(section, offset, Endian::NATIVE).unwrap();
+    programs.map(|program| program.unwrap().id().unwrap()).collect()
+}
+
+#[test]
+fn a_recording_ends_by_itself() {
+    if !root("a_recording_ends_by_itself") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    fs::write(&path, "an older one").unwrap();
+    record(&path, &["-q", "-a", "--", "sleep", "0.3"]);
+    contents(&path);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read(dir.path("perf.data.old")).unwrap(), b"an older one");
+    assert!(!journal_of(&path).exists());
+    let before = fs::read(&path).unwrap();
+    succeed(bprec().arg("recover").arg(&path));
+    assert_eq!(fs::read(&path).unwrap(), before, "there was nothing to recover");
+}
+
+#[test]
+fn a_killed_recorder_leaves_what_it_had() {
+    if !root("a_killed_recorder_leaves_what_it_had") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    let before = Fixture::churn(1).unwrap().start().unwrap();
+    let mut child = recorder(&path);
+    wait_for_checkpoint(&path);
+    let meanwhile = Fixture::churn(2).unwrap().start().unwrap();
+    thread::sleep(Duration::from_millis(700));
+    let known = [before.programs().unwrap(), meanwhile.programs().unwrap()].concat();
+    signal(&child, "-KILL");
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    drop((before, meanwhile));
+
+    let bytes = fs::read(&path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    assert!(file.is_unfinished());
+    let journal = Journal::parse(&fs::read(journal_of(&path)).unwrap(), file.endian()).unwrap();
+    let (_, section) = journal.features.iter().find(|(bit, _)| *bit == 25).unwrap();
+    let journaled = ids(section, 0);
+    for program in &known {
+        assert!(journaled.contains(&program.id), "{program:?} is not in the journal");
+    }
+
+    let records_before = file.records().map_while(Result::ok).count();
+    succeed(bprec().arg("recover").arg(&path));
+    let (samples, mended) = contents(&path);
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(File::parse(&bytes).unwrap().records().count(), records_before);
+    assert!(samples > 0);
+    assert_eq!(mended, journaled);
+    assert!(!journal_of(&path).exists());
+}
+
+#[test]
+fn signals_end_a_recording_as_a_whole_one() {
+    if !root("signals_end_a_recording_as_a_whole_one") {
+        return;
+    }
+    let dir = Scratch::new();
+    for (number, name) in [("-INT", "int"), ("-TERM", "term")] {
+        let path = dir.path(name);
+        let mut child = recorder(&path);
+        wait_for_checkpoint(&path);
+        signal(&child, number);
+        signal(&child, number);
+        assert!(child.wait().unwrap().success());
+        contents(&path);
+        assert!(!File::parse(&fs::read(&path).unwrap()).unwrap().is_unfinished());
+    }
+}
+
+#[test]
+fn recorders_beside_each_other_do_not_spoil_each_other() {
+    if !root("recorders_beside_each_other_do_not_spoil_each_other") {
+        return;
+    }
+    let dir = Scratch::new();
+    let paths: Vec<PathBuf> = ["first", "second", "third"].iter().map(|name| dir.path(name)).collect();
+    let mut children = Vec::new();
+    for path in &paths {
+        children.push(recorder(path));
+        wait_for_checkpoint(path);
+    }
+    let mut loaded = Vec::new();
+    for number in 10..30 {
+        let program = Fixture::churn(number).unwrap().start().unwrap();
+        loaded.extend(program.programs().unwrap().into_iter().map(|program| program.id));
+        thread::sleep(Duration::from_millis(20));
+    }
+    for (child, path) in children.iter_mut().zip(&paths) {
+        signal(child, "-INT");
+        assert!(child.wait().unwrap().success());
+        // Every record is of an event of its file, so no trailer was lost.
+        let (_, programs) = contents(path);
+        let missing: Vec<_> = loaded.iter().filter(|id| !programs.contains(id)).collect();
+        assert!(missing.is_empty(), "{}: not captured: {missing:?}", path.display());
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_whole_records() {
+    let test = "a_full_disk_leaves_whole_records";
+    if !root(test) {
+        return;
+    }
+    let dir = Scratch::new();
+    let small = dir.path("small");
+    fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1M", "tmpfs"]).arg(&small).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        skip(test, "a tmpfs cannot be mounted");
+        return;
+    }
+    let path = small.join("perf.data");
+    let arguments = ["record", "-a", "-e", "cpu-clock", "-F", "20000", "--duration", "60", "-o"].map(OsStr::new);
+    let said = fail(&[&arguments[..], &[path.as_os_str()]].concat());
+    let (samples, _) = contents(&path);
+    let unfinished = File::parse(&fs::read(&path).unwrap()).unwrap().is_unfinished();
+    succeed(Command::new("umount").arg(&small));
+    assert!(said.contains("No space left"), "{said}");
+    assert!(samples > 0 && unfinished);
+}
+
+#[test]
+fn a_command_that_cannot_run_leaves_nothing() {
+    if !root("a_command_that_cannot_run_leaves_nothing") {
+        return;
+    }
+    let dir = Scratch::new();
+    fs::create_dir(dir.path("own")).unwrap();
+    let path = dir.path("own/perf.data");
+    fs::write(&path, "an older one").unwrap();
+    let said = fail(&["record", "-o", path.to_str().unwrap(), "--", "/nonexistent/command"]);
+    assert!(said.contains("/nonexistent/command"), "{said}");
+    let names: Vec<_> = fs::read_dir(dir.path("own")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["perf.data"]);
+    assert_eq!(fs::read(&path).unwrap(), b"an older one");
+}
+
+#[test]
+fn the_command_starts_with_the_recording_and_ends_it() {
+    if !root("the_command_starts_with_the_recording_and_ends_it") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    record(&path, &["-q", "-e", "task-clock", "--", "sh", "-c", busy]);
+    let bytes = fs::read(&path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let events = Events::new(file.attrs(), file.endian()).unwrap();
+    let layout = &events.all()[0].layout;
+    let mut pids: Vec<u32> = file
+        .records()
+        .map(Result::unwrap)
+        .filter(|record| record.kind == RecordType::SAMPLE && events.index_of(record) == Some(0))
+        .filter_map(|record| layout.sample(record.body(), record.offset).unwrap().pid_tid())
+        .map(|(pid, _)| pid)
+        .collect();
+    pids.dedup();
+    assert_eq!(pids.len(), 1, "only the command is sampled: {pids:?}");
+}
