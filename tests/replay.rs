@@ -324,6 +324,32 @@ fn a_cut_off_recording_says_so_and_knows_its_programs() {
     }
 }
 
+#[cfg(all(feature = "record", target_os = "linux"))]
+#[test]
+fn a_cut_off_recording_can_be_made_whole() {
+    for recording in recordings().iter().filter(|recording| recording.ends_with("/cut-off")) {
+        let directory = tempfile::tempdir().unwrap();
+        let whole = directory.path().join("whole.data");
+        fs::copy(beside(recording, "data"), &whole).unwrap();
+        fs::copy(beside(recording, "data.journal"), directory.path().join("whole.data.journal")).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_bprec")).arg("recover").arg(&whole).output().unwrap();
+        assert!(output.status.success(), "{recording}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!directory.path().join("whole.data.journal").exists(), "{recording}");
+
+        let cut_off = json(recording, &["--all"]);
+        // The path is absolute, so that joining it to the directory of the recordings gives itself.
+        let whole = json(whole.with_extension("").to_str().unwrap(), &["--all"]);
+        assert_eq!(whole["programs"], cut_off["programs"], "{recording}");
+        // Shares of the machine may differ a little: what was cut off does not know how long it was.
+        let charges = |report: &Value| -> Vec<Value> {
+            let rows = report["events"][0]["rows"].as_array().unwrap();
+            rows.iter().flat_map(|row| ["id", "self", "helper", "entry"].map(|member| row[member].clone())).collect()
+        };
+        assert_eq!(charges(&whole), charges(&cut_off), "{recording}");
+        assert_eq!(whole["events"][0]["samples"], cut_off["events"][0]["samples"], "{recording}");
+    }
+}
+
 #[test]
 fn metadata_maps_and_places_are_in_the_file() {
     let report = json("linux-7.2/ratio", &[]);
