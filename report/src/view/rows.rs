@@ -1,6 +1,6 @@
 //! Which rows a view shows, and what the rest adds up to.
 
-use crate::{Charges, EventReport, Report, Row};
+use crate::{Charges, EventReport, Origin, Report, Row};
 
 /// The rows of an event that are shown, and those that are not.
 pub(super) struct Chosen<'r> {
@@ -38,5 +38,8 @@ fn happened(report: &Report, row: &Row) -> bool {
         || row.charges.sum().samples > 0
         || program.runs.as_ref().is_ok_and(|runs| runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0))
         || program.loaded.is_some()
-        || program.unloaded.is_some()
+        || program.unloaded.is_some_and(|origin| match origin {
+            // What was gone before the recording started is no part of it.
+            Origin::At(time) | Origin::Between(_, time) => time >= 0,
+        })
 }

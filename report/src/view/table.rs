@@ -2,7 +2,7 @@
 //! told for, the total, and notes on everything that is not a plain number.
 
 use super::rows::{Chosen, choose};
-use super::text::{UNKNOWN, clean, fit, grouped, moment, owners, per_run, percent, program_name, seconds};
+use super::text::{UNKNOWN, attachments, clean, fit, grouped, moment, owners, per_run, percent, program_name, seconds};
 use crate::{Charges, Count, EventReport, Report, Row, Unit};
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
         if index > 0 {
             writeln!(out)?;
         }
-        opening(report, event, out)?;
+        opening(report, event, out, width)?;
         if report.programs.is_empty() {
             hottest(report, event, out, width)?;
         } else {
@@ -27,7 +27,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
 }
 
 /// What was measured, how much of it, and what is missing.
-fn opening(report: &Report, event: &EventReport, out: &mut dyn Write) -> io::Result<()> {
+fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
     let recorded = &report.recorded;
     let mut parts = vec![clean(&event.name)];
     if let Some(ns) = recorded.elapsed_ns {
@@ -59,7 +59,7 @@ fn opening(report: &Report, event: &EventReport, out: &mut dyn Write) -> io::Res
     }
     writeln!(out, "# {}", parts.join(" · "))?;
     if let Some(note) = &recorded.event_note {
-        writeln!(out, "# {}", clean(note))?;
+        write_wrapped(&clean(note), out, width)?;
     }
     writeln!(out, "#")
 }
@@ -90,7 +90,7 @@ const fn text(name: &'static str, drop_order: u8, cut_to: usize) -> Column {
 /// The columns in order. The first to go are those with the highest number.
 const COLUMNS: [Column; 18] = [
     number("ID", 0),
-    text("PROGRAM", 0, 20),
+    text("PROGRAM", 0, 24),
     text("TYPE", 8, 10),
     number("%MACHINE", 7),
     number("%BUSY", 3),
@@ -201,7 +201,7 @@ impl<'r> Table<'r> {
             misses,
             moment(program.loaded),
             moment(program.unloaded),
-            program.attachments.iter().map(|attachment| clean(attachment)).collect::<Vec<_>>().join(" "),
+            attachments(program),
             owners(program),
         ])));
         for part in &row.parts {
@@ -282,6 +282,7 @@ impl<'r> Table<'r> {
     /// too wide, text is cut and the least important column left out.
     fn widths(&self, limit: usize) -> [Option<usize>; COLUMNS.len()] {
         let mut widths: [Option<usize>; COLUMNS.len()] = [None; COLUMNS.len()];
+        let mut whole = [0; COLUMNS.len()];
         let cells = || {
             self.lines.iter().filter_map(|line| match line {
                 Line::Cells(cells) => Some(cells),
@@ -293,7 +294,8 @@ impl<'r> Table<'r> {
             let says_something = |cell: &String| !cell.is_empty() && cell != UNKNOWN && cell != "0.00";
             let keep = column.drop_order == 0 || cells().any(|cells| says_something(&cells[at]));
             let widest = cells().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
-            widths[at] = keep.then_some(widest.max(column.name.len()));
+            whole[at] = widest.max(column.name.len());
+            widths[at] = keep.then_some(whole[at]);
         }
         let total =
             |widths: &[Option<usize>]| widths.iter().flatten().map(|width| width + 2).sum::<usize>().saturating_sub(2);
@@ -314,6 +316,11 @@ impl<'r> Table<'r> {
                 Some(at) => widths[at] = None,
                 None => break,
             }
+        }
+        // What was cut gets the room that a column which was left out has made.
+        for at in 0..COLUMNS.len() {
+            let room = limit.saturating_sub(total(&widths));
+            widths[at] = widths[at].map(|width| width + room.min(whole[at] - width));
         }
         widths
     }
@@ -357,19 +364,21 @@ fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Resul
     if !notes.is_empty() {
         writeln!(out, "#")?;
     }
-    for note in notes {
-        let mut line = String::from("#");
-        for word in note.split(' ') {
-            if line.chars().count() + 1 + word.chars().count() > width && line.len() > 4 {
-                writeln!(out, "{line}")?;
-                line = String::from("#  ");
-            }
-            line.push(' ');
-            line.push_str(word);
+    notes.iter().try_for_each(|note| write_wrapped(note, out, width))
+}
+
+/// A note on as many lines as it needs.
+fn write_wrapped(note: &str, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let mut line = String::from("#");
+    for word in note.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > width && line.len() > 4 {
+            writeln!(out, "{line}")?;
+            line = String::from("#  ");
         }
-        writeln!(out, "{line}")?;
+        line.push(' ');
+        line.push_str(word);
     }
-    Ok(())
+    writeln!(out, "{line}")
 }
 
 /// What was hit most, when there is no program.

@@ -84,6 +84,19 @@ pub(super) fn program_name(program: &Program) -> String {
     }
 }
 
+/// Where a program is attached, each place once.
+pub(super) fn attachments(program: &Program) -> String {
+    let mut places: Vec<(String, usize)> = Vec::new();
+    for attachment in program.attachments.iter().map(|attachment| clean(attachment)) {
+        match places.iter_mut().find(|(place, _)| *place == attachment) {
+            Some((_, times)) => *times += 1,
+            None => places.push((attachment, 1)),
+        }
+    }
+    let places = places.into_iter().map(|(place, times)| if times > 1 { format!("{place} ×{times}") } else { place });
+    places.collect::<Vec<_>>().join(" ")
+}
+
 /// Who holds a program.
 pub(super) fn owners(program: &Program) -> String {
     let mut names: Vec<String> = Vec::new();
