@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::guest::{self, Outcome};
-use super::{Guest, Machine, Unavailable, images, payload};
+use super::{Guest, Machine, Unavailable, images, payload, recordings};
 use crate::test::Tally;
+
+/// The recordings that `run.sh` makes.
+const RECORDINGS: [&str; 2] = ["all", "trampoline"];
 
 /// A guest takes a tenth of this.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -61,6 +64,14 @@ fn in_guest(guest: &Guest, assembled: &mut Option<PathBuf>, tally: &mut Tally) -
         [first, ..] => tally.fail(&named("kernel_log"), &format!("{} lines, first: {first}", run.complaints.len())),
     }
     results(&fs::read_to_string(kept.join("results.txt")).context("the guest left no results")?, &named, tally);
+    for recording in RECORDINGS {
+        for (check, result) in recordings::checks(&kept.join("recordings"), recording, &payload.join("bin/bprec")) {
+            match result {
+                Ok(()) => tally.pass(),
+                Err(why) => tally.fail(&named(&check), &format!("{why:#}")),
+            }
+        }
+    }
     test_programs(&kept.join("tests"), guest, tally)?;
     Ok(run.seconds)
 }

@@ -9,6 +9,7 @@ mod guest;
 mod images;
 mod packages;
 mod payload;
+mod recordings;
 
 use std::path::{Path, PathBuf};
 

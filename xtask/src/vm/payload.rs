@@ -9,8 +9,10 @@ use serde_json::Value;
 
 use super::packages::fresh;
 
-/// Crates (by directory) whose test programs ask the kernel; what the others test is the same on every kernel.
-const TESTED: [&str; 3] = ["bpf", "fixtures", "record"];
+/// Crates (by directory, the root is "") whose test programs ask the kernel; what the others test is the same on every kernel.
+const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
+/// Test programs among them that ask for the sources.
+const NEEDS_SOURCES: [&str; 1] = ["architecture"];
 /// The binaries that tests and checks call by name.
 const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
 
@@ -18,7 +20,7 @@ const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
 /// the test programs expect `bin/`.
 pub(crate) fn assemble(directory: &Path) -> Result<()> {
     fresh(directory)?;
-    for name in ["bin", "tests", "checks"] {
+    for name in ["bin", "tests"] {
         fs::create_dir(directory.join(name))?;
     }
     fs::write(directory.join("run.sh"), include_bytes!("run.sh"))?;
@@ -31,14 +33,19 @@ pub(crate) fn assemble(directory: &Path) -> Result<()> {
         let built_at = binary.parent().context("a binary without a directory")?;
         fs::write(directory.join("built_at"), format!("{}\n", built_at.display()))?;
     }
-    for test in built.iter().filter(|built| built.test && TESTED.contains(&built.package.as_str())) {
-        stripped(&test.path, &directory.join("tests").join(format!("{}-{}", test.package, test.name)))?;
+    let asks_the_kernel = |built: &&Built| {
+        built.test && TESTED.contains(&built.package.as_str()) && !NEEDS_SOURCES.contains(&built.name.as_str())
+    };
+    for test in built.iter().filter(asks_the_kernel) {
+        let package = if test.package.is_empty() { "bprec" } else { &test.package };
+        stripped(&test.path, &directory.join("tests").join(format!("{package}-{}", test.name)))?;
     }
     Ok(())
 }
 
 /// An executable that cargo built.
 struct Built {
+    /// Its crate's directory below the root.
     package: String,
     name: String,
     test: bool,
@@ -54,12 +61,13 @@ fn executables(arguments: &[&str]) -> Result<Vec<Built>> {
         .output()
         .context("run cargo")?;
     ensure!(output.status.success(), "cargo {} failed", arguments.join(" "));
+    let root = std::env::current_dir()?;
     let mut built = Vec::new();
     for line in output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let message: Value = serde_json::from_slice(line).context("read what cargo says")?;
         let Some(path) = message["executable"].as_str() else { continue };
-        let manifest = Path::new(message["manifest_path"].as_str().unwrap_or_default());
-        let package = manifest.parent().and_then(Path::file_name).unwrap_or_default();
+        let manifest = Path::new(message["manifest_path"].as_str().context("a target without a manifest")?);
+        let package = manifest.parent().and_then(|directory| directory.strip_prefix(&root).ok()).unwrap_or(manifest);
         built.push(Built {
             package: package.to_string_lossy().into_owned(),
             name: message["target"]["name"].as_str().context("a target without a name")?.to_owned(),

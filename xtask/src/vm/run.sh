@@ -31,9 +31,30 @@ for test in tests/*; do
   timeout 120 "$test" --show-output >"/out/tests/${test#tests/}.txt" 2>&1
 done
 
-for extra in checks/*.sh; do
-  [ -e "$extra" ] && . "$extra"
-done
+# recorded NAME LOAD...: records two seconds of a running load, and leaves what bprec and perf say of the file. The host compares.
+recorded() {
+  at=/out/recordings/$1
+  shift
+  mkdir -p "${at%/*}"
+  bprec-load "$@" >"$at.load.txt" 2>"$at.load.err" &
+  load=$!
+  for _ in $(seq 300); do
+    grep -q '^ready' "$at.load.txt" && break
+    kill -0 $load 2>/dev/null || break
+    sleep 0.1
+  done
+  # A rate that an emulated processor can keep up with.
+  timeout 60 bprec record -a -F 1000 -o "$at.data" -- sleep 2 >"$at.record.txt" 2>&1
+  echo $? >"$at.record.status"
+  kill -INT $load
+  wait $load
+  timeout 60 bprec report --by-prog -i "$at.data" >"$at.report.txt" 2>"$at.report.err"
+  timeout 60 bprec report --json -i "$at.data" >"$at.json" 2>>"$at.report.err"
+  timeout 100 perf script -F event -i "$at.data" >"$at.perf.txt" 2>"$at.perf.err"
+}
+
+recorded all all
+recorded trampoline trampoline
 
 # Programs go some time after their last descriptor.
 sleep 0.5

@@ -1,0 +1,141 @@
+//! What must be true of the recordings that a guest made: held against perf there and the same program here.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// Checks one recording, `directory/name.data` with what the guest left beside it; gives each check's name and what is wrong, if anything.
+pub(crate) fn checks(directory: &Path, name: &str, bprec: &Path) -> Vec<(String, Result<()>)> {
+    let recording = Recording { directory, name };
+    let checks: [(&str, Result<()>); 5] = [
+        ("is_made", recording.is_made()),
+        ("reads_the_same_elsewhere", recording.reads_the_same(bprec)),
+        ("has_the_samples_that_perf_counts", recording.has_perfs_samples()),
+        ("knows_every_program_of_the_load", recording.knows_the_load()),
+        ("adds_up", recording.adds_up()),
+    ];
+    let mut checks = Vec::from(checks.map(|(check, result)| (format!("recording_{name}_{check}"), result)));
+    if name == "trampoline" {
+        checks.push((format!("recording_{name}_charges_entry"), recording.charges_entry()));
+    }
+    checks
+}
+
+struct Recording<'a> {
+    directory: &'a Path,
+    name: &'a str,
+}
+
+impl Recording<'_> {
+    fn text(&self, what: &str) -> Result<String> {
+        let path = self.directory.join(format!("{}.{what}", self.name));
+        let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn json(&self) -> Result<Value> {
+        serde_json::from_str(&self.text("json")?).context("the guest's report is no JSON")
+    }
+
+    /// The first event of the report.
+    fn event(&self) -> Result<Value> {
+        let event = self.json()?["events"][0].take();
+        ensure!(event.is_object(), "the report has no event");
+        Ok(event)
+    }
+
+    fn is_made(&self) -> Result<()> {
+        let status = self.text("record.status")?;
+        ensure!(status.trim() == "0", "bprec record ended with {}: {}", status.trim(), self.text("record.txt")?.trim());
+        let complaints = self.text("report.err")?;
+        ensure!(complaints.is_empty(), "bprec report says {}", complaints.trim());
+        Ok(())
+    }
+
+    /// The same bytes come out of the same file on this machine, whose kernel is another one.
+    fn reads_the_same(&self, bprec: &Path) -> Result<()> {
+        for (option, what) in [("--by-prog", "report.txt"), ("--json", "json")] {
+            let output = Command::new(bprec)
+                .args(["report", option, "-i"])
+                .arg(self.directory.join(format!("{}.data", self.name)))
+                .output()
+                .with_context(|| format!("run {}", bprec.display()))?;
+            ensure!(output.status.success(), "bprec report {option}: {}", String::from_utf8_lossy(&output.stderr));
+            let theirs = self.text(what)?;
+            ensure!(!theirs.is_empty(), "{what} of the guest is empty");
+            ensure!(
+                String::from_utf8_lossy(&output.stdout) == theirs,
+                "report {option} differs from the guest's {what}"
+            );
+        }
+        Ok(())
+    }
+
+    /// perf opens the file without a word, and sees as many samples of the event.
+    fn has_perfs_samples(&self) -> Result<()> {
+        let complaints = self.text("perf.err")?;
+        ensure!(complaints.trim().is_empty(), "perf says {}", complaints.trim());
+        let event = self.event()?;
+        let (name, ours) = (event["name"].as_str().unwrap_or_default(), event["samples"]["samples"].as_u64());
+        let is_it = |line: &&str| line.trim().trim_end_matches(':') == name;
+        let theirs = self.text("perf.txt")?.lines().filter(is_it).count() as u64;
+        ensure!(theirs > 0 && ours == Some(theirs), "{name}: {ours:?} samples, perf counts {theirs}");
+        Ok(())
+    }
+
+    /// Ids and full names as the loader had them from libbpf and the kernel.
+    fn knows_the_load(&self) -> Result<()> {
+        let report = self.json()?;
+        let programs = report["programs"].as_array().context("the report has no programs")?;
+        let mut loaded = 0;
+        for line in self.text("load.txt")?.lines().filter(|line| line.starts_with("program ")) {
+            let (id, name) = (field(line, "id")?.parse::<u64>()?, field(line, "name")?);
+            let known = programs.iter().find(|program| program["id"].as_u64() == Some(id));
+            let known = known.with_context(|| format!("program {id} {name} is not in the report"))?;
+            // Without BTF the kernel keeps 15 characters.
+            let full = known["name"].as_str().unwrap_or_default();
+            let short = name.get(..15).unwrap_or(name);
+            ensure!(
+                full == name || name == "counted_without_type_information" && full == short,
+                "{name} is called {full}"
+            );
+            loaded += 1;
+        }
+        ensure!(loaded > 0, "nothing was loaded: {}", self.text("load.err")?.trim());
+        Ok(())
+    }
+
+    /// The lines of the ledger are its total.
+    fn adds_up(&self) -> Result<()> {
+        let event = self.event()?;
+        for unit in ["samples", "weight"] {
+            let of = |line: &Value| line[unit].as_u64().unwrap_or(0);
+            let rows: u64 = event["rows"].as_array().context("no rows")?.iter().map(of).sum();
+            let lines = ["others", "entry_unattributed", "interpreted", "unresolved"];
+            let rest: u64 = lines.iter().map(|line| of(&event[line])).sum();
+            let total = of(&event["total"]);
+            ensure!(total > 0 && rows + rest == total, "{unit}: {rows} in rows and {rest} beside them, total {total}");
+        }
+        Ok(())
+    }
+
+    /// Programs that run from trampolines are charged for them, and no trampoline is left without an owner.
+    fn charges_entry(&self) -> Result<()> {
+        let event = self.event()?;
+        let rows = event["rows"].as_array().context("no rows")?;
+        let traced = rows.iter().filter(|row| row["name"].as_str().is_some_and(|name| name.starts_with("run_at_")));
+        let entry: u64 = traced.map(|row| row["entry"]["samples"].as_u64().unwrap_or(0)).sum();
+        let without = event["entry_unattributed"]["samples"].as_u64().unwrap_or(0);
+        ensure!(entry > 0, "no sample of a trampoline is charged to its programs, {without} are unattributed");
+        Ok(())
+    }
+}
+
+/// The value of `key=value` in a line of the loader's.
+fn field<'a>(line: &'a str, key: &str) -> Result<&'a str> {
+    let found = line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    found.with_context(|| format!("no {key} in {line:?}"))
+}
