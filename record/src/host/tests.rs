@@ -36,6 +36,10 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
         None => match line.split_once("pmu mappings: ") {
             Some((_, mappings)) => {
                 let mut mappings: Vec<&str> = mappings.split(", ").collect();
+                // Where the kernel has no PMU of the processor, newer versions of perf make one up.
+                if !Path::new("/sys/bus/event_source/devices/cpu").exists() {
+                    mappings.retain(|mapping| *mapping != "cpu = 4");
+                }
                 mappings.sort_unstable();
                 format!("# pmu mappings: {}", mappings.join(", "))
             }

@@ -122,7 +122,7 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Programs that run from trampolines are charged for them, and no trampoline is left without an owner.
+    /// A program that has its trampoline for itself is charged for it; two that share one are not.
     fn charges_entry(&self) -> Result<()> {
         let event = self.event()?;
         let rows = event["rows"].as_array().context("no rows")?;
