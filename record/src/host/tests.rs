@@ -14,7 +14,7 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
     let output = Command::new("perf").args(["report", "--header-only", "-I", "-i"]).arg(path).output().ok()?;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && errors.is_empty(), "{errors}");
-    const OTHER: [&str; 12] = [
+    const OTHER: [&str; 13] = [
         "# captured on",
         "# header version",
         "# data offset",
@@ -27,6 +27,7 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
         "# sample duration",
         "# missing features",
         "# contains",
+        "# cpu pmu capabilities: not available",
     ];
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().filter(|line| !OTHER.iter().any(|other| line.starts_with(other)));

@@ -126,10 +126,14 @@ impl Recording<'_> {
     fn charges_entry(&self) -> Result<()> {
         let event = self.event()?;
         let rows = event["rows"].as_array().context("no rows")?;
-        let traced = rows.iter().filter(|row| row["name"].as_str().is_some_and(|name| name.starts_with("run_at_")));
+        let traced =
+            rows.iter().filter(|row| row["name"].as_str().is_some_and(|name| name == "run_alone_at_function_entry"));
         let entry: u64 = traced.map(|row| row["entry"]["samples"].as_u64().unwrap_or(0)).sum();
         let without = event["entry_unattributed"]["samples"].as_u64().unwrap_or(0);
-        ensure!(entry > 0, "no sample of a trampoline is charged to its programs, {without} are unattributed");
+        ensure!(
+            entry > 0,
+            "no sample of a trampoline is charged to the only program on it, {without} are unattributed"
+        );
         Ok(())
     }
 }
