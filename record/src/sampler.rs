@@ -135,10 +135,11 @@ impl Sampler {
                     false => (software::CPU_CLOCK, "cpu-clock"),
                     true => (software::TASK_CLOCK, "task-clock"),
                 };
-                let asked = self.spec.name.clone();
                 // A clock is never more precise than it is.
-                let modifiers = asked.split_once(':').map_or("", |(_, modifiers)| modifiers).replace(['p', 'P'], "");
+                let (base, modifiers) = self.spec.name.split_once(':').unwrap_or((&self.spec.name, ""));
+                let modifiers = modifiers.replace(['p', 'P'], "");
                 let separator = if modifiers.is_empty() { "" } else { ":" };
+                let asked = format!("{base}{separator}{modifiers}");
                 self.spec.name = format!("{name}{separator}{modifiers}");
                 self.attr.kind = event_type::SOFTWARE;
                 self.attr.config = clock;

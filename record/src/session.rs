@@ -139,6 +139,19 @@ impl Session<'_> {
         places: &Places,
         kallsyms: JoinHandle<bprec_bpf::Result<Kallsyms>>,
     ) -> Result<()> {
+        let first = &self.opened.events[0].file.attr;
+        let layout = SampleLayout::new(first, Endian::NATIVE);
+        let mut out = Vec::new();
+        if let Some(reason) = synth::kernel(&layout, &mut out) {
+            (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
+        }
+        if self.sink.is_file() {
+            // From here on there is a file that can be opened.
+            self.sink.append(&out)?;
+            self.sink.finished_round()?;
+            self.sink.checkpoint()?;
+            out.clear();
+        }
         self.sections = host::features(&self.options.argv);
         self.sections.push(features::event_desc(&self.opened.events));
         if self.abilities.clock {
@@ -168,12 +181,6 @@ impl Session<'_> {
                 (self.options.notify)(Level::Warning, &text);
             }
         }
-        let first = &self.opened.events[0].file.attr;
-        let layout = SampleLayout::new(first, Endian::NATIVE);
-        let mut out = Vec::new();
-        if let Some(reason) = synth::kernel(&layout, &mut out) {
-            (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
-        }
         for snapshot in self.inventory.snapshots() {
             synth::program(&layout, snapshot, &mut out);
         }
@@ -191,7 +198,7 @@ impl Session<'_> {
             self.keep(snapshot)?;
         }
         self.inventory.survey(true, &mut self.pending);
-        self.round()?;
+        // The states wait until it is known when sampling starts: that one is the first of them.
         self.sink.checkpoint()
     }
 
