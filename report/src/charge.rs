@@ -255,25 +255,30 @@ impl<'i> Judge<'i> {
 
     fn walk(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Verdict {
         let mut found = self.frame(Found::Open(Verdict::Elsewhere), leaf, None, time_ns);
-        let mut in_kernel = false;
-        let mut inner = None;
-        for addr in chain.iter().flat_map(|chain| chain.iter()) {
-            if addr >= CONTEXT_MAX {
-                if in_kernel {
-                    break;
-                }
-                in_kernel = addr == context::KERNEL;
-            } else if in_kernel {
-                // The first one is the leaf.
-                if inner.is_some() {
-                    found = self.frame(found, addr, inner, time_ns);
-                }
-                // A return address may already be the next function's.
-                inner = Some(if inner.is_none() { leaf } else { addr.wrapping_sub(1) });
-            }
+        let mut inner = leaf;
+        for addr in outer_frames(&chain) {
+            found = self.frame(found, addr, Some(inner), time_ns);
+            // A return address may already be the next function's.
+            inner = addr.wrapping_sub(1);
         }
         match found {
+            // Only a hook leaves that open.
+            Found::Open(Verdict::Entry) => self.hook(leaf, chain),
             Found::Settled(verdict) | Found::Open(verdict) => verdict,
+        }
+    }
+
+    /// The verdict on a chain through a hook: the first function that leads to one place says whose it is.
+    fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>) -> Verdict {
+        let index = self.index;
+        let callers = outer_frames(&chain).map(|addr| addr.wrapping_sub(1));
+        let mut functions = std::iter::once(leaf).chain(callers).filter_map(|addr| index.symbols.find(addr));
+        match functions.find_map(|function| index.hooks.of(function)).flatten() {
+            Some(program) => {
+                self.inside.add(program, None);
+                Verdict::Program { program, function: None, column: Column::Entry, called: None }
+            }
+            None => Verdict::Entry,
         }
     }
 
@@ -343,6 +348,13 @@ impl<'i> Judge<'i> {
     fn is_unresolved(&self, addr: u64) -> bool {
         self.area.is_some_and(|(low, high)| (low..high).contains(&addr)) && self.index.kernel.find(addr).is_none()
     }
+}
+
+/// The kernel frames of a chain, the leaf left out.
+fn outer_frames<'c>(chain: &'c Option<Callchain<'_>>) -> impl Iterator<Item = u64> + 'c {
+    let words = chain.iter().flat_map(|chain| chain.iter());
+    let kernel = words.skip_while(|word| *word != context::KERNEL).skip(1);
+    kernel.take_while(|word| *word < CONTEXT_MAX).skip(1)
 }
 
 /// What is known of a sample when some of its frames have been seen.

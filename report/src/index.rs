@@ -1,6 +1,7 @@
 //! The first pass: all of the side band, and nothing of the samples but where they are.
 
 use crate::address::{AddressMap, Owner, Range};
+use crate::hooks::HookOwners;
 use crate::programs::{Programs, SideEvent, What};
 use crate::recording::{Recording, Role};
 use crate::runs::RunHistory;
@@ -25,6 +26,7 @@ pub(crate) struct Index {
     pub(crate) tasks: Tasks,
     pub(crate) cgroups: BTreeMap<u64, String>,
     pub(crate) symbols: KernelSymbols,
+    pub(crate) hooks: HookOwners,
     pub(crate) kernel: KernelMaps,
     pub(crate) runs: RunHistory,
     pub(crate) states: States,
@@ -299,6 +301,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let code = AddressMap::new(ranges.iter().copied());
         index.bpf_span = code.span();
         index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(interpreter));
+        index.hooks = HookOwners::new(&index.symbols, &programs.known, &index.states.attachments);
         index.programs = programs;
         index
     }

@@ -13,6 +13,7 @@ mod charge;
 mod error;
 mod glob;
 mod header;
+mod hooks;
 mod hot;
 mod index;
 mod input;

@@ -60,7 +60,7 @@ pub(crate) struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InfoFacts {
     /// Position among the infos.
-    at: usize,
+    pub(crate) at: usize,
     pub(crate) prog_type: Option<ProgType>,
     pub(crate) load_time_ns: u64,
     pub(crate) uid: Option<u32>,

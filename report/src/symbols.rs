@@ -1,6 +1,7 @@
 //! The kernel's own code: what the recording names of it, and where its text and modules are.
 
 use bprec_format::state::KernelSymbol;
+use std::borrow::Cow;
 
 /// What a kernel function is to the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,14 @@ impl KernelSymbols {
         self.symbols
             .get(number as usize)
             .map_or_else(String::new, |(s, _)| String::from_utf8_lossy(&s.name).into_owned())
+    }
+
+    /// All functions by number, without the compiler's suffixes and the module.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
+        self.symbols.iter().enumerate().map(|(number, (symbol, _))| {
+            let stem = symbol.name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default();
+            (number as u32, String::from_utf8_lossy(stem))
+        })
     }
 
     /// Kind of the function at an address.
