@@ -1,0 +1,16 @@
+//! Any bytes as a BPF_PROG_INFO section.
+#![no_main]
+
+use bprec_format::Endian;
+use bprec_format::bpf::prog_info::BpfProgInfoSection;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    for endian in [Endian::Little, Endian::Big] {
+        for program in BpfProgInfoSection::new(bytes, 0, endian).into_iter().flatten().flatten() {
+            let _ = (program.tag(), program.name(), program.jited_insns(), program.xlated_insns());
+            let _ = program.jited_ksyms().map(|addresses| addresses.iter().count());
+            let _ = program.func_info().map(|functions| functions.iter().count());
+            let _ = program.line_info().map(|lines| lines.iter().count());
+        }
+    }
+});

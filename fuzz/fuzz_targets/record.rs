@@ -1,0 +1,34 @@
+//! Any bytes as an attr and records of its event. What decodes as a record of a tool encodes to something that decodes
+//! to the same.
+#![no_main]
+
+use bprec_format::records::{Payload, UserPayload};
+use bprec_format::{Endian, EventAttr, RecordType, Records, SampleLayout};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    for endian in [Endian::Little, Endian::Big] {
+        let Ok(attr) = EventAttr::parse(bytes, 0, endian) else { continue };
+        let layout = SampleLayout::new(&attr, endian);
+        let rest = bytes.get(attr.size as usize..).unwrap_or_default();
+        for record in Records::new(rest, 0, endian).map_while(Result::ok) {
+            if record.kind == RecordType::SAMPLE {
+                if let Ok(fields) = layout.sample(record.body(), 8).and_then(|sample| sample.decode()) {
+                    let branches = fields.branches.map_or(0, |branches| branches.iter().count());
+                    let values = fields.read.map_or(0, |read| read.iter().count());
+                    let frames = fields.callchain.map_or(0, |chain| chain.iter().count());
+                    assert!((branches + values + frames) * 8 <= record.bytes.len());
+                }
+            } else if let Ok((Payload::User(user), _)) = Payload::decode(&record, &layout) {
+                let mut out = Vec::new();
+                if user.encode(endian, &mut out).is_ok()
+                    && let Ok(again) = bprec_format::Record::parse_alone(&out, 0, endian)
+                {
+                    let mut twice = Vec::new();
+                    let decoded = UserPayload::decode(&again, endian).expect("what was encoded decodes");
+                    decoded.encode(endian, &mut twice).expect("and fits again");
+                    assert_eq!(out, twice);
+                }
+            }
+        }
+    }
+});

@@ -1,0 +1,28 @@
+//! Any bytes as a stream, in pieces whose size the first byte gives: the same records as in one piece.
+#![no_main]
+
+use bprec_format::{Endian, Stream, pipe_header};
+
+fn records(bytes: &[u8], piece: usize) -> (u64, u64) {
+    let mut stream = Stream::new();
+    let (mut count, mut errors) = (0, 0);
+    for piece in bytes.chunks(piece) {
+        stream.feed(piece);
+        loop {
+            match stream.next_chunk() {
+                Ok(None) => break,
+                Ok(Some(chunk)) => count += chunk.records().map(|record| u64::from(record.is_ok())).sum::<u64>(),
+                Err(_) => errors += 1,
+            }
+        }
+    }
+    (count, errors + u64::from(stream.finish().is_err()))
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    let endian = if first & 1 == 0 { Endian::Little } else { Endian::Big };
+    let mut input = pipe_header(endian).to_vec();
+    input.extend_from_slice(rest);
+    assert_eq!(records(&input, usize::from(*first) + 1), records(&input, input.len()));
+});
