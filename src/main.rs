@@ -3,6 +3,7 @@
 //! Options become one call of `bprec-record` or `bprec-report`, and its result becomes an exit code: 0 done, 1 nothing
 //! matched, 2 error. A reader that closes its end of a pipe early is no error.
 
+mod recover;
 mod report;
 mod script;
 
@@ -22,8 +23,7 @@ enum Command {
     Record(Box<record::Args>),
     Report(Box<report::Args>),
     Script(Box<script::Args>),
-    #[cfg(all(feature = "record", target_os = "linux"))]
-    Recover(record::RecoverArgs),
+    Recover(recover::Args),
 }
 
 /// How a command ended, other than by an error.
@@ -47,8 +47,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(*args),
         Command::Report(args) => report::run(*args),
         Command::Script(args) => script::run(*args),
-        #[cfg(all(feature = "record", target_os = "linux"))]
-        Command::Recover(args) => record::recover(args),
+        Command::Recover(args) => recover::run(args),
     };
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -1,7 +1,7 @@
-//! `bprec record` and `bprec recover`.
+//! `bprec record`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -87,13 +87,6 @@ pub(crate) struct Args {
     /// Command to run; the recording ends with it.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-/// Make a recording that was cut off whole again.
-#[derive(clap::Args)]
-pub(crate) struct RecoverArgs {
-    /// The recording.
-    file: PathBuf,
 }
 
 /// Messages above this level are not shown. A plain function takes them, so that it is kept here.
@@ -247,9 +240,15 @@ fn bytes(count: u64) -> String {
     }
 }
 
-pub(crate) fn recover(args: RecoverArgs) -> anyhow::Result<Outcome> {
-    let path = args.file.display();
-    match bprec_record::recover(&args.file)? {
+/// Makes a recording of ours that was cut off whole in its place, with what its journal has; false when it has none.
+pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
+    let mut journal = file.as_os_str().to_owned();
+    journal.push(".journal");
+    if !Path::new(&journal).exists() {
+        return Ok(false);
+    }
+    let path = file.display();
+    match bprec_record::recover(file)? {
         Recovered::Whole => say(&format!("bprec: {path} is whole; nothing to do")),
         Recovered::Mended { data_bytes, dropped_bytes, programs } => {
             let programs = match programs {
@@ -262,7 +261,7 @@ pub(crate) fn recover(args: RecoverArgs) -> anyhow::Result<Outcome> {
             ));
         }
     }
-    Ok(Outcome::Done)
+    Ok(true)
 }
 
 #[cfg(test)]

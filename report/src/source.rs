@@ -122,6 +122,9 @@ fn read_files<'a>(path: &Path, files: &[(&Path, &'a [u8])], visitor: &mut impl V
     let file = File::parse(bytes).map_err(|source| Error::Format { path: path.to_owned(), source })?;
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
+    if file.is_unfinished() {
+        problems.push("cut off while it was written: no features, and the last records may be missing".into());
+    }
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let mut streams: Vec<Option<Chunks<'a>>> = vec![Some(file.chunks())];
     for (_, bytes) in files.iter().skip(1) {

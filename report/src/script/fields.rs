@@ -28,7 +28,7 @@ pub enum Field {
 }
 
 impl Field {
-    const NAMES: [(&'static str, Field); 15] = [
+    const NAMES: [(&'static str, Field); 16] = [
         ("comm", Field::Comm),
         ("tid", Field::Tid),
         ("pid", Field::Pid),
@@ -39,6 +39,8 @@ impl Field {
         ("trace", Field::Trace),
         ("addr", Field::Addr),
         ("ip", Field::Ip),
+        // What perf calls `ip` is the whole chain where there is one.
+        ("callchain", Field::Ip),
         ("sym", Field::Sym),
         ("symoff", Field::Symoff),
         ("dso", Field::Dso),
