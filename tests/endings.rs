@@ -15,7 +15,7 @@ use bprec_fixtures::Fixture;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::journal::Journal;
 use bprec_format::records::Payload;
-use bprec_format::{Endian, Events, File, RecordType};
+use bprec_format::{Endian, Events, File, Record, RecordType};
 use support::{Scratch, bprec, record, root, skip, succeed};
 
 /// Starts to record the whole machine until it is told to stop.
@@ -238,4 +238,19 @@ fn the_command_starts_with_the_recording_and_ends_it() {
         .collect();
     pids.dedup();
     assert_eq!(pids.len(), 1, "only the command is sampled: {pids:?}");
+}
+
+#[test]
+fn what_the_command_prints_stays_out_of_the_stream() {
+    if !root("what_the_command_prints_stays_out_of_the_stream") {
+        return;
+    }
+    let output = succeed(bprec().args(["record", "-q", "-a", "-o", "-", "--", "echo", "printed by the command"]));
+    assert!(String::from_utf8_lossy(&output.stderr).lines().any(|line| line == "printed by the command"));
+    let mut offset = 16;
+    while offset < output.stdout.len() {
+        let record = Record::parse(&output.stdout[offset..], offset as u64, Endian::NATIVE).unwrap();
+        assert!(record.kind.name().is_some(), "{record:?}");
+        offset += record.total_bytes();
+    }
 }

@@ -319,12 +319,14 @@ impl Sink {
     /// # Errors
     /// As [`Sink::append`].
     pub(crate) fn stream_tracing_data(&mut self, payload: &[u8]) -> Result<()> {
+        // perf wants its padding counted.
+        let padded_bytes = payload.len().next_multiple_of(8);
         let mut record = Vec::new();
         self.user_record(RecordType::HEADER_TRACING_DATA, &mut record, |w| {
-            w.u32(payload.len() as u32);
+            w.u32(padded_bytes as u32);
         })?;
         record.extend_from_slice(payload);
-        record.resize(record.len().next_multiple_of(8), 0);
+        record.resize(record.len() + padded_bytes - payload.len(), 0);
         self.append(&record)
     }
 

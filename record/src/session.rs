@@ -24,7 +24,9 @@ use crate::state_stream::StateStream;
 use crate::sys::{self, Signals};
 use crate::tally::Tally;
 use crate::workload::Workload;
-use crate::{Counters, Error, Level, Options, Result, Summary, Target, event, features, finish, grown, host, synth};
+use crate::{
+    Counters, Error, Level, Options, Output, Result, Summary, Target, event, features, finish, grown, host, synth,
+};
 
 /// The longest time that what the kernel wrote stays in the rings.
 const DRAIN_EVERY: Duration = Duration::from_millis(200);
@@ -79,7 +81,11 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     // Loading it tries out kernel features with programs of its own, which are none of the recording's business.
     let refs = Refs::load().inspect_err(|error| say(Level::Detail, &format!("releases of programs: {error}"))).ok();
 
-    let mut workload = options.command.as_deref().map(Workload::hold).transpose()?;
+    let mut workload = options
+        .command
+        .as_deref()
+        .map(|command| Workload::hold(command, options.output == Output::Stdout))
+        .transpose()?;
     let online = machine::online_cpus();
     let places = Places::of(options, &online, workload.as_ref().map(Workload::pid))?;
     let mut samplers: Vec<Sampler> =

@@ -29,11 +29,12 @@ enum State {
 }
 
 impl Workload {
-    /// Forks the command's process and holds it back.
+    /// Forks the command's process and holds it back. Where standard output is the recording's, the command's goes to
+    /// standard error.
     ///
     /// # Errors
     /// When there is no room for another process.
-    pub(crate) fn hold(command: &[OsString]) -> Result<Workload> {
+    pub(crate) fn hold(command: &[OsString], stdout_is_taken: bool) -> Result<Workload> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(Error::Other("no command to run".to_owned()));
         };
@@ -43,6 +44,9 @@ impl Workload {
         let (wait, go) = sys::pipe().map_err(failed)?;
         let mut command = Command::new(program);
         command.args(arguments);
+        if stdout_is_taken {
+            command.stdout(io::stderr());
+        }
         sys::hold_before_exec(&mut command, pid_out, wait, go.as_fd());
         // Spawning returns once the exec has succeeded or failed, so it needs a thread to wait there.
         let spawning =
