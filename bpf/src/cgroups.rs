@@ -30,7 +30,7 @@ pub(crate) struct Cgroups {
 impl Cgroups {
     /// Walks the unified hierarchy where it is mounted; empty where it is not.
     pub(crate) fn read() -> Cgroups {
-        let mount_points = mounts::of_type(b"cgroup2").unwrap_or_default();
+        let mount_points = mounts::mounts_of_type(b"cgroup2").unwrap_or_default();
         let Some(root) = mount_points.into_iter().next() else { return Cgroups::default() };
         let mut by_id = HashMap::new();
         // A cgroup's id is the inode number of its directory.

@@ -38,6 +38,7 @@ pub use holders::Holders;
 pub use kallsyms::Kallsyms;
 pub use links::{Found, links};
 pub use maps::{Map, map_ids};
+pub use mounts::mounts_of_type;
 pub use names::Names;
 pub use pins::{Pins, pins};
 pub use prog::{ProgSnapshot, Program, prog_ids};

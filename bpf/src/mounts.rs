@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// When the list of mounts cannot be read.
-pub(crate) fn of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
+pub fn mounts_of_type(wanted: &[u8]) -> Result<Vec<PathBuf>> {
     let path = "/proc/self/mountinfo";
     let text = fs::read(path).map_err(|source| Error::file(path, source))?;
     let mut found: Vec<(&[u8], PathBuf)> = Vec::new();

@@ -7,6 +7,8 @@ use std::os::fd::AsRawFd;
 
 use bprec_format::bpf::names::LinkType;
 
+use bprec_format::{event_type, kernel_event_name};
+
 use crate::cgroups::Cgroups;
 use crate::maps::Map;
 use crate::net::{self, Interface};
@@ -103,42 +105,13 @@ fn read_tracepoints() -> HashMap<String, Option<String>> {
 
 /// A perf event as perf calls it: `cpu-clock`, `cycles`, `breakpoint`, else `type 4 config 0x3c`.
 pub(crate) fn perf_event(kind: u32, config: u64) -> String {
-    const HARDWARE: [&str; 10] = [
-        "cycles",
-        "instructions",
-        "cache-references",
-        "cache-misses",
-        "branches",
-        "branch-misses",
-        "bus-cycles",
-        "stalled-cycles-frontend",
-        "stalled-cycles-backend",
-        "ref-cycles",
-    ];
-    const SOFTWARE: [&str; 12] = [
-        "cpu-clock",
-        "task-clock",
-        "page-faults",
-        "context-switches",
-        "cpu-migrations",
-        "minor-faults",
-        "major-faults",
-        "alignment-faults",
-        "emulation-faults",
-        "dummy",
-        "bpf-output",
-        "cgroup-switches",
-    ];
-    // On machines with several kinds of cores the upper half of a hardware event's config names the PMU.
     let named = match kind {
-        0 => HARDWARE.get((config & 0xffff_ffff) as usize),
-        1 => usize::try_from(config).ok().and_then(|config| SOFTWARE.get(config)),
-        5 => Some(&"breakpoint"),
-        _ => None,
+        event_type::BREAKPOINT => Some("breakpoint"),
+        _ => kernel_event_name(kind, config),
     };
     match (named, kind) {
-        (Some(name), _) => (*name).to_owned(),
-        (None, 4) => format!("r{config:x}"),
+        (Some(name), _) => name.to_owned(),
+        (None, event_type::RAW) => format!("r{config:x}"),
         (None, _) => match pmu(kind) {
             Some(pmu) => format!("{pmu}/config={config:#x}/"),
             // The clocks are PMUs of their own inside the kernel, the first to get a number and without a name in sysfs;

@@ -29,7 +29,7 @@ pub struct Pins {
 pub fn pins() -> Result<Pins> {
     let mut pins = Pins::default();
     let mut left = MAX_PINS;
-    for mount_point in mounts::of_type(b"bpf")? {
+    for mount_point in mounts::mounts_of_type(b"bpf")? {
         walk(mount_point, &mut pins, &mut left);
     }
     for paths in pins.by_prog.values_mut() {

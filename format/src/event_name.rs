@@ -35,14 +35,24 @@ const SOFTWARE: [&str; 12] = [
 const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node"];
 const CACHE_OPS: [(&str, &str); 3] = [("load", "loads"), ("store", "stores"), ("prefetch", "prefetches")];
 
+/// The name of a generalised hardware event or a software event; `None` for other types and for numbers without a name.
+pub fn kernel_event_name(kind: u32, config: u64) -> Option<&'static str> {
+    // The upper half of a hardware event's config is a PMU's type on hybrid machines.
+    let number = (config & 0xffff_ffff) as usize;
+    match kind {
+        event_type::HARDWARE => HARDWARE.get(number).copied(),
+        event_type::SOFTWARE => SOFTWARE.get(number).copied(),
+        _ => None,
+    }
+}
+
 impl EventAttr {
     /// The name that follows from the attr alone: `cycles:u`, `L1-dcache-load-misses`, `raw 0x1a8`.
     pub fn default_name(&self) -> String {
-        // The upper half of a hardware event's config is a PMU's type on hybrid machines.
-        let number = (self.config & 0xffff_ffff) as usize;
+        let kernels = kernel_event_name(self.kind, self.config);
         let name = match self.kind {
-            event_type::HARDWARE => HARDWARE.get(number).map_or("unknown-hardware".into(), ToString::to_string),
-            event_type::SOFTWARE => SOFTWARE.get(number).map_or("unknown-software".into(), ToString::to_string),
+            event_type::HARDWARE => kernels.unwrap_or("unknown-hardware").into(),
+            event_type::SOFTWARE => kernels.unwrap_or("unknown-software").into(),
             event_type::HW_CACHE => cache_name(self.config),
             event_type::RAW => format!("raw {:#x}", self.config),
             event_type::BREAKPOINT => self.breakpoint_name(),

@@ -31,6 +31,7 @@ pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, Samp
 pub use chunk::{Chunk, Chunks, Origin};
 pub use endian::{Endian, Reader, Writer};
 pub use error::{Error, Problem, Result};
+pub use event_name::kernel_event_name;
 pub use events::{Event, Events};
 pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
 pub use metadata::{FeatureSection, Metadata};
