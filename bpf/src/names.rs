@@ -6,7 +6,6 @@ use std::fs;
 use std::os::fd::AsRawFd;
 
 use bprec_format::bpf::names::LinkType;
-
 use bprec_format::{event_type, kernel_event_name};
 
 use crate::cgroups::Cgroups;
