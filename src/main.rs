@@ -54,10 +54,19 @@ fn main() -> ExitCode {
         Ok(Outcome::NothingMatched) => ExitCode::from(1),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("bprec: {error:#}"));
+            say(&format!("bprec: {}", message(&error)));
             ExitCode::from(2)
         }
     }
+}
+
+/// The error and what caused it, without causes that the error's own words tell already.
+fn message(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match &message[..] {
+        "" => cause,
+        _ if message.contains(&cause) => message,
+        _ => format!("{message}: {cause}"),
+    })
 }
 
 /// One line on standard error. That it cannot be written is nothing to fail for.
