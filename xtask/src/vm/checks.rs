@@ -98,7 +98,9 @@ fn test_programs(directory: &Path, guest: &Guest, tally: &mut Tally) -> Result<(
         text.lines().for_each(|line| own.line(line));
         own.end(text.contains("test result: "));
         tally.add(own, &format!("vm {}", guest.name));
-        let failed = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+        // The list at the end: what a child process prints may come between a test's name and its result.
+        let (_, end) = text.rsplit_once("\nfailures:\n").unwrap_or_default();
+        let failed = end.lines().map_while(|line| line.strip_prefix("    "));
         for test in failed {
             println!("FAILED vm {} {test}: see {}", guest.name, path.display());
         }
