@@ -97,16 +97,21 @@ impl Sink {
             drop(fs::remove_file(journal_of(&old(path))));
         }
         let create = |path: &Path| OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
-        let mut out = create(path).map_err(failed)?;
+        let mut out = create(path).map_err(|error| {
+            if rotated {
+                drop(fs::rename(old(path), path));
+            }
+            failed(error)
+        })?;
         let inode = inode(&out).map_err(failed)?;
         let mut head = Vec::new();
         let file_layout = FileLayout::begin(events, Endian::NATIVE, &mut head);
 
         drop(fs::remove_file(&journal_path));
-        let journal_file = create(&journal_path).map_err(|error| Error::file(&journal_path, error))?;
-        let journal_inode = self::inode(&journal_file).map_err(failed)?;
-        let journal =
-            Journal { file: Some(journal_file), path: journal_path, inode: journal_inode, scratch: Vec::new() };
+        // Without a journal a recording that is cut off has its records all the same.
+        let journal_file = create(&journal_path).ok();
+        let journal_inode = journal_file.as_ref().and_then(|file| self::inode(file).ok()).unwrap_or_default();
+        let journal = Journal { file: journal_file, path: journal_path, inode: journal_inode, scratch: Vec::new() };
         let written = out.write_all(&head);
         let mut sink = Sink {
             out,

@@ -124,10 +124,14 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         trailer_bytes: SampleLayout::new(&abilities.base(), Endian::NATIVE).trailer_bytes(),
         buffer: Vec::new(),
     };
-    let outcome = session
+    let started = session
         .prepare(tracing_data, &places, kallsyms)
-        .and_then(|()| session.start(workload.as_mut(), &samplers, &online).inspect_err(|_| session.sink.discard()))
-        .and_then(|()| session.record(workload.as_mut(), &signals));
+        .and_then(|()| session.start(workload.as_mut(), &samplers, places.cpus.len() as u32));
+    if started.is_err() {
+        // Nothing was sampled yet that would be worth keeping.
+        session.sink.discard();
+    }
+    let outcome = started.and_then(|()| session.record(workload.as_mut(), &signals));
     let status = workload.as_mut().and_then(Workload::ended);
     drop(workload);
     let finished = outcome.and_then(|()| finish::finish(&mut session));
@@ -209,7 +213,7 @@ impl Session<'_> {
     }
 
     /// Switches sampling on and lets the command go.
-    fn start(&mut self, workload: Option<&mut Workload>, samplers: &[Sampler], online: &[u32]) -> Result<()> {
+    fn start(&mut self, workload: Option<&mut Workload>, samplers: &[Sampler], cpus: u32) -> Result<()> {
         let stats_were_on = stats_sysctl().unwrap_or(false);
         let mut counters_note = String::new();
         if self.options.counters == Counters::Stats {
@@ -241,7 +245,7 @@ impl Session<'_> {
             start_ns: self.start_ns,
             realtime_ns,
             to_boottime_ns: boottime_ns.wrapping_sub(self.start_ns).cast_signed(),
-            cpus_online: online.len() as u32,
+            cpus_online: cpus,
             target: target_text(self.options),
             event: samplers.first().map(|sampler| sampler.spec.name.clone()).unwrap_or_default(),
             event_note: samplers.first().map(|sampler| sampler.note.clone()).unwrap_or_default(),
