@@ -22,10 +22,10 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     for caught in session.captor.take().map(|captor| captor.finish()).unwrap_or_default() {
         session.take_in(caught)?;
     }
-    if session.stats.is_some() {
+    // Switched off first: what is read then is all that the kernel will ever have counted for us.
+    if session.stats.take().is_some() {
         session.pending.extend(session.inventory.run_stats());
     }
-    session.stats = None;
     session.inventory.check_releases(&mut session.pending);
     session.inventory.survey(true, &mut session.pending);
     for problem in session.inventory.problems() {
