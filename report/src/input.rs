@@ -2,8 +2,11 @@
 
 use crate::{Error, Result};
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,6 +18,8 @@ pub struct Input {
     map: Option<Mmap>,
     parts: Vec<Input>,
     journal: Option<Mmap>,
+    /// The map is of a temporary copy of ours.
+    spooled: bool,
 }
 
 impl Input {
@@ -27,7 +32,7 @@ impl Input {
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
         if path == Path::new("-") {
             let file = spool(&mut io::stdin().lock()).map_err(failed("spool"))?;
-            return Input::of_file(path, &file);
+            return Ok(Input { spooled: true, ..Input::of_file(path, &file)? });
         }
         let file = File::open(path).map_err(failed("open"))?;
         let metadata = file.metadata().map_err(failed("stat"))?;
@@ -39,7 +44,8 @@ impl Input {
             return Ok(input);
         }
         if !metadata.is_file() {
-            return Input::of_file(path, &spool(&mut &file).map_err(failed("spool"))?);
+            let file = spool(&mut &file).map_err(failed("spool"))?;
+            return Ok(Input { spooled: true, ..Input::of_file(path, &file)? });
         }
         let mut input = Input::of_file(path, &file)?;
         input.journal = journal(path);
@@ -55,7 +61,7 @@ impl Input {
             let inflated = spool(&mut flate2::read::MultiGzDecoder::new(&bytes[..])).map_err(failed("gunzip"))?;
             map = self::map(&inflated).map_err(failed("map"))?;
         }
-        Ok(Input { path: path.to_owned(), map, parts: Vec::new(), journal: None })
+        Ok(Input { path: path.to_owned(), map, parts: Vec::new(), journal: None, spooled: false })
     }
 
     /// Where it came from.
@@ -66,6 +72,32 @@ impl Input {
     /// All of it, decompressed; of a directory, the file with the header.
     pub fn bytes(&self) -> &[u8] {
         self.map.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it came through a pipe, which may be longer than memory is large: whoever reads it lets go of what was read.
+    pub(crate) fn is_spooled(&self) -> bool {
+        self.spooled
+    }
+
+    /// Lets go of the memory of a part that was read. It can be read again.
+    pub(crate) fn release(&self, part: Range<u64>) {
+        #[cfg(unix)]
+        if let Some(map) = self.map.as_ref().filter(|_| self.spooled) {
+            // Whole pages, of any size that machines have.
+            const PAGE_BYTES: u64 = 64 << 10;
+            let from = part.start.next_multiple_of(PAGE_BYTES);
+            let to = part.end.min(map.len() as u64) / PAGE_BYTES * PAGE_BYTES;
+            if from < to {
+                let (from, len) = (from as usize, (to - from) as usize);
+                // SAFETY: the mapping is read-only, and of a file of our own that has no name and that nobody writes any
+                // more: pages that are let go come back from it with the same bytes. The range lies within the mapping.
+                let released = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, len) };
+                // Memory that cannot be let go of is merely used.
+                drop(released);
+            }
+        }
+        #[cfg(not(unix))]
+        drop(part);
     }
 
     /// The files of a directory that hold records only.

@@ -20,9 +20,13 @@ pub(crate) enum Role {
     Other,
 }
 
+/// Of an input that may be larger than memory, so much is let go of at a time.
+const RELEASE_BYTES: u64 = 8 << 20;
+
 /// A recording.
 #[derive(Debug)]
 pub(crate) struct Recording<'a> {
+    input: &'a Input,
     endian: Endian,
     sections: Vec<FeatureSection<'a>>,
     /// Bytes that are records, and their offset in their file.
@@ -67,8 +71,13 @@ impl<'a> Recording<'a> {
         if is_stream || unfinished {
             // What a stream says about itself is among its records, and of a file that was cut off nothing else says
             // whether it is compressed.
+            let mut released = 0;
             for record in streams.iter().flat_map(|(bytes, at)| Records::new(bytes, *at, endian)).map_while(Result::ok)
             {
+                if record.offset - released >= RELEASE_BYTES && input.is_spooled() {
+                    input.release(released..record.offset);
+                    released = record.offset;
+                }
                 compressed |= matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2);
                 if is_stream && let Err(error) = metadata.absorb(&record) {
                     problems.push(error.to_string());
@@ -87,7 +96,7 @@ impl<'a> Recording<'a> {
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
         let (names, roles) = (Vec::new(), Vec::new());
         let mut recording =
-            Recording { endian, sections, streams, compressed, unfinished, problems, events, names, roles };
+            Recording { input, endian, sections, streams, compressed, unfinished, problems, events, names, roles };
         recording.name_events(&metadata);
         Ok(recording)
     }
@@ -150,12 +159,19 @@ impl<'a> Recording<'a> {
     pub(crate) fn for_each_slice(&self, visit: &mut dyn FnMut(Result<Records<'_>, bprec_format::Error>)) {
         let limit = self.feature::<Compression>(Feature::COMPRESSED).map(|section| section.mmap_len_bytes.into());
         for (bytes, offset) in &self.streams {
-            if !self.compressed {
+            if !self.compressed && !self.input.is_spooled() {
                 visit(Ok(Records::new(bytes, *offset, self.endian)));
                 continue;
             }
             let mut chunks = Chunks::new(bytes, *offset, self.endian, limit);
-            while let Some(chunk) = chunks.next() {
+            let mut released = 0;
+            loop {
+                let read = chunks.offset();
+                if read - released >= RELEASE_BYTES {
+                    self.input.release(released..read);
+                    released = read;
+                }
+                let Some(chunk) = chunks.next() else { break };
                 visit(chunk.map(|chunk| chunk.records()));
             }
         }
