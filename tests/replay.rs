@@ -328,6 +328,17 @@ fn a_cut_off_recording_says_so_and_knows_its_programs() {
     }
 }
 
+#[test]
+fn tail_calls_are_not_taken_for_code_without_interrupts() {
+    let report = json("linux-7.2/tailcalls", &[]);
+    for row in report["events"][0]["rows"].as_array().unwrap() {
+        assert!(row["blind"].is_null(), "{row}");
+    }
+    let report = json("linux-7.2/switches", &[]);
+    let row = &report["events"][0]["rows"][0];
+    assert!(row["name"] == "count_sched_switches" && row["blind"].is_string(), "{row}");
+}
+
 #[cfg(all(feature = "record", target_os = "linux"))]
 #[test]
 fn a_cut_off_recording_can_be_made_whole() {

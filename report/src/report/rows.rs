@@ -96,6 +96,10 @@ pub(super) fn program_rows(
     for ((program, key), charges) in &ledger.parts {
         parts[*program as usize].push((*key, *charges));
     }
+    let tail_calls = order
+        .iter()
+        .enumerate()
+        .any(|(position, number)| is_tail_called(&programs[position], &ledger.programs[*number as usize]));
     let mut rows: Vec<Row> = order
         .iter()
         .enumerate()
@@ -104,7 +108,7 @@ pub(super) fn program_rows(
             Row {
                 program: position,
                 charges,
-                blind: blind(&programs[position], &charges, event),
+                blind: blind(&programs[position], &charges, event, tail_calls),
                 parts: split_rows(index, *number, std::mem::take(&mut parts[*number as usize]), options),
             }
         })
@@ -195,8 +199,15 @@ const IRQS_OFF: [&str; 9] = [
     "irq_disable",
 ];
 
-/// Why the samples of this event say nothing about a program.
-fn blind(program: &Program, charges: &Charges, event: &EventReport) -> Option<Unknown> {
+/// Whether others reach the program by tail calls: the kernel counts no run of it then.
+fn is_tail_called(program: &Program, charges: &Charges) -> bool {
+    program.attachments.iter().any(|attachment| attachment.starts_with("tail_call:"))
+        || charges.total.samples > 0 && program.runs.as_ref().is_ok_and(|runs| runs.count == 0)
+}
+
+/// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
+/// that of the programs it called, which have the samples.
+fn blind(program: &Program, charges: &Charges, event: &EventReport, tail_calls: bool) -> Option<Unknown> {
     if program.interpreted {
         return Some(Unknown("it has no machine code: the interpreter runs it".into()));
     }
@@ -217,7 +228,7 @@ fn blind(program: &Program, charges: &Charges, event: &EventReport) -> Option<Un
     let period = event.samples.weight.checked_div(event.samples.samples)?;
     let runs = program.runs.as_ref().ok()?;
     let expected = runs.time_ns.checked_div(period)?;
-    (charges.total.samples == 0 && expected >= SURE_SAMPLES).then(|| {
+    (!tail_calls && charges.total.samples == 0 && expected >= SURE_SAMPLES).then(|| {
         Unknown(format!("it ran for the time of {expected} samples and got none: interrupts are off while it runs"))
     })
 }
