@@ -193,6 +193,13 @@ fn records_of_tools_lie_as_the_header_says() {
     body.push(8 | 9 << 32);
     expect(UserPayload::AuxtraceError(error(Some(7), Some((8, 9)))), &words(&body));
 
+    // Formats inside the record: it has to be longer than one whose formats follow behind it.
+    expect(
+        UserPayload::TracingData { size_bytes: 4, inside: &[1, 2, 3, 4] },
+        &[4, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0],
+    );
+    expect(UserPayload::TracingData { size_bytes: 4, inside: &[] }, &[4, 0, 0, 0, 0, 0, 0, 0]);
+
     let metadata = BpfMetadata { prog_name: b"bpf_prog_x".to_vec(), entries: vec![(b"k".to_vec(), b"v".to_vec())] };
     let mut body = vec![0; 512 + 8 + 64 + 256];
     body[..10].copy_from_slice(b"bpf_prog_x");

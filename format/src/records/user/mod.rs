@@ -172,6 +172,8 @@ impl<'a> UserPayload<'a> {
             }
             UserPayload::TracingData { size_bytes, inside } => {
                 w.u32(*size_bytes).bytes(inside);
+                // A record of 16 bytes is one whose formats follow behind it.
+                w.zeros(5usize.saturating_sub(inside.len()));
             }
             UserPayload::BuildId(payload) => payload.encode(w),
             UserPayload::FinishedRound | UserPayload::FinishedInit => {}
