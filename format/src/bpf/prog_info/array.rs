@@ -104,6 +104,11 @@ impl Array {
         }
     }
 
+    /// Offset in the info of the field that counts its elements.
+    pub(super) fn count_at(self) -> usize {
+        self.fields().count
+    }
+
     /// Offset in the info of the field that points to the array.
     pub(super) fn pointer_at(self) -> usize {
         self.fields().pointer

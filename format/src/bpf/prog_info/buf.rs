@@ -19,7 +19,19 @@ pub struct ProgInfoBuf {
 
 impl ProgInfoBuf {
     /// What the running kernel returned, in the byte order of this machine.
-    pub fn new(info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
+    ///
+    /// Of an array that the kernel withholds it still tells the count. perf walks `jited_ksyms` by its count without asking
+    /// whether it is there, and crashes: such counts become 0, but for the lengths in bytes of the two codes, which perf
+    /// does not follow and which tell how large a program is.
+    pub fn new(mut info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
+        for (array, bytes) in Array::ALL.into_iter().zip(&arrays) {
+            if bytes.is_none()
+                && !matches!(array, Array::JitedInsns | Array::XlatedInsns)
+                && let Some(count) = info.get_mut(array.count_at()..).and_then(|rest| rest.first_chunk_mut::<4>())
+            {
+                *count = [0; 4];
+            }
+        }
         ProgInfoBuf { endian: Endian::NATIVE, info, arrays }
     }
 
