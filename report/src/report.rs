@@ -130,6 +130,8 @@ pub struct Program {
     pub metadata: Vec<(String, String)>,
     /// The interpreter runs it: it has no code that samples could be in.
     pub interpreted: bool,
+    /// The recording knows where its code was: without that, samples in it cannot be told.
+    pub addressed: bool,
     /// Its `bpf_prog_info` is in the recording.
     pub captured: bool,
     /// What it did in the window.

@@ -59,6 +59,7 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64) -> Prog
             .map(|state| state.metadata.iter().map(|(key, value)| (lossy(key), lossy(value))).collect())
             .unwrap_or_default(),
         interpreted: known.interpreted,
+        addressed: known.functions.iter().any(|function| function.addr.is_some()),
         captured: known.info.is_some(),
         runs: runs(known, index, window, loaded),
     }
@@ -210,6 +211,9 @@ fn is_tail_called(program: &Program, charges: &Charges) -> bool {
 fn blind(program: &Program, charges: &Charges, event: &EventReport, tail_calls: bool) -> Option<Unknown> {
     if program.interpreted {
         return Some(Unknown("it has no machine code: the interpreter runs it".into()));
+    }
+    if program.captured && !program.addressed {
+        return Some(Unknown("the kernel hid its addresses: samples in it cannot be told from others".into()));
     }
     if !event.is_timer {
         return None;
