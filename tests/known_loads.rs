@@ -3,40 +3,12 @@
 
 mod support;
 
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use bprec_fixtures::load::{Packets, system_calls};
+use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Scratch, bprec, report, root, skip};
-
-/// Starts recording the machine for so many seconds, and waits until it samples.
-fn recording(path: &std::path::Path, seconds: &str, more: &[&str]) -> Child {
-    let child = bprec()
-        .args(["record", "-q", "-a", "--duration", seconds, "-o"])
-        .arg(path)
-        .args(more)
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    // The first checkpoint says that records are being written.
-    let patience = Instant::now() + Duration::from_secs(20);
-    while !std::fs::read(path).is_ok_and(|bytes| bytes.get(48..56).is_some_and(|size| size != [0; 8])) {
-        assert!(Instant::now() < patience, "no recording after 20 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child
-}
-
-fn end(mut child: Child) {
-    assert!(child.wait().unwrap().success());
-}
-
-/// The program of the report with this id.
-fn program(report: &Value, id: u32) -> &Value {
-    report["programs"].as_array().unwrap().iter().find(|p| p["id"] == id).unwrap_or_else(|| panic!("no program {id}"))
-}
+use support::{Scratch, end, recording, report, root};
 
 /// The first event's row of the program with this id.
 fn row(report: &Value, id: u32) -> &Value {
@@ -122,42 +94,6 @@ fn rows_add_up_to_the_file() {
     let samples: u64 =
         parts.iter().map(|part| field(&report(&path, &["--time", part])["events"][0]["samples"], "samples")).sum();
     assert_eq!(samples, field(&event["samples"], "samples"));
-}
-
-/// Runs, and time per run, are the kernel's own numbers: the program runs only while the recording counts.
-#[test]
-fn runs_are_the_kernels() {
-    const PACKETS: u64 = 5_000;
-    if !root("runs_are_the_kernels") {
-        return;
-    }
-    if support::stats_sysctl() != "0" {
-        skip("runs_are_the_kernels", "kernel.bpf_stats_enabled is on: runs are counted outside of the recording too");
-        return;
-    }
-    let scratch = Scratch::new();
-    let path = scratch.path("perf.data");
-    let loaded = match Fixture::XDP.start() {
-        Ok(loaded) => loaded,
-        Err(error) if format!("{error:#}").contains("busy") => {
-            skip("runs_are_the_kernels", "another XDP program is on lo");
-            return;
-        }
-        Err(error) => panic!("{error:#}"),
-    };
-    let child = recording(&path, "2", &[]);
-    Packets::new().unwrap().send(PACKETS).unwrap();
-    end(child);
-
-    let name = "xdp_count_packets";
-    let kernel = loaded.run_stats(name).unwrap();
-    assert!(kernel.run_cnt >= PACKETS, "{kernel:?}");
-    let report = report(&path, &[]);
-    let runs = &program(&report, loaded.id_of(name).unwrap())["runs"];
-    assert_eq!(runs["count"].as_u64(), Some(kernel.run_cnt));
-    assert_eq!(runs["time_ns"].as_u64(), Some(kernel.run_time_ns));
-    assert_eq!(runs["ns_per_run"].as_f64(), Some(kernel.run_time_ns as f64 / kernel.run_cnt as f64));
-    assert_eq!(runs["misses"].as_u64(), Some(kernel.recursion_misses));
 }
 
 /// Two programs of one name stay two, and a tail call chain is charged to the programs that ran, by their work.

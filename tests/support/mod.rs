@@ -5,7 +5,8 @@
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -101,4 +102,35 @@ pub(crate) fn bpf_ids(what: &str) -> Vec<u64> {
 /// Whether the kernel counts runs of BPF programs for everyone.
 pub(crate) fn stats_sysctl() -> String {
     std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap().trim().to_owned()
+}
+
+/// Starts recording the machine for so many seconds, and waits until it samples: the command is not let go before.
+pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
+    let started = path.with_extension("started");
+    let child = bprec()
+        .args(["record", "-q", "-a", "-o"])
+        .arg(path)
+        .args(more)
+        .args(["--", "sh", "-c", "touch \"$0\"; exec sleep \"$1\""])
+        .arg(&started)
+        .arg(seconds)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !started.exists() {
+        assert!(Instant::now() < patience, "no recording after 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child
+}
+
+/// Waits for the end of a recording.
+pub(crate) fn end(mut child: Child) {
+    assert!(child.wait().unwrap().success());
+}
+
+/// The program of the report with this id.
+pub(crate) fn program(report: &Value, id: u32) -> &Value {
+    report["programs"].as_array().unwrap().iter().find(|p| p["id"] == id).unwrap_or_else(|| panic!("no program {id}"))
 }
