@@ -14,6 +14,7 @@ use crate::{Outcome, say};
 ///
 /// Without a target or a command the whole machine is recorded until Ctrl-C.
 #[derive(clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Args {
     /// The whole machine (also without any target and command).
     #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"])]
@@ -76,7 +77,7 @@ pub(crate) struct Args {
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
     interval: u64,
 
-    /// Say nothing but errors.
+    /// Say only what went wrong, and what the recording lacks of what was asked for.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
 

@@ -31,15 +31,22 @@ pub(super) fn choose<'r>(report: &Report, event: &'r EventReport) -> Chosen<'r> 
     chosen
 }
 
-/// Samples, runs, loads or unloads.
+/// Samples or runs; where runs are not known, also that the program came or went. A program that is not in the recording is
+/// listed among the missed.
 fn happened(report: &Report, row: &Row) -> bool {
     let program = &report.programs[row.program];
-    row.charges.total.samples > 0
-        || row.charges.sum().samples > 0
-        || program.runs.as_ref().is_ok_and(|runs| runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0))
-        || program.loaded.is_some()
-        || program.unloaded.is_some_and(|origin| match origin {
-            // What was gone before the recording started is no part of it.
-            Origin::At(time) | Origin::Between(_, time) => time >= 0,
-        })
+    if row.charges.total.samples > 0 || row.charges.sum().samples > 0 {
+        return true;
+    }
+    match &program.runs {
+        Ok(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
+        Err(_) => {
+            program.captured
+                && (program.loaded.is_some()
+                    || program.unloaded.is_some_and(|origin| match origin {
+                        // What was gone before the recording started is no part of it.
+                        Origin::At(time) | Origin::Between(_, time) => time >= 0,
+                    }))
+        }
+    }
 }
