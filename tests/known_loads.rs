@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::load::system_calls;
@@ -16,6 +17,26 @@ fn row(report: &Value, id: u32) -> &Value {
     rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row for program {id}: {rows:#?}"))
 }
 
+/// The tests of this file share the machine's CPUs: one after the other, each has the load that it makes and no more.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes calls for so long, with pauses of changing length in between: calls that all take equally long would beat against the
+/// timer that samples.
+fn calls_for(time: Duration) {
+    let until = Instant::now() + time;
+    let mut random = 1u64;
+    while Instant::now() < until {
+        system_calls(1);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        for _ in 0..random >> 54 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 fn tp(loops: u32) -> Loaded {
     Fixture::TP.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
 }
@@ -26,14 +47,12 @@ fn loops_of_one_to_three_cost_one_to_three() {
     if !root("loops_of_one_to_three_cost_one_to_three") {
         return;
     }
+    let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let (one, three) = (tp(30), tp(90));
     let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
-    let until = Instant::now() + Duration::from_millis(3_500);
-    while Instant::now() < until {
-        system_calls(100);
-    }
+    calls_for(Duration::from_millis(3_500));
     end(child);
 
     let report = report(&path, &["--by", "func"]);
@@ -54,14 +73,12 @@ fn rows_add_up_to_the_file() {
     if !root("rows_add_up_to_the_file") {
         return;
     }
+    let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let _programs = [tp(10), tp(10), Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().start().unwrap()];
     let child = recording(&path, "2", &["-F", "5000", "-e", "cpu-clock", "-g"]);
-    let until = Instant::now() + Duration::from_millis(1_800);
-    while Instant::now() < until {
-        system_calls(100);
-    }
+    calls_for(Duration::from_millis(1_800));
     end(child);
 
     let whole = report(&path, &[]);
@@ -74,7 +91,7 @@ fn rows_add_up_to_the_file() {
         assert_eq!(rows + rest, field(&event["total"], unit), "{unit}");
     }
     assert_eq!(event["unresolved"]["samples"], 0, "{:#}", event["unresolved"]);
-    assert!(field(&event["total"], "samples") > 1_000);
+    assert!(field(&event["total"], "samples") > 300);
 
     // Split by CPU or task, nothing is added or lost.
     for split in ["cpu", "comm", "func", "helper", "cgroup"] {
@@ -102,17 +119,15 @@ fn equal_names_and_tail_calls_are_told_apart() {
     if !root("equal_names_and_tail_calls_are_told_apart") {
         return;
     }
+    let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let start = |fixture: Fixture, loops| {
         fixture.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
     };
-    let (a, b, tail) = (start(Fixture::TWIN_A, 20), start(Fixture::TWIN_B, 80), start(Fixture::TAIL_CALL, 20));
+    let (a, b, tail) = (start(Fixture::TWIN_A, 200), start(Fixture::TWIN_B, 800), start(Fixture::TAIL_CALL, 200));
     let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
-    let until = Instant::now() + Duration::from_millis(3_500);
-    while Instant::now() < until {
-        system_calls(100);
-    }
+    calls_for(Duration::from_millis(3_500));
     end(child);
     let report = report(&path, &[]);
     let samples = |loaded: &Loaded, name: &str| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap();

@@ -14,7 +14,7 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
     let output = Command::new("perf").args(["report", "--header-only", "-I", "-i"]).arg(path).output().ok()?;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && errors.is_empty(), "{errors}");
-    const OTHER: [&str; 13] = [
+    const OTHER: [&str; 16] = [
         "# captured on",
         "# header version",
         "# data offset",
@@ -28,6 +28,10 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
         "# missing features",
         "# contains",
         "# cpu pmu capabilities: not available",
+        // Programs come and go, and their functions have lines of their own.
+        "# bpf_prog_info",
+        "# btf info",
+        "# \tsub_prog",
     ];
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().filter(|line| !OTHER.iter().any(|other| line.starts_with(other)));
