@@ -2,15 +2,17 @@
 //!
 //! Programs, maps, links and BTF are asked for by raw `bpf(2)`, one object at a time and each failing alone with its
 //! reason; who holds them, what they are attached to without a link, and where they are pinned comes from `/proc`,
-//! netlink and mounted bpf file systems. Everything here only reads, but for two things that last exactly as long as
-//! their guard: [`StatsGuard`] switches the kernel's run statistics on, and [`Refs`] loads a small iterator program of
-//! our own.
+//! netlink and mounted bpf file systems. Everything here only reads, but for what lasts exactly as long as its guard:
+//! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own, and
+//! [`Attached`] is a program on a perf event.
 //!
-//! This crate must not know of perf events, files to be written, or reports: it answers with the types of
+//! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
+//! written, or reports: it answers with the types of
 //! `bprec-format` and leaves to its callers what becomes of them. `unsafe` stands in the module `sys` alone.
 #![deny(unsafe_code)]
 
 mod access;
+mod attach;
 mod btf;
 mod cgroups;
 mod error;
@@ -32,6 +34,7 @@ mod sys;
 mod tracing;
 
 pub use access::{Check, access};
+pub use attach::{Attached, Way};
 pub use btf::BtfCache;
 pub use error::{Error, Object, Result};
 pub use holders::Holders;
