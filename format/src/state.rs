@@ -11,8 +11,15 @@
 //! `count u32` and its elements, an optional number is `present u8` and the number if present. Readers skip kinds and
 //! trailing bytes that they do not know: a kind may grow at its end.
 
+mod account;
+mod counters;
 mod parts;
 
+pub use account::{Cost, EventLoss, Loss};
+pub use counters::{
+    AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, Histogram, ProgramCounters,
+    Reading, RunCounts, SharedCounters, SharedScope, SharedTarget, TargetCounters,
+};
 use parts::{get_list, get_option, get_string, get_text, put_list, put_option, put_text};
 
 use crate::{Endian, Error, Reader, Result, Writer};
@@ -53,6 +60,12 @@ pub enum State {
     Cost(Cost),
     /// Names of kernel functions that samples hit.
     KernelSymbols(Vec<KernelSymbol>),
+    /// What exact counters count.
+    CounterEvents(CounterEvents),
+    /// What exact counters counted per program, at one moment.
+    ProgramCounters(ProgramCounters),
+    /// What shared counters counted, at one moment.
+    SharedCounters(SharedCounters),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -214,47 +227,6 @@ pub struct Released {
     pub before_ns: u64,
 }
 
-/// Samples that did not make it into the recording, as the kernel counted them per event.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Loss {
-    /// Per event and CPU, those with a loss only.
-    pub events: Vec<EventLoss>,
-    /// The kernel does not count losses per event (before 6.0): LOST records are all there is.
-    pub not_counted: bool,
-}
-
-/// Lost samples of one event on one CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EventLoss {
-    /// The event's id.
-    pub event_id: u64,
-    /// The CPU, or −1 for an event that follows a task.
-    pub cpu: i32,
-    /// Samples and side-band records lost.
-    pub lost: u64,
-}
-
-/// What the recording itself cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cost {
-    /// When sampling was switched off, ns of the recording's clock.
-    pub end_ns: u64,
-    /// CPU time of the recorder in user mode, start and stop included.
-    pub user_ns: u64,
-    /// CPU time of the recorder in the kernel.
-    pub system_ns: u64,
-    /// Largest resident set.
-    pub max_rss_bytes: u64,
-    /// Bytes written into the recording so far.
-    pub written_bytes: u64,
-    /// Times the recorder woke to drain the rings.
-    pub wakeups: u64,
-    /// Programs captured.
-    pub programs: u32,
-    /// Programs seen but not captured.
-    pub missed: u32,
-}
-
 /// A kernel function.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KernelSymbol {
@@ -283,6 +255,9 @@ impl State {
             State::Loss(it) => it.put(&mut w),
             State::Cost(it) => it.put(&mut w),
             State::KernelSymbols(symbols) => put_list(&mut w, symbols, KernelSymbol::put),
+            State::CounterEvents(it) => it.put(&mut w),
+            State::ProgramCounters(it) => it.put(&mut w),
+            State::SharedCounters(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -317,6 +292,9 @@ impl State {
             8 => State::Loss(Loss::get(r)?),
             9 => State::Cost(Cost::get(r)?),
             10 => State::KernelSymbols(get_list(r, 14, KernelSymbol::get)?),
+            12 => State::CounterEvents(CounterEvents::get(r)?),
+            13 => State::ProgramCounters(ProgramCounters::get(r)?),
+            14 => State::SharedCounters(SharedCounters::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -333,6 +311,9 @@ impl State {
             State::Loss(_) => 8,
             State::Cost(_) => 9,
             State::KernelSymbols(_) => 10,
+            State::CounterEvents(_) => 12,
+            State::ProgramCounters(_) => 13,
+            State::SharedCounters(_) => 14,
             State::Unknown { kind, .. } => *kind,
         }
     }
@@ -515,48 +496,6 @@ impl Released {
             load_time_ns: r.u64("released load time")?,
             after_ns: r.u64("released after")?,
             before_ns: r.u64("released before")?,
-        })
-    }
-}
-
-impl Loss {
-    fn put(&self, w: &mut Writer<'_>) {
-        put_list(w, &self.events, |event, w| {
-            w.u64(event.event_id).u32(event.cpu as u32).u64(event.lost);
-        });
-        w.u8(self.not_counted.into());
-    }
-
-    fn get(r: &mut Reader<'_>) -> Result<Loss> {
-        Ok(Loss {
-            events: get_list(r, 20, |r| {
-                Ok(EventLoss {
-                    event_id: r.u64("loss event")?,
-                    cpu: r.u32("loss cpu")? as i32,
-                    lost: r.u64("loss count")?,
-                })
-            })?,
-            not_counted: r.u8("loss not counted")? != 0,
-        })
-    }
-}
-
-impl Cost {
-    fn put(&self, w: &mut Writer<'_>) {
-        w.u64(self.end_ns).u64(self.user_ns).u64(self.system_ns).u64(self.max_rss_bytes);
-        w.u64(self.written_bytes).u64(self.wakeups).u32(self.programs).u32(self.missed);
-    }
-
-    fn get(r: &mut Reader<'_>) -> Result<Cost> {
-        Ok(Cost {
-            end_ns: r.u64("cost end")?,
-            user_ns: r.u64("cost user")?,
-            system_ns: r.u64("cost system")?,
-            max_rss_bytes: r.u64("cost rss")?,
-            written_bytes: r.u64("cost written")?,
-            wakeups: r.u64("cost wakeups")?,
-            programs: r.u32("cost programs")?,
-            missed: r.u32("cost missed")?,
         })
     }
 }

@@ -6,8 +6,9 @@ use bprec_format::records::{
     Namespace, Namespaces, Payload, Task, Throttle, write_record,
 };
 use bprec_format::state::{
-    Attachment, Cost, EventLoss, KernelSymbol, Loss, Map, Missed, Owner, Program, ProgramRuns, Released, RunStats,
-    Session, State,
+    AbsentEvent, Attachment, Calibration, Cost, CounterEvent, CounterEvents, CounterTier, CounterUnit, EventLoss,
+    Histogram, KernelSymbol, Loss, Map, Missed, Owner, Program, ProgramCounters, ProgramRuns, Reading, Released,
+    RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, TargetCounters,
 };
 use bprec_format::{
     AttrFlags, Endian, EventAttr, File, FileAttr, FileLayout, ReadFormat, Record, RecordType, Records, SampleId,
@@ -199,6 +200,70 @@ fn check_trailer(read: &SampleId, layout: &SampleLayout, written: &SampleId) {
     assert_eq!(read.cpu, written.cpu.filter(|_| has(SampleType::CPU)));
 }
 
+fn readings() -> impl Strategy<Value = Vec<Reading>> {
+    prop::collection::vec(any::<[u64; 3]>(), 0..4).prop_map(|readings| {
+        let reading = |[value, enabled_ns, running_ns]: [u64; 3]| Reading { value, enabled_ns, running_ns };
+        readings.into_iter().map(reading).collect()
+    })
+}
+
+prop_compose! {
+    fn counter_events()(
+        (tier, time_ns, budget_ppm) in any::<(u8, u64, Option<u32>)>(),
+        events in prop::collection::vec(any::<(u32, u64, u32, u8, bool)>(), 0..4),
+        texts in ["[ -~]{0,40}"; 3],
+        calibration in prop::option::of(
+            (any::<(u64, u64, Option<u64>, Option<u64>)>(), prop::collection::vec(any::<u64>(), 0..4)),
+        ),
+    ) -> CounterEvents {
+        let [name, reason, note] = texts;
+        CounterEvents {
+            tier: CounterTier(tier),
+            time_ns,
+            events: events.into_iter().map(|(attr_type, config, group, unit, software)| {
+                CounterEvent { name: name.clone(), attr_type, config, group, unit: CounterUnit(unit), software }
+            }).collect(),
+            absent: vec![AbsentEvent { name: name.clone(), reason }],
+            calibration: calibration.map(|((runs, inside_ns, measured_ns, skipped_ns), inside)| {
+                Calibration { runs, inside_ns, inside, measured_ns, skipped_ns }
+            }),
+            budget_ppm,
+            note,
+        }
+    }
+}
+
+prop_compose! {
+    fn target_counters()(
+        (id, load_time_ns, function, since_ns) in any::<(u32, u64, u32, u64)>(),
+        name in bytes(40),
+        reason in "[ -~]{0,40}",
+        counts in prop::option::of((
+            any::<([u64; 6], Option<u64>, u8)>(),
+            readings(),
+            prop::collection::vec(any::<(u16, u64)>(), 0..5),
+        )),
+    ) -> TargetCounters {
+        let counts = counts.map(|((numbers, misses, sub_bits), readings, buckets)| {
+            let [runs, measured, too_deep, discarded, every, time_ns] = numbers;
+            let histogram = Histogram { sub_bits, buckets };
+            RunCounts { runs, measured, too_deep, discarded, misses, every, time_ns, readings, histogram }
+        });
+        TargetCounters { id, load_time_ns, function, name, since_ns, reason, counts }
+    }
+}
+
+prop_compose! {
+    fn shared_target()(
+        (scope, id, children, since_ns) in any::<(u8, u64, bool, u64)>(),
+        name in bytes(40),
+        reason in "[ -~]{0,40}",
+        readings in readings(),
+    ) -> SharedTarget {
+        SharedTarget { scope: SharedScope(scope), id, name, children, since_ns, reason, readings }
+    }
+}
+
 fn state() -> impl Strategy<Value = State> {
     let text = "[ -~]{0,40}";
     let owner = (any::<(u32, u32)>(), bytes(16), bytes(40)).prop_map(|((pid, uid), comm, cgroup)| Owner {
@@ -299,7 +364,12 @@ fn state() -> impl Strategy<Value = State> {
                 symbols.into_iter().map(|((addr, len_bytes), name)| KernelSymbol { addr, len_bytes, name }).collect(),
             )
         }),
-        (11u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
+        counter_events().prop_map(State::CounterEvents),
+        (any::<u64>(), prop::collection::vec(target_counters(), 0..4))
+            .prop_map(|(time_ns, targets)| State::ProgramCounters(ProgramCounters { time_ns, targets })),
+        (any::<u64>(), prop::collection::vec(shared_target(), 0..4))
+            .prop_map(|(time_ns, targets)| State::SharedCounters(SharedCounters { time_ns, targets })),
+        (1000u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
     ]
 }
 
@@ -350,7 +420,15 @@ proptest! {
     }
 
     #[test]
-    fn states_of_any_bytes_do_not_panic(bytes in bytes(200), kind in 0u16..14, endian in endian()) {
+    fn a_cut_state_is_an_error_and_no_other_state(state in state(), cut in 1usize..40, endian in endian()) {
+        let mut out = Vec::new();
+        state.encode(&mut out, endian);
+        out.truncate(out.len().saturating_sub(cut));
+        prop_assert!(State::decode(&out, 0, endian).is_err());
+    }
+
+    #[test]
+    fn states_of_any_bytes_do_not_panic(bytes in bytes(200), kind in 0u16..32, endian in endian()) {
         let mut raw = Vec::new();
         State::Unknown { kind, body: bytes }.encode(&mut raw, endian);
         let _ = State::decode(&raw, 0, endian);

@@ -1,0 +1,87 @@
+//! What a recording lost and what it cost.
+
+use super::parts::{get_list, put_list};
+use crate::{Reader, Result, Writer};
+
+/// Samples that did not make it into the recording, as the kernel counted them per event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Loss {
+    /// Per event and CPU, those with a loss only.
+    pub events: Vec<EventLoss>,
+    /// The kernel does not count losses per event (before 6.0): LOST records are all there is.
+    pub not_counted: bool,
+}
+
+/// Lost samples of one event on one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventLoss {
+    /// The event's id.
+    pub event_id: u64,
+    /// The CPU, or −1 for an event that follows a task.
+    pub cpu: i32,
+    /// Samples and side-band records lost.
+    pub lost: u64,
+}
+
+/// What the recording itself cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// When sampling was switched off, ns of the recording's clock.
+    pub end_ns: u64,
+    /// CPU time of the recorder in user mode, start and stop included.
+    pub user_ns: u64,
+    /// CPU time of the recorder in the kernel.
+    pub system_ns: u64,
+    /// Largest resident set.
+    pub max_rss_bytes: u64,
+    /// Bytes written into the recording so far.
+    pub written_bytes: u64,
+    /// Times the recorder woke to drain the rings.
+    pub wakeups: u64,
+    /// Programs captured.
+    pub programs: u32,
+    /// Programs seen but not captured.
+    pub missed: u32,
+}
+
+impl Loss {
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        put_list(w, &self.events, |event, w| {
+            w.u64(event.event_id).u32(event.cpu as u32).u64(event.lost);
+        });
+        w.u8(self.not_counted.into());
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<Loss> {
+        Ok(Loss {
+            events: get_list(r, 20, |r| {
+                Ok(EventLoss {
+                    event_id: r.u64("loss event")?,
+                    cpu: r.u32("loss cpu")? as i32,
+                    lost: r.u64("loss count")?,
+                })
+            })?,
+            not_counted: r.u8("loss not counted")? != 0,
+        })
+    }
+}
+
+impl Cost {
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.end_ns).u64(self.user_ns).u64(self.system_ns).u64(self.max_rss_bytes);
+        w.u64(self.written_bytes).u64(self.wakeups).u32(self.programs).u32(self.missed);
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<Cost> {
+        Ok(Cost {
+            end_ns: r.u64("cost end")?,
+            user_ns: r.u64("cost user")?,
+            system_ns: r.u64("cost system")?,
+            max_rss_bytes: r.u64("cost rss")?,
+            written_bytes: r.u64("cost written")?,
+            wakeups: r.u64("cost wakeups")?,
+            programs: r.u32("cost programs")?,
+            missed: r.u32("cost missed")?,
+        })
+    }
+}

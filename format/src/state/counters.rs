@@ -1,0 +1,561 @@
+//! Exact counters: what is counted (kind 12), what it came to per program (13) and per shared target (14).
+//!
+//! Bodies, in the notation of the module above; `sized` is `length u32` and that many bytes, whose end may grow:
+//!
+//! ```text
+//! 12  tier u8 · time_ns u64 · list of event · list of (name text · reason text) · calibration u8 [runs u64 ·
+//!     inside_ns u64 · list of u64 · measured_ns optional · skipped_ns optional] · budget_ppm optional · note text
+//!     event: sized (name text · attr_type u32 · config u64 · group u32 · unit u8 · software u8)
+//! 13  time_ns u64 · list of target
+//!     target: sized (id u32 · load_time_ns u64 · function u32 · name text · since_ns u64 · reason text · counts u8
+//!     [runs u64 · measured u64 · too_deep u64 · discarded u64 · misses optional · every u64 · time_ns u64 ·
+//!     list of reading · sub_bits u8 · list of (bucket u16 · runs u64)])
+//! 14  time_ns u64 · list of target
+//!     target: sized (scope u8 · id u64 · name text · children u8 · since_ns u64 · reason text · list of reading)
+//!     reading: value u64 · enabled_ns u64 · running_ns u64
+//! ```
+//!
+//! Counts are totals since counting of that target began, over all CPUs: what happened between two snapshots is their
+//! difference, and the snapshot before the first is 0 at `since_ns`. Nothing is subtracted and nothing is scaled: that is
+//! the reader's work. A snapshot with many targets is several payloads of one time, see [`ProgramCounters::parts`].
+
+use super::PAYLOAD_MAX_BYTES;
+use super::parts::{get_list, get_option, get_string, get_text, put_list, put_option, put_text};
+use crate::{Reader, Result, Writer};
+
+/// What counts: the place of [`CounterEvents`] among the tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterTier(pub u8);
+
+impl CounterTier {
+    /// Programs of our own around each target program; their counts are [`ProgramCounters`].
+    pub const EXACT: CounterTier = CounterTier(0);
+    /// One reading per context switch, shared between sessions; its counts are [`SharedCounters`].
+    pub const SHARED: CounterTier = CounterTier(1);
+}
+
+/// What is counted and how; in the stream before the first counts of its tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterEvents {
+    /// Whose counts it describes.
+    pub tier: CounterTier,
+    /// When counting was set up, ns of the recording's clock.
+    pub time_ns: u64,
+    /// The events, in the order that readings have. May be empty: runs and times alone are counted then.
+    pub events: Vec<CounterEvent>,
+    /// Events that were asked for and are not counted.
+    pub absent: Vec<AbsentEvent>,
+    /// What the counting adds to what it counts, when that was found out.
+    pub calibration: Option<Calibration>,
+    /// How much of the machine the counting may take, in millionths; `None` without a budget.
+    pub budget_ppm: Option<u32>,
+    /// How it is counted, or why nothing is, in words; empty when there is nothing to say.
+    pub note: String,
+}
+
+/// One event that is counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CounterEvent {
+    /// Its name, as perf names it: `cycles`, `instructions:k`, `cpu/event=0x3c/`.
+    pub name: String,
+    /// `perf_event_attr.type` it was opened with.
+    pub attr_type: u32,
+    /// `perf_event_attr.config` it was opened with.
+    pub config: u64,
+    /// Events of one number are on the hardware together or not at all: ratios hold only between them.
+    pub group: u32,
+    /// Of what the value is the count.
+    pub unit: CounterUnit,
+    /// The kernel counts it, not the hardware.
+    pub software: bool,
+}
+
+/// Of what a value is the count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct CounterUnit(pub u8);
+
+impl CounterUnit {
+    /// Events.
+    pub const EVENTS: CounterUnit = CounterUnit(0);
+    /// Nanoseconds, as `cpu-clock` and `task-clock` count.
+    pub const NANOSECONDS: CounterUnit = CounterUnit(1);
+}
+
+/// An event that was asked for and is not counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AbsentEvent {
+    /// Its name, as it was asked for.
+    pub name: String,
+    /// Why it is not counted.
+    pub reason: String,
+}
+
+/// What counting adds, found by counting a program that does nothing. Totals over [`Calibration::runs`] runs, so that no
+/// fraction is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Calibration {
+    /// Runs that the totals are over. Runs that something interrupted may have been left out.
+    pub runs: u64,
+    /// Time that the pair of readings saw of itself: what is in [`RunCounts::time_ns`] beside the program.
+    pub inside_ns: u64,
+    /// The same of each event, scaled if it was multiplexed, in the order of [`CounterEvents::events`].
+    pub inside: Vec<u64>,
+    /// What a measured run takes longer than one without any counting, as seen from outside.
+    pub measured_ns: Option<u64>,
+    /// What a run takes longer that the gate skips.
+    pub skipped_ns: Option<u64>,
+}
+
+/// Counts of programs and their functions, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProgramCounters {
+    /// When they were read, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Per target.
+    pub targets: Vec<TargetCounters>,
+}
+
+/// One function of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TargetCounters {
+    /// Program id.
+    pub id: u32,
+    /// When the program was loaded, ns since boot; with the id its key.
+    pub load_time_ns: u64,
+    /// Which of its functions, as `func_info` counts them: 0 is the one it is entered by.
+    pub function: u32,
+    /// The function's name, for those that are not the entry; empty for the entry.
+    pub name: Vec<u8>,
+    /// When counting of it began, ns of the recording's clock; when it was refused, for one that never was counted.
+    pub since_ns: u64,
+    /// Why it is not counted, or no longer; empty while it is.
+    pub reason: String,
+    /// What was counted; `None` when it never was.
+    pub counts: Option<RunCounts>,
+}
+
+/// What was counted of one function since [`TargetCounters::since_ns`]. Every run is in exactly one of `measured`,
+/// `too_deep`, `discarded`, or was skipped by the gate.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunCounts {
+    /// Runs that were seen to begin, measured or not.
+    pub runs: u64,
+    /// Runs that were measured from begin to end: what times, readings and histogram are of.
+    pub measured: u64,
+    /// Runs that began while as many were open on that CPU as there is room for.
+    pub too_deep: u64,
+    /// Runs that were to be measured and of which only the begin or the end was seen.
+    pub discarded: u64,
+    /// Runs of the target for which the recursion guard refused the readings, if that is known.
+    pub misses: Option<u64>,
+    /// One in this many runs is measured, at the moment of the snapshot; 1 is all.
+    pub every: u64,
+    /// Time of the measured runs, ns.
+    pub time_ns: u64,
+    /// Readings of the measured runs, in the order of [`CounterEvents::events`].
+    pub readings: Vec<Reading>,
+    /// Measured runs by their time.
+    pub histogram: Histogram,
+}
+
+/// A counter, as `bpf_perf_event_value` has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// What was counted while it was on the hardware.
+    pub value: u64,
+    /// Time for which it was to be counted.
+    pub enabled_ns: u64,
+    /// Time for which it was on the hardware; less than enabled when events take turns.
+    pub running_ns: u64,
+}
+
+/// How many runs took how long. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Histogram {
+    /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`].
+    pub sub_bits: u8,
+    /// Bucket and runs in it, ascending, without empty ones.
+    pub buckets: Vec<(u16, u64)>,
+}
+
+impl Histogram {
+    /// The finest division.
+    pub const SUB_BITS_MAX: u8 = 6;
+
+    /// The bucket of a time. Below `2^sub_bits` ns each has its own; above, it is the position of the highest bit,
+    /// followed by the `sub_bits` bits behind it.
+    pub fn bucket(time_ns: u64, sub_bits: u8) -> u16 {
+        let bits = u32::from(sub_bits.min(Histogram::SUB_BITS_MAX));
+        let Some(log2) = time_ns.checked_ilog2().filter(|log2| *log2 >= bits) else {
+            return time_ns as u16;
+        };
+        let shift = log2 - bits;
+        // The highest bit of the shifted time is the 1 of `shift + 1`.
+        ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
+    }
+
+    /// The times in a bucket: the first, and the last. `None` for a bucket that no time is in.
+    pub fn bounds(bucket: u16, sub_bits: u8) -> Option<(u64, u64)> {
+        let bits = u32::from(sub_bits.min(Histogram::SUB_BITS_MAX));
+        let (bucket, per_octave) = (u64::from(bucket), 1u64 << bits);
+        if bucket < 2 * per_octave {
+            return Some((bucket, bucket));
+        }
+        let shift = ((bucket >> bits) - 1) as u32;
+        let first = bucket - (u64::from(shift) << bits);
+        if shift + bits > 63 {
+            return None;
+        }
+        let start = first << shift;
+        Some((start, start + ((1 << shift) - 1)))
+    }
+}
+
+/// Counts of what is not a program, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SharedCounters {
+    /// When they were read, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Per target.
+    pub targets: Vec<SharedTarget>,
+}
+
+/// What a shared counter is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
+pub struct SharedScope(pub u8);
+
+impl SharedScope {
+    /// All CPUs.
+    pub const MACHINE: SharedScope = SharedScope(0);
+    /// One CPU.
+    pub const CPU: SharedScope = SharedScope(1);
+    /// One thread.
+    pub const PID: SharedScope = SharedScope(2);
+    /// One process, all of its threads.
+    pub const TGID: SharedScope = SharedScope(3);
+    /// A cgroup with those below it.
+    pub const CGROUP: SharedScope = SharedScope(4);
+}
+
+/// One target of shared counters.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SharedTarget {
+    /// What it is.
+    pub scope: SharedScope,
+    /// Number of the CPU, thread or process, id of the cgroup; 0 for the machine.
+    pub id: u64,
+    /// Name of the task or path of the cgroup; empty for what has none.
+    pub name: Vec<u8>,
+    /// Tasks that it creates count too.
+    pub children: bool,
+    /// When counting of it began, ns of the recording's clock.
+    pub since_ns: u64,
+    /// Why it is not counted, or no longer; empty while it is.
+    pub reason: String,
+    /// Readings, in the order of [`CounterEvents::events`]; empty when it never was counted.
+    pub readings: Vec<Reading>,
+}
+
+impl CounterEvents {
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.u8(self.tier.0).u64(self.time_ns);
+        put_list(w, &self.events, |event, w| put_sized(w, |w| event.put(w)));
+        put_list(w, &self.absent, |absent, w| {
+            put_text(w, absent.name.as_bytes());
+            put_text(w, absent.reason.as_bytes());
+        });
+        w.u8(self.calibration.is_some().into());
+        if let Some(calibration) = &self.calibration {
+            calibration.put(w);
+        }
+        put_option(w, self.budget_ppm.map(u64::from));
+        put_text(w, self.note.as_bytes());
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<CounterEvents> {
+        Ok(CounterEvents {
+            tier: CounterTier(r.u8("counter tier")?),
+            time_ns: r.u64("counters time")?,
+            events: get_list(r, 4, |r| CounterEvent::get(&mut sized(r, "counter event")?))?,
+            absent: get_list(r, 4, |r| {
+                Ok(AbsentEvent {
+                    name: get_string(r, "absent event name")?,
+                    reason: get_string(r, "absent event reason")?,
+                })
+            })?,
+            calibration: if r.u8("counter calibration")? == 0 { None } else { Some(Calibration::get(r)?) },
+            budget_ppm: get_option(r, "counter budget")?.map(|ppm| ppm as u32),
+            note: get_string(r, "counter note")?,
+        })
+    }
+}
+
+impl CounterEvent {
+    fn put(&self, w: &mut Writer<'_>) {
+        put_text(w, self.name.as_bytes());
+        w.u32(self.attr_type).u64(self.config).u32(self.group).u8(self.unit.0).u8(self.software.into());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<CounterEvent> {
+        Ok(CounterEvent {
+            name: get_string(r, "counter event name")?,
+            attr_type: r.u32("counter event type")?,
+            config: r.u64("counter event config")?,
+            group: r.u32("counter event group")?,
+            unit: CounterUnit(r.u8("counter event unit")?),
+            software: r.u8("counter event software")? != 0,
+        })
+    }
+}
+
+impl Calibration {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.runs).u64(self.inside_ns);
+        put_list(w, &self.inside, |value, w| {
+            w.u64(*value);
+        });
+        put_option(w, self.measured_ns);
+        put_option(w, self.skipped_ns);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Calibration> {
+        Ok(Calibration {
+            runs: r.u64("calibration runs")?,
+            inside_ns: r.u64("calibration time")?,
+            inside: get_list(r, 8, |r| r.u64("calibration value"))?,
+            measured_ns: get_option(r, "calibration measured")?,
+            skipped_ns: get_option(r, "calibration skipped")?,
+        })
+    }
+}
+
+impl ProgramCounters {
+    /// A snapshot of any number of targets, as payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    pub fn parts(time_ns: u64, targets: Vec<TargetCounters>) -> Vec<ProgramCounters> {
+        let parts = parts(targets, |target, w| target.put(w));
+        parts.map(|targets| ProgramCounters { time_ns, targets }).collect()
+    }
+
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.time_ns);
+        put_list(w, &self.targets, |target, w| put_sized(w, |w| target.put(w)));
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<ProgramCounters> {
+        Ok(ProgramCounters {
+            time_ns: r.u64("program counters time")?,
+            targets: get_list(r, 4, |r| TargetCounters::get(&mut sized(r, "counter target")?))?,
+        })
+    }
+}
+
+impl TargetCounters {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u32(self.id).u64(self.load_time_ns).u32(self.function);
+        put_short(w, &self.name);
+        w.u64(self.since_ns);
+        put_short(w, self.reason.as_bytes());
+        w.u8(self.counts.is_some().into());
+        if let Some(counts) = &self.counts {
+            counts.put(w);
+        }
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<TargetCounters> {
+        Ok(TargetCounters {
+            id: r.u32("target id")?,
+            load_time_ns: r.u64("target load time")?,
+            function: r.u32("target function")?,
+            name: get_text(r, "target name")?,
+            since_ns: r.u64("target begin")?,
+            reason: get_string(r, "target reason")?,
+            counts: if r.u8("target counts")? == 0 { None } else { Some(RunCounts::get(r)?) },
+        })
+    }
+}
+
+impl RunCounts {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.runs).u64(self.measured).u64(self.too_deep).u64(self.discarded);
+        put_option(w, self.misses);
+        w.u64(self.every).u64(self.time_ns);
+        put_list(w, &self.readings, Reading::put);
+        w.u8(self.histogram.sub_bits);
+        put_list(w, &self.histogram.buckets, |(bucket, runs), w| {
+            w.u16(*bucket).u64(*runs);
+        });
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<RunCounts> {
+        Ok(RunCounts {
+            runs: r.u64("counted runs")?,
+            measured: r.u64("measured runs")?,
+            too_deep: r.u64("runs too deep")?,
+            discarded: r.u64("discarded runs")?,
+            misses: get_option(r, "missed runs")?,
+            every: r.u64("runs per measured run")?,
+            time_ns: r.u64("measured time")?,
+            readings: get_list(r, Reading::BYTES, Reading::get)?,
+            histogram: Histogram {
+                sub_bits: r.u8("histogram resolution")?,
+                buckets: get_list(r, 10, |r| Ok((r.u16("histogram bucket")?, r.u64("histogram runs")?)))?,
+            },
+        })
+    }
+}
+
+impl Reading {
+    const BYTES: usize = 24;
+
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.value).u64(self.enabled_ns).u64(self.running_ns);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<Reading> {
+        Ok(Reading {
+            value: r.u64("reading value")?,
+            enabled_ns: r.u64("reading enabled")?,
+            running_ns: r.u64("reading running")?,
+        })
+    }
+}
+
+impl SharedCounters {
+    /// A snapshot of any number of targets, as payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    pub fn parts(time_ns: u64, targets: Vec<SharedTarget>) -> Vec<SharedCounters> {
+        let parts = parts(targets, |target, w| target.put(w));
+        parts.map(|targets| SharedCounters { time_ns, targets }).collect()
+    }
+
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.time_ns);
+        put_list(w, &self.targets, |target, w| put_sized(w, |w| target.put(w)));
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<SharedCounters> {
+        Ok(SharedCounters {
+            time_ns: r.u64("shared counters time")?,
+            targets: get_list(r, 4, |r| SharedTarget::get(&mut sized(r, "shared target")?))?,
+        })
+    }
+}
+
+impl SharedTarget {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u8(self.scope.0).u64(self.id);
+        put_short(w, &self.name);
+        w.u8(self.children.into()).u64(self.since_ns);
+        put_short(w, self.reason.as_bytes());
+        put_list(w, &self.readings, Reading::put);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<SharedTarget> {
+        Ok(SharedTarget {
+            scope: SharedScope(r.u8("shared scope")?),
+            id: r.u64("shared id")?,
+            name: get_text(r, "shared name")?,
+            children: r.u8("shared children")? != 0,
+            since_ns: r.u64("shared begin")?,
+            reason: get_string(r, "shared reason")?,
+            readings: get_list(r, Reading::BYTES, Reading::get)?,
+        })
+    }
+}
+
+/// Writes what `put` writes, with its length in front.
+fn put_sized(w: &mut Writer<'_>, put: impl FnOnce(&mut Writer<'_>)) {
+    w.u32(0);
+    let start = w.position();
+    put(w);
+    let len = (w.position() - start) as u32;
+    w.patch_u32(start - 4, len);
+}
+
+/// What has its length in front. Bytes that are left over at its end are of a later version.
+fn sized<'a>(r: &mut Reader<'a>, what: &'static str) -> Result<Reader<'a>> {
+    let len = r.u32(what)?;
+    let offset = r.offset();
+    Ok(Reader::new(r.take(len as usize, what)?, offset, r.endian()))
+}
+
+/// Text that cannot take much of a payload: cut at 1 KiB.
+fn put_short(w: &mut Writer<'_>, text: &[u8]) {
+    put_text(w, &text[..text.len().min(1024)]);
+}
+
+/// Divides targets so that those of a part fit into one payload. A part has at least one.
+fn parts<T>(targets: Vec<T>, put: impl Fn(&T, &mut Writer<'_>)) -> impl Iterator<Item = Vec<T>> {
+    // Header, time and count; then each target behind its length.
+    const FIXED_BYTES: usize = super::HEADER_BYTES + 12;
+    let mut scratch = Vec::new();
+    let mut targets = targets.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let (mut part, mut bytes) = (Vec::new(), FIXED_BYTES);
+        while let Some(target) = targets.peek() {
+            scratch.clear();
+            put(target, &mut Writer::new(&mut scratch, crate::Endian::Little));
+            bytes += 4 + scratch.len();
+            if bytes > PAYLOAD_MAX_BYTES && !part.is_empty() {
+                break;
+            }
+            part.extend(targets.next());
+        }
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two_divided() {
+        // The highest bit and the two behind it: 1000 = 0b11_1110_1000 is in 0b111 << 7.
+        assert_eq!(Histogram::bounds(Histogram::bucket(1000, 2), 2), Some((896, 1023)));
+        assert_eq!(Histogram::bounds(Histogram::bucket(1024, 2), 2), Some((1024, 1279)));
+        assert_eq!(Histogram::bounds(Histogram::bucket(1000, 0), 0), Some((512, 1023)));
+        let times: Vec<u16> = (0..10).map(|time_ns| Histogram::bucket(time_ns, 2)).collect();
+        assert_eq!(times, [0, 1, 2, 3, 4, 5, 6, 7, 8, 8]);
+    }
+
+    #[test]
+    fn every_time_is_in_the_bounds_of_its_bucket_and_buckets_join() {
+        for sub_bits in 0..=Histogram::SUB_BITS_MAX {
+            let last = Histogram::bucket(u64::MAX, sub_bits);
+            let mut next = 0u64;
+            for bucket in 0..=last {
+                let (first, to) = Histogram::bounds(bucket, sub_bits).unwrap();
+                assert_eq!(first, next, "bucket {bucket} of {sub_bits}");
+                assert_eq!(Histogram::bucket(first, sub_bits), bucket);
+                assert_eq!(Histogram::bucket(to, sub_bits), bucket);
+                next = to.wrapping_add(1);
+            }
+            assert_eq!(next, 0, "the last bucket ends where times do");
+            assert_eq!(Histogram::bounds(last + 1, sub_bits), None);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_of_many_targets_is_divided_and_loses_none() {
+        let target = |id| TargetCounters {
+            id,
+            name: vec![b'x'; 5000],
+            counts: Some(RunCounts {
+                readings: vec![Reading::default(); 4],
+                histogram: Histogram { sub_bits: 3, buckets: (0..100).map(|bucket| (bucket, 1)).collect() },
+                ..RunCounts::default()
+            }),
+            ..TargetCounters::default()
+        };
+        let parts = ProgramCounters::parts(7, (0..200).map(target).collect());
+        assert!(parts.len() > 1);
+        let ids: Vec<u32> = parts.iter().flat_map(|part| part.targets.iter().map(|target| target.id)).collect();
+        assert_eq!(ids, (0..200).collect::<Vec<u32>>());
+        for part in parts {
+            assert_eq!(part.time_ns, 7);
+            let mut out = Vec::new();
+            super::super::State::ProgramCounters(part).encode(&mut out, crate::Endian::Little);
+            assert!(out.len() <= PAYLOAD_MAX_BYTES, "{} bytes", out.len());
+        }
+    }
+}
