@@ -23,6 +23,7 @@ mod record;
 pub mod records;
 pub mod rewrite;
 mod sample;
+pub mod sampler;
 pub mod state;
 mod stream;
 mod trailer;

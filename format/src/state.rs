@@ -14,6 +14,7 @@
 mod account;
 mod counters;
 mod parts;
+mod sampler;
 
 pub use account::{Cost, EventLoss, Loss};
 pub use counters::{
@@ -21,6 +22,7 @@ pub use counters::{
     Reading, RunCounts, SharedCounters, SharedScope, SharedTarget, TargetCounters,
 };
 use parts::{get_list, get_option, get_string, get_text, put_list, put_option, put_text};
+pub use sampler::{Sampler, SamplerCounts};
 
 use crate::{Endian, Error, Reader, Result, Writer};
 
@@ -66,6 +68,8 @@ pub enum State {
     ProgramCounters(ProgramCounters),
     /// What shared counters counted, at one moment.
     SharedCounters(SharedCounters),
+    /// Our sampling program.
+    Sampler(Sampler),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -258,6 +262,7 @@ impl State {
             State::CounterEvents(it) => it.put(&mut w),
             State::ProgramCounters(it) => it.put(&mut w),
             State::SharedCounters(it) => it.put(&mut w),
+            State::Sampler(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -295,6 +300,7 @@ impl State {
             12 => State::CounterEvents(CounterEvents::get(r)?),
             13 => State::ProgramCounters(ProgramCounters::get(r)?),
             14 => State::SharedCounters(SharedCounters::get(r)?),
+            15 => State::Sampler(Sampler::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -314,6 +320,7 @@ impl State {
             State::CounterEvents(_) => 12,
             State::ProgramCounters(_) => 13,
             State::SharedCounters(_) => 14,
+            State::Sampler(_) => 15,
             State::Unknown { kind, .. } => *kind,
         }
     }

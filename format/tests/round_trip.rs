@@ -5,10 +5,12 @@ use bprec_format::records::{
     BpfEvent, BpfEventKind, BuildId, Cgroup, Comm, Ksymbol, KsymbolKind, Lost, LostSamples, Mmap, Mmap2, Mmap2File,
     Namespace, Namespaces, Payload, Task, Throttle, write_record,
 };
+use bprec_format::sampler::Parts;
 use bprec_format::state::{
     AbsentEvent, Attachment, Calibration, Cost, CounterEvent, CounterEvents, CounterTier, CounterUnit, EventLoss,
     Histogram, KernelSymbol, Loss, Map, Missed, Owner, Program, ProgramCounters, ProgramRuns, Reading, Released,
-    RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, TargetCounters,
+    RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State,
+    TargetCounters,
 };
 use bprec_format::{
     AttrFlags, Endian, EventAttr, File, FileAttr, FileLayout, ReadFormat, Record, RecordType, Records, SampleId,
@@ -369,6 +371,29 @@ fn state() -> impl Strategy<Value = State> {
             .prop_map(|(time_ns, targets)| State::ProgramCounters(ProgramCounters { time_ns, targets })),
         (any::<u64>(), prop::collection::vec(shared_target(), 0..4))
             .prop_map(|(time_ns, targets)| State::SharedCounters(SharedCounters { time_ns, targets })),
+        (any::<([u64; 2], [u32; 4], u16, bool)>(), text, prop::option::of(any::<([u64; 4], u32)>())).prop_map(
+            |((long, short, parts, is_frequency), event, counts)| {
+                let counts = counts.map(|([runs, written, full, failed], last_errno)| SamplerCounts {
+                    runs,
+                    written,
+                    full,
+                    failed,
+                    last_errno,
+                });
+                State::Sampler(Sampler {
+                    prog_id: short[0],
+                    event,
+                    event_type: short[1],
+                    event_config: long[0],
+                    is_frequency,
+                    rate: long[1],
+                    parts: Parts(parts),
+                    events: short[2],
+                    links: short[3],
+                    counts,
+                })
+            },
+        ),
         (1000u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
     ]
 }
