@@ -57,6 +57,14 @@ pub enum Error {
         /// What libbpf and the verifier printed, possibly empty.
         log: String,
     },
+    /// An object of the user's cannot be used.
+    #[error("{}: {problem}", path.display())]
+    UserObject {
+        /// Its file.
+        path: PathBuf,
+        /// Which program, why not, and where the verifier rejects it the end of its log.
+        problem: String,
+    },
 }
 
 impl Error {
@@ -125,7 +133,7 @@ impl fmt::Display for Object {
 }
 
 /// An errno under the name it has in manual pages.
-struct Errno(i32);
+pub(crate) struct Errno(pub(crate) i32);
 
 /// `ENOTSUPP`, which the kernel's BPF code lets through to user space though it is none of user space's errors.
 const ENOTSUPP: i32 = 524;

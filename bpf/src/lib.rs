@@ -3,8 +3,8 @@
 //! Programs, maps, links and BTF are asked for by raw `bpf(2)`, one object at a time and each failing alone with its
 //! reason; who holds them, what they are attached to without a link, and where they are pinned comes from `/proc`,
 //! netlink and mounted bpf file systems. Everything here only reads, but for what lasts exactly as long as its guard:
-//! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own, and
-//! [`Attached`] is a program on a perf event.
+//! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own,
+//! [`UserObject`] holds programs of the user's, and [`Attached`] is a program on a perf event.
 //!
 //! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
 //! written, or reports: it answers with the types of
@@ -24,14 +24,17 @@ mod maps;
 mod mounts;
 mod names;
 mod net;
+mod old_maps;
 mod pins;
 mod prog;
+mod quiet;
 mod refs;
 mod stats;
 mod struct_ops;
 mod surroundings;
 mod sys;
 mod tracing;
+mod user_object;
 
 pub use access::{Check, access};
 pub use attach::{Attached, Way};
@@ -49,3 +52,4 @@ pub use refs::{ProgRefs, Refs};
 pub use stats::{RunStats, StatsGuard, stats_sysctl};
 pub use surroundings::Surroundings;
 pub use sys::private_mount;
+pub use user_object::{OutputMap, UserObject, UserProgram};

@@ -5,12 +5,12 @@
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{Iter, Link, Object, ObjectBuilder, PrintLevel, ProgramMut};
+use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
 
 use crate::error::{self, Error, Result};
 use crate::fdinfo::FdInfo;
+use crate::quiet::quietly;
 use crate::sys;
 
 const PROGRAM: &str = "bprec_refs";
@@ -91,22 +91,4 @@ impl ProgRefs {
         let refcnt = sys::get_u64(record, 8).cast_signed();
         ProgRefs { id: sys::get_u32(record, 0), references: refcnt - 1 }
     }
-}
-
-/// What libbpf printed while one of our programs was loaded.
-static LOG: Mutex<String> = Mutex::new(String::new());
-/// Held while libbpf's printing is redirected, which is one switch for the whole process.
-static QUIET: Mutex<()> = Mutex::new(());
-
-/// Runs `load` with libbpf's output kept from the terminal; an error comes with what was printed.
-fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T, (libbpf_rs::Error, String)> {
-    fn keep(_: PrintLevel, text: String) {
-        LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
-    }
-    let _quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
-    LOG.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    let before = libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
-    let loaded = load();
-    libbpf_rs::set_print(before);
-    loaded.map_err(|source| (source, std::mem::take(&mut *LOG.lock().unwrap_or_else(PoisonError::into_inner))))
 }

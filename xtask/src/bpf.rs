@@ -84,8 +84,8 @@ fn compile(source: &Path, object: &Path) -> Result<()> {
     let mut clang = Command::new(CLANG);
     clang.args(["-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-fdebug-compilation-dir=."]);
     clang.arg(format!("-ffile-prefix-map={}=.", here.display()));
-    // BTF comes out of -g; the fixture without BTF is named after that.
-    if !source.ends_with("nobtf.bpf.c") {
+    // BTF comes out of -g; fixtures without BTF are named after that.
+    if !source.to_string_lossy().ends_with("nobtf.bpf.c") {
         clang.arg("-g");
     }
     run(clang.arg("-c").arg(source).arg("-o").arg(object))?;

@@ -13,7 +13,7 @@ pub(crate) use info::{
     LINK_INFO_BYTES, LinkArrays, PROG_INFO_BYTES, btf_info, link_info, map_info, prog_block, prog_info,
 };
 
-pub(crate) use perf_event::{link_to_event, set_program};
+pub(crate) use perf_event::{forget_pin, link_to_event, set_program};
 
 pub use mount::private_mount;
 

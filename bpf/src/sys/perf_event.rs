@@ -1,7 +1,9 @@
-//! Putting a program on a perf event, by the two calls there are for it.
+//! Putting a program on a perf event, by the two calls there are for it; and what libbpf-rs does not wrap.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::{AsRawLibbpf, OpenMapMut};
 
 use super::{Attr, bpf_fd};
 
@@ -29,5 +31,16 @@ pub(crate) fn set_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Res
     match unsafe { libc::ioctl(event.as_raw_fd(), SET_BPF, program.as_raw_fd()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// Takes from a map of an object that is not loaded yet the path to be pinned at; whether it had one.
+pub(crate) fn forget_pin(map: &mut OpenMapMut<'_>) -> bool {
+    let map = map.as_libbpf_object();
+    // SAFETY: the map is open and borrowed exclusively; libbpf answers with a pointer or null, and takes null for no path.
+    unsafe {
+        let had_one = !libbpf_rs::libbpf_sys::bpf_map__pin_path(map.as_ptr()).is_null();
+        libbpf_rs::libbpf_sys::bpf_map__set_pin_path(map.as_ptr(), std::ptr::null());
+        had_one
     }
 }

@@ -1,0 +1,23 @@
+//! Loading programs without libbpf writing to the terminal.
+
+use std::sync::{Mutex, PoisonError};
+
+use libbpf_rs::PrintLevel;
+
+/// What libbpf printed while programs were loaded.
+static LOG: Mutex<String> = Mutex::new(String::new());
+/// Held while libbpf's printing is redirected, which is one switch for the whole process.
+static QUIET: Mutex<()> = Mutex::new(());
+
+/// Runs `load` with libbpf's output kept from the terminal; an error comes with what was printed.
+pub(crate) fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T, (libbpf_rs::Error, String)> {
+    fn keep(_: PrintLevel, text: String) {
+        LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+    }
+    let _quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
+    LOG.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    let before = libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+    let loaded = load();
+    libbpf_rs::set_print(before);
+    loaded.map_err(|source| (source, std::mem::take(&mut *LOG.lock().unwrap_or_else(PoisonError::into_inner))))
+}
