@@ -3,8 +3,10 @@
 //! Options become one call of `bprec-record` or `bprec-report`, and its result becomes an exit code: 0 done, 1 nothing
 //! matched, 2 error. A reader that closes its end of a pipe early is no error.
 
+mod draft;
 mod recover;
 mod report;
+mod rewrite;
 mod script;
 
 #[cfg(all(feature = "record", target_os = "linux"))]
@@ -23,6 +25,7 @@ enum Command {
     Record(Box<record::Args>),
     Report(Box<report::Args>),
     Script(Box<script::Args>),
+    Rewrite(Box<rewrite::Args>),
     Recover(recover::Args),
 }
 
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(*args),
         Command::Report(args) => report::run(*args),
         Command::Script(args) => script::run(*args),
+        Command::Rewrite(args) => rewrite::run(*args),
         Command::Recover(args) => recover::run(args),
     };
     match result {

@@ -187,6 +187,11 @@ impl Inside {
     /// Programs do not nest deeper than this; a chain that says so is from no kernel.
     const MAX: usize = 64;
 
+    /// The programs that it goes through.
+    pub(crate) fn programs(&self) -> &[u32] {
+        &self.programs
+    }
+
     fn clear(&mut self) {
         self.programs.clear();
         self.functions.clear();

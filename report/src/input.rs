@@ -10,16 +10,28 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// What files that gzip wrote begin with.
+pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
 /// An input that was opened: a file, mapped, with what belongs to it. What cannot be mapped (a pipe, a gzip file) is
 /// spooled into an unlinked temporary file first.
 #[derive(Debug)]
 pub struct Input {
     path: PathBuf,
-    map: Option<Mmap>,
+    content: Content,
     parts: Vec<Input>,
     journal: Option<Mmap>,
     /// The map is of a temporary copy of ours.
     spooled: bool,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+enum Content {
+    /// In a file; `None` when it is empty, which cannot be mapped.
+    Mapped(Option<Mmap>),
+    /// In memory.
+    Owned(Vec<u8>),
 }
 
 impl Input {
@@ -31,8 +43,7 @@ impl Input {
         let path = path.as_ref();
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
         if path == Path::new("-") {
-            let file = spool(&mut io::stdin().lock()).map_err(failed("spool"))?;
-            return Ok(Input { spooled: true, ..Input::of_file(path, &file)? });
+            return Input::spooled(path, &mut io::stdin().lock());
         }
         let file = File::open(path).map_err(failed("open"))?;
         let metadata = file.metadata().map_err(failed("stat"))?;
@@ -44,24 +55,36 @@ impl Input {
             return Ok(input);
         }
         if !metadata.is_file() {
-            let file = spool(&mut &file).map_err(failed("spool"))?;
-            return Ok(Input { spooled: true, ..Input::of_file(path, &file)? });
+            return Input::spooled(path, &mut &file);
         }
         let mut input = Input::of_file(path, &file)?;
         input.journal = journal(path);
         Ok(input)
     }
 
+    /// A recording that is in memory, called `name` in messages.
+    pub fn from_bytes(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Input {
+        Input { path: name.into(), content: Content::Owned(bytes), parts: Vec::new(), journal: None, spooled: false }
+    }
+
+    /// Everything that `from` has, called `path` in messages.
+    pub(crate) fn spooled(path: &Path, from: &mut dyn Read) -> Result<Input> {
+        let failed = |source| Error::Io { call: "spool", path: path.to_owned(), source };
+        let file = spool(from).map_err(failed)?;
+        Ok(Input { spooled: true, ..Input::of_file(path, &file)? })
+    }
+
     fn of_file(path: &Path, file: &File) -> Result<Input> {
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
         let mut map = map(file).map_err(failed("map"))?;
         if let Some(bytes) = &map
-            && bytes.starts_with(&[0x1f, 0x8b])
+            && bytes.starts_with(&GZIP_MAGIC)
         {
             let inflated = spool(&mut flate2::read::MultiGzDecoder::new(&bytes[..])).map_err(failed("gunzip"))?;
             map = self::map(&inflated).map_err(failed("map"))?;
         }
-        Ok(Input { path: path.to_owned(), map, parts: Vec::new(), journal: None, spooled: false })
+        let content = Content::Mapped(map);
+        Ok(Input { path: path.to_owned(), content, parts: Vec::new(), journal: None, spooled: false })
     }
 
     /// Where it came from.
@@ -71,7 +94,10 @@ impl Input {
 
     /// All of it, decompressed; of a directory, the file with the header.
     pub fn bytes(&self) -> &[u8] {
-        self.map.as_deref().unwrap_or_default()
+        match &self.content {
+            Content::Mapped(map) => map.as_deref().unwrap_or_default(),
+            Content::Owned(bytes) => bytes,
+        }
     }
 
     /// Whether it came through a pipe, which may be longer than memory is large: whoever reads it lets go of what was read.
@@ -82,7 +108,9 @@ impl Input {
     /// Lets go of the memory of a part that was read. It can be read again.
     pub(crate) fn release(&self, part: Range<u64>) {
         #[cfg(unix)]
-        if let Some(map) = self.map.as_ref().filter(|_| self.spooled) {
+        if let Content::Mapped(Some(map)) = &self.content
+            && self.spooled
+        {
             // Whole pages, of any size that machines have.
             const PAGE_BYTES: u64 = 64 << 10;
             let from = part.start.next_multiple_of(PAGE_BYTES);

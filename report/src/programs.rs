@@ -56,6 +56,13 @@ pub(crate) struct Known {
     pub(crate) interpreted: bool,
 }
 
+impl Known {
+    /// Name of its entry function.
+    pub(crate) fn name(&self) -> &str {
+        self.functions.first().map_or("", |function| &function.name)
+    }
+}
+
 /// What of a `bpf_prog_info` the report shows beside functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InfoFacts {

@@ -200,7 +200,8 @@ fn journal_sections(
         .collect())
 }
 
-fn role(attr: &EventAttr, name: &str) -> Role {
+/// What the samples of an event of this name are.
+pub(crate) fn role(attr: &EventAttr, name: &str) -> Role {
     match (attr.kind, attr.config) {
         (event_type::SOFTWARE, software::DUMMY) => Role::Other,
         // A recording without names was cut off; the only bpf-output event we write is this one.

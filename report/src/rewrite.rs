@@ -1,19 +1,23 @@
 //! A recording of any form into one file of the canonical form: cut off ones made whole, streams and directories as a
 //! file, compressed records unpacked, samples selected.
 
+mod selection;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use bprec_format::feature::Feature;
+use bprec_format::feature::{Feature, Payload as _, SampleTime};
 use bprec_format::journal::Journal;
 use bprec_format::rewrite::{Care, Fate, Rewriter};
-use bprec_format::{FeatureSection, Metadata, Record, RecordType};
+use bprec_format::{FeatureSection, Metadata, RecordType, Writer};
 
 use crate::source::{Arrival, Source, Visitor};
-use crate::{Error, Result};
+use crate::{CpuList, Error, ProgFilter, Result, TimeRange};
+
+use selection::{Selection, Sieve};
 
 /// Bytes are written out when this many are there.
 const WRITE_BYTES: usize = 256 << 10;
@@ -23,10 +27,13 @@ const WRITE_BYTES: usize = 256 << 10;
 pub struct RewriteOptions {
     /// Only records that make sense, so that every perf opens the result.
     pub repair: bool,
-    /// Only samples of these CPUs; of all when empty. Records other than samples are all kept.
-    pub cpus: Vec<u32>,
-    /// Only samples from the first to the last of these times, ns of the recording's clock.
-    pub time_ns: Option<(u64, u64)>,
+    /// Only samples on these CPUs. Records other than samples are all kept, and so is what the recorder says about the
+    /// machine in samples of an event of its own.
+    pub cpus: Option<CpuList>,
+    /// Only samples within.
+    pub time: TimeRange,
+    /// Only samples that one of these programs is in: in the kernel call chain, or in what runs it. Empty: all.
+    pub programs: Vec<ProgFilter>,
 }
 
 /// What was written.
@@ -38,6 +45,8 @@ pub struct RewriteSummary {
     pub samples: u64,
     /// Samples that were not asked for.
     pub filtered: u64,
+    /// How many programs of the recording are asked for, if any in particular are.
+    pub matched_programs: Option<usize>,
     /// Records left out, by reason.
     pub dropped: BTreeMap<&'static str, u64>,
     /// What is wrong with the input, in words.
@@ -47,26 +56,49 @@ pub struct RewriteSummary {
 /// Writes `source` as a file. `out` must be empty.
 ///
 /// # Errors
-/// When the source is no recording, holds no record that can be kept, or the file cannot be written.
+/// When the source is no recording, holds no record that can be kept, or the file cannot be written; when `options` ask for
+/// a part of its time and it has no times.
 pub fn rewrite(source: &mut Source, options: &RewriteOptions, out: &mut (impl Write + Seek)) -> Result<RewriteSummary> {
     let path = source.path().to_owned();
+    let selection = Selection::new(source, options)?;
     let journal = source.journal().map(<[u8]>::to_vec);
-    let mut copy =
-        Copy { options, out, path, journal, rewriter: None, buffer: Vec::new(), summary: RewriteSummary::default() };
+    let mut copy = Copy {
+        options,
+        selection: selection.as_ref(),
+        out,
+        path,
+        journal,
+        begun: None,
+        buffer: Vec::new(),
+        span: None,
+        summary: RewriteSummary::default(),
+    };
     let problems = source.for_each(&mut copy)?;
     let mut summary = copy.summary;
+    summary.matched_programs = selection.as_ref().and_then(Selection::matched_programs);
     summary.problems.extend(problems);
     Ok(summary)
 }
 
 struct Copy<'o, W> {
     options: &'o RewriteOptions,
+    /// `None` when all is kept.
+    selection: Option<&'o Selection>,
     out: &'o mut W,
     path: PathBuf,
     journal: Option<Vec<u8>>,
-    rewriter: Option<Rewriter>,
+    begun: Option<Begun<'o>>,
     buffer: Vec<u8>,
+    /// Times of the first and the last sample that was selected.
+    span: Option<(u64, u64)>,
     summary: RewriteSummary,
+}
+
+/// What there is as soon as the events are known.
+struct Begun<'o> {
+    rewriter: Rewriter,
+    /// From the first sample on: a stream has told the names of its events by then.
+    sieve: Option<Sieve<'o>>,
 }
 
 impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
@@ -74,16 +106,26 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
 
     fn record(&mut self, arrival: &Arrival<'_>, metadata: &Metadata<'_>) -> Result<ControlFlow<()>> {
         let record = &arrival.record;
-        if self.rewriter.is_none() {
+        if self.begun.is_none() {
             if arrival.is_description {
                 return Ok(ControlFlow::Continue(()));
             }
             self.begin(metadata)?;
         }
-        let Some(rewriter) = &mut self.rewriter else { return Ok(ControlFlow::Continue(())) };
-        if record.kind == RecordType::SAMPLE && !is_wanted(self.options, rewriter, record) {
-            self.summary.filtered += 1;
-            return Ok(ControlFlow::Continue(()));
+        let Some(Begun { rewriter, sieve }) = &mut self.begun else { return Ok(ControlFlow::Continue(())) };
+        if record.kind == RecordType::SAMPLE
+            && let Some(selection) = self.selection
+        {
+            let sieve = sieve.get_or_insert_with(|| Sieve::new(selection, rewriter.events(), metadata));
+            let (keeps, time_ns) = sieve.keeps(record, rewriter.events());
+            if !keeps {
+                self.summary.filtered += 1;
+                return Ok(ControlFlow::Continue(()));
+            }
+            if let Some(time) = time_ns {
+                let (first, last) = self.span.unwrap_or((time, time));
+                self.span = Some((first.min(time), last.max(time)));
+            }
         }
         match rewriter.record(record, arrival.is_description, &mut self.buffer) {
             Fate::Kept => {
@@ -100,10 +142,10 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 
     fn end(&mut self, metadata: &Metadata<'_>) -> Result<()> {
-        if self.rewriter.is_none() {
+        if self.begun.is_none() {
             self.begin(metadata)?;
         }
-        let Some(rewriter) = self.rewriter.take() else { return Ok(()) };
+        let Some(Begun { rewriter, .. }) = self.begun.take() else { return Ok(()) };
         if rewriter.data_bytes() == 0 {
             let source = bprec_format::Error::other(0, "records", "not one that can be kept");
             return Err(Error::Format { path: self.path.clone(), source });
@@ -113,8 +155,9 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             let late = metadata.attrs().len() - known;
             self.summary.problems.push(format!("{late} events became known after the first records: left out"));
         }
-        let journal = self.journal_sections(metadata);
-        let header = rewriter.finish(metadata, &journal, &mut self.buffer);
+        let mut sections = self.journal_sections(metadata);
+        sections.extend(self.span_section(metadata));
+        let header = rewriter.finish(metadata, &sections, &mut self.buffer);
         self.write_out()?;
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(&header)?;
@@ -126,9 +169,19 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
 impl<W: Write + Seek> Copy<'_, W> {
     fn begin(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         let care = if self.options.repair { Care::Repair } else { Care::Keep };
-        let begun = Rewriter::begin(metadata, care, &mut self.buffer);
-        self.rewriter = Some(begun.map_err(|source| Error::Format { path: self.path.clone(), source })?);
+        let rewriter = Rewriter::begin(metadata, care, &mut self.buffer);
+        let rewriter = rewriter.map_err(|source| Error::Format { path: self.path.clone(), source })?;
+        self.begun = Some(Begun { rewriter, sieve: None });
         Ok(())
+    }
+
+    /// The times of the first and the last sample, when the recording says them and others were selected.
+    fn span_section(&self, metadata: &Metadata<'_>) -> Option<FeatureSection<'static>> {
+        let (first_ns, last_ns) = self.span?;
+        metadata.feature(Feature::SAMPLE_TIME).next()?;
+        let mut bytes = Vec::new();
+        SampleTime { first_ns, last_ns }.encode(&mut Writer::new(&mut bytes, metadata.endian()));
+        Some(FeatureSection { feature: Feature::SAMPLE_TIME, offset: 0, bytes: Cow::Owned(bytes), is_whole: true })
     }
 
     /// What the recorder had put aside for the features, when it could not write them.
@@ -164,17 +217,4 @@ impl<W: Write + Seek> Copy<'_, W> {
         self.buffer.clear();
         Ok(())
     }
-}
-
-fn is_wanted(options: &RewriteOptions, rewriter: &Rewriter, record: &Record<'_>) -> bool {
-    if options.cpus.is_empty() && options.time_ns.is_none() {
-        return true;
-    }
-    let event = rewriter.events().index_of(record).and_then(|index| rewriter.events().all().get(index));
-    let Some(sample) = event.and_then(|event| event.layout.sample(record.body(), record.offset).ok()) else {
-        return false;
-    };
-    let on_cpu = options.cpus.is_empty() || sample.cpu().is_some_and(|cpu| options.cpus.contains(&cpu));
-    let in_time = |(from, to)| sample.time_ns().is_some_and(|time| (from..=to).contains(&time));
-    on_cpu && options.time_ns.is_none_or(in_time)
 }

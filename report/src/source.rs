@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, Record, Stream};
+use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Stream};
 
+use crate::input::GZIP_MAGIC;
 use crate::{Error, Input, Result};
 
 /// What is read from a pipe at a time.
@@ -19,8 +20,9 @@ pub struct Source {
 }
 
 enum Kind {
-    Mapped(Input),
-    Memory(Vec<u8>),
+    /// At hand as a whole.
+    Input(Input),
+    /// As it arrives.
     Stream(Box<dyn Read>),
 }
 
@@ -50,7 +52,7 @@ impl Source {
         }
         let file_type = std::fs::metadata(&path).map_err(failed("stat"))?.file_type();
         let kind = if file_type.is_dir() || file_type.is_file() {
-            Kind::Mapped(Input::open(&path)?)
+            Kind::Input(Input::open(&path)?)
         } else {
             Kind::Stream(Box::new(OsFile::open(&path).map_err(failed("open"))?))
         };
@@ -59,7 +61,8 @@ impl Source {
 
     /// A recording that is in memory, called `name` in messages.
     pub fn from_bytes(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Source {
-        Source { path: name.into(), kind: Kind::Memory(bytes) }
+        let path = name.into();
+        Source { kind: Kind::Input(Input::from_bytes(path.clone(), bytes)), path }
     }
 
     /// A stream from anywhere, called `name` in messages.
@@ -75,9 +78,38 @@ impl Source {
     /// The journal beside the recording, if there is one: what belongs into its features.
     pub(crate) fn journal(&self) -> Option<&[u8]> {
         match &self.kind {
-            Kind::Mapped(input) => input.journal(),
-            Kind::Memory(_) | Kind::Stream(_) => None,
+            Kind::Input(input) => input.journal(),
+            Kind::Stream(_) => None,
         }
+    }
+
+    /// All of it, to be read more than once: what arrives as a stream goes into a temporary file first.
+    ///
+    /// # Errors
+    /// When it cannot be read, or the temporary file not be written.
+    pub(crate) fn whole(&mut self) -> Result<&Input> {
+        if let Kind::Stream(reader) = &mut self.kind {
+            self.kind = Kind::Input(Input::spooled(&self.path, reader)?);
+        }
+        match &self.kind {
+            Kind::Input(input) => Ok(input),
+            Kind::Stream(_) => unreachable!("it was replaced"),
+        }
+    }
+
+    /// Finds out what arrives: a recording that is no stream can only be read as a whole.
+    fn settle(&mut self) -> Result<()> {
+        let Kind::Stream(reader) = &mut self.kind else { return Ok(()) };
+        let mut head = Vec::new();
+        let failed = |source| Error::Io { call: "read", path: self.path.clone(), source };
+        reader.take(PIPE_HEADER_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
+        let is_whole = head.starts_with(&GZIP_MAGIC) || matches!(Container::detect(&head), Ok(Container::File(_)));
+        let rest = std::mem::replace(reader, Box::new(io::empty()));
+        *reader = Box::new(io::Cursor::new(head).chain(rest));
+        if is_whole {
+            self.whole()?;
+        }
+        Ok(())
     }
 
     /// Shows `visitor` every record, in the order of the input, together with what the recording has said about itself so
@@ -86,11 +118,11 @@ impl Source {
     /// # Errors
     /// When it is no recording at all, or the visitor says so.
     pub(crate) fn for_each<'a>(&'a mut self, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+        self.settle()?;
         let path = &self.path;
         let files: Vec<(&Path, &'a [u8])> = match &mut self.kind {
             Kind::Stream(reader) => return read_stream(path, reader, visitor),
-            Kind::Memory(bytes) => vec![(path, bytes)],
-            Kind::Mapped(input) => {
+            Kind::Input(input) => {
                 let input: &'a Input = input;
                 [input].into_iter().chain(input.parts()).map(|input| (input.path(), input.bytes())).collect()
             }

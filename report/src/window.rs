@@ -1,7 +1,10 @@
 //! The part of the recording's time that is looked at.
 
 use crate::options::PARTS;
+use crate::recording::Recording;
 use crate::{Error, Result, TimeRange};
+use bprec_format::RecordType;
+use bprec_format::feature::{Feature, SampleTime};
 
 /// Parts of time, each from and to, both included, in ns of the recording's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +15,18 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// Works out `range` in a recording.
+    ///
+    /// # Errors
+    /// When percentages are asked of a recording without times.
+    pub(crate) fn of(range: &TimeRange, recording: &Recording<'_>) -> Result<Window> {
+        let span = match range {
+            TimeRange::Percent(_) => span(recording),
+            TimeRange::All | TimeRange::Absolute(..) => None,
+        };
+        Window::new(range, span)
+    }
+
     /// Works out `range` in a recording whose samples go from `first` to `last`.
     ///
     /// # Errors
@@ -46,6 +61,30 @@ impl Window {
     pub(crate) fn length_ns(&self, first: u64, last: u64) -> u64 {
         self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from))).sum()
     }
+}
+
+/// Time of the first and last sample: as the recording has it, or by a walk.
+fn span(recording: &Recording<'_>) -> Option<(u64, u64)> {
+    if let Some(SampleTime { first_ns, last_ns }) = recording.feature(Feature::SAMPLE_TIME)
+        && first_ns <= last_ns
+        && last_ns > 0
+    {
+        return Some((first_ns, last_ns));
+    }
+    let mut span: Option<(u64, u64)> = None;
+    recording.for_each_slice(&mut |records| {
+        let records = records.into_iter().flatten().map_while(Result::ok);
+        for record in records.filter(|record| record.kind == RecordType::SAMPLE) {
+            let event = recording.events.index_of(&record);
+            let sample = event.and_then(|event| recording.event(event).layout.sample(record.body(), 0).ok());
+            if let Some(time) = sample.and_then(|sample| sample.time_ns()) {
+                let (first, last) = span.get_or_insert((time, time));
+                *first = (*first).min(time);
+                *last = (*last).max(time);
+            }
+        }
+    });
+    span
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Rewriting and recovering: canonical files come out as they went in, and perf opens what was cut off.
+//! Rewriting: canonical files come out as they went in, perf prints the same before and after, and what is left out is
+//! what was not asked for.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -9,25 +10,21 @@ use std::io::Cursor;
 use std::path::Path;
 use std::process::Command;
 
-use bprec_format::{File, RecordType};
+use bprec_format::{File, RecordType, state};
 use bprec_report::{RewriteOptions, RewriteSummary, Source, rewrite};
 
-fn rewritten(bytes: &[u8], repair: bool) -> bprec_report::Result<(Vec<u8>, RewriteSummary)> {
+fn rewritten(bytes: &[u8], options: &RewriteOptions) -> bprec_report::Result<(Vec<u8>, RewriteSummary)> {
     let mut out = Cursor::new(Vec::new());
-    let options = RewriteOptions { repair, ..RewriteOptions::default() };
-    let summary = rewrite(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut out)?;
+    let summary = rewrite(&mut Source::from_bytes("test", bytes.to_vec()), options, &mut out)?;
     Ok((out.into_inner(), summary))
 }
 
-fn perf_script(path: &Path, fields: &str) -> Option<String> {
+/// What perf prints; `None` when it cannot read the file.
+fn perf_script(path: &Path, arguments: &[&str]) -> Option<String> {
     let empty = tempfile::tempdir().unwrap();
-    let out = Command::new("perf")
-        .args(["script", "-f", "-F", fields, "--symfs"])
-        .arg(empty.path())
-        .arg("-i")
-        .arg(path)
-        .output()
-        .ok()?;
+    let mut command = Command::new("perf");
+    command.args(["script", "-f", "--ns", "-i"]).arg(path).arg("--symfs").arg(empty.path()).args(arguments);
+    let out = command.output().ok()?;
     out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
@@ -39,13 +36,19 @@ fn has_perf(test: &str) -> bool {
     found
 }
 
+/// Everything that there is to read here.
+fn inputs() -> impl Iterator<Item = (String, Vec<u8>)> {
+    let files = common::corpus_files().into_iter().map(|file| (file.name, file.bytes));
+    let inputs = files.chain(common::recordings()).chain(common::fixtures());
+    inputs.filter(|(name, _)| cfg!(feature = "zstd") || !(name.ends_with("/z.data") || name.contains("compressed")))
+}
+
 /// Files that perf wrote come out byte for byte; what it leaves between sections is not kept.
 #[test]
 fn canonical_files_stay_as_they_are() {
-    let files = common::corpus_files();
+    let all = RewriteOptions::default();
     let (mut same, mut compared) = (0, 0);
-    let inputs = files.into_iter().map(|f| (f.name, f.bytes)).chain(common::recordings());
-    for (name, bytes) in inputs {
+    for (name, bytes) in inputs() {
         if File::parse(&bytes).is_err() {
             continue;
         }
@@ -53,16 +56,18 @@ fn canonical_files_stay_as_they_are() {
         if before.counts.contains_key(&RecordType::COMPRESSED) {
             continue;
         }
-        let (out, _) = rewritten(&bytes, false).unwrap();
+        let (out, _) = rewritten(&bytes, &all).unwrap();
         same += u32::from(out == bytes);
         compared += 1;
+        let is_fixture = name.starts_with("linux-") || name.starts_with("perf-6.12-");
+        assert!(out == bytes || !is_fixture || name.ends_with("/cut-off.data"), "{name} changes");
         let mut after = common::walk(&out).unwrap();
         // Formats of tracepoints that stand among the records move to where files have them.
         if let Some(count) = before.counts.get(&RecordType::HEADER_TRACING_DATA) {
             after.counts.insert(RecordType::HEADER_TRACING_DATA, *count);
         }
         assert_eq!(before.counts, after.counts, "{name}");
-        let (again, _) = rewritten(&out, false).unwrap();
+        let (again, _) = rewritten(&out, &all).unwrap();
         assert!(again == out, "{name}: a canonical file changes");
     }
     assert!(compared >= 10, "only {compared} files");
@@ -74,78 +79,130 @@ fn canonical_files_stay_as_they_are() {
 #[test]
 fn perf_prints_the_same_before_and_after() {
     const NAME: &str = "perf_prints_the_same_before_and_after";
-    let files = common::corpus_files();
     if !has_perf(NAME) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let (before, after) = (dir.path().join("before.data"), dir.path().join("after.data"));
+    let samples = ["-F", "comm,pid,tid,time,event,ip,sym"];
+    let others = ["-F", "tid,time,event", "--show-task-events", "--show-mmap-events", "--show-bpf-events"];
+    // Of a stream perf prints other fields of samples than it is asked for; those are compared already.
+    let others = |path: &Path| {
+        let text = perf_script(path, &others)?;
+        Some(text.lines().filter(|line| line.contains(" PERF_RECORD_")).map(str::to_owned).collect::<Vec<_>>())
+    };
     let mut compared = 0;
-    let inputs = files.into_iter().map(|f| (f.name, f.bytes)).chain(common::recordings());
     // This perf does not read what a big-endian machine wrote as that machine's perf does.
-    for (name, bytes) in inputs.filter(|(name, bytes)| bytes.len() < 1_000_000 && !name.contains("s390x")) {
-        if !cfg!(feature = "zstd") && (name.ends_with("/z.data") || name.contains("compressed")) {
+    for (name, bytes) in inputs().filter(|(name, bytes)| bytes.len() < 1_000_000 && !name.contains("s390x")) {
+        std::fs::write(&before, &bytes).unwrap();
+        let Some(expected) = perf_script(&before, &samples) else { continue };
+        let (out, _) = rewritten(&bytes, &RewriteOptions::default()).unwrap();
+        compared += 1;
+        if out == bytes {
             continue;
         }
-        std::fs::write(&before, &bytes).unwrap();
-        let Some(expected) = perf_script(&before, "comm,pid,tid,time,event,ip") else { continue };
-        let (out, _) = rewritten(&bytes, false).unwrap();
         std::fs::write(&after, out).unwrap();
-        let found = perf_script(&after, "comm,pid,tid,time,event,ip");
+        let found = perf_script(&after, &samples);
         assert!(found.as_ref() == Some(&expected), "{name}: {:?} lines", found.map(|text| text.lines().count()));
+        assert!(others(&after) == others(&before), "{name}: other records");
+    }
+    assert!(compared >= 8, "only {compared} files");
+}
+
+/// Lines of `perf script`, one per sample, without those of the recorder's own event.
+fn sample_lines(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.contains(state::EVENT_NAME)).collect()
+}
+
+/// Time in ns of a line that begins with it.
+fn time_ns(line: &str) -> u64 {
+    let (seconds, nanoseconds) = line.trim().split_once(':').unwrap().0.split_once('.').unwrap();
+    seconds.parse::<u64>().unwrap() * 1_000_000_000 + nanoseconds.parse::<u64>().unwrap()
+}
+
+/// A selection of times and CPUs holds what perf prints of the whole with the same selection.
+#[test]
+fn perf_selects_the_same_times_and_cpus() {
+    const NAME: &str = "perf_selects_the_same_times_and_cpus";
+    if !has_perf(NAME) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, part) = (dir.path().join("whole.data"), dir.path().join("part.data"));
+    let fields: &[&str] = &["-G", "-F", "time,event,cpu,tid,ip"];
+    let mut compared = 0;
+    // Of a stream perf prints other fields than it is asked for.
+    for (name, bytes) in common::fixtures().into_iter().filter(|(name, _)| !name.ends_with("/piped.data")) {
+        std::fs::write(&whole, &bytes).unwrap();
+        let Some(all) = perf_script(&whole, &["-F", "time,event"]) else { continue };
+        let mut times: Vec<u64> = sample_lines(&all).iter().map(|line| time_ns(line)).collect();
+        times.sort_unstable();
+        let (from, to) = (times[times.len() / 4], times[times.len() / 2]);
+        let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+        let range = format!("{},{}", seconds(from), seconds(to));
+        let options = RewriteOptions {
+            time: range.parse().unwrap(),
+            cpus: Some("1".parse().unwrap()),
+            ..RewriteOptions::default()
+        };
+        let (out, summary) = rewritten(&bytes, &options).unwrap();
+        std::fs::write(&part, out).unwrap();
+        // Of recordings that were cut off perf does not know how many CPUs there are.
+        let Some(expected) = perf_script(&whole, &[fields, &["--time", &range, "-C", "1"]].concat()) else { continue };
+        let found = perf_script(&part, fields).unwrap();
+        let (expected, found) = (sample_lines(&expected), sample_lines(&found));
+        assert_eq!(expected, found, "{name}");
+        assert!(!found.is_empty() && found.len() < times.len(), "{name}: {} of {}", found.len(), times.len());
+        assert_eq!(summary.filtered as usize, times.len() - found.len(), "{name}");
         compared += 1;
     }
     assert!(compared >= 8, "only {compared} files");
 }
 
-/// Cut anywhere, a recording opens in perf, with every sample that was there whole.
+/// Blocks of `perf script`, one per sample, with its call chain, in which a symbol has `part` in its name.
+fn blocks_with<'t>(text: &'t str, part: &str) -> Vec<&'t str> {
+    text.split("\n\n").map(str::trim).filter(|block| block.contains(part)).collect()
+}
+
+/// Two programs share name, type and attach point. By name both are selected, by id or tag one; perf, which tells them apart
+/// by their symbols, finds the same samples.
 #[test]
-fn perf_opens_what_was_cut_off() {
-    const NAME: &str = "perf_opens_what_was_cut_off";
+fn perf_finds_the_same_samples_in_a_program() {
+    const NAME: &str = "perf_finds_the_same_samples_in_a_program";
     if !has_perf(NAME) {
         return;
     }
-    let mut inputs = common::recordings();
-    inputs.retain(|(name, _)| name.contains("amd64") && !name.ends_with("stat.data"));
-    let files = common::corpus_files();
-    // A sample of two events that are read together is two lines of perf's, and hardware traces become samples.
-    let is_simple = |file: &common::CorpusFile| {
-        let other_lines = ["add_counter", "aux_data"].iter().any(|part| file.name.contains(part));
-        file.bytes.len() < 300_000 && !other_lines && !file.kind.contains("auxtrace")
-    };
-    inputs.extend(files.into_iter().filter(is_simple).map(|file| (file.name, file.bytes)));
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("cut.data");
-    let mut seed = 1u64;
-    let mut opened = 0;
-    let cuts_per_file = std::env::var("BPREC_CUTS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
-    for (name, bytes) in &inputs {
-        if (name.ends_with("/z.data") || name.contains("compressed")) && !cfg!(feature = "zstd") {
-            continue;
-        }
-        for _ in 0..cuts_per_file {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let cut = &bytes[..(seed >> 33) as usize % bytes.len()];
-            // Recorders that are killed leave `data.size` 0.
-            let mut cut = cut.to_vec();
-            let is_file = bytes.get(8) == Some(&104);
-            if is_file && cut.len() > 56 {
-                cut[48..56].fill(0);
-            }
-            let expected =
-                common::walk(&cut).map_or(0, |walk| walk.counts.get(&RecordType::SAMPLE).copied().unwrap_or(0));
-            match rewritten(&cut, true) {
-                Ok((out, summary)) => {
-                    assert_eq!(summary.samples, expected, "{name} cut at {}", cut.len());
-                    std::fs::write(&path, out).unwrap();
-                    let text = perf_script(&path, "time,event");
-                    let lines = text.as_ref().map(|text| text.lines().count() as u64);
-                    assert_eq!(lines, Some(expected), "{name} cut at {}", cut.len());
-                    opened += 1;
-                }
-                Err(error) => assert_eq!(expected, 0, "{name} cut at {}: {error}", cut.len()),
-            }
-        }
+    let (whole, part) = (dir.path().join("whole.data"), dir.path().join("part.data"));
+    let fields: &[&str] = &["-F", "time,event,cpu,tid,ip,sym"];
+    let mut bytes = common::fixtures();
+    let (_, bytes) = bytes.swap_remove(bytes.iter().position(|(name, _)| name == "linux-7.2/twins.data").unwrap());
+    std::fs::write(&whole, &bytes).unwrap();
+    let text = perf_script(&whole, fields).unwrap();
+    let of_both = blocks_with(&text, "_same_name_in_two_objects");
+    let symbol = of_both[0].split_whitespace().find(|word| word.starts_with("bpf_prog_")).unwrap();
+    let tag = symbol.split('_').nth(2).unwrap();
+    assert_eq!(tag.len(), 16, "{symbol}");
+    let of_one = blocks_with(&text, &format!("bpf_prog_{tag}_"));
+    assert!(of_one.len() > 10 && of_one.len() < of_both.len(), "{} of {}", of_one.len(), of_both.len());
+    for (filter, expected, programs) in
+        [("same_name_*", &of_both, 2), (tag, &of_one, 1), ("no_such_program", &Vec::new(), 0)]
+    {
+        let options = RewriteOptions { programs: vec![filter.parse().unwrap()], ..RewriteOptions::default() };
+        let (out, summary) = rewritten(&bytes, &options).unwrap();
+        assert_eq!(summary.matched_programs, Some(programs), "{filter}");
+        std::fs::write(&part, &out).unwrap();
+        let text = perf_script(&part, fields).unwrap();
+        assert_eq!(&blocks_with(&text, "_same_name_in_two_objects"), expected, "{filter}");
+        assert_eq!(sample_lines(&text).iter().filter(|line| line.contains("cpu-clock:")).count(), expected.len());
+        // All but samples is there as before.
+        let records = |bytes: &[u8]| {
+            let mut counts = common::walk(bytes).unwrap().counts;
+            counts.remove(&RecordType::SAMPLE);
+            counts
+        };
+        assert_eq!(records(&out), records(&bytes), "{filter}");
+        let samples = |bytes: &[u8]| common::walk(bytes).unwrap().counts[&RecordType::SAMPLE];
+        assert_eq!(samples(&out) + summary.filtered, samples(&bytes), "{filter}");
     }
-    assert!(opened > inputs.len() / 2, "{opened} of {}", inputs.len());
 }

@@ -50,6 +50,23 @@ pub(crate) fn corpus_files() -> Vec<CorpusFile> {
     index.lines().skip(1).filter_map(read).collect()
 }
 
+/// The recordings of the project's own programs, `<where>/<name>.data`.
+pub(crate) fn fixtures() -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+    let mut found = Vec::new();
+    for place in std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        for file in std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()) {
+            if file.extension().is_some_and(|extension| extension == "data") {
+                let name = file.strip_prefix(&dir).unwrap().display().to_string();
+                found.push((name, std::fs::read(file).unwrap()));
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found.sort();
+    found
+}
+
 /// Recordings that perf made in guests, with their path; none where they are not beside the checkout.
 pub(crate) fn recordings() -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();

@@ -6,20 +6,16 @@ use crate::index::{Index, Wanted};
 use crate::pass::{self, Ledger, Selection};
 use crate::recording::Recording;
 use crate::window::Window;
-use crate::{Error, Options, Result, Split, TimeRange, glob, hot};
+use crate::{Error, Options, Result, Split, glob, hot};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
-use bprec_format::{RecordType, SampleType, event_type, software};
+use bprec_format::{SampleType, event_type, software};
 use std::collections::BTreeSet;
 
 /// Makes the report.
 pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Report> {
     let events = asked_events(recording, options)?;
-    let span = match options.time {
-        TimeRange::Percent(_) => span(recording),
-        _ => None,
-    };
-    let window = Window::new(&options.time, span)?;
+    let window = Window::of(&options.time, recording)?;
     let wanted = Wanted { tasks: options.by == Some(Split::Comm) || !options.comms.is_empty() };
     let index = Index::build(recording, &window, wanted);
     let comms = if options.comms.is_empty() {
@@ -45,30 +41,6 @@ fn asked_events(recording: &Recording<'_>, options: &Options) -> Result<Vec<bool
         }
     }
     Ok(asked)
-}
-
-/// Time of the first and last sample: as the recording has it, or by a walk.
-fn span(recording: &Recording<'_>) -> Option<(u64, u64)> {
-    if let Some(SampleTime { first_ns, last_ns }) = recording.feature(Feature::SAMPLE_TIME)
-        && first_ns <= last_ns
-        && last_ns > 0
-    {
-        return Some((first_ns, last_ns));
-    }
-    let mut span: Option<(u64, u64)> = None;
-    recording.for_each_slice(&mut |records| {
-        let records = records.into_iter().flatten().map_while(Result::ok);
-        for record in records.filter(|record| record.kind == RecordType::SAMPLE) {
-            let event = recording.events.index_of(&record);
-            let sample = event.and_then(|event| recording.event(event).layout.sample(record.body(), 0).ok());
-            if let Some(time) = sample.and_then(|sample| sample.time_ns()) {
-                let (first, last) = span.get_or_insert((time, time));
-                *first = (*first).min(time);
-                *last = (*last).max(time);
-            }
-        }
-    });
-    span
 }
 
 struct Builder<'b> {

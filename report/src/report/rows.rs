@@ -15,9 +15,8 @@ pub(super) fn programs(index: &Index, window: &Window, start_ns: u64) -> (Vec<Pr
     let mut order: Vec<u32> = (0..index.programs.known.len() as u32).collect();
     let key = |number: u32| {
         let known = &index.programs.known[number as usize];
-        let name = known.functions.first().map_or("", |function| &function.name);
         // Programs without id go last.
-        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, name, number)
+        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
     };
     order.sort_by(|a, b| key(*a).cmp(&key(*b)));
     let programs = order.iter().map(|number| program(&index.programs.known[*number as usize], index, window, start_ns));
@@ -45,7 +44,7 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64) -> Prog
     Program {
         id: known.id,
         load_time_ns,
-        name: known.functions.first().map_or_else(String::new, |function| function.name.clone()),
+        name: known.name().to_owned(),
         tag: known.tag.map(Tag),
         prog_type: known.info.and_then(|info| info.prog_type),
         functions: known.functions.iter().map(|function| function.name.clone()).collect(),

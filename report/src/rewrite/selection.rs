@@ -1,0 +1,105 @@
+//! Which samples a rewritten recording keeps.
+
+use bprec_format::{Events, Metadata, Record, Sample, misc};
+
+use crate::charge::Judge;
+use crate::index::{Index, Wanted};
+use crate::programs::Known;
+use crate::recording::{Recording, Role, role};
+use crate::window::Window;
+use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
+
+/// What is asked for, worked out for one recording.
+pub(super) struct Selection {
+    window: Window,
+    cpus: Option<CpuList>,
+    programs: Option<Chosen>,
+}
+
+/// Programs of the recording, and what tells which samples are theirs.
+struct Chosen {
+    index: Index,
+    /// By number of the program.
+    asked: Vec<bool>,
+}
+
+impl Selection {
+    /// Works out `options`; `None` when they ask for everything. Percentages and programs need a look at all of the
+    /// recording first.
+    pub(super) fn new(source: &mut Source, options: &RewriteOptions) -> Result<Option<Selection>> {
+        if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
+            return Ok(None);
+        }
+        let is_simple = options.programs.is_empty() && !matches!(options.time, TimeRange::Percent(_));
+        let (window, programs) =
+            if is_simple { (Window::new(&options.time, None)?, None) } else { look(source.whole()?, options)? };
+        Ok(Some(Selection { window, cpus: options.cpus.clone(), programs }))
+    }
+
+    /// How many programs of the recording are asked for, if any in particular are.
+    pub(super) fn matched_programs(&self) -> Option<usize> {
+        let chosen = self.programs.as_ref()?;
+        Some(chosen.asked.iter().filter(|asked| **asked).count())
+    }
+}
+
+fn look(input: &Input, options: &RewriteOptions) -> Result<(Window, Option<Chosen>)> {
+    let recording = Recording::open(input)?;
+    let window = Window::of(&options.time, &recording)?;
+    if options.programs.is_empty() {
+        return Ok((window, None));
+    }
+    let index = Index::build(&recording, &Window::new(&TimeRange::All, None)?, Wanted::default());
+    let is_asked = |filter: &ProgFilter, known: &Known| filter.matches(known.id, known.tag, known.name());
+    let known = index.programs.known.iter();
+    let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();
+    Ok((window, Some(Chosen { index, asked })))
+}
+
+/// Tells which samples are selected.
+pub(super) struct Sieve<'s> {
+    selection: &'s Selection,
+    judge: Option<Judge<'s>>,
+    /// By event.
+    roles: Vec<Role>,
+}
+
+impl<'s> Sieve<'s> {
+    /// For a recording with these events.
+    pub(super) fn new(selection: &'s Selection, events: &Events, metadata: &Metadata<'_>) -> Sieve<'s> {
+        let names = metadata.event_names();
+        let roles = events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
+        let judge = selection.programs.as_ref().map(|chosen| Judge::new(&chosen.index));
+        Sieve { selection, judge, roles }
+    }
+
+    /// Whether a sample stays, and its time if it was selected. What a recorder says about the machine in samples of an event
+    /// of its own stays: without it the others could not be understood.
+    pub(super) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
+        let Some(index) = events.index_of(record) else { return (false, None) };
+        if self.roles.get(index) == Some(&Role::State) {
+            return (true, None);
+        }
+        let event = events.all().get(index);
+        match event.and_then(|event| event.layout.sample(record.body(), record.offset).ok()) {
+            Some(sample) if self.selects(record, &sample) => (true, sample.time_ns()),
+            _ => (false, None),
+        }
+    }
+
+    fn selects(&mut self, record: &Record<'_>, sample: &Sample<'_>) -> bool {
+        let Selection { window, cpus, .. } = self.selection;
+        (window.whole || sample.time_ns().is_some_and(|time| window.contains(time)))
+            && cpus.as_ref().is_none_or(|cpus| sample.cpu().is_some_and(|cpu| cpus.contains(cpu)))
+            && self.is_in_program(record, sample)
+    }
+
+    /// Whether one of the programs is in the sample's kernel call chain, or all samples are asked for.
+    fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>) -> bool {
+        let (Some(judge), Some(chosen)) = (&mut self.judge, &self.selection.programs) else { return true };
+        let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
+        let leaf = sample.ip().filter(|_| in_kernel);
+        judge.verdict(leaf, sample.callchain().ok().flatten(), sample.time_ns().unwrap_or(u64::MAX));
+        judge.inside.programs().iter().any(|program| chosen.asked[*program as usize])
+    }
+}

@@ -1,0 +1,67 @@
+//! `bprec rewrite`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use bprec_report::{CpuList, ProgFilter, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
+
+use crate::draft::Draft;
+use crate::{Outcome, say};
+
+/// Write a recording anew as one ordinary perf.data file: all of it, or the samples that are asked for.
+///
+/// Reads whatever can be read: files of either byte order, pipes, directories, compressed recordings. What is written is a
+/// plain, seekable, uncompressed file that says the same. Options leave samples out; everything that describes the machine
+/// and its programs stays, so that what is left can be reported as before.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The recording; `-` is standard input.
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    input: PathBuf,
+
+    /// Where to write it. An existing file is kept as NAME.old.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Only samples in these programs, in what they called, or in what runs them: a name (with * and ?), an id or a tag.
+    #[arg(long, value_name = "PROG", value_delimiter = ',')]
+    prog: Vec<ProgFilter>,
+
+    /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
+    time: Option<TimeRange>,
+
+    /// Only these CPUs: 0,2-5.
+    #[arg(short = 'C', long, value_name = "LIST")]
+    cpu: Option<CpuList>,
+}
+
+pub(crate) fn run(args: Args) -> Result<Outcome> {
+    let options =
+        RewriteOptions { repair: false, cpus: args.cpu, time: args.time.unwrap_or_default(), programs: args.prog };
+    let mut source = Source::open(&args.input)?;
+    let mut draft = Draft::create(&args.output)?;
+    let summary = rewrite(&mut source, &options, &mut draft.file)?;
+    tell(&args.input, &summary);
+    if summary.matched_programs == Some(0) {
+        say("bprec: no program in the recording matches --prog: nothing is written");
+        return Ok(Outcome::NothingMatched);
+    }
+    draft.take_over()?;
+    let left_out = match summary.filtered {
+        0 => String::new(),
+        filtered => format!(", {filtered} left out"),
+    };
+    let RewriteSummary { records, samples, .. } = summary;
+    say(&format!("bprec: {records} records, {samples} samples{left_out} -> {}", args.output.display()));
+    Ok(Outcome::Done)
+}
+
+/// Says what is wrong with the input, and what it has that could not be kept.
+pub(crate) fn tell(input: &Path, summary: &RewriteSummary) {
+    let input = input.display();
+    summary.problems.iter().for_each(|problem| say(&format!("bprec: {input}: {problem}")));
+    for (reason, count) in &summary.dropped {
+        say(&format!("bprec: {input}: {count} records left out: {reason}"));
+    }
+}
