@@ -1,0 +1,103 @@
+//! `bprec rewrite`: where it reads and writes, and what it leaves.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use support::{Scratch, bprec, report, succeed};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings").join(name)
+}
+
+fn rewrite(input: &Path, output: &Path, arguments: &[&str]) -> Output {
+    bprec().args(["rewrite", "-i"]).arg(input).arg("-o").arg(output).args(arguments).output().unwrap()
+}
+
+fn files(scratch: &Scratch) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(scratch.path("."))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_file_comes_out_as_it_is_and_what_was_there_is_kept() {
+    let scratch = Scratch::new();
+    let (input, output) = (fixture("linux-7.2/twins.data"), scratch.path("out.data"));
+    fs::write(&output, "an older recording").unwrap();
+    fs::write(scratch.path("out.data.journal"), "its journal").unwrap();
+    assert!(rewrite(&input, &output, &[]).status.success());
+    assert!(fs::read(&output).unwrap() == fs::read(&input).unwrap());
+    assert_eq!(files(&scratch), ["out.data", "out.data.old", "out.data.old.journal"]);
+    assert_eq!(fs::read(scratch.path("out.data.old")).unwrap(), b"an older recording");
+
+    // Onto itself, by a part of it: the whole is kept.
+    assert!(rewrite(&output, &output, &["--time", "0%-50%"]).status.success());
+    assert!(fs::read(scratch.path("out.data.old")).unwrap() == fs::read(&input).unwrap());
+    assert!(fs::metadata(&output).unwrap().len() < fs::metadata(&input).unwrap().len());
+    assert_eq!(files(&scratch), ["out.data", "out.data.old"], "the journal was of another recording");
+}
+
+#[test]
+fn streams_and_files_are_read_from_standard_input() {
+    let scratch = Scratch::new();
+    let output = scratch.path("out.data");
+    for (name, arguments) in [
+        ("linux-7.2/piped.data", &[][..]),
+        ("linux-7.2/piped.data", &["--prog", "same_name_*"]),
+        ("linux-7.2/twins.data", &[]),
+        ("linux-7.2/twins.data", &["--prog", "same_name_*"]),
+    ] {
+        let mut command = bprec();
+        command.args(["rewrite", "-i", "-", "-o"]).arg(&output).args(arguments);
+        let done = command.stdin(File::open(fixture(name)).unwrap()).output().unwrap();
+        assert!(done.status.success(), "{name}: {}", String::from_utf8_lossy(&done.stderr));
+        let charged = |path: &Path| -> Vec<(u64, u64)> {
+            let report = report(path, &["--prog", "same_name_*"]);
+            let rows = report["events"][0]["rows"].as_array().unwrap().iter();
+            rows.map(|row| (row["id"].as_u64().unwrap(), row["samples"].as_u64().unwrap())).collect()
+        };
+        let (before, after) = (charged(&fixture(name)), charged(&output));
+        assert_eq!(before.len(), 2, "{name}");
+        assert_eq!(before, after, "{name} {arguments:?}");
+    }
+}
+
+#[test]
+fn nothing_is_written_when_nothing_can_be() {
+    let scratch = Scratch::new();
+    let output = scratch.path("out.data");
+    let twins = fixture("linux-7.2/twins.data");
+    let none = rewrite(&twins, &output, &["--prog", "no_such_program"]);
+    assert_eq!(none.status.code(), Some(1), "{none:?}");
+    let dash = rewrite(&twins, Path::new("-"), &[]);
+    assert_eq!(dash.status.code(), Some(2), "{dash:?}");
+    let directory = rewrite(&twins, &scratch.path("."), &[]);
+    assert_eq!(directory.status.code(), Some(2), "{directory:?}");
+    fs::write(scratch.path("text"), "not a recording").unwrap();
+    let text = rewrite(&scratch.path("text"), &output, &[]);
+    assert_eq!(text.status.code(), Some(2), "{text:?}");
+    assert_eq!(files(&scratch), ["text"]);
+}
+
+/// What is left of a recording after a selection gives the report that the whole gives with the same selection.
+#[test]
+fn a_part_is_reported_as_the_part_of_the_whole() {
+    let scratch = Scratch::new();
+    let (input, output) = (fixture("linux-7.2/everything.data"), scratch.path("out.data"));
+    let all = report(&input, &[]);
+    let start_s = all["recording"]["start_ns"].as_u64().unwrap() as f64 / 1e9;
+    let time = format!("{:.6},{:.6}", start_s + 0.2, start_s + 1.2);
+    succeed(bprec().args(["rewrite", "-i"]).arg(&input).arg("-o").arg(&output).args(["--time", &time, "-C", "0"]));
+    let selection = ["--time", &time, "--cpu", "0"];
+    let (expected, found) = (report(&input, &selection), report(&output, &selection));
+    assert!(found["events"][0]["samples"]["samples"].as_u64().unwrap() > 0);
+    assert_eq!(found, expected);
+}
