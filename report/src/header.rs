@@ -1,15 +1,15 @@
 //! What a recording says about its machine and about itself, one line each, as perf prints it.
 
+use crate::names::{btf_of, symbol_files, symbol_of};
 use crate::recording::Recording;
 use crate::view::text::clean;
 use crate::{Input, Result};
-use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::{
     BuildIds, CacheLineSize, Caches, ClockData, ClockResolution, Compression, CpuCount, CpuDomains, CpuPmuCaps,
-    CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, Payload, PmuCap,
-    PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
+    CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, MetaInfo, NumaTopology, Partial,
+    Payload, PmuCap, PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
 };
 use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, SampleType};
 use std::collections::BTreeMap;
@@ -196,6 +196,22 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
         Feature::CLN_SIZE => {
             read(recording, section, |line: CacheLineSize| vec![format!("cacheline size : {}", line.bytes)])
         }
+        Feature::FILE | Feature::FILE2 => match symbol_files(section, recording.endian()) {
+            Some(Partial { value: files, problem: bad }) => {
+                let functions: usize = files.iter().map(|file| file.symbols.len()).sum();
+                let mut lines = vec![format!("contains {functions} functions of {} files", files.len())];
+                lines.extend(bad.map(|error| problem(section.feature, &error)));
+                lines
+            }
+            None => Vec::new(),
+        },
+        Feature::META_INFO => {
+            let info = MetaInfo::parse(&section.bytes, section.offset, recording.endian());
+            let pair = |(key, value): &(&[u8], &[u8])| format!("{} : {}", text(key), text(value));
+            let mut lines: Vec<String> = info.value.0.iter().map(pair).collect();
+            lines.extend(info.problem.map(|error| problem(section.feature, &error)));
+            lines
+        }
         feature => vec![format!("feature {feature}: {} bytes", section.bytes.len())],
     }
 }
@@ -255,13 +271,7 @@ fn cpu_topology(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<
 }
 
 fn programs(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<String> {
-    let mut btf: BTreeMap<u32, Btf<'_>> = BTreeMap::new();
-    for section in recording.sections_of(Feature::BPF_BTF) {
-        let blobs = BpfBtfSection::new(&section.bytes, section.offset, recording.endian());
-        for (id, blob) in blobs.into_iter().flatten().flatten() {
-            btf.extend(Btf::parse(blob).ok().map(|parsed| (id, parsed)));
-        }
-    }
+    let btf = btf_of(recording.sections(), recording.endian());
     let infos = match BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian()) {
         Ok(infos) => infos,
         Err(error) => return vec![problem(section.feature, &error)],
@@ -277,18 +287,14 @@ fn programs(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Stri
 /// One line for a program of one function, else one for each of its functions.
 fn program(info: &ProgInfo<'_>, btf: &BTreeMap<u32, Btf<'_>>) -> Vec<String> {
     let id = info.id().map_or("?".into(), |id| id.to_string());
-    let types = info.btf_id().and_then(|id| btf.get(&id));
     let functions: Vec<String> = info
         .functions()
         .map(|function| {
-            let name = function.type_id.and_then(|id| types?.func_name(id));
-            let name = name.or(info.name().filter(|_| function.index == 0)).map_or_else(|| "F".into(), text);
-            let tag = function.tag.or(info.tag()).unwrap_or(Tag([0; 8]));
             let place = match (function.addr, function.len) {
                 (Some(addr), Some(len)) => format!(" addr {addr:#x} size {len}"),
                 _ => " without machine code".into(),
             };
-            format!("bpf_prog_{tag}_{name}{place}")
+            text(&symbol_of(info, &function, btf)) + &place
         })
         .collect();
     match functions.as_slice() {

@@ -2,6 +2,7 @@
 //! otherwise addresses in the kernel, a module or a file.
 
 use crate::index::Index;
+use crate::names::{FileFunctions, Files, Mapped, functions_of_files};
 use crate::pass::{Selection, weight};
 use crate::recording::{Recording, Role};
 use crate::{Count, Hot};
@@ -26,6 +27,8 @@ enum Place {
     Kernel(u32),
     /// An address in the kernel or a module.
     KernelAddr(u64),
+    /// A function of a mapped file, by their numbers.
+    Function(u32, u32),
     /// An offset in a mapped file, by its number.
     File(u32, u64),
     /// An address in no map.
@@ -36,9 +39,10 @@ enum Place {
 
 /// By event: the places that were hit most, hottest first.
 pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Vec<Vec<Hot>> {
+    let functions = functions_of_files(recording.sections(), recording.endian());
     let mut maps = TaskMaps::default();
     for_each_record(recording, |record| maps.record(recording, record));
-    maps.order();
+    maps.order(functions);
     let mut places: Vec<FxHashMap<Place, Count>> = vec![FxHashMap::default(); recording.events.all().len()];
     for_each_record(recording, |record| {
         if let Some((event, place, weight)) = place(recording, index, selection, &maps, record) {
@@ -82,7 +86,7 @@ fn place(
     let place = match (sample.ip(), record.misc & misc::CPUMODE_MASK) {
         (None, _) => Place::Other,
         (Some(ip), misc::USER) => match maps.find(pid, ip, time, MAX_FORKS) {
-            Some((file, offset)) => Place::File(file, offset),
+            Some((file, mapped)) => maps.place(file, mapped),
             None => Place::User(ip),
         },
         (Some(ip), _) => index.symbols.find(ip).map_or(Place::KernelAddr(ip), Place::Kernel),
@@ -97,6 +101,7 @@ fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &TaskMaps) -> Vec<
         let (name, object) = match place {
             Place::Kernel(symbol) => (index.symbols.name(symbol), "[kernel]".into()),
             Place::KernelAddr(addr) => (format!("{addr:#x}"), index.kernel.find(addr).unwrap_or("[kernel]").to_owned()),
+            Place::Function(file, number) => (maps.function_name(file, number), maps.files[file as usize].clone()),
             Place::File(file, offset) => (format!("{offset:#x}"), maps.files[file as usize].clone()),
             Place::User(addr) => (format!("{addr:#x}"), "[unknown]".into()),
             Place::Other => ("(other)".into(), String::new()),
@@ -120,6 +125,8 @@ struct Map {
 #[derive(Debug, Default)]
 struct TaskMaps {
     files: Vec<String>,
+    /// By file: its functions, if the recording has them.
+    functions: Vec<Option<FileFunctions>>,
     numbers: FxHashMap<Vec<u8>, u32>,
     maps: FxHashMap<u32, Vec<Map>>,
     count: usize,
@@ -163,16 +170,34 @@ impl TaskMaps {
         self.maps.entry(pid).or_default().push(map);
     }
 
-    fn order(&mut self) {
+    fn order(&mut self, mut functions: Files) {
         self.maps.values_mut().for_each(|maps| maps.sort_by_key(|map| map.time_ns));
+        self.functions.resize_with(self.files.len(), || None);
+        for (path, number) in &self.numbers {
+            self.functions[*number as usize] = functions.remove(path);
+        }
     }
 
-    /// File and offset that an address was mapped to: by the newest map, or by what was inherited.
-    fn find(&self, pid: u32, addr: u64, time_ns: u64, forks: usize) -> Option<(u32, u64)> {
+    /// The function that a mapped address is in, or its offset in the file.
+    fn place(&self, file: u32, mapped: Mapped) -> Place {
+        let functions = self.functions[file as usize].as_ref();
+        match functions.and_then(|functions| functions.find(mapped)) {
+            Some((number, _)) => Place::Function(file, number as u32),
+            None => Place::File(file, mapped.ip.wrapping_sub(mapped.map_start).wrapping_add(mapped.pgoff)),
+        }
+    }
+
+    fn function_name(&self, file: u32, number: u32) -> String {
+        let name = self.functions[file as usize].as_ref().and_then(|functions| functions.name(number as usize));
+        name.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default()
+    }
+
+    /// The file that an address was mapped to, and how: by the newest map, or by what was inherited.
+    fn find(&self, pid: u32, addr: u64, time_ns: u64, forks: usize) -> Option<(u32, Mapped)> {
         let maps = self.maps.get(&pid).map(Vec::as_slice).unwrap_or_default();
         let mut newest = maps.iter().rev().filter(|map| map.time_ns <= time_ns);
         match newest.find(|map| (map.start..map.end).contains(&addr)) {
-            Some(map) => Some((map.file, (addr - map.start).wrapping_add(map.pgoff))),
+            Some(map) => Some((map.file, Mapped { ip: addr, map_start: map.start, pgoff: map.pgoff })),
             None => {
                 let (since, parent) = self.parents.get(&pid).filter(|_| forks > 0)?;
                 self.find(*parent, addr, *since, forks - 1)

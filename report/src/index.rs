@@ -2,6 +2,7 @@
 
 use crate::address::{AddressMap, Owner, Range};
 use crate::hooks::HookOwners;
+use crate::names;
 use crate::programs::{Programs, SideEvent, What};
 use crate::recording::{Recording, Role};
 use crate::runs::RunHistory;
@@ -290,6 +291,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let to_boottime_ns = self.index.states.session.as_ref().map(|session| session.to_boottime_ns);
         let mut programs = Programs::join(std::mem::take(&mut self.side), &infos, &btf, to_boottime_ns);
         let mut index = self.index;
+        self.symbols.extend(names::kernel_symbols(self.recording.sections(), self.recording.endian()));
         index.symbols = KernelSymbols::new(self.symbols);
         index.kernel = KernelMaps::new(self.maps);
         index.tasks = self.tasks.build();

@@ -17,6 +17,7 @@ mod hooks;
 mod hot;
 mod index;
 mod input;
+mod names;
 mod options;
 mod order;
 mod pass;

@@ -75,6 +75,11 @@ impl Source {
         &self.path
     }
 
+    /// True when it can be read again.
+    pub(crate) fn is_lasting(&self) -> bool {
+        !matches!(self.kind, Kind::Stream(_))
+    }
+
     /// The journal beside the recording, if there is one: what belongs into its features.
     pub(crate) fn journal(&self) -> Option<&[u8]> {
         match &self.kind {

@@ -1,6 +1,7 @@
 //! Records as text, in the order of their times: for people and for grep. One pass, with memory for what waits to be put
 //! in order and for the names of tasks and mappings, so that a stream may go on for ever.
 
+mod ahead;
 mod dump;
 mod fields;
 mod line;
@@ -63,6 +64,12 @@ pub struct ScriptOptions {
     pub time_ns: Option<(u64, u64)>,
 }
 
+impl ScriptOptions {
+    fn needs_names(&self) -> bool {
+        !self.dump && (self.fields.has(Field::Sym) || self.fields.has(Field::Dso))
+    }
+}
+
 /// What there was to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScriptSummary {
@@ -84,6 +91,7 @@ pub struct ScriptSummary {
 /// When the source is no recording, its events cannot be told apart, or the text cannot be written.
 pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
     let path = source.path().to_owned();
+    let kernel_symbols = if options.needs_names() { ahead::kernel_symbols(source) } else { Vec::new() };
     let mut script = Script {
         order: Order::default(),
         printer: Printer::new(options, out),
@@ -92,6 +100,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         renames: 0,
         path,
     };
+    script.printer.tasks.names.add_kernel(kernel_symbols);
     let problems = source.for_each(&mut script)?;
     let Script { order, printer, .. } = script;
     let mut summary = printer.summary;
@@ -194,7 +203,7 @@ impl Script<'_, '_> {
         }
         if self.renames < RENAMES_MAX {
             self.renames += 1;
-            self.printer.name_events(metadata);
+            self.printer.learn_names(metadata);
         }
         Ok(())
     }
@@ -213,6 +222,8 @@ struct Printer<'o> {
     formats: Vec<Option<Vec<u8>>>,
     /// By id: the count at the last sample, of events that are read with samples.
     counts: HashMap<u64, u64>,
+    /// Number of sections when names were last read from them.
+    sections: Option<usize>,
     summary: ScriptSummary,
 }
 
@@ -234,11 +245,18 @@ impl<'o> Printer<'o> {
             names: Vec::new(),
             formats: Vec::new(),
             counts: HashMap::new(),
+            sections: None,
             summary: ScriptSummary::default(),
         }
     }
 
-    fn name_events(&mut self, metadata: &Metadata<'_>) {
+    /// Learns the names that the recording's sections have for code and for events.
+    fn learn_names(&mut self, metadata: &Metadata<'_>) {
+        let sections = metadata.sections().len();
+        if self.options.needs_names() && self.sections != Some(sections) {
+            self.sections = Some(sections);
+            self.tasks.names.read(metadata.sections(), metadata.endian());
+        }
         self.names = metadata.event_names();
         self.style.event_width = self.names.iter().map(String::len).max().unwrap_or(0);
         self.formats = vec![None; self.names.len()];

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
-use bprec_format::records::{Ksymbol, Mmap2, Payload};
+use bprec_format::records::{Ksymbol, Payload};
 use bprec_format::{Record, RecordType, misc};
+
+use crate::names::{Found, Mapped, Names};
 
 /// The most tasks that are remembered. A machine has at most 4 Mi pids; a stream that goes on for ever meets them all.
 const TASKS_MAX: usize = 1 << 17;
@@ -20,7 +22,10 @@ const KERNEL_NAME: &[u8] = b"[kernel.kallsyms]";
 /// A mapping.
 #[derive(Debug, Clone)]
 struct Map {
+    /// Where it started before others took from it.
+    start: u64,
     end: u64,
+    pgoff: u64,
     name: Rc<[u8]>,
 }
 
@@ -33,6 +38,8 @@ pub(crate) struct Tasks {
     maps: HashMap<u32, Rc<Maps>>,
     symbols: BTreeMap<u64, (u64, Rc<[u8]>)>,
     cgroups: HashMap<u64, Rc<[u8]>>,
+    /// What sections and `bprec:state` say.
+    pub(crate) names: Names,
     /// What was forgotten for want of room, at least once.
     pub(crate) forgot: bool,
 }
@@ -69,10 +76,10 @@ impl Tasks {
                 }
             }
             Payload::Mmap(map) if record.misc & misc::MMAP_DATA == 0 => {
-                self.map(record, map.pid, map.addr, map.len_bytes, map.filename);
+                self.map(record, map.pid, (map.addr, map.len_bytes, map.pgoff), map.filename);
             }
-            Payload::Mmap2(Mmap2 { pid, addr, len_bytes, filename, .. }) if record.misc & misc::MMAP_DATA == 0 => {
-                self.map(record, *pid, *addr, *len_bytes, filename);
+            Payload::Mmap2(map) if record.misc & misc::MMAP_DATA == 0 => {
+                self.map(record, map.pid, (map.addr, map.len_bytes, map.pgoff), map.filename);
             }
             Payload::Ksymbol(symbol) => self.ksymbol(symbol),
             Payload::Cgroup(cgroup) => {
@@ -102,21 +109,42 @@ impl Tasks {
 
     /// What lies at an address of a process, or of the kernel.
     pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> Place {
-        if kernel
-            && let Some((start, (end, name))) = self.symbols.range(..=ip).next_back()
-            && ip < *end
-        {
-            return Place { symbol: Some((name.clone(), ip - start)), dso: Some(name.clone()) };
+        if kernel && let Some((name, offset)) = self.bpf_function(ip) {
+            return Place { symbol: Some((name.clone(), offset)), dso: Some(name) };
         }
         let pid = if kernel { KERNEL_PID } else { pid };
         let map = self.maps.get(&pid).and_then(|maps| maps.range(..=ip).next_back());
         // The kernel's own code goes on behind the part that is mapped as its text: initial code, per-CPU entry code.
         let covers = |map: &Map| ip < map.end || kernel && &*map.name == KERNEL_NAME;
-        let dso = map.filter(|(_, map)| covers(map)).map(|(_, map)| map.name.clone());
-        Place { symbol: None, dso }
+        let map = map.map(|(_, map)| map).filter(|map| covers(map));
+        let dso = map.map(|map| map.name.clone());
+        let in_file =
+            map.and_then(|map| self.names.file(&map.name, Mapped { ip, map_start: map.start, pgoff: map.pgoff }));
+        match in_file {
+            None if kernel => match self.names.kernel(ip) {
+                Some((symbol, module)) => Place { symbol: Some(symbol), dso: dso.or(module) },
+                None => Place { symbol: None, dso },
+            },
+            symbol => Place { symbol, dso },
+        }
     }
 
-    fn map(&mut self, record: &Record<'_>, pid: u32, addr: u64, len: u64, name: &[u8]) {
+    /// BPF code as KSYMBOL names it, and as perf would; where none says so, by `bpf_prog_info`.
+    fn bpf_function(&self, ip: u64) -> Option<Found> {
+        let announced = self.symbols.range(..=ip).next_back().filter(|(_, (end, _))| ip < *end);
+        let announced = announced.map(|(start, (_, name))| (name.clone(), ip - start));
+        match announced {
+            Some((name, offset)) if name.starts_with(b"bpf_prog_") => Some((name, offset)),
+            // An image claims a whole page, and programs may lie behind it.
+            Some((name, offset)) => match self.names.program(ip) {
+                Some((program, nearer)) if nearer < offset => Some((program, nearer)),
+                _ => Some((name, offset)),
+            },
+            None => self.names.program(ip),
+        }
+    }
+
+    fn map(&mut self, record: &Record<'_>, pid: u32, (addr, len, pgoff): (u64, u64, u64), name: &[u8]) {
         self.make_room();
         let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let pid = if kernel { KERNEL_PID } else { pid };
@@ -133,9 +161,9 @@ impl Tasks {
             maps.range(..addr).next_back().filter(|(_, map)| map.end > addr).map(|(start, map)| (*start, map.clone()));
         if let Some((start, map)) = below {
             if map.end > end {
-                maps.insert(end, Map { end: map.end, name: map.name.clone() });
+                maps.insert(end, map.clone());
             }
-            maps.insert(start, Map { end: addr, name: map.name });
+            maps.insert(start, Map { end: addr, ..map });
         }
         let covered: Vec<u64> = maps.range(addr..end).map(|(start, _)| *start).collect();
         for start in covered {
@@ -145,7 +173,7 @@ impl Tasks {
                 maps.insert(end, map);
             }
         }
-        maps.insert(addr, Map { end, name: name.into() });
+        maps.insert(addr, Map { start: addr, end, pgoff, name: name.into() });
     }
 
     fn ksymbol(&mut self, symbol: &Ksymbol<'_>) {
