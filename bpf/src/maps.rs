@@ -47,12 +47,16 @@ impl Map {
         &self.about
     }
 
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     /// The value of entry `key`: of an array as it is, of a program array the id of the program.
     ///
     /// # Errors
-    /// When the map is of another type, the kernel refuses to let it be read, or the entry is empty.
+    /// When the map's keys have another size, the kernel refuses to let it be read, or the entry is empty.
     pub(crate) fn value(&self, key: u32) -> Result<Vec<u8>> {
-        sys::map_lookup(self.fd.as_fd(), self.about.id, key)
+        sys::value_at(&self.fd, self.about.id, key)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::sys::{self, Kind};
 pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> {
     let fd = sys::fd_by_id(Kind::Map, map_id)?;
     let info = sys::map_info(fd.as_fd(), map_id)?;
-    let value = sys::map_lookup(fd.as_fd(), map_id, 0)?;
+    let value = sys::value_at(&fd, map_id, 0)?;
     let table = String::from_utf8_lossy(sys::up_to_nul(&info[24..40])).into_owned();
     let path = "/sys/kernel/btf/vmlinux";
     let vmlinux = std::fs::read(path).map_err(|source| Error::file(path, source))?;

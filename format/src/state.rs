@@ -12,15 +12,18 @@
 //! trailing bytes that they do not know: a kind may grow at its end.
 
 mod account;
+mod contents;
 mod counters;
 mod parts;
 mod sampler;
 
 pub use account::{Cost, EventLoss, Loss};
+pub use contents::{ContentsEnd, MapContents};
 pub use counters::{
     AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, Histogram, ProgramCounters,
     Reading, RunCounts, SharedCounters, SharedScope, SharedTarget, TargetCounters,
 };
+
 use parts::{get_list, get_option, get_string, get_text, put_list, put_option, put_text};
 pub use sampler::{Sampler, SamplerCounts};
 
@@ -70,6 +73,8 @@ pub enum State {
     SharedCounters(SharedCounters),
     /// Our sampling program.
     Sampler(Sampler),
+    /// A part of what a map held.
+    MapContents(MapContents),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -263,6 +268,7 @@ impl State {
             State::ProgramCounters(it) => it.put(&mut w),
             State::SharedCounters(it) => it.put(&mut w),
             State::Sampler(it) => it.put(&mut w),
+            State::MapContents(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -301,6 +307,7 @@ impl State {
             13 => State::ProgramCounters(ProgramCounters::get(r)?),
             14 => State::SharedCounters(SharedCounters::get(r)?),
             15 => State::Sampler(Sampler::get(r)?),
+            11 => State::MapContents(MapContents::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -321,6 +328,7 @@ impl State {
             State::ProgramCounters(_) => 13,
             State::SharedCounters(_) => 14,
             State::Sampler(_) => 15,
+            State::MapContents(_) => 11,
             State::Unknown { kind, .. } => *kind,
         }
     }

@@ -7,10 +7,10 @@ use bprec_format::records::{
 };
 use bprec_format::sampler::Parts;
 use bprec_format::state::{
-    AbsentEvent, Attachment, Calibration, Cost, CounterEvent, CounterEvents, CounterTier, CounterUnit, EventLoss,
-    Histogram, KernelSymbol, Loss, Map, Missed, Owner, Program, ProgramCounters, ProgramRuns, Reading, Released,
-    RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State,
-    TargetCounters,
+    AbsentEvent, Attachment, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents, CounterTier, CounterUnit,
+    EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner, Program, ProgramCounters, ProgramRuns,
+    Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget,
+    State, TargetCounters,
 };
 use bprec_format::{
     AttrFlags, Endian, EventAttr, File, FileAttr, FileLayout, ReadFormat, Record, RecordType, Records, SampleId,
@@ -394,6 +394,16 @@ fn state() -> impl Strategy<Value = State> {
                 })
             },
         ),
+        (
+            any::<(u32, u64, u32, u32, u64)>(),
+            prop::collection::vec(any::<u32>(), 0..5),
+            bytes(100),
+            prop::option::of((any::<(u64, u64)>(), text))
+        )
+            .prop_map(|((map_id, time_ns, key_bytes, value_bytes, offset), cpus, bytes, end)| {
+                let end = end.map(|((entries, time_ns), cut)| ContentsEnd { entries, time_ns, cut });
+                State::MapContents(MapContents { map_id, time_ns, key_bytes, value_bytes, cpus, offset, bytes, end })
+            }),
         (1000u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
     ]
 }

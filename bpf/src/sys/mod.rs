@@ -4,11 +4,13 @@
 //! knows those fields accepts it. Layouts are those of `include/uapi/linux/bpf.h`.
 #![allow(unsafe_code)]
 
+mod entries;
 mod info;
 mod mount;
 pub(crate) mod netlink;
 mod perf_event;
 
+pub(crate) use entries::{Cursor, Entries, value_at};
 pub(crate) use info::{
     LINK_INFO_BYTES, LinkArrays, PROG_INFO_BYTES, btf_info, link_info, map_info, prog_block, prog_info,
 };
@@ -27,6 +29,7 @@ use crate::error::{Error, Object, Result};
 /// Commands of `bpf(2)`, by the kernel's numbers.
 mod cmd {
     pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
+    pub(super) const MAP_GET_NEXT_KEY: i32 = 4;
     pub(super) const OBJ_GET: i32 = 7;
     pub(super) const PROG_GET_NEXT_ID: i32 = 11;
     pub(super) const MAP_GET_NEXT_ID: i32 = 12;
@@ -37,6 +40,7 @@ mod cmd {
     pub(super) const BTF_GET_FD_BY_ID: i32 = 19;
     pub(super) const TASK_FD_QUERY: i32 = 20;
     pub(super) const BTF_GET_NEXT_ID: i32 = 23;
+    pub(super) const MAP_LOOKUP_BATCH: i32 = 24;
     pub(super) const LINK_GET_FD_BY_ID: i32 = 30;
     pub(super) const LINK_GET_NEXT_ID: i32 = 31;
     pub(super) const ENABLE_STATS: i32 = 32;
@@ -243,33 +247,6 @@ pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
         };
         Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
     })
-}
-
-/// The value at a four-byte key of a map.
-///
-/// Only types of which a lookup writes exactly the value size that the map has are read (a per-CPU map's would write
-/// that for each CPU), by the type that the kernel gives for the very descriptor.
-pub(crate) fn map_lookup(fd: BorrowedFd<'_>, id: u32, key: u32) -> Result<Vec<u8>> {
-    /// `BPF_MAP_TYPE_ARRAY`, `…_PROG_ARRAY`, `…_STRUCT_OPS`
-    const READABLE: [u32; 3] = [2, 3, 26];
-    let call = "bpf(BPF_MAP_LOOKUP_ELEM)";
-    let info = map_info(fd, id)?;
-    if !READABLE.contains(&get_u32(&info, 0)) || get_u32(&info, 8) != 4 {
-        let problem = format!("not read from maps of type {}", get_u32(&info, 0));
-        return Err(Error::Answer { call, object: Object::Map(id), problem });
-    }
-    let value_bytes = get_u32(&info, 12) as usize;
-    let mut value = vec![0u8; value_bytes];
-    let mut attr = Attr::new();
-    attr.put_fd(0, fd);
-    attr.put_u64(8, (&raw const key) as u64);
-    attr.put_u64(16, value.as_mut_ptr() as u64);
-    // SAFETY: the kernel reads the map's key size, checked above to be 4, from `key`, and writes the map's value size,
-    // for which `value` was sized, to `value`; both outlive the call. Sizes of a map never change.
-    match unsafe { bpf(cmd::MAP_LOOKUP_ELEM, &mut attr, 32) } {
-        Ok(_) => Ok(value),
-        Err(errno) => Err(Error::Syscall { call, object: Object::Map(id), errno, remedy: None }),
-    }
 }
 
 /// What a tracing file descriptor of some process is attached to.

@@ -1,0 +1,239 @@
+//! The entries of a map: lookup, walk and batch.
+//!
+//! How much the kernel copies for an entry depends on the map's type, sizes and the number of possible CPUs. All of that
+//! is asked for here, for the very descriptor that is then read, so that no caller can have buffers that are too small.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use bprec_format::bpf::names::MapType;
+
+use super::{Attr, bpf, cmd, get_u32, map_info};
+use crate::error::{Error, Object, Result};
+
+const LOOKUP: &str = "bpf(BPF_MAP_LOOKUP_ELEM)";
+const NEXT_KEY: &str = "bpf(BPF_MAP_GET_NEXT_KEY)";
+const LOOKUP_BATCH: &str = "bpf(BPF_MAP_LOOKUP_BATCH)";
+
+/// The youngest map type whose copies are known to be as below.
+const KNOWN_TYPES: u32 = MapType::INSN_ARRAY.0;
+
+/// Types that have a value for each possible CPU, which the kernel copies one behind the other, each padded to 8 bytes.
+const PER_CPU: [MapType; 4] =
+    [MapType::PERCPU_HASH, MapType::PERCPU_ARRAY, MapType::LRU_PERCPU_HASH, MapType::PERCPU_CGROUP_STORAGE];
+
+/// Types of descriptors, of which the kernel copies four bytes: an id.
+const OBJECTS: [MapType; 5] = [
+    MapType::PROG_ARRAY,
+    MapType::PERF_EVENT_ARRAY,
+    MapType::CGROUP_ARRAY,
+    MapType::ARRAY_OF_MAPS,
+    MapType::HASH_OF_MAPS,
+];
+
+/// A map whose entries are read.
+#[derive(Debug)]
+pub(crate) struct Entries<'fd> {
+    fd: BorrowedFd<'fd>,
+    id: u32,
+    key_bytes: usize,
+    value_bytes: usize,
+    cpus: Vec<u32>,
+    /// What the kernel copies for the values of one entry.
+    copied_bytes: usize,
+}
+
+/// Where a walk by batches goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor(Option<Vec<u8>>);
+
+/// Entries of one batch: keys and values apart, each as the kernel copies them.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) count: usize,
+    pub(crate) keys: Vec<u8>,
+    pub(crate) values: Vec<u8>,
+    /// There are no more behind it.
+    pub(crate) is_last: bool,
+}
+
+impl<'fd> Entries<'fd> {
+    /// Of the map behind `fd`, whose id is `id`.
+    pub(crate) fn of(fd: &'fd OwnedFd, id: u32) -> Result<Entries<'fd>> {
+        let fd = fd.as_fd();
+        let info = map_info(fd, id)?;
+        let map_type = MapType(get_u32(&info, 0));
+        if map_type.0 > KNOWN_TYPES {
+            let problem = format!("maps of type {map_type} are not known to this version");
+            return Err(Error::Answer { call: LOOKUP, object: Object::Map(id), problem });
+        }
+        let (key_bytes, mut value_bytes) = (get_u32(&info, 8) as usize, get_u32(&info, 12) as usize);
+        let mut cpus = Vec::new();
+        if PER_CPU.contains(&map_type) {
+            cpus = possible_cpus()?;
+        } else if OBJECTS.contains(&map_type) {
+            value_bytes = 4;
+        }
+        let copied_bytes = if cpus.is_empty() { value_bytes } else { value_bytes.next_multiple_of(8) * cpus.len() };
+        Ok(Entries { fd, id, key_bytes, value_bytes, cpus, copied_bytes })
+    }
+
+    /// Bytes of a key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
+    /// Bytes of one value.
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    /// The CPUs that an entry has a value for, in the order of the values; none when there is one for all.
+    pub(crate) fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
+    /// Bytes that the kernel copies for the values of one entry.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.copied_bytes
+    }
+
+    /// Reads the values of an entry; false when there is no such entry. Of queues and stacks, whose keys are empty, it is
+    /// the entry that would be taken next.
+    pub(crate) fn lookup(&self, key: &[u8], values: &mut Vec<u8>) -> Result<bool> {
+        if key.len() != self.key_bytes {
+            let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
+            return Err(Error::Answer { call: LOOKUP, object: Object::Map(self.id), problem });
+        }
+        values.clear();
+        values.resize(self.copied_bytes, 0);
+        let mut attr = Attr::new();
+        attr.put_fd(0, self.fd);
+        attr.put_u64(8, self.pointer(key));
+        attr.put_u64(16, values.as_mut_ptr() as u64);
+        // SAFETY: the kernel reads the map's key size from `key`, which has just been checked to be as long, and writes
+        // `copied_bytes`, which `of` computed for this descriptor as the kernel does, to `values`; both outlive the call.
+        // Sizes of a map never change.
+        match unsafe { bpf(cmd::MAP_LOOKUP_ELEM, &mut attr, 32) } {
+            Ok(_) => Ok(true),
+            Err(libc::ENOENT) => Ok(false),
+            Err(errno) => Err(self.refused(LOOKUP, errno)),
+        }
+    }
+
+    /// The key after `key`, or the first; None behind the last. A key that is not there any more leads back to the first.
+    pub(crate) fn next_key(&self, key: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        if let Some(key) = key.filter(|key| key.len() != self.key_bytes) {
+            let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
+            return Err(Error::Answer { call: NEXT_KEY, object: Object::Map(self.id), problem });
+        }
+        let mut next = vec![0; self.key_bytes];
+        let mut attr = Attr::new();
+        attr.put_fd(0, self.fd);
+        attr.put_u64(8, key.map_or(0, |key| self.pointer(key)));
+        attr.put_u64(16, next.as_mut_ptr() as u64);
+        // SAFETY: the kernel reads the map's key size from `key`, unless that is null, and writes as much to `next`; both
+        // are that long and outlive the call.
+        match unsafe { bpf(cmd::MAP_GET_NEXT_KEY, &mut attr, 24) } {
+            Ok(_) => Ok(Some(next)),
+            Err(libc::ENOENT) => Ok(None),
+            Err(errno) => Err(self.refused(NEXT_KEY, errno)),
+        }
+    }
+
+    /// Reads up to `count` entries at the cursor and moves it. ENOSPC when more than that have to be read at once.
+    pub(crate) fn batch(&self, cursor: &mut Cursor, count: u32) -> Result<Batch> {
+        // A hash table's cursor is the number of a bucket, any other's is a key.
+        let mut next = vec![0u8; self.key_bytes.max(4)];
+        // Of another map, it would be too short to be read.
+        let from = cursor.0.take().filter(|from| from.len() == next.len());
+        let room = count as usize;
+        let mut batch = Batch {
+            keys: vec![0; room * self.key_bytes],
+            values: vec![0; room * self.copied_bytes],
+            ..Batch::default()
+        };
+        let mut attr = Attr::new();
+        attr.put_u64(0, from.as_ref().map_or(0, |from| from.as_ptr() as u64));
+        attr.put_u64(8, next.as_mut_ptr() as u64);
+        attr.put_u64(16, batch.keys.as_mut_ptr() as u64);
+        attr.put_u64(24, batch.values.as_mut_ptr() as u64);
+        attr.put_u32(32, count);
+        attr.put_fd(36, self.fd);
+        // SAFETY: a cursor, which the kernel reads and writes, takes 4 bytes or a key, and every buffer for one has the
+        // larger of both: the one to be read was checked above. At most `count` keys and copies of values are written,
+        // for which the buffers were made. All of them outlive the call.
+        let answer = unsafe { bpf(cmd::MAP_LOOKUP_BATCH, &mut attr, 56) };
+        match answer {
+            Ok(_) => {}
+            Err(libc::ENOENT) => batch.is_last = true,
+            Err(errno) => {
+                cursor.0 = from;
+                return Err(self.refused(LOOKUP_BATCH, errno));
+            }
+        }
+        batch.count = (attr.u32(32) as usize).min(room);
+        batch.keys.truncate(batch.count * self.key_bytes);
+        batch.values.truncate(batch.count * self.copied_bytes);
+        cursor.0 = Some(next);
+        Ok(batch)
+    }
+
+    /// Where the kernel is to read a key; it wants none where keys are empty.
+    fn pointer(&self, key: &[u8]) -> u64 {
+        if key.is_empty() { 0 } else { key.as_ptr() as u64 }
+    }
+
+    fn refused(&self, call: &'static str, errno: i32) -> Error {
+        let remedy = (errno == libc::EPERM).then_some("the map, or the kernel's lockdown, does not let it be read");
+        Error::Syscall { call, object: Object::Map(self.id), errno, remedy }
+    }
+}
+
+/// The value at a four-byte key of a map; ENOENT when there is none.
+pub(crate) fn value_at(fd: &OwnedFd, id: u32, key: u32) -> Result<Vec<u8>> {
+    let entries = Entries::of(fd, id)?;
+    let mut value = Vec::new();
+    match entries.lookup(&key.to_ne_bytes(), &mut value)? {
+        true => Ok(value),
+        false => Err(entries.refused(LOOKUP, libc::ENOENT)),
+    }
+}
+
+/// The CPUs that the kernel is ready for, online or not, ascending. It copies the value of a per-CPU map for each.
+fn possible_cpus() -> Result<Vec<u32>> {
+    const PATH: &str = "/sys/devices/system/cpu/possible";
+    let text = std::fs::read_to_string(PATH).map_err(|source| Error::file(PATH, source))?;
+    parse_cpus(text.trim()).ok_or_else(|| Error::Answer {
+        call: "read",
+        object: Object::Path(Path::new(PATH).to_owned()),
+        problem: format!("not a list of CPUs: {:?}", text.trim()),
+    })
+}
+
+fn parse_cpus(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        // No kernel is built for more.
+        if first > last || last >= 1 << 16 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_cpus;
+
+    #[test]
+    fn cpus_may_have_gaps() {
+        assert_eq!(parse_cpus("0-3"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(parse_cpus("0,2-3"), Some(vec![0, 2, 3]));
+        assert_eq!(parse_cpus(""), None);
+        assert_eq!(parse_cpus("3-0"), None);
+    }
+}
