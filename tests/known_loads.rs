@@ -50,7 +50,8 @@ fn loops_of_one_to_three_cost_one_to_three() {
     let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let (one, three) = (tp(30), tp(90));
+    // So long that what a run takes before and after its loop does not show.
+    let (one, three) = (tp(300), tp(900));
     let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
     calls_for(Duration::from_millis(3_500));
     end(child);

@@ -19,10 +19,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Runs the payload in each of `guests`; the last line is `N passed, N failed, N skipped`.
 pub(crate) fn run(guests: &[&Guest]) -> Result<()> {
     let mut tally = Tally::default();
-    let mut assembled = None;
+    let mut payloads = Vec::new();
     for guest in guests {
         let started = Instant::now();
-        match in_guest(guest, &mut assembled, &mut tally) {
+        match in_guest(guest, &mut payloads, &mut tally) {
             Ok(seconds) => {
                 println!(
                     "vm {}: {seconds:.1} s in the guest, {:.1} s in all",
@@ -40,20 +40,19 @@ pub(crate) fn run(guests: &[&Guest]) -> Result<()> {
 }
 
 /// One guest, its checks added to `tally`; gives the seconds from its start to its end.
-fn in_guest(guest: &Guest, assembled: &mut Option<PathBuf>, tally: &mut Tally) -> Result<f64> {
-    if guest.machine != Machine::Amd64 || cfg!(not(target_arch = "x86_64")) {
-        return Err(Unavailable(format!("no build for {} here", guest.machine.debian())).into());
-    }
+fn in_guest(guest: &Guest, payloads: &mut Vec<Machine>, tally: &mut Tally) -> Result<f64> {
     let images = images::prepare(guest)?;
     let target = target_directory();
-    let payload = match assembled {
-        Some(payload) => payload,
-        None => {
-            let payload = target.join("vm").join("payload");
-            payload::assemble(&payload)?;
-            assembled.insert(payload)
+    let payload_for = |machine: Machine| target.join("vm").join(format!("payload-{}", machine.debian()));
+    // What guests of another machine record is read here by this machine's build.
+    for machine in [Machine::NATIVE, guest.machine] {
+        if !payloads.contains(&machine) {
+            payload::assemble(&payload_for(machine), machine, &target)?;
+            payloads.push(machine);
         }
-    };
+    }
+    let payload = &payload_for(guest.machine);
+    let bprec = payload_for(Machine::NATIVE).join("bin/bprec");
     let out = target.join("vm").join(guest.name);
     let run = guest::run(guest, &images, payload, &out, LIMIT)?;
     ensure!(run.outcome == Outcome::Ended(0), "{}; see {}", run.outcome, out.join("console.log").display());
@@ -65,7 +64,7 @@ fn in_guest(guest: &Guest, assembled: &mut Option<PathBuf>, tally: &mut Tally) -
     }
     results(&fs::read_to_string(kept.join("results.txt")).context("the guest left no results")?, &named, tally);
     for recording in RECORDINGS {
-        for (check, result) in recordings::checks(&kept.join("recordings"), recording, &payload.join("bin/bprec")) {
+        for (check, result) in recordings::checks(&kept.join("recordings"), recording, &bprec) {
             match result {
                 Ok(()) => tally.pass(),
                 Err(why) => tally.fail(&named(&check), &format!("{why:#}")),

@@ -104,7 +104,7 @@ pub(crate) fn prepare(guest: &Guest) -> Result<Images> {
 }
 
 /// Runs `make` in a directory beside `target` and renames it when it is whole.
-fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(super) fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let unfinished = target.with_extension("unfinished");
     fresh(&unfinished)?;
     make(&unfinished)?;
@@ -113,7 +113,7 @@ fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
 
 fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     let architecture = guest.machine.debian();
-    let suite = Suite::open(cache, guest.kernel_suite, architecture)?;
+    let suite = Suite::open(cache, &[guest.kernel_suite], architecture)?;
     let unpacked = directory.join("unpacked");
     fs::create_dir(&unpacked)?;
     for deb in suite.download(&suite.kernel(&format!("linux-image-cloud-{architecture}"))?)? {
@@ -187,7 +187,7 @@ fn needs(module: &[u8]) -> Vec<String> {
 
 fn emulator_root(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     let host = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    let suite = Suite::open(cache, EMULATOR_SUITE, host)?;
+    let suite = Suite::open(cache, &[EMULATOR_SUITE], host)?;
     merged_usr(directory)?;
     let package = match guest.machine {
         Machine::Amd64 => "qemu-system-x86",
@@ -200,7 +200,7 @@ fn emulator_root(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
 }
 
 /// The links that every root file system has since / and /usr are one.
-fn merged_usr(root: &Path) -> Result<()> {
+pub(super) fn merged_usr(root: &Path) -> Result<()> {
     for name in ["bin", "sbin", "lib", "lib64"] {
         fs::create_dir_all(root.join("usr").join(name))?;
         std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name))?;
@@ -209,7 +209,7 @@ fn merged_usr(root: &Path) -> Result<()> {
 }
 
 fn user_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
-    let suite = Suite::open(cache, guest.user_suite, guest.machine.debian())?;
+    let suite = Suite::open(cache, &[guest.user_suite], guest.machine.debian())?;
     let root = directory.join("root");
     merged_usr(&root)?;
     for name in ["dev", "proc", "sys", "tmp", "run", "out", "payload", "modules"] {

@@ -5,6 +5,7 @@
 
 mod checks;
 mod cpio;
+mod cross;
 mod guest;
 mod images;
 mod packages;
@@ -36,6 +37,9 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
+    /// The one that this runs on.
+    pub(crate) const NATIVE: Self = if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 };
+
     /// Debian's name of the architecture.
     pub(crate) fn debian(self) -> &'static str {
         match self {

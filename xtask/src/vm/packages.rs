@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Unavailable;
 
-/// One suite of Debian's for one architecture.
+/// One suite of Debian's, or a few, for one architecture.
 pub(crate) struct Suite {
     name: String,
     config: PathBuf,
@@ -17,16 +17,22 @@ pub(crate) struct Suite {
 }
 
 impl Suite {
-    /// Fetches the lists of `suite` into a root below `cache`.
-    pub(crate) fn open(cache: &Path, suite: &str, architecture: &str) -> Result<Self> {
-        let root = cache.join("apt").join(format!("{suite}-{architecture}"));
+    /// Fetches the lists of `suites` into a root below `cache`. Of what several of them have, apt takes backports only where a
+    /// package is asked for as `name/suite`.
+    pub(crate) fn open(cache: &Path, suites: &[&str], architecture: &str) -> Result<Self> {
+        let name = suites.join("+");
+        let root = cache.join("apt").join(format!("{name}-{architecture}"));
         for directory in ["etc/apt.conf.d", "etc/preferences.d", "state/lists/partial", "archives/partial"] {
             fs::create_dir_all(root.join(directory)).with_context(|| format!("create {}", root.display()))?;
         }
-        let archive = if suite.ends_with("-security") { "debian-security" } else { "debian" };
         let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let source = format!("deb [signed-by={keyring}] {}/{archive} {suite} main\n", mirror()?);
-        fs::write(root.join("etc/sources.list"), source)?;
+        let mirror = mirror()?;
+        let mut sources = String::new();
+        for suite in suites {
+            let archive = if suite.ends_with("-security") { "debian-security" } else { "debian" };
+            sources.push_str(&format!("deb [signed-by={keyring}] {mirror}/{archive} {suite} main\n"));
+        }
+        fs::write(root.join("etc/sources.list"), sources)?;
         fs::write(root.join("status"), "")?;
         let at = root.display();
         let config = root.join("apt.conf");
@@ -38,7 +44,7 @@ impl Suite {
              Acquire::Languages \"none\";\nAcquire::Retries \"3\";\n"
         );
         fs::write(&config, text)?;
-        let suite = Self { name: format!("{suite} {architecture}"), config, root };
+        let suite = Self { name: format!("{name} {architecture}"), config, root };
         suite.apt("apt-get", &["--quiet=2", "--error-on=any", "update"], &suite.root)?;
         Ok(suite)
     }

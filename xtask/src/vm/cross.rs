@@ -1,0 +1,145 @@
+//! Building for Arm on x86-64: Debian's Rust, its cross compiler and the Arm libraries in a root of their own, entered by chroot.
+//! A toolchain of the machine's own has the standard library for the machine alone.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use super::images::{made, merged_usr};
+use super::packages::{Suite, unpack};
+use super::{Unavailable, cache};
+
+/// The release that the guests' programs are from; its backports have the newer compiler.
+const SUITES: [&str; 2] = ["trixie", "trixie-backports"];
+
+/// What runs in the root. The two libraries of the machine's own are for build scripts.
+const TOOLS: [&str; 17] = [
+    "cargo/trixie-backports",
+    "rustc/trixie-backports",
+    "libstd-rust-dev/trixie-backports",
+    "libstd-rust-1.96/trixie-backports",
+    "gcc",
+    "libc6-dev",
+    "libelf-dev",
+    "zlib1g-dev",
+    "gcc-aarch64-linux-gnu",
+    "libc6-dev-arm64-cross",
+    "make",
+    "pkgconf",
+    "dash",
+    "mawk",
+    "sed",
+    "grep",
+    "coreutils",
+];
+
+/// What the programs for Arm are linked with.
+const LIBRARIES: [&str; 3] = ["libstd-rust-dev/trixie-backports", "libelf-dev", "zlib1g-dev"];
+
+/// What no build reads.
+const EXCLUDED: [&str; 3] = ["./usr/share/doc/*", "./usr/share/man/*", "./usr/share/locale/*"];
+
+/// Names that packages' own scripts would have linked.
+const LINKS: [(&str, &str); 2] = [("cc", "gcc"), ("awk", "mawk")];
+
+/// Where the build sees its target directory; test programs expect the binaries below it.
+pub(crate) const TARGET: &str = "/target";
+/// Where it sees the sources.
+pub(crate) const SOURCES: &str = "/sources";
+
+/// In a mount namespace of its own, which takes the mounts with it when it ends: what the build reads is read-only.
+const ENTER: &str = r#"set -e
+mount --rbind "$SOURCES" "$ROOT/sources"
+mount -o remount,bind,ro "$ROOT/sources"
+mount --bind "$TARGET" "$ROOT/target"
+mount --bind "$CARGO" "$ROOT/cargo"
+mount --rbind /dev "$ROOT/dev"
+mount -t proc proc "$ROOT/proc"
+exec chroot "$ROOT" env -i PATH=/usr/bin:/usr/sbin HOME=/tmp CARGO_HOME=/cargo CARGO_TARGET_DIR=/target CARGO_NET_OFFLINE=true \
+  CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_STRIP=debuginfo \
+  PKG_CONFIG_ALLOW_CROSS=1 PKG_CONFIG_LIBDIR=/usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig \
+  sh -c 'cd /sources && exec cargo "$@"' sh "$@" --target aarch64-unknown-linux-gnu"#;
+
+/// Runs cargo with `arguments` for Arm, its results in `target`; gives what it printed.
+///
+/// # Errors
+/// With an [`Unavailable`] inside where a toolchain cannot be fetched or entered.
+pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Unavailable("programs for Arm are built on x86-64".to_owned()).into());
+    }
+    let root = toolchain()?;
+    fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
+    // The root has no network: everything that any machine needs is fetched before.
+    let fetched = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["fetch", "--locked", "--quiet"])
+        .status()
+        .context("run cargo fetch")?;
+    anyhow::ensure!(fetched.success(), "cargo fetch failed");
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"])
+        .args(arguments)
+        .env("ROOT", &root)
+        .env("SOURCES", std::env::current_dir()?)
+        .env("TARGET", fs::canonicalize(target)?)
+        .env("CARGO", cargo_home()?)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|why| Unavailable(format!("unshare: {why}")))?;
+    if !output.status.success()
+        && fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).ok() != Some(0)
+    {
+        return Err(Unavailable("building for Arm enters a root of its own, which takes root".to_owned()).into());
+    }
+    anyhow::ensure!(output.status.success(), "cargo {} for Arm failed", arguments.join(" "));
+    Ok(output.stdout)
+}
+
+/// The root with the toolchain, made once.
+fn toolchain() -> Result<PathBuf> {
+    let cache = cache()?;
+    fs::create_dir_all(&cache).with_context(|| format!("create {}", cache.display()))?;
+    let lock = File::create(cache.join("setup.lock"))?;
+    lock.lock().context("wait for another set-up")?;
+    let root = cache.join("toolchain-arm64");
+    if !root.exists() {
+        made(&root, |directory| unpack_toolchain(&cache, directory))?;
+    }
+    Ok(root)
+}
+
+fn unpack_toolchain(cache: &Path, root: &Path) -> Result<()> {
+    merged_usr(root)?;
+    for name in ["dev", "proc", "tmp", "sources", "target", "cargo"] {
+        fs::create_dir(root.join(name))?;
+    }
+    let tools = Suite::open(cache, &SUITES, "amd64")?;
+    for deb in tools.download_with_dependencies(&TOOLS)? {
+        unpack(&deb, root, &EXCLUDED)?;
+    }
+    tools.close()?;
+    let libraries = Suite::open(cache, &SUITES, "arm64")?;
+    let programs = ["./usr/bin/*", "./usr/sbin/*", "./bin/*", "./sbin/*"];
+    let excluded: Vec<&str> = EXCLUDED.into_iter().chain(programs).collect();
+    for deb in libraries.download_with_dependencies(&LIBRARIES)? {
+        unpack(&deb, root, &excluded)?;
+    }
+    libraries.close()?;
+    for (link, program) in LINKS {
+        let link = root.join("usr/bin").join(link);
+        if link.symlink_metadata().is_err() {
+            std::os::unix::fs::symlink(program, &link)?;
+        }
+    }
+    Ok(())
+}
+
+fn cargo_home() -> Result<PathBuf> {
+    match std::env::var_os("CARGO_HOME") {
+        Some(home) => Ok(home.into()),
+        None => Ok(std::env::home_dir().context("neither CARGO_HOME nor HOME is set")?.join(".cargo")),
+    }
+}
