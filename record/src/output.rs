@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bprec_format::journal::Frame;
-use bprec_format::records::write_record;
+use bprec_format::records::user::FeatureRecord;
+use bprec_format::records::{UserPayload, write_record};
 use bprec_format::{Endian, EventAttr, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, Writer, pipe_header};
 
 use crate::open::OpenEvent;
@@ -302,9 +303,12 @@ impl Sink {
         if payload.len() > PIPE_FEATURE_MAX_BYTES {
             return Ok(false);
         }
-        self.stream_record(RecordType::HEADER_FEATURE, |w| {
-            w.u64(bit.into()).bytes(payload);
-        })?;
+        // Its size is not rounded up: perf takes what stands behind a CPU_TOPOLOGY without dies for dies.
+        let mut record = Vec::new();
+        UserPayload::Feature(FeatureRecord { feature: bit.into(), bytes: payload })
+            .encode(Endian::NATIVE, &mut record)
+            .map_err(|error| Error::Other(format!("{}: {error}", RecordType::HEADER_FEATURE)))?;
+        self.append(&record)?;
         Ok(true)
     }
 

@@ -61,7 +61,12 @@ fn attrs_are_those_that_perf_opens() {
         cpu-clock/period=1000/ instructions/name=foo,period=7/u \
         mem:0x1000 mem:0x1000:w mem:0x1000/8:rw mem:4096/2:r:u mem:0x2000:x mem:0x1000:u";
     let mut compared = 0;
+    let pmus = Path::new("/sys/bus/event_source/devices");
     for event in EVENTS.split_whitespace() {
+        // PMUs differ between machines.
+        if event.starts_with("msr/") && !pmus.join("msr").exists() {
+            continue;
+        }
         let Some(theirs) = attr_of_perf(event) else {
             if compared == 0 {
                 println!("SKIP attrs_are_those_that_perf_opens: perf is not installed or prints no attr");
@@ -69,7 +74,7 @@ fn attrs_are_those_that_perf_opens() {
             }
             panic!("perf does not know {event}");
         };
-        let ours = parse_at(Path::new("/sys/bus/event_source/devices"), event).unwrap_or_else(|e| panic!("{e}"));
+        let ours = parse_at(pmus, event).unwrap_or_else(|e| panic!("{e}"));
         let [ours] = ours.as_slice() else { panic!("{event} is {} events", ours.len()) };
         let field = |name: &str| theirs.get(name).map_or(Some(0), |text| terms::number(text)).unwrap();
         let attr = &ours.attr;

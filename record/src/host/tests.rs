@@ -35,7 +35,7 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
     ];
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().filter(|line| !OTHER.iter().any(|other| line.starts_with(other)));
-    // Free memory changes from one look to the next, and PMUs have no order.
+    // Free memory changes from one look to the next, and neither PMUs nor what they can do have an order.
     let lines = lines.map(|line| match line.split_once(", free") {
         Some((before, _)) => before.to_owned(),
         None => match line.split_once("pmu mappings: ") {
@@ -48,7 +48,14 @@ fn header_lines(path: &Path) -> Option<Vec<String>> {
                 mappings.sort_unstable();
                 format!("# pmu mappings: {}", mappings.join(", "))
             }
-            None => line.to_owned(),
+            None => match line.split_once(" pmu capabilities: ") {
+                Some((pmu, capabilities)) => {
+                    let mut capabilities: Vec<&str> = capabilities.split(", ").collect();
+                    capabilities.sort_unstable();
+                    format!("{pmu} pmu capabilities: {}", capabilities.join(", "))
+                }
+                None => line.to_owned(),
+            },
         },
     });
     Some(lines.collect())

@@ -13,7 +13,7 @@ use super::{Machine, cross};
 /// Crates (by directory, the root is "") whose test programs ask the kernel; what the others test is the same on every kernel.
 const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
 /// Test programs among them that ask for the sources.
-const NEEDS_SOURCES: [&str; 2] = ["architecture", "replay"];
+const NEEDS_SOURCES: [&str; 3] = ["architecture", "recover", "replay"];
 /// The binaries that tests and checks call by name.
 const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
 
