@@ -4,7 +4,8 @@
 //! reason; who holds them, what they are attached to without a link, and where they are pinned comes from `/proc`,
 //! netlink and mounted bpf file systems. Everything here only reads, but for what lasts exactly as long as its guard:
 //! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own,
-//! [`UserObject`] holds programs of the user's, and [`Attached`] is a program on a perf event.
+//! [`UserObject`] holds programs of the user's, and [`Attached`] is a program on a perf event, for which
+//! [`SamplerProgram`] is one of ours.
 //!
 //! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
 //! written, or reports: it answers with the types of
@@ -30,6 +31,7 @@ mod pins;
 mod prog;
 mod quiet;
 mod refs;
+mod sampler;
 mod stats;
 mod struct_ops;
 mod surroundings;
@@ -51,6 +53,7 @@ pub use names::Names;
 pub use pins::{Pins, pins};
 pub use prog::{ProgSnapshot, Program, prog_ids};
 pub use refs::{ProgRefs, Refs};
+pub use sampler::{Recipe, SamplerProgram};
 pub use stats::{RunStats, StatsGuard, stats_sysctl};
 pub use surroundings::Surroundings;
 pub use sys::private_mount;

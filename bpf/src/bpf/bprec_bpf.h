@@ -26,11 +26,23 @@ typedef signed long long __s64;
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 };
 
+#define BPF_F_CURRENT_CPU 0xffffffffULL
+#define BPF_F_USER_STACK (1ULL << 8)
+
+#define ENOSPC 28
+
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static __u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
+static long (*const bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
+static long (*const bpf_perf_event_output)(void *ctx, void *map, __u64 flags, void *data, __u64 size) = (void *)25;
+static long (*const bpf_perf_prog_read_value)(void *ctx, void *value, __u32 size) = (void *)56;
+static long (*const bpf_get_stack)(void *ctx, void *buf, __u32 size, __u64 flags) = (void *)67;
+static __u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
 static long (*const bpf_seq_write)(void *seq, const void *data, __u32 len) = (void *)127;
 
 #endif
