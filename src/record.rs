@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Counters, Level, Options, Output, Rate, Recovered, RingSize, Summary, Target};
+use bprec_record::{Counters, Level, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary, Target};
 
 use crate::{Outcome, say};
 
@@ -52,6 +52,17 @@ pub(crate) struct Args {
     /// How user call chains are taken; `fp` is what there is.
     #[arg(long = "call-graph", value_name = "HOW", value_parser = ["fp"])]
     call_graph: Option<String>,
+
+    /// Beside the main samples, ones that a BPF program makes on an event of its own, with what it sees there: of
+    /// ip,period,addr,task,cgroup,comm,value (of the event),regs=ax,sp,…,stack,ustack, listed or changed as in +addr,-comm
+    /// [default: all but addr and regs; ustack with -g]. What falls into kprobe, tracepoint and perf_event programs it cannot
+    /// see; the report says how much that is.
+    #[arg(long = "bpf-sampler", value_name = "FIELDS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    bpf_sampler: Option<String>,
+
+    /// Samples per second and CPU that the BPF program makes [default: as often as the main event samples].
+    #[arg(long = "bpf-sampler-freq", value_name = "HZ", requires = "bpf_sampler")]
+    bpf_sampler_freq: Option<u64>,
 
     /// Size of each CPU's ring buffer, in pages or with a unit: 256, 4M.
     #[arg(short, long = "mmap-pages", value_name = "SIZE")]
@@ -131,6 +142,9 @@ fn options(args: Args) -> anyhow::Result<Options> {
         (None, Some(period)) => Rate::Period(period),
         (None, None) => Rate::Default,
     };
+    if args.bpf_sampler_freq == Some(0) {
+        bail!("--bpf-sampler-freq 0: expected samples per second");
+    }
     let ring = match args.mmap_pages {
         None => RingSize::Default,
         Some(size) => {
@@ -147,6 +161,8 @@ fn options(args: Args) -> anyhow::Result<Options> {
         target,
         events: args.event,
         rate,
+        bpf_sampler: args.bpf_sampler.as_deref().map(SamplerFields::parse).transpose()?,
+        bpf_sampler_rate: args.bpf_sampler_freq.map(Rate::Frequency),
         user_chains: args.chains || args.call_graph.is_some(),
         ring,
         output: if args.output.as_os_str() == "-" { Output::Stdout } else { Output::File(args.output) },
@@ -211,8 +227,12 @@ fn closing_line(summary: &Summary) -> String {
         missed => format!(" ({missed} missed)"),
     };
     let path = summary.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
+    let ours = match summary.bpf_samples {
+        Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
+        None => String::new(),
+    };
     format!(
-        "[ bprec: {} samples, {lost}{throttled}; {} BPF programs{missed}; {} -> {path}; cost {:.3} s CPU ]",
+        "[ bprec: {} samples{ours}, {lost}{throttled}; {} BPF programs{missed}; {} -> {path}; cost {:.3} s CPU ]",
         grouped(summary.samples),
         summary.programs,
         bytes(summary.written_bytes),

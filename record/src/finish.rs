@@ -15,6 +15,9 @@ const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
 
 /// Ends sampling, writes what is left, and makes the output whole.
 pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
+    if let Some(bpf_sampler) = &session.bpf_sampler {
+        bpf_sampler.disable();
+    }
     session.opened.disable();
     let end_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
     session.take_in_caught()?;
@@ -31,6 +34,8 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     for problem in session.inventory.problems() {
         (session.options.notify)(Level::Detail, problem);
     }
+    let account = session.bpf_sampler.as_ref().map(|bpf_sampler| bpf_sampler.accounted(session.options));
+    session.pending.extend(account);
     let lost = write_losses(session)?;
     session.round()?;
 
@@ -71,6 +76,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     let usage = sys::usage();
     Ok(Summary {
         samples: session.tally.samples,
+        bpf_samples: session.bpf_sampler.is_some().then_some(session.tally.bpf_samples),
         // Before 6.0 the LOST records are all there is.
         lost: lost.or(Some(session.tally.lost)),
         throttled: session.tally.throttled,

@@ -8,6 +8,7 @@
 //! messages to a function of the caller's, and returns a [`Summary`]. What the kernel says about BPF programs comes from
 //! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in the modules `ring` and `sys` alone.
 #![deny(unsafe_code)]
+mod bpf_sampler;
 mod captor;
 mod error;
 mod event;
@@ -31,6 +32,7 @@ mod sys;
 mod tally;
 mod workload;
 
+pub use bpf_sampler::SamplerFields;
 pub use error::{Error, Result};
 pub use options::{Counters, Level, Options, Output, Rate, RingSize, Target};
 pub use recover::{Recovered, recover};

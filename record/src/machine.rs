@@ -133,6 +133,13 @@ impl Abilities {
         }
     }
 
+    /// The event that our sampling program writes to. Its samples have the mode and the place of what was interrupted.
+    pub(crate) fn sampler_output(self) -> EventAttr {
+        let state = self.state();
+        let off = AttrFlags::DISABLED.with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV);
+        EventAttr { flags: state.flags.without(off), ..state }
+    }
+
     /// What is missing, in words; empty when nothing is.
     pub(crate) fn shortcomings(self) -> Vec<&'static str> {
         [

@@ -32,6 +32,8 @@ pub(crate) struct Opened {
     code: Option<usize>,
     /// Index of `bprec:state`.
     pub(crate) state: usize,
+    /// Index of `bprec:sampler`, if there is one.
+    pub(crate) sampler_output: Option<usize>,
     /// The side band covers everything that happens, not only the targets.
     pub(crate) side_band_everywhere: bool,
 }
@@ -189,6 +191,7 @@ pub(crate) fn open(
         side_band: samplers.len(),
         code: None,
         state: 0,
+        sampler_output: None,
         side_band_everywhere: true,
     };
     opened.open_side_band(options, abilities, places, online)?;
@@ -200,6 +203,9 @@ pub(crate) fn open(
     opened.state = opened.events.len();
     opened.events.push(OpenEvent { name: bprec_format::state::EVENT_NAME.to_owned(), file: plain(attr) });
     opened.add(fd, opened.state, -1)?;
+    if options.bpf_sampler.is_some() {
+        opened.open_sampler_output(abilities, places)?;
+    }
     opened.map_rings(options)?;
     Ok(opened)
 }
@@ -304,23 +310,23 @@ impl Opened {
     }
 
     fn open_sampler(&mut self, event: usize, sampler: &Sampler, places: &Places) -> Result<()> {
-        let mut last = None;
-        let before = self.instances.len();
-        for cpu in cpus_of(sampler, &places.cpus) {
-            for task in &places.tasks {
-                match sys::perf_event_open(&sampler.attr, *task, cpu as i32) {
-                    Ok(fd) => self.add(fd, event, cpu as i32).map(drop)?,
-                    Err(error) if skippable(&error) => last = Some((*task, cpu, error)),
-                    Err(error) => return Err(sampler::refused(&sampler.spec.name, *task, cpu as i32, error)),
-                }
+        everywhere(sampler, places)?.into_iter().try_for_each(|(cpu, fd)| self.add(fd, event, cpu as i32).map(drop))
+    }
+
+    /// The event that our sampling program writes to, on each CPU that is sampled, whoever runs there.
+    fn open_sampler_output(&mut self, abilities: Abilities, places: &Places) -> Result<()> {
+        let attr = abilities.sampler_output();
+        let index = self.events.len();
+        self.sampler_output = Some(index);
+        self.events.push(OpenEvent { name: bprec_format::sampler::EVENT_NAME.to_owned(), file: plain(attr.clone()) });
+        for cpu in &places.cpus {
+            match sys::perf_event_open(&attr, -1, *cpu as i32) {
+                Ok(fd) => self.add(fd, index, *cpu as i32).map(drop)?,
+                Err(error) if skippable(&error) => (),
+                Err(error) => return Err(sampler::refused("bpf-output", -1, *cpu as i32, error)),
             }
         }
-        match last {
-            Some((task, cpu, error)) if self.instances.len() == before => {
-                Err(sampler::refused(&sampler.spec.name, task, cpu as i32, error))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Gives each CPU a ring, owned by the first event there, and redirects the others into it.
@@ -382,6 +388,30 @@ impl Opened {
 
     fn sampling(&self) -> impl Iterator<Item = &Instance> {
         self.instances.iter().filter(|instance| instance.event < self.side_band)
+    }
+}
+
+/// Opens an event at all of its places: CPU and descriptor of each. A place that went away is left out.
+///
+/// # Errors
+/// When no place is left, or one is refused.
+pub(crate) fn everywhere(sampler: &Sampler, places: &Places) -> Result<Vec<(u32, OwnedFd)>> {
+    let mut last = None;
+    let mut opened = Vec::new();
+    for cpu in cpus_of(sampler, &places.cpus) {
+        for task in &places.tasks {
+            match sys::perf_event_open(&sampler.attr, *task, cpu as i32) {
+                Ok(fd) => opened.push((cpu, fd)),
+                Err(error) if skippable(&error) => last = Some((*task, cpu, error)),
+                Err(error) => return Err(sampler::refused(&sampler.spec.name, *task, cpu as i32, error)),
+            }
+        }
+    }
+    match last {
+        Some((task, cpu, error)) if opened.is_empty() => {
+            Err(sampler::refused(&sampler.spec.name, task, cpu as i32, error))
+        }
+        _ => Ok(opened),
     }
 }
 

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::SamplerFields;
+
 /// Everything [`record`](crate::record) needs to know.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -13,6 +15,10 @@ pub struct Options {
     pub events: Vec<String>,
     /// How often.
     pub rate: Rate,
+    /// Samples that a BPF program of ours makes, beside the others.
+    pub bpf_sampler: Option<SamplerFields>,
+    /// How often it makes them; `None`: as often as the main event samples.
+    pub bpf_sampler_rate: Option<Rate>,
     /// Record user call chains too; kernel ones always are.
     pub user_chains: bool,
     /// Size of each CPU's ring buffer.
@@ -41,6 +47,8 @@ impl Default for Options {
             target: Target::System,
             events: Vec::new(),
             rate: Rate::Default,
+            bpf_sampler: None,
+            bpf_sampler_rate: None,
             user_chains: false,
             ring: RingSize::Default,
             output: Output::File(PathBuf::from("perf.data")),

@@ -70,7 +70,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     if endian == Endian::NATIVE && !sections.is_empty() {
         let sampling = file.attrs().len();
         let events = Events::new(file.attrs(), endian).map_err(format)?;
-        let mut tally = Tally::new(events, sampling);
+        let mut tally = Tally::new(events, sampling, None);
         tally.add(bytes.get(offset as usize..(offset + data_bytes) as usize).unwrap_or_default());
         sections.extend(tally.times.map(|(first, last)| features::sample_time(first, last)));
     }

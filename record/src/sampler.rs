@@ -83,26 +83,7 @@ impl Sampler {
             (None, Rate::Default) => spec.default_rate.unwrap_or(Rate::Default),
             (None, rate) => rate,
         };
-        let limit = machine::max_sample_rate();
-        let frequency = match rate {
-            Rate::Period(_) => None,
-            Rate::Default => Some(DEFAULT_FREQUENCY.min(limit)),
-            Rate::MaxFrequency => Some(limit),
-            Rate::Frequency(hz) => {
-                if hz > limit {
-                    clamped(options, hz, limit);
-                }
-                Some(hz.min(limit))
-            }
-        };
-        match (frequency, rate) {
-            (Some(hz), _) => {
-                attr.flags = attr.flags.with(AttrFlags::FREQ);
-                attr.sample_period = hz;
-            }
-            (None, Rate::Period(period)) => attr.sample_period = period,
-            (None, _) => (),
-        }
+        set_rate(&mut attr, rate, options);
         Sampler { spec, attr, note: String::new() }
     }
 
@@ -191,6 +172,28 @@ impl Sampler {
     fn is_cycles(&self) -> bool {
         self.attr.kind == event_type::HARDWARE && self.attr.config & 0xffff_ffff == CYCLES
     }
+}
+
+/// Lets an event sample so often, as far as the kernel allows.
+pub(crate) fn set_rate(attr: &mut EventAttr, rate: Rate, options: &Options) {
+    let limit = machine::max_sample_rate();
+    let hz = match rate {
+        Rate::Period(period) => {
+            attr.flags = attr.flags.without(AttrFlags::FREQ);
+            attr.sample_period = period;
+            return;
+        }
+        Rate::Default => DEFAULT_FREQUENCY.min(limit),
+        Rate::MaxFrequency => limit,
+        Rate::Frequency(hz) => {
+            if hz > limit {
+                clamped(options, hz, limit);
+            }
+            hz.min(limit)
+        }
+    };
+    attr.flags = attr.flags.with(AttrFlags::FREQ);
+    attr.sample_period = hz;
 }
 
 fn clamped(options: &Options, asked: u64, limit: u64) {

@@ -14,6 +14,7 @@ use bprec_format::journal::Frame;
 use bprec_format::state::{self, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
+use crate::bpf_sampler::BpfSampler;
 use crate::captor::{Captor, Caught};
 use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
@@ -47,6 +48,7 @@ pub(crate) struct Session<'a> {
     pub(crate) inventory: Inventory,
     pub(crate) kallsyms: Option<Kallsyms>,
     pub(crate) stats: Option<StatsGuard>,
+    pub(crate) bpf_sampler: Option<BpfSampler>,
     /// Counts as records pass by, in a stream; a file is read back at the end.
     pub(crate) tally: Tally,
     /// Sections that are known already.
@@ -80,6 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     }
     // Loading it tries out kernel features with programs of its own, which are none of the recording's business.
     let refs = Refs::load().inspect_err(|error| say(Level::Detail, &format!("releases of programs: {error}"))).ok();
+    let mut bpf_sampler = BpfSampler::load(options)?;
 
     let mut workload = options
         .command
@@ -91,6 +94,9 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     let mut samplers: Vec<Sampler> =
         specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, places.binding)).collect();
     let opened = open::open(options, abilities, &mut samplers, &places, &online)?;
+    if let Some(bpf_sampler) = &mut bpf_sampler {
+        bpf_sampler.attach(options, &samplers, &places, &opened)?;
+    }
     let btfs = Arc::new(BtfCache::new());
     let captor = if abilities.bpf && opened.side_band_everywhere {
         Captor::start(abilities, &online, Arc::clone(&btfs))
@@ -105,7 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     let states = StateStream::new(&state_event.attr, state_event.ids.first().copied().unwrap_or(0));
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
-    let tally = Tally::new(events, opened.side_band);
+    let tally = Tally::new(events, opened.side_band, opened.sampler_output);
     let mut session = Session {
         options,
         abilities,
@@ -116,6 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         inventory: Inventory::new(btfs, refs),
         kallsyms: None,
         stats: None,
+        bpf_sampler,
         tally,
         sections: Vec::new(),
         pending: Vec::new(),
@@ -227,6 +234,7 @@ impl Session<'_> {
             }
         }
         let mut first_states = vec![State::Session(state::Session::default())];
+        first_states.extend(self.bpf_sampler.as_ref().map(BpfSampler::described));
         first_states.append(&mut self.pending);
         if self.stats.is_some() {
             first_states.extend(self.inventory.run_stats());
@@ -236,7 +244,7 @@ impl Session<'_> {
         let realtime_ns = sys::clock_ns(sys::CLOCK_REALTIME);
         let is_command = self.options.target == Target::Command;
         if self.options.delay.is_none() && !is_command {
-            self.opened.enable()?;
+            self.enable()?;
         }
         if let Some(workload) = workload {
             workload.start()?;
@@ -294,7 +302,7 @@ impl Session<'_> {
             let now = Instant::now();
             if enable_at.is_some_and(|at| at <= now) {
                 enable_at = None;
-                self.opened.enable()?;
+                self.enable()?;
             }
             self.take_in_caught()?;
             if next_snapshot <= now {
@@ -321,6 +329,11 @@ impl Session<'_> {
                 return Ok(());
             }
         }
+    }
+
+    fn enable(&self) -> Result<()> {
+        self.opened.enable()?;
+        self.bpf_sampler.as_ref().map_or(Ok(()), BpfSampler::enable)
     }
 
     /// True when all processes or threads to be recorded have ended.

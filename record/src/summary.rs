@@ -8,6 +8,8 @@ use std::time::Duration;
 pub struct Summary {
     /// Samples in the file.
     pub samples: u64,
+    /// Samples of our sampling program in the file, if there was one.
+    pub bpf_samples: Option<u64>,
     /// Samples and side-band records lost, `None` where that is not known.
     pub lost: Option<u64>,
     /// Times that the kernel throttled an event.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use bprec_format::records::Payload;
-use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, context, misc};
+use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, context, misc, sampler};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -19,8 +19,12 @@ pub(crate) struct Tally {
     events: Events,
     /// Index of the first event that does not sample.
     sampling: usize,
+    /// Index of the event of our sampling program.
+    sampler: Option<usize>,
     /// Samples of the events that sample.
     pub(crate) samples: u64,
+    /// Samples of our sampling program.
+    pub(crate) bpf_samples: u64,
     /// THROTTLE records.
     pub(crate) throttled: u64,
     /// Records dropped, as LOST records have it.
@@ -53,11 +57,13 @@ impl Tally {
     ///
     /// # Errors
     /// When the records of the events cannot be told apart.
-    pub(crate) fn new(events: Events, sampling: usize) -> Tally {
+    pub(crate) fn new(events: Events, sampling: usize, sampler: Option<usize>) -> Tally {
         Tally {
             events,
             sampling,
+            sampler,
             samples: 0,
+            bpf_samples: 0,
             throttled: 0,
             lost: 0,
             times: None,
@@ -121,10 +127,18 @@ impl Tally {
     }
 
     fn sample(&mut self, record: &Record<'_>) {
-        let Some(index) = self.events.index_of(record).filter(|index| *index < self.sampling) else { return };
+        let Some(index) = self.events.index_of(record) else { return };
+        let is_ours = Some(index) == self.sampler;
+        if index >= self.sampling && !is_ours {
+            return;
+        }
         let layout = &self.events.all()[index].layout;
         let Ok(sample) = layout.sample(record.body(), record.offset) else { return };
-        self.samples += 1;
+        if is_ours {
+            self.bpf_samples += 1;
+        } else {
+            self.samples += 1;
+        }
         if let Some(time) = sample.time_ns() {
             let (first, last) = self.times.unwrap_or((time, time));
             self.times = Some((first.min(time), last.max(time)));
@@ -134,7 +148,13 @@ impl Tally {
         {
             self.addresses.add(ip);
         }
-        let Ok(Some(chain)) = sample.callchain() else { return };
+        let chain = if is_ours {
+            let raw = sample.raw().ok().flatten().unwrap_or_default();
+            sampler::Payload::parse(raw, record.offset, Endian::NATIVE).ok().and_then(|payload| payload.callchain)
+        } else {
+            sample.callchain().ok().flatten()
+        };
+        let Some(chain) = chain else { return };
         let mut in_kernel = false;
         let mut is_caller = false;
         for addr in chain.iter() {
