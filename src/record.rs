@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Counters, Level, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary, Target};
+use bprec_record::{
+    Bounds, Counters, Level, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary, Target, WantedMap,
+};
 
 use crate::{Outcome, say};
 
@@ -88,6 +90,19 @@ pub(crate) struct Args {
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
     interval: u64,
 
+    /// Record what this map holds when sampling has ended: an id, or a name with * and ?, at most 15 characters as the
+    /// kernel has it. May be given several times. `bprec report --maps` prints it.
+    #[arg(long, value_name = "ID|NAME")]
+    dump_map: Vec<WantedMap>,
+
+    /// Of each such map at most so many entries.
+    #[arg(long, value_name = "N", default_value_t = Bounds::default().entries)]
+    dump_entries: u64,
+
+    /// Of each such map at most so many bytes of keys and values: 512K, 64M.
+    #[arg(long, value_name = "SIZE", default_value = "64M")]
+    dump_bytes: String,
+
     /// Say only what went wrong, and what the recording lacks of what was asked for.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
@@ -151,6 +166,11 @@ fn options(args: Args) -> anyhow::Result<Options> {
             ring_size(&size).with_context(|| format!("-m {size}: expected pages, or bytes with B, K, M or G"))?
         }
     };
+    let dump_bytes = match ring_size(&args.dump_bytes) {
+        Some(RingSize::Bytes(bytes)) => bytes,
+        Some(RingSize::Pages(bytes)) => bytes,
+        _ => bail!("--dump-bytes {}: expected bytes, or a number with K, M or G", args.dump_bytes),
+    };
     let duration = match args.duration {
         None => None,
         Some(seconds) => Some(
@@ -171,6 +191,8 @@ fn options(args: Args) -> anyhow::Result<Options> {
         delay: args.delay.map(Duration::from_millis),
         counters: if args.counters == "off" { Counters::Off } else { Counters::Stats },
         interval: Duration::from_millis(args.interval),
+        dump_maps: args.dump_map,
+        dump_bounds: Bounds { entries: args.dump_entries, bytes: dump_bytes },
         argv: std::env::args_os().collect(),
         notify: |level, message| {
             if level as u8 <= SHOWN.load(Ordering::Relaxed) {

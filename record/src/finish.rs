@@ -8,7 +8,7 @@ use bprec_format::state::{self, Cost, EventLoss, KernelSymbol, Loss, State};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout};
 
 use crate::session::Session;
-use crate::{Error, Level, Result, Summary, features, sys};
+use crate::{Error, Level, Result, Summary, dump, features, sys};
 
 /// The bytes of symbols in one payload: what fits into a record, with room for its own fields.
 const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
@@ -36,6 +36,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     }
     let account = session.bpf_sampler.as_ref().map(|bpf_sampler| bpf_sampler.accounted(session.options));
     session.pending.extend(account);
+    let traced = dump::wanted(session)?;
     let lost = write_losses(session)?;
     session.round()?;
 
@@ -46,7 +47,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
             .add_file(file, offset, bytes)
             .map_err(|answer| Error::Other(format!("reading back: {answer}")))?;
     }
-    let symbols = kernel_symbols(session);
+    let symbols = kernel_symbols(session, traced);
     session.pending.extend(chunks(symbols).into_iter().map(State::KernelSymbols));
     let (programs, missed) = session.inventory.counts();
     let usage = sys::usage();
@@ -124,10 +125,12 @@ fn write_losses(session: &mut Session<'_>) -> Result<Option<u64>> {
     Ok(Some(total))
 }
 
-/// Names for the kernel functions that samples hit, but for those of BPF programs, which their own records name.
-fn kernel_symbols(session: &Session<'_>) -> Vec<KernelSymbol> {
+/// Names for the kernel functions that samples hit or stack traces in maps have, but for those of BPF programs, which their own records name.
+fn kernel_symbols(session: &Session<'_>, traced: Vec<u64>) -> Vec<KernelSymbol> {
     let Some(kallsyms) = &session.kallsyms else { return Vec::new() };
-    let mut symbols = kallsyms.functions_at(&session.tally.addresses());
+    let mut addresses = session.tally.addresses();
+    addresses.extend(traced);
+    let mut symbols = kallsyms.functions_at(&addresses);
     symbols.retain(|symbol| !symbol.name.ends_with(b" [bpf]"));
     symbols
 }

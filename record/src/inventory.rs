@@ -196,6 +196,11 @@ impl Inventory {
         }
     }
 
+    /// A BTF blob, which from then on is one of the file's.
+    pub(crate) fn btf(&self, id: u32) -> Result<Arc<[u8]>, bprec_bpf::Error> {
+        self.btfs.get(id)
+    }
+
     /// What could not be looked at, each said once.
     pub(crate) fn problems(&self) -> &[String] {
         &self.problems

@@ -10,10 +10,12 @@
 #![deny(unsafe_code)]
 mod bpf_sampler;
 mod captor;
+mod dump;
 mod error;
 mod event;
 mod features;
 mod finish;
+mod glob;
 mod grown;
 mod host;
 mod inventory;
@@ -33,8 +35,9 @@ mod tally;
 mod workload;
 
 pub use bpf_sampler::SamplerFields;
+pub use bprec_bpf::Bounds;
 pub use error::{Error, Result};
-pub use options::{Counters, Level, Options, Output, Rate, RingSize, Target};
+pub use options::{Counters, Level, Options, Output, Rate, RingSize, Target, WantedMap};
 pub use recover::{Recovered, recover};
 pub use summary::Summary;
 

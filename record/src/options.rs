@@ -1,10 +1,14 @@
 //! What to record, from whom, how often, and where to.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::SamplerFields;
+use bprec_bpf::Bounds;
 
 /// Everything [`record`](crate::record) needs to know.
 #[derive(Debug, Clone)]
@@ -35,6 +39,10 @@ pub struct Options {
     pub counters: Counters,
     /// Time between two snapshots of the counters.
     pub interval: Duration,
+    /// Maps whose contents are read when sampling has ended.
+    pub dump_maps: Vec<WantedMap>,
+    /// How much is read of each map at most.
+    pub dump_bounds: Bounds,
     /// The command line, for the file's CMDLINE.
     pub argv: Vec<OsString>,
     /// Takes messages as they arise.
@@ -57,6 +65,8 @@ impl Default for Options {
             delay: None,
             counters: Counters::Stats,
             interval: Duration::from_secs(1),
+            dump_maps: Vec::new(),
+            dump_bounds: Bounds::default(),
             argv: Vec::new(),
             notify: |_, _| (),
         }
@@ -87,6 +97,32 @@ pub enum Target {
     Threads(Vec<u32>),
     /// The command and its children.
     Command,
+}
+
+/// A map, or several of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WantedMap {
+    /// The map with this id.
+    Id(u32),
+    /// All maps with such a name, as the kernel has it: `*`, `?`, `[a-z]`.
+    Name(String),
+}
+
+impl FromStr for WantedMap {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<WantedMap, Infallible> {
+        Ok(text.parse().map_or_else(|_| WantedMap::Name(text.to_owned()), WantedMap::Id))
+    }
+}
+
+impl fmt::Display for WantedMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WantedMap::Id(id) => write!(f, "{id}"),
+            WantedMap::Name(name) => f.write_str(name),
+        }
+    }
 }
 
 /// How often an event samples.

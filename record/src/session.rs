@@ -16,6 +16,7 @@ use bprec_format::{Endian, Events, SampleLayout};
 
 use crate::bpf_sampler::BpfSampler;
 use crate::captor::{Captor, Caught};
+use crate::dump;
 use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
 use crate::open::{self, Opened, Places};
@@ -215,6 +216,7 @@ impl Session<'_> {
             self.keep(snapshot)?;
         }
         self.inventory.survey(true, &mut self.pending);
+        dump::announce(self);
         // The states wait until it is known when sampling starts: that one is the first of them.
         self.sink.checkpoint()
     }
