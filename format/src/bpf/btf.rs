@@ -6,13 +6,14 @@
 //! references without a limit.
 
 mod c;
+mod decode;
 mod section;
 mod types;
 mod value;
 
 pub use section::{BpfBtfSection, write_section};
 pub use types::{ArrayType, Enumerator, IntType, Kind, Member, Param, SectionVar, Type};
-pub use value::Limits;
+pub use value::{Limits, Value};
 
 use super::prog_info::LineInfo;
 use crate::{Endian, Error, Result};

@@ -1,0 +1,208 @@
+//! Bytes into values. Types may be cyclic and lengths may be anything: every step costs, and the cost is limited.
+
+use super::value::{Limits, Value};
+use super::{Btf, IntType, Kind, Member, Type};
+use crate::Endian;
+use byteorder::{BigEndian, ByteOrder, LittleEndian};
+
+pub(super) fn value<'a>(btf: &Btf<'a>, type_id: u32, bytes: &[u8], limits: &Limits) -> Value<'a> {
+    Decoder { btf, limits, chars_left: limits.chars }.value(type_id, bytes, 0)
+}
+
+struct Decoder<'b, 'a> {
+    btf: &'b Btf<'a>,
+    limits: &'b Limits,
+    chars_left: usize,
+}
+
+/// Characters that a number is counted for.
+const NUMBER_CHARS: usize = 4;
+
+impl<'a> Decoder<'_, 'a> {
+    /// Counts what will be printed; false when there is no room left. Everything costs at least one character, so that
+    /// this ends any loop.
+    fn spend(&mut self, chars: usize) -> bool {
+        let has_room = self.chars_left > 0;
+        self.chars_left = self.chars_left.saturating_sub(chars.max(1));
+        has_room
+    }
+
+    fn value(&mut self, type_id: u32, bytes: &[u8], depth: usize) -> Value<'a> {
+        if !self.spend(NUMBER_CHARS) {
+            return Value::Cut;
+        }
+        let Some(found) = self.btf.resolve(type_id) else { return self.raw(bytes) };
+        let size = self.btf.size_of(type_id).and_then(|size| usize::try_from(size).ok());
+        let bytes = match size {
+            Some(size) if bytes.len() < size && !matches!(found.kind(), Kind::ARRAY | Kind::STRUCT | Kind::DATASEC) => {
+                return Value::Missing;
+            }
+            Some(size) => bytes.get(..size).unwrap_or(bytes),
+            None => bytes,
+        };
+        let endian = self.btf.endian();
+        match found.kind() {
+            Kind::INT | Kind::ENUM | Kind::ENUM64 => match unsigned(endian, bytes) {
+                Some(value) => number(&found, value, bytes.len() as u32 * 8),
+                None => self.raw(bytes),
+            },
+            Kind::PTR => endian.u64_at(bytes, 0).map_or(Value::Missing, Value::Pointer),
+            Kind::FLOAT => match bytes.len() {
+                4 => endian.u32_at(bytes, 0).map_or(Value::Missing, |bits| Value::Single(f32::from_bits(bits))),
+                8 => endian.u64_at(bytes, 0).map_or(Value::Missing, |bits| Value::Double(f64::from_bits(bits))),
+                _ => self.raw(bytes),
+            },
+            Kind::ARRAY | Kind::STRUCT | Kind::UNION | Kind::DATASEC | Kind::VAR if depth >= self.limits.depth => {
+                Value::Cut
+            }
+            Kind::VAR => self.value(found.target().unwrap_or(0), bytes, depth + 1),
+            Kind::ARRAY => self.array(&found, bytes, depth),
+            Kind::STRUCT | Kind::UNION => self.members(&found, bytes, depth),
+            Kind::DATASEC => self.section(&found, bytes, depth),
+            _ => self.raw(bytes),
+        }
+    }
+
+    /// Bytes of which nothing is known, three characters each.
+    fn raw(&mut self, bytes: &[u8]) -> Value<'a> {
+        let shown = bytes.get(..self.chars_left / 3 + 1).unwrap_or(bytes);
+        self.spend(3 * shown.len());
+        if shown.len() < bytes.len() {
+            return Value::Array(vec![Value::Bytes(shown.to_vec()), Value::Cut]);
+        }
+        Value::Bytes(shown.to_vec())
+    }
+
+    fn array(&mut self, found: &Type<'a>, bytes: &[u8], depth: usize) -> Value<'a> {
+        let Some(array) = found.array() else { return self.raw(bytes) };
+        if self.is_char(array.element) && bytes.len() as u64 == u64::from(array.len) {
+            return self.text(bytes);
+        }
+        let size = self.btf.size_of(array.element).and_then(|size| usize::try_from(size).ok());
+        let Some(size) = size else { return self.raw(bytes) };
+        let mut items = Vec::new();
+        for n in 0..array.len as usize {
+            if n >= self.limits.elements || self.chars_left == 0 {
+                items.push(Value::Cut);
+                break;
+            }
+            let element = n.checked_mul(size).and_then(|at| bytes.get(at..));
+            items.push(self.value(array.element, element.unwrap_or_default(), depth + 1));
+        }
+        Value::Array(items)
+    }
+
+    /// True for `char`, which compilers mark as a character or only name so.
+    fn is_char(&self, type_id: u32) -> bool {
+        self.btf.resolve(type_id).is_some_and(|t| {
+            t.size_bytes() == Some(1) && t.int().is_some_and(|int| int.is_char || t.name() == Some(b"char"))
+        })
+    }
+
+    /// What a `char` array holds: up to its first NUL if that much is text, as buffers often have something old behind it;
+    /// otherwise all of it but the NULs at its end.
+    fn text(&mut self, bytes: &[u8]) -> Value<'a> {
+        let first = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+        let is_text = std::str::from_utf8(first)
+            .is_ok_and(|text| !text.is_empty() && !text.chars().any(|c| c.is_control() && !c.is_ascii_whitespace()));
+        let all = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let whole = if is_text { first } else { bytes.get(..all).unwrap_or_default() };
+        let shown = whole.get(..self.chars_left + 1).unwrap_or(whole);
+        self.spend(shown.len());
+        if shown.len() < whole.len() {
+            return Value::Array(vec![Value::Text(shown.to_vec()), Value::Cut]);
+        }
+        Value::Text(shown.to_vec())
+    }
+
+    fn members(&mut self, found: &Type<'a>, bytes: &[u8], depth: usize) -> Value<'a> {
+        let mut members = Vec::new();
+        for member in found.members() {
+            if !self.spend(4 + member.name.map_or(0, <[u8]>::len)) {
+                members.push((None, Value::Cut));
+                break;
+            }
+            let value = match self.bit_field(&member) {
+                Some((int, bits)) => match bit_field(self.btf.endian(), bytes, member.bit_offset, int, bits) {
+                    Some(value) => match self.btf.resolve(member.type_id) {
+                        Some(resolved) => number(&resolved, value, bits),
+                        None => Value::Unsigned(value),
+                    },
+                    None => Value::Missing,
+                },
+                None => {
+                    let at = member.bit_offset as usize / 8;
+                    self.value(member.type_id, bytes.get(at..).unwrap_or_default(), depth + 1)
+                }
+            };
+            members.push((member.name, value));
+        }
+        Value::Members(members)
+    }
+
+    /// First bit within the member's place, and width, when a member is a bit field.
+    fn bit_field(&self, member: &Member<'_>) -> Option<(u32, u32)> {
+        if member.bits > 0 {
+            return Some((0, u32::from(member.bits)));
+        }
+        // Before bit fields had a flag, their width was the integer's.
+        let resolved = self.btf.resolve(member.type_id)?;
+        let IntType { bit_offset, bits, .. } = resolved.int()?;
+        let is_whole = resolved.size_bytes()?.checked_mul(8)? == u32::from(bits) && member.bit_offset.is_multiple_of(8);
+        (!is_whole || bit_offset > 0).then_some((u32::from(bit_offset), u32::from(bits)))
+    }
+
+    fn section(&mut self, found: &Type<'a>, bytes: &[u8], depth: usize) -> Value<'a> {
+        let mut members = Vec::new();
+        for variable in self.btf.variables(found.id()) {
+            if !self.spend(4 + variable.name.len()) {
+                members.push((None, Value::Cut));
+                break;
+            }
+            let at = bytes.get(variable.offset as usize..).unwrap_or_default();
+            members.push((Some(variable.name), self.value(variable.type_id, at, depth + 1)));
+        }
+        Value::Members(members)
+    }
+}
+
+/// A number of `bits` bits whose value is `value`.
+fn number<'a>(found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
+    let int = found.int();
+    let is_signed = int.map_or(found.kind_flag(), |int| int.is_signed);
+    let negative = is_signed && bits > 0 && bits <= 128 && value >> (bits - 1) & 1 != 0;
+    if int.is_some_and(|int| int.is_bool) && value < 2 {
+        return Value::Bool(value == 1);
+    }
+    // The upper bits of a negative number are ones.
+    let signed = if negative { (value | u128::MAX.checked_shl(bits).unwrap_or(0)) as i128 } else { value as i128 };
+    if let Some(name) = found.enumerators().find(|e| e.value == signed).and_then(|e| e.name) {
+        return Value::Enum(name);
+    }
+    if negative { Value::Negative(signed) } else { Value::Unsigned(value) }
+}
+
+/// The unsigned integer that up to 16 bytes mean.
+fn unsigned(endian: Endian, bytes: &[u8]) -> Option<u128> {
+    (1..=16).contains(&bytes.len()).then(|| match endian {
+        Endian::Little => LittleEndian::read_uint128(bytes, bytes.len()),
+        Endian::Big => BigEndian::read_uint128(bytes, bytes.len()),
+    })
+}
+
+/// The bits of a bit field: counted from the least significant bit in little-endian, from the most significant in
+/// big-endian.
+fn bit_field(endian: Endian, bytes: &[u8], member_offset: u32, int_offset: u32, bits: u32) -> Option<u128> {
+    if bits == 0 || bits > 64 {
+        return None;
+    }
+    let first = member_offset.checked_add(int_offset)?;
+    let end = first.checked_add(bits)?.div_ceil(8);
+    let covering = bytes.get(first as usize / 8..end as usize)?;
+    let value = unsigned(endian, covering)?;
+    let skipped = match endian {
+        Endian::Little => first % 8,
+        Endian::Big => covering.len() as u32 * 8 - first % 8 - bits,
+    };
+    Some(value >> skipped & ((1 << bits) - 1))
+}
