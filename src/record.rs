@@ -242,7 +242,7 @@ fn closing_line(summary: &Summary) -> String {
     };
     let throttled = match summary.throttled {
         0 => String::new(),
-        times => format!(", throttled {} times", grouped(times)),
+        times => format!(", throttled {}", counted(times, "time")),
     };
     let missed = match summary.missed {
         0 => String::new(),
@@ -254,12 +254,18 @@ fn closing_line(summary: &Summary) -> String {
         None => String::new(),
     };
     format!(
-        "[ bprec: {} samples{ours}, {lost}{throttled}; {} BPF programs{missed}; {} -> {path}; cost {:.3} s CPU ]",
-        grouped(summary.samples),
-        summary.programs,
+        "[ bprec: {}{ours}, {lost}{throttled}; {}{missed}; {} -> {path}; cost {:.3} s CPU ]",
+        counted(summary.samples, "sample"),
+        counted(summary.programs, "BPF program"),
         bytes(summary.written_bytes),
         summary.cpu_time.as_secs_f64(),
     )
+}
+
+/// So many of something: `1 sample`, `2 samples`.
+fn counted(number: impl Into<u64>, thing: &str) -> String {
+    let number = number.into();
+    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// `1234567` as `1,234,567`.
@@ -322,5 +328,6 @@ mod tests {
         assert_eq!(ring_size("4X"), None);
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(12), "12");
+        assert_eq!([counted(0u64, "sample"), counted(1u64, "sample")], ["0 samples", "1 sample"]);
     }
 }

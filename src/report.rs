@@ -21,6 +21,10 @@ pub(crate) struct Args {
     #[arg(long)]
     by_prog: bool,
 
+    /// Counters from snapshot to snapshot, and altogether: runs and time per run, and events where they were counted.
+    #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comm", "event"])]
+    counters: bool,
+
     /// Split each program's cost: func, comm, cpu, cgroup, helper.
     #[arg(long, value_name = "WHAT")]
     by: Option<Split>,
@@ -106,21 +110,35 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     }
     let wanted = !args.prog.is_empty();
-    let report = bprec_report::by_prog(
-        &input,
-        &Options {
-            by: args.by,
-            programs: args.prog,
-            sort: args.sort,
-            time: args.time,
-            cpus: args.cpu,
-            comms: args.comm,
-            events: args.event,
-            limit: args.limit,
-            all: args.all,
-            threads: args.threads,
-        },
-    )?;
+    let options = Options {
+        by: args.by,
+        programs: args.prog,
+        sort: args.sort,
+        time: args.time,
+        cpus: args.cpu,
+        comms: args.comm,
+        events: args.event,
+        limit: args.limit,
+        all: args.all,
+        threads: args.threads,
+    };
+    if args.counters {
+        let report = bprec_report::counters(&input, &options)?;
+        if args.json {
+            report.write_json(&mut out)?;
+        } else if args.csv {
+            report.write_csv(&mut out)?;
+        } else {
+            report.write_table(&mut out, width)?;
+        }
+        out.flush()?;
+        if wanted && report.totals.is_empty() {
+            say("bprec: no counters of a program in the recording that matches --prog");
+            return Ok(Outcome::NothingMatched);
+        }
+        return Ok(Outcome::Done);
+    }
+    let report = bprec_report::by_prog(&input, &options)?;
     if args.json {
         report.write_json(&mut out)?;
     } else if args.csv {

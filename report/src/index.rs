@@ -1,6 +1,7 @@
 //! The first pass: all of the side band, and nothing of the samples but where they are.
 
 use crate::address::{AddressMap, Owner, Range};
+use crate::counters::CounterHistory;
 use crate::hooks::HookOwners;
 use crate::names;
 use crate::programs::{Programs, SideEvent, What};
@@ -30,6 +31,7 @@ pub(crate) struct Index {
     pub(crate) hooks: HookOwners,
     pub(crate) kernel: KernelMaps,
     pub(crate) runs: RunHistory,
+    pub(crate) counters: CounterHistory,
     pub(crate) states: States,
     pub(crate) lost: Lost,
     /// Slice and offset at which a part of the samples starts, about [`PART_BYTES`] apart.
@@ -79,6 +81,8 @@ const MAX_SYMBOLS: usize = 1 << 20;
 pub(crate) struct Wanted {
     /// Names of tasks.
     pub(crate) tasks: bool,
+    /// Counters from snapshot to snapshot.
+    pub(crate) over_time: bool,
 }
 
 impl Index {
@@ -147,7 +151,10 @@ impl<'r, 'a> Walk<'r, 'a> {
             tasks: TasksBuilder::default(),
             symbols: Vec::new(),
             maps: Vec::new(),
-            index: Index::default(),
+            index: Index {
+                counters: CounterHistory { over_time: wanted.over_time, ..CounterHistory::default() },
+                ..Index::default()
+            },
         }
     }
 
@@ -270,7 +277,13 @@ impl<'r, 'a> Walk<'r, 'a> {
                 states.programs.insert((program.id, program.load_time_ns), program);
             }
             State::Missed(missed) => states.missed.push(missed),
-            State::RunStats(stats) => self.index.runs.add(&stats, self.window),
+            State::RunStats(stats) => {
+                self.index.runs.add(&stats, self.window);
+                self.index.counters.stats(&stats, states.session.as_ref(), self.window);
+            }
+            State::CounterEvents(events) => self.index.counters.events(events),
+            State::ProgramCounters(snapshot) => self.index.counters.programs(&snapshot, self.window),
+            State::SharedCounters(snapshot) => self.index.counters.shared(&snapshot, self.window),
             State::Attachment(attachment) => states.attachments.push(attachment),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);

@@ -5,11 +5,12 @@
 //! JSON, CSV). The same recording gives the same bytes on any machine and with any number of threads.
 //!
 //! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
-//! not in the recording is not known and is shown as `n/a`, never as 0. Its boundary is [`by_prog`], [`header`] and what
-//! they take and give.
+//! not in the recording is not known and is shown as `n/a`, never as 0. Its boundary is [`by_prog`], [`counters`],
+//! [`header`] and what they take and give.
 
 mod address;
 mod charge;
+mod counters;
 mod error;
 mod glob;
 mod header;
@@ -33,6 +34,9 @@ mod tasks;
 mod view;
 mod window;
 
+pub use counters::{
+    CounterRow, CounterSource, CounterTotals, CountersReport, Counting, EventPerRun, Exact, PERCENTILES, PerRun,
+};
 pub use error::{Error, Result};
 pub use header::header;
 pub use input::Input;
@@ -52,4 +56,13 @@ pub use source::Source;
 pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
     let recording = recording::Recording::open(input)?;
     report::build(&recording, options)
+}
+
+/// What counters counted from snapshot to snapshot: run statistics, exact and shared counters.
+///
+/// # Errors
+/// When the recording cannot be read at all, or `options` name a time that it does not have.
+pub fn counters(input: &Input, options: &Options) -> Result<CountersReport> {
+    let recording = recording::Recording::open(input)?;
+    counters::over_time(&recording, options)
 }

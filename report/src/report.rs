@@ -1,5 +1,6 @@
 //! The report: what the ledger and the index say, as numbers and names, before they become text.
 
+use crate::counters::{Counting, Exact};
 use crate::recording::{Recording, Role};
 use crate::{Options, Result, Sort, Split};
 use bprec_format::bpf::Tag;
@@ -88,6 +89,8 @@ pub struct Runs {
     pub time_ns: u64,
     /// Runs that the recursion guard refused, when the kernel tells.
     pub misses: Option<u64>,
+    /// From when to when, ns of the recording's clock.
+    pub span: Option<(u64, u64)>,
 }
 
 /// What the recording says about a moment.
@@ -100,7 +103,7 @@ pub enum Origin {
 }
 
 /// A program of the recording.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// Its id; `None` for a function whose program is not known.
     pub id: Option<u32>,
@@ -136,6 +139,12 @@ pub struct Program {
     pub captured: bool,
     /// What it did in the window.
     pub runs: Result<Runs, Unknown>,
+    /// What was counted exactly in the window, when the recording has such counters ([`Report::counting`]).
+    pub exact: Result<Exact, Unknown>,
+    /// The same of its functions other than the entry that were counted.
+    pub exact_functions: Vec<Exact>,
+    /// Where statistics and exact counters say different things of the same.
+    pub disagreements: Vec<String>,
 }
 
 /// One program's line of the ledger.
@@ -276,7 +285,7 @@ pub struct Recorded {
 }
 
 /// A report.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The recording.
     pub recorded: Recorded,
@@ -284,6 +293,8 @@ pub struct Report {
     pub split: Option<Split>,
     /// How rows are ordered.
     pub sort: Sort,
+    /// What exact counters count; `None` when the recording has none.
+    pub counting: Option<Counting>,
     /// Programs by id and load time: all of the recording.
     pub programs: Vec<Program>,
     /// One ledger per event.

@@ -18,6 +18,8 @@ pub(crate) struct RunDelta {
     pub(crate) runs: u64,
     pub(crate) time_ns: u64,
     pub(crate) misses: Option<u64>,
+    /// From when to when, ns of the recording's clock.
+    pub(crate) span: (u64, u64),
 }
 
 impl RunHistory {
@@ -39,20 +41,21 @@ impl RunHistory {
         }
     }
 
-    /// What the program did in the window. One that was loaded in the window started from 0; of any other there must be
-    /// two snapshots. `None` also when the counts do not grow, as nothing can be said then.
-    pub(crate) fn delta(&self, id: u32, load_time_ns: u64, loaded_in_window: bool) -> Option<RunDelta> {
+    /// What the program did in the window. One that was loaded in the window, at `loaded_ns`, started from 0; of any other
+    /// there must be two snapshots. `None` also when the counts do not grow, as nothing can be said then.
+    pub(crate) fn delta(&self, id: u32, load_time_ns: u64, loaded_ns: Option<u64>) -> Option<RunDelta> {
         let [first, last] = self.snapshots.get(&(id, load_time_ns))?;
         let zero = ProgramRuns { recursion_misses: Some(0), ..ProgramRuns::default() };
-        let (from, to) = match (loaded_in_window, first.0 == last.0) {
-            (true, _) => (&zero, &last.1),
-            (false, true) => return None,
-            (false, false) => (&first.1, &last.1),
+        let (from_ns, from, to) = match (loaded_ns, first.0 == last.0) {
+            (Some(loaded_ns), _) => (loaded_ns, &zero, &last.1),
+            (None, true) => return None,
+            (None, false) => (first.0, &first.1, &last.1),
         };
         Some(RunDelta {
             runs: to.run_cnt.checked_sub(from.run_cnt)?,
             time_ns: to.run_time_ns.checked_sub(from.run_time_ns)?,
             misses: to.recursion_misses.zip(from.recursion_misses).and_then(|(to, from)| to.checked_sub(from)),
+            span: (from_ns, last.0),
         })
     }
 }
@@ -74,16 +77,25 @@ mod tests {
         for snapshot in [stats(20, 15, 1500, Some(3)), stats(10, 10, 1000, Some(3)), stats(30, 40, 4100, Some(4))] {
             history.add(&snapshot, &all);
         }
-        assert_eq!(history.delta(7, 100, false), Some(RunDelta { runs: 30, time_ns: 3100, misses: Some(1) }));
-        assert_eq!(history.delta(7, 100, true), Some(RunDelta { runs: 40, time_ns: 4100, misses: Some(4) }));
-        assert_eq!(history.delta(7, 101, false), None, "another program of that id");
+        assert_eq!(
+            history.delta(7, 100, None),
+            Some(RunDelta { runs: 30, time_ns: 3100, misses: Some(1), span: (10, 30) })
+        );
+        assert_eq!(
+            history.delta(7, 100, Some(5)),
+            Some(RunDelta { runs: 40, time_ns: 4100, misses: Some(4), span: (5, 30) })
+        );
+        assert_eq!(history.delta(7, 101, None), None, "another program of that id");
 
         let part = Window::new(&TimeRange::Absolute(Some(15), None), None).unwrap();
         let mut history = RunHistory::default();
         for snapshot in [stats(10, 10, 1000, None), stats(20, 15, 1500, None), stats(30, 40, 4100, None)] {
             history.add(&snapshot, &part);
         }
-        assert_eq!(history.delta(7, 100, false), Some(RunDelta { runs: 25, time_ns: 2600, misses: None }));
+        assert_eq!(
+            history.delta(7, 100, None),
+            Some(RunDelta { runs: 25, time_ns: 2600, misses: None, span: (20, 30) })
+        );
     }
 
     #[test]
@@ -91,8 +103,8 @@ mod tests {
         let all = Window::new(&TimeRange::All, None).unwrap();
         let mut history = RunHistory::default();
         history.add(&stats(10, 10, 1000, None), &all);
-        assert_eq!(history.delta(7, 100, false), None);
+        assert_eq!(history.delta(7, 100, None), None);
         history.add(&stats(20, 9, 1000, None), &all);
-        assert_eq!(history.delta(7, 100, false), None);
+        assert_eq!(history.delta(7, 100, None), None);
     }
 }

@@ -1,6 +1,9 @@
 //! Reports as text. All views show the same numbers; the table rounds them, JSON and CSV give them whole.
 
+mod counters;
 mod csv;
+mod exact;
+mod grid;
 mod json;
 mod rows;
 mod table;

@@ -57,6 +57,12 @@ impl Window {
         self.whole || self.parts.iter().any(|(from, to)| (*from..=*to).contains(&time_ns))
     }
 
+    /// Whether all of the time between two moments is in it.
+    pub(crate) fn holds(&self, from_ns: u64, to_ns: u64) -> bool {
+        let ends = [from_ns, to_ns];
+        self.whole || self.parts.iter().any(|(from, to)| ends.iter().all(|end| (*from..=*to).contains(end)))
+    }
+
     /// How much of the time from `first` to `last` is in it.
     pub(crate) fn length_ns(&self, first: u64, last: u64) -> u64 {
         self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from))).sum()

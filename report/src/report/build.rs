@@ -2,6 +2,7 @@
 
 use super::rows::{program_rows, programs};
 use super::{EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for};
+use crate::counters::counting_of;
 use crate::index::{Index, Wanted};
 use crate::pass::{self, Ledger, Selection};
 use crate::recording::Recording;
@@ -16,7 +17,8 @@ use std::collections::BTreeSet;
 pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Report> {
     let events = asked_events(recording, options)?;
     let window = Window::of(&options.time, recording)?;
-    let wanted = Wanted { tasks: options.by == Some(Split::Comm) || !options.comms.is_empty() };
+    let tasks = options.by == Some(Split::Comm) || !options.comms.is_empty();
+    let wanted = Wanted { tasks, over_time: false };
     let index = Index::build(recording, &window, wanted);
     let comms = if options.comms.is_empty() {
         Vec::new()
@@ -58,7 +60,8 @@ impl Builder<'_> {
         let (first, last) = self.time_span();
         let elapsed_ns = self.window.length_ns(first, last);
         let recorded = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
-        let (programs, order) = programs(self.index, self.window, first);
+        let counting = self.index.counters.exact.as_ref().map(counting_of);
+        let (programs, order) = programs(self.index, self.window, first, counting.as_ref());
         let events = (0..self.events.len()).filter(|event| self.events[*event]);
         let events = events.map(|event| self.event(event, &recorded, &programs, &order)).collect::<Vec<_>>();
         let asked = (!self.options.programs.is_empty()).then(|| {
@@ -72,6 +75,7 @@ impl Builder<'_> {
             recorded,
             split: self.options.by,
             sort: self.options.sort,
+            counting,
             programs,
             events,
             problems: self.problems(),

@@ -2,6 +2,7 @@
 
 use super::{Charges, Count, EventReport, Origin, Program, Row, Runs, SplitRow, Unknown};
 use crate::charge::{EventLedger, Key};
+use crate::counters::{Counting, disagreements, exact_program};
 use crate::index::Index;
 use crate::programs::Known;
 use crate::window::Window;
@@ -11,7 +12,12 @@ use bprec_format::bpf::names::ProgType;
 use std::cmp::{Ordering, Reverse};
 
 /// All programs by id and load time, with the index's number of each.
-pub(super) fn programs(index: &Index, window: &Window, start_ns: u64) -> (Vec<Program>, Vec<u32>) {
+pub(super) fn programs(
+    index: &Index,
+    window: &Window,
+    start_ns: u64,
+    counting: Option<&Counting>,
+) -> (Vec<Program>, Vec<u32>) {
     let mut order: Vec<u32> = (0..index.programs.known.len() as u32).collect();
     let key = |number: u32| {
         let known = &index.programs.known[number as usize];
@@ -19,11 +25,14 @@ pub(super) fn programs(index: &Index, window: &Window, start_ns: u64) -> (Vec<Pr
         (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
     };
     order.sort_by(|a, b| key(*a).cmp(&key(*b)));
-    let programs = order.iter().map(|number| program(&index.programs.known[*number as usize], index, window, start_ns));
+    let programs = order.iter().map(|number| {
+        let known = &index.programs.known[*number as usize];
+        program(known, index, window, start_ns, counting)
+    });
     (programs.collect(), order)
 }
 
-fn program(known: &Known, index: &Index, window: &Window, start_ns: u64) -> Program {
+fn program(known: &Known, index: &Index, window: &Window, start_ns: u64, counting: Option<&Counting>) -> Program {
     let states = &index.states;
     let load_time_ns = known.info.map(|info| info.load_time_ns);
     let key = known.id.zip(load_time_ns);
@@ -41,6 +50,21 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64) -> Prog
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
+    let runs = runs(known, index, window, loaded);
+    let cpus = states.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0);
+    let counted = key.zip(counting);
+    let counted = counted.map(|(key, counting)| (counting, exact_program(&index.counters, counting, key, cpus)));
+    let (exact, exact_functions, disagreements) = match counted {
+        None => (Err(Unknown("the recording has no exact counters".into())), Vec::new(), Vec::new()),
+        Some((counting, program)) => {
+            let exact = program.entry.unwrap_or_else(|| Err(Unknown("it was not chosen to be counted".into())));
+            let said = match (&runs, &exact) {
+                (Ok(runs), Ok(exact)) => disagreements(runs, exact, counting),
+                _ => Vec::new(),
+            };
+            (exact, program.functions, said)
+        }
+    };
     Program {
         id: known.id,
         load_time_ns,
@@ -60,7 +84,10 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64) -> Prog
         interpreted: known.interpreted,
         addressed: known.functions.iter().any(|function| function.addr.is_some()),
         captured: known.info.is_some(),
-        runs: runs(known, index, window, loaded),
+        runs,
+        exact,
+        exact_functions,
+        disagreements,
     }
 }
 
@@ -73,10 +100,10 @@ fn runs(known: &Known, index: &Index, window: &Window, loaded_ns: Option<u64>) -
         }));
     }
     let key = known.id.zip(known.info.map(|info| info.load_time_ns));
-    let in_window = loaded_ns.is_some_and(|time| window.contains(time));
-    let delta = key.and_then(|(id, load_time_ns)| index.runs.delta(id, load_time_ns, in_window));
+    let loaded_ns = loaded_ns.filter(|time| window.contains(*time));
+    let delta = key.and_then(|(id, load_time_ns)| index.runs.delta(id, load_time_ns, loaded_ns));
     let delta = delta.ok_or_else(|| Unknown("no two snapshots of it in the window".into()))?;
-    Ok(Runs { count: delta.runs, time_ns: delta.time_ns, misses: delta.misses })
+    Ok(Runs { count: delta.runs, time_ns: delta.time_ns, misses: delta.misses, span: Some(delta.span) })
 }
 
 fn lossy(bytes: &[u8]) -> String {

@@ -1,8 +1,8 @@
 //! Comma-separated values (RFC 4180, but lines end in a plain newline): what is not known is an empty field.
 
 use super::rows::choose;
-use super::text::{clean, owners, share};
-use crate::{Charges, Count, EventReport, Origin, Program, Report};
+use super::text::{clean, csv_line, owners, share};
+use crate::{Charges, Count, Counting, EventReport, Exact, Origin, Program, Report};
 use std::io::{self, Write};
 
 const COLUMNS: [&str; 29] = [
@@ -38,33 +38,35 @@ const COLUMNS: [&str; 29] = [
 ];
 
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", COLUMNS.join(","))?;
+    let exact = report.counting.iter().flat_map(exact_columns);
+    csv_line(COLUMNS.iter().map(|name| (*name).to_owned()).chain(exact), out)?;
     for event in &report.events {
         let chosen = choose(report, event);
         for row in chosen.shown {
             let program = &report.programs[row.program];
             let blind = row.blind.is_some() && row.charges.total.samples == 0;
             let charges = if blind { None } else { Some(&row.charges) };
-            Line::new(event, "program").program(program).charges(charges, true).facts(program).write(out)?;
+            let line = Line::new(event, "program").program(program).charges(charges, true).facts(program);
+            line.exact(program, report.counting.as_ref()).write(out, report)?;
             for part in &row.parts {
                 let line = Line::new(event, "part").program(program).set("part", clean(&part.name));
-                line.charges(Some(&part.charges), part.has_total).write(out)?;
+                line.charges(Some(&part.charges), part.has_total).write(out, report)?;
             }
         }
         let rest = chosen.rest_charges;
         if chosen.rest > 0 {
-            Line::new(event, "others").charges(Some(&rest), false).write(out)?;
+            Line::new(event, "others").charges(Some(&rest), false).write(out, report)?;
         }
-        Line::new(event, "entry").count(event.entry).write(out)?;
-        Line::new(event, "interpreted").count(event.interpreted).write(out)?;
+        Line::new(event, "entry").count(event.entry).write(out, report)?;
+        Line::new(event, "interpreted").count(event.interpreted).write(out, report)?;
         if let Some(unresolved) = event.unresolved {
-            Line::new(event, "unresolved").count(unresolved).write(out)?;
+            Line::new(event, "unresolved").count(unresolved).write(out, report)?;
         }
-        Line::new(event, "total").count(event.bpf()).write(out)?;
-        Line::new(event, "samples").pair(["samples", "weight"], Some(event.samples)).write(out)?;
-        Line::new(event, "idle").pair(["samples", "weight"], event.idle).write(out)?;
+        Line::new(event, "total").count(event.bpf()).write(out, report)?;
+        Line::new(event, "samples").pair(["samples", "weight"], Some(event.samples)).write(out, report)?;
+        Line::new(event, "idle").pair(["samples", "weight"], event.idle).write(out, report)?;
         if let Some(lost) = event.lost {
-            Line::new(event, "lost").set("samples", lost.to_string()).write(out)?;
+            Line::new(event, "lost").set("samples", lost.to_string()).write(out, report)?;
         }
     }
     Ok(())
@@ -74,11 +76,14 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 struct Line<'e> {
     event: &'e EventReport,
     cells: [String; COLUMNS.len()],
+    exact: Vec<String>,
 }
 
 impl<'e> Line<'e> {
     fn new(event: &'e EventReport, kind: &str) -> Line<'e> {
-        Line { event, cells: Default::default() }.set("event", clean(&event.name)).set("kind", kind.into())
+        Line { event, cells: Default::default(), exact: Vec::new() }
+            .set("event", clean(&event.name))
+            .set("kind", kind.into())
     }
 
     fn set(mut self, column: &str, value: String) -> Line<'e> {
@@ -147,10 +152,71 @@ impl<'e> Line<'e> {
             .optional(columns[1], count.map(|count| count.weight))
     }
 
-    fn write(self, out: &mut dyn Write) -> io::Result<()> {
-        let quoted = self.cells.map(|cell| {
-            if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
-        });
-        writeln!(out, "{}", quoted.join(","))
+    fn exact(mut self, program: &Program, counting: Option<&Counting>) -> Line<'e> {
+        self.exact = counting.map_or_else(Vec::new, |counting| exact_cells(program, counting));
+        self
     }
+
+    fn write(self, out: &mut dyn Write, report: &Report) -> io::Result<()> {
+        let columns = report.counting.as_ref().map_or(0, |counting| exact_columns(counting).count());
+        let none = std::iter::repeat_n(String::new(), columns - self.exact.len());
+        csv_line(self.cells.into_iter().chain(self.exact).chain(none), out)
+    }
+}
+
+/// What exact counters add: only where the recording has them.
+fn exact_columns(counting: &Counting) -> impl Iterator<Item = String> {
+    let fixed = [
+        "exact_runs",
+        "exact_measured_runs",
+        "exact_ns_per_run",
+        "exact_ns_per_run_error",
+        "exact_is_estimate",
+        "p50_from_ns",
+        "p50_to_ns",
+        "p99_from_ns",
+        "p99_to_ns",
+        "p999_from_ns",
+        "p999_to_ns",
+        "ipc",
+        "exact_unknown",
+        "disagreements",
+    ];
+    let events = counting.events.iter().flat_map(|event| {
+        let name = clean(&event.name);
+        [format!("{name}_per_run"), format!("{name}_per_run_error"), format!("{name}_running")]
+    });
+    fixed.map(str::to_owned).into_iter().chain(events)
+}
+
+/// The cells of [`exact_columns`].
+fn exact_cells(program: &Program, counting: &Counting) -> Vec<String> {
+    fn optional(value: Option<impl ToString>) -> String {
+        value.map(|value| value.to_string()).unwrap_or_default()
+    }
+    let exact: Option<&Exact> = program.exact.as_ref().ok();
+    let time = exact.and_then(|exact| exact.time);
+    let mut cells = vec![
+        optional(exact.map(|exact| exact.runs)),
+        optional(exact.map(|exact| exact.measured)),
+        optional(time.map(|time| time.value)),
+        optional(time.and_then(|time| time.error)),
+        optional(exact.map(|exact| exact.is_estimate)),
+    ];
+    for bounds in exact.map(|exact| exact.percentiles).unwrap_or_default() {
+        cells.extend([optional(bounds.map(|(first, _)| first)), optional(bounds.map(|(_, last)| last))]);
+    }
+    cells.push(optional(exact.and_then(|exact| exact.ipc)));
+    cells.push(match &program.exact {
+        Err(unknown) => clean(&unknown.0),
+        Ok(exact) => clean(&exact.flaws.join("; ")),
+    });
+    cells.push(clean(&program.disagreements.join("; ")));
+    for at in 0..counting.events.len() {
+        let event = exact.and_then(|exact| exact.events.get(at)?.as_ref().ok());
+        cells.push(optional(event.map(|event| event.per_run.value)));
+        cells.push(optional(event.and_then(|event| event.per_run.error)));
+        cells.push(optional(event.map(|event| event.running)));
+    }
+    cells
 }

@@ -1,5 +1,9 @@
 //! One JSON document; `docs/json.md` says what each member means, and when the version changes.
 
+mod exact;
+
+pub(super) use exact::{counting, events, exact_members};
+
 use super::rows::choose;
 use super::text::share;
 use crate::{Charges, Count, EventReport, Missed, Origin, Program, Recorded, Report, Row, SplitRow, Unit};
@@ -7,10 +11,10 @@ use bprec_format::state::Owner;
 use std::io::{self, Write};
 
 /// Version of the document: counted up when a member goes away or changes its meaning.
-const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 1;
 
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let mut json = Json { out, depth: 0, empty: true };
+    let mut json = Json::new(out);
     json.object(|json| {
         json.text("format", "bprec by-prog")?;
         json.number("version", VERSION)?;
@@ -19,12 +23,13 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             Some(split) => json.text("by", split.name())?,
             None => json.null("by")?,
         }
-        json.list("programs", &report.programs, program)?;
+        counting(json, "counting", report.counting.as_ref())?;
+        json.list("programs", &report.programs, |json, it| program(json, report, it))?;
         json.list("events", &report.events, |json, event| self::event(json, report, event))?;
         json.list("missed", &report.missed, missed)?;
         json.list("problems", &report.problems, |json, problem| json.string(problem))
     })?;
-    writeln!(json.out)
+    json.end()
 }
 
 fn recording(json: &mut Json<'_>, recorded: &Recorded) -> io::Result<()> {
@@ -59,7 +64,7 @@ fn recording(json: &mut Json<'_>, recorded: &Recorded) -> io::Result<()> {
     })
 }
 
-fn program(json: &mut Json<'_>, program: &Program) -> io::Result<()> {
+fn program(json: &mut Json<'_>, report: &Report, program: &Program) -> io::Result<()> {
     json.object(|json| {
         json.optional("id", program.id.map(u64::from))?;
         json.optional("load_time_ns", program.load_time_ns)?;
@@ -84,7 +89,7 @@ fn program(json: &mut Json<'_>, program: &Program) -> io::Result<()> {
         match &program.runs {
             Err(unknown) => {
                 json.null("runs")?;
-                json.text("runs_unknown", &unknown.0)
+                json.text("runs_unknown", &unknown.0)?;
             }
             Ok(runs) => json.member("runs", |json| {
                 json.object(|json| {
@@ -93,7 +98,11 @@ fn program(json: &mut Json<'_>, program: &Program) -> io::Result<()> {
                     json.fraction("ns_per_run", (runs.count > 0).then(|| runs.time_ns as f64 / runs.count as f64))?;
                     json.optional("misses", runs.misses)
                 })
-            }),
+            })?,
+        }
+        match &report.counting {
+            Some(counting) => exact::program(json, program, &counting.events),
+            None => Ok(()),
         }
     })
 }
@@ -217,19 +226,28 @@ fn missed(json: &mut Json<'_>, missed: &Missed) -> io::Result<()> {
 }
 
 /// Writes values, indented, members in the order of the calls.
-struct Json<'w> {
+pub(super) struct Json<'w> {
     out: &'w mut dyn Write,
     depth: usize,
     /// Nothing has been written into the object or list that is open.
     empty: bool,
 }
 
-impl Json<'_> {
+impl<'w> Json<'w> {
+    pub(super) fn new(out: &'w mut dyn Write) -> Json<'w> {
+        Json { out, depth: 0, empty: true }
+    }
+
+    /// Ends the document.
+    pub(super) fn end(self) -> io::Result<()> {
+        writeln!(self.out)
+    }
+
     fn raw(&mut self, text: &str) -> io::Result<()> {
         self.out.write_all(text.as_bytes())
     }
 
-    fn string(&mut self, text: &str) -> io::Result<()> {
+    pub(super) fn string(&mut self, text: &str) -> io::Result<()> {
         self.raw("\"")?;
         for c in text.chars() {
             match c {
@@ -265,18 +283,18 @@ impl Json<'_> {
         self.raw(ends[1])
     }
 
-    fn object(&mut self, members: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn object(&mut self, members: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.nested(["{", "}"], members)
     }
 
-    fn member(&mut self, name: &str, value: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn member(&mut self, name: &str, value: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.next()?;
         self.string(name)?;
         self.raw(": ")?;
         value(self)
     }
 
-    fn list<T>(
+    pub(super) fn list<T>(
         &mut self,
         name: &str,
         items: &[T],
@@ -292,11 +310,15 @@ impl Json<'_> {
         })
     }
 
-    fn text(&mut self, name: &str, text: &str) -> io::Result<()> {
+    pub(super) fn text(&mut self, name: &str, text: &str) -> io::Result<()> {
         self.member(name, |json| json.string(text))
     }
 
-    fn number(&mut self, name: &str, number: u64) -> io::Result<()> {
+    pub(super) fn number(&mut self, name: &str, number: u64) -> io::Result<()> {
+        self.member(name, |json| write!(json.out, "{number}"))
+    }
+
+    pub(super) fn signed(&mut self, name: &str, number: i64) -> io::Result<()> {
         self.member(name, |json| write!(json.out, "{number}"))
     }
 
@@ -304,18 +326,18 @@ impl Json<'_> {
         self.member(name, |json| write!(json.out, "{value}"))
     }
 
-    fn null(&mut self, name: &str) -> io::Result<()> {
+    pub(super) fn null(&mut self, name: &str) -> io::Result<()> {
         self.member(name, |json| json.raw("null"))
     }
 
-    fn optional(&mut self, name: &str, number: Option<u64>) -> io::Result<()> {
+    pub(super) fn optional(&mut self, name: &str, number: Option<u64>) -> io::Result<()> {
         match number {
             Some(number) => self.number(name, number),
             None => self.null(name),
         }
     }
 
-    fn optional_text(&mut self, name: &str, text: Option<&str>) -> io::Result<()> {
+    pub(super) fn optional_text(&mut self, name: &str, text: Option<&str>) -> io::Result<()> {
         match text {
             Some(text) => self.text(name, text),
             None => self.null(name),
@@ -323,7 +345,7 @@ impl Json<'_> {
     }
 
     /// The shortest decimal that is this number.
-    fn fraction(&mut self, name: &str, value: Option<f64>) -> io::Result<()> {
+    pub(super) fn fraction(&mut self, name: &str, value: Option<f64>) -> io::Result<()> {
         match value {
             Some(value) => self.member(name, |json| write!(json.out, "{value}")),
             None => self.null(name),

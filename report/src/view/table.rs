@@ -1,9 +1,12 @@
 //! The table for people: an opening that says what was measured, one row per program, the lines that no program could be
 //! told for, the total, and notes on everything that is not a plain number.
 
+use super::exact;
 use super::rows::{Chosen, choose};
-use super::text::{UNKNOWN, attachments, clean, fit, grouped, moment, owners, per_run, percent, program_name, seconds};
-use crate::{Charges, Count, EventReport, Report, Row, Unit};
+use super::text::{
+    UNKNOWN, attachments, clean, counted, fit, grouped, moment, owners, per_run, percent, program_name, seconds,
+};
+use crate::{Charges, Count, EventReport, Program, Report, Row, Unit};
 use std::io::{self, Write};
 
 pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
@@ -17,6 +20,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
         } else {
             let table = Table::new(report, event);
             table.write(out, width)?;
+            table.sources(out, width)?;
             table.notes(out, width)?;
         }
     }
@@ -40,7 +44,7 @@ fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usi
     writeln!(out, "# {}", parts.join(" · "))?;
     let bpf = event.bpf();
     let all = Some(event.samples.weight);
-    let mut parts = vec![format!("{} samples", grouped(event.samples.samples))];
+    let mut parts = vec![counted(event.samples.samples, "sample")];
     if !report.programs.is_empty() {
         parts.push(format!("{} in BPF ({} %)", grouped(bpf.samples), percent(bpf.weight, all)));
     }
@@ -55,7 +59,7 @@ fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usi
         parts.push(format!("{} dropped by a filter", grouped(event.filtered)));
     }
     if event.throttled > 0 {
-        parts.push(format!("throttled {} times", grouped(event.throttled)));
+        parts.push(format!("throttled {}", counted(event.throttled, "time")));
     }
     writeln!(out, "# {}", parts.join(" · "))?;
     if let Some(note) = &recorded.event_note {
@@ -71,45 +75,47 @@ enum Align {
 }
 
 /// A column: its name, and how much it is worth keeping when the table is too wide (0: always).
-struct Column {
-    name: &'static str,
+pub(super) struct Column {
+    pub(super) name: String,
     align: Align,
     drop_order: u8,
     /// Least width a column of text may be cut to.
     cut_to: Option<usize>,
 }
 
-const fn number(name: &'static str, drop_order: u8) -> Column {
-    Column { name, align: Align::Right, drop_order, cut_to: None }
+pub(super) fn number(name: &str, drop_order: u8) -> Column {
+    Column { name: name.into(), align: Align::Right, drop_order, cut_to: None }
 }
 
-const fn text(name: &'static str, drop_order: u8, cut_to: usize) -> Column {
-    Column { name, align: Align::Left, drop_order, cut_to: Some(cut_to) }
+fn text(name: &str, drop_order: u8, cut_to: usize) -> Column {
+    Column { name: name.into(), align: Align::Left, drop_order, cut_to: Some(cut_to) }
 }
 
 /// The columns in order. The first to go are those with the highest number.
-const COLUMNS: [Column; 18] = [
-    number("ID", 0),
-    text("PROGRAM", 0, 24),
-    text("TYPE", 8, 10),
-    number("%MACHINE", 7),
-    number("%BUSY", 3),
-    number("%BPF", 2),
-    number("SAMPLES", 1),
-    number("SELF%", 1),
-    number("HELPER%", 1),
-    number("ENTRY%", 4),
-    number("TOTAL%", 3),
-    number("RUNS", 2),
-    number("NS/RUN", 2),
-    number("MISSES", 5),
-    number("LOADED", 6),
-    number("UNLOADED", 6),
-    text("ATTACHED TO", 9, 12),
-    text("OWNER", 10, 10),
-];
+fn columns(report: &Report) -> Vec<Column> {
+    let mut columns = vec![
+        number("ID", 0),
+        text("PROGRAM", 0, 24),
+        text("TYPE", 8, 10),
+        number("%MACHINE", 7),
+        number("%BUSY", 3),
+        number("%BPF", 2),
+        number("SAMPLES", 1),
+        number("SELF%", 1),
+        number("HELPER%", 1),
+        number("ENTRY%", 4),
+        number("TOTAL%", 3),
+        number("RUNS", 2),
+        number("NS/RUN", 2),
+        number("MISSES", 5),
+    ];
+    columns.extend(report.counting.iter().flat_map(exact::columns));
+    columns.extend([number("LOADED", 6), number("UNLOADED", 6), text("ATTACHED TO", 9, 12), text("OWNER", 10, 10)]);
+    columns
+}
 
-type Cells = Box<[String; COLUMNS.len()]>;
+/// As many as there are columns.
+type Cells = Vec<String>;
 
 enum Line {
     Cells(Cells),
@@ -124,6 +130,7 @@ struct Table<'r> {
     report: &'r Report,
     event: &'r EventReport,
     chosen: Chosen<'r>,
+    columns: Vec<Column>,
     notes: Vec<String>,
     lines: Vec<Line>,
 }
@@ -131,8 +138,9 @@ struct Table<'r> {
 impl<'r> Table<'r> {
     fn new(report: &'r Report, event: &'r EventReport) -> Table<'r> {
         let chosen = choose(report, event);
-        let mut table = Table { report, event, chosen, notes: Vec::new(), lines: Vec::new() };
-        for row in std::mem::take(&mut table.chosen.shown) {
+        let columns = columns(report);
+        let mut table = Table { report, event, chosen, columns, notes: Vec::new(), lines: Vec::new() };
+        for row in table.chosen.shown.clone() {
             table.program(row);
         }
         table.lines_without_program();
@@ -178,13 +186,13 @@ impl<'r> Table<'r> {
                 samples = UNKNOWN.into();
             }
         }
-        let (runs, per_run, misses) = match &program.runs {
-            Ok(runs) => (grouped(runs.count), per_run(runs), runs.misses.map_or(UNKNOWN.into(), grouped)),
-            Err(_) => (UNKNOWN.into(), UNKNOWN.into(), UNKNOWN.into()),
+        let [runs, per_run, misses] = match &self.report.counting {
+            None => run_cells(program),
+            Some(_) => exact::run_cells(program, run_cells(program)),
         };
         let [machine, busy, bpf] = shares;
         let [own, helper, entry, total] = ledger;
-        self.lines.push(Line::Cells(Box::new([
+        let mut cells = vec![
             program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
             name,
             program.prog_type.map_or(UNKNOWN.into(), |prog_type| prog_type.to_string()),
@@ -199,11 +207,10 @@ impl<'r> Table<'r> {
             runs,
             per_run,
             misses,
-            moment(program.loaded),
-            moment(program.unloaded),
-            attachments(program),
-            owners(program),
-        ])));
+        ];
+        cells.extend(self.report.counting.iter().flat_map(|counting| exact::cells(program, counting)));
+        cells.extend([moment(program.loaded), moment(program.unloaded), attachments(program), owners(program)]);
+        self.lines.push(Line::Cells(cells));
         for part in &row.parts {
             let name = format!("  {}", clean(&part.name));
             self.line(name, part.charges.sum(), Some((&part.charges, part.has_total)));
@@ -212,7 +219,7 @@ impl<'r> Table<'r> {
 
     fn line(&mut self, name: String, count: Count, charges: Option<(&Charges, bool)>) {
         let [machine, busy, bpf] = self.shares(count);
-        let mut cells = Cells::default();
+        let mut cells = vec![String::new(); self.columns.len()];
         (cells[1], cells[3], cells[4], cells[5]) = (name, machine, busy, bpf);
         cells[6] = grouped(count.samples);
         if let Some((charges, has_total)) = charges {
@@ -251,7 +258,7 @@ impl<'r> Table<'r> {
         let shown = |cells: &dyn Fn(usize) -> String| {
             let mut line = String::new();
             for (column, width) in
-                COLUMNS.iter().enumerate().filter_map(|(at, column)| Some((at, widths[at]?)).map(|w| (column, w)))
+                self.columns.iter().enumerate().filter_map(|(at, column)| Some((at, widths[at]?)).map(|w| (column, w)))
             {
                 let (at, width) = width;
                 let cell = fit(&cells(at), width);
@@ -265,7 +272,7 @@ impl<'r> Table<'r> {
             line.truncate(line.trim_end().len());
             line
         };
-        writeln!(out, "{}", shown(&|at| COLUMNS[at].name.into()))?;
+        writeln!(out, "{}", shown(&|at| self.columns[at].name.clone()))?;
         for line in &self.lines {
             match line {
                 Line::Cells(cells) => writeln!(out, "{}", shown(&|at| cells[at].clone()))?,
@@ -280,21 +287,22 @@ impl<'r> Table<'r> {
 
     /// Width of each column; `None` of those left out. Columns without content go first, then, as long as the table is
     /// too wide, text is cut and the least important column left out.
-    fn widths(&self, limit: usize) -> [Option<usize>; COLUMNS.len()] {
-        let mut widths: [Option<usize>; COLUMNS.len()] = [None; COLUMNS.len()];
-        let mut whole = [0; COLUMNS.len()];
+    fn widths(&self, limit: usize) -> Vec<Option<usize>> {
+        let columns = &self.columns;
+        let mut widths: Vec<Option<usize>> = vec![None; columns.len()];
+        let mut whole = vec![0; columns.len()];
         let cells = || {
             self.lines.iter().filter_map(|line| match line {
                 Line::Cells(cells) => Some(cells),
                 Line::Rule => None,
             })
         };
-        for (at, column) in COLUMNS.iter().enumerate() {
+        for (at, column) in columns.iter().enumerate() {
             // A column that says n/a everywhere is left out, and a note says why.
             let says_something = |cell: &String| !cell.is_empty() && cell != UNKNOWN && cell != "0.00";
             let keep = column.drop_order == 0 || cells().any(|cells| says_something(&cells[at]));
             let widest = cells().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
-            whole[at] = widest.max(column.name.len());
+            whole[at] = widest.max(column.name.chars().count());
             widths[at] = keep.then_some(whole[at]);
         }
         let total =
@@ -303,31 +311,48 @@ impl<'r> Table<'r> {
             let over = total(&widths) - limit;
             // The widest text gives first.
             let cuttable =
-                |at: usize| Some(widths[at]?.saturating_sub(COLUMNS[at].cut_to?.max(COLUMNS[at].name.len())));
+                |at: usize| Some(widths[at]?.saturating_sub(columns[at].cut_to?.max(columns[at].name.chars().count())));
             let widest =
-                (0..COLUMNS.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
+                (0..columns.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
             if let Some(at) = widest {
                 let room = cuttable(at).unwrap_or(0);
                 widths[at] = widths[at].map(|width| width - over.min(room).min(4));
                 continue;
             }
-            let next = (0..COLUMNS.len()).filter(|at| widths[*at].is_some() && COLUMNS[*at].drop_order > 0);
-            match next.max_by_key(|at| (COLUMNS[*at].drop_order, *at)) {
+            let next = (0..columns.len()).filter(|at| widths[*at].is_some() && columns[*at].drop_order > 0);
+            match next.max_by_key(|at| (columns[*at].drop_order, *at)) {
                 Some(at) => widths[at] = None,
                 None => break,
             }
         }
         // What was cut gets the room that a column which was left out has made.
-        for at in 0..COLUMNS.len() {
+        for at in 0..columns.len() {
             let room = limit.saturating_sub(total(&widths));
             widths[at] = widths[at].map(|width| width + room.min(whole[at] - width));
         }
         widths
     }
 
+    /// The same by its sources, where exact counters are one.
+    fn sources(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+        if self.report.counting.is_none() {
+            return Ok(());
+        }
+        let lines = exact::by_source(self.report, self.event, &self.chosen.shown);
+        if lines.len() > 1 {
+            writeln!(out, "#")?;
+            write_wrapped(exact::SOURCES, out, width)?;
+            lines.iter().try_for_each(|line| writeln!(out, "{}", fit(line, width)))?;
+        }
+        Ok(())
+    }
+
     fn notes(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let event = self.event;
         let mut notes = vec![LEGEND.to_owned()];
+        notes.extend(
+            self.report.counting.iter().flat_map(|counting| exact::notes(self.report, &self.chosen.shown, counting)),
+        );
         notes.extend(self.notes.iter().cloned());
         if self.chosen.quiet > 0 {
             let s = if self.chosen.quiet == 1 { "" } else { "s" };
@@ -360,7 +385,15 @@ impl<'r> Table<'r> {
     }
 }
 
-fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
+/// Runs, time per run and misses, as the kernel counts them.
+fn run_cells(program: &Program) -> [String; 3] {
+    match &program.runs {
+        Ok(runs) => [grouped(runs.count), per_run(runs), runs.misses.map_or(UNKNOWN.into(), grouped)],
+        Err(_) => [const { UNKNOWN }; 3].map(Into::into),
+    }
+}
+
+pub(super) fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
     if !notes.is_empty() {
         writeln!(out, "#")?;
     }

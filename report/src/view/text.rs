@@ -2,6 +2,7 @@
 
 use crate::{Origin, Program, Runs};
 use std::fmt::Write;
+use std::io;
 
 /// What stands for a number that is not known.
 pub(super) const UNKNOWN: &str = "n/a";
@@ -30,6 +31,19 @@ pub(super) fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// So many of something: `1 sample`, `2 samples`.
+pub(super) fn counted(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// A line of comma-separated values.
+pub(super) fn csv_line(cells: impl IntoIterator<Item = String>, out: &mut dyn io::Write) -> io::Result<()> {
+    let quoted = cells.into_iter().map(|cell| {
+        if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+    });
+    writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))
 }
 
 /// ns as seconds.
@@ -134,8 +148,8 @@ mod tests {
         assert_eq!(percent(5, None), "n/a");
         assert_eq!(seconds(1_234_567_890), "1.235");
         assert_eq!(seconds(-1_500_000), "-0.002");
-        assert_eq!(per_run(&Runs { count: 3, time_ns: 100, misses: None }), "33.3");
-        assert_eq!(per_run(&Runs { count: 0, time_ns: 0, misses: None }), "n/a");
+        assert_eq!(per_run(&Runs { count: 3, time_ns: 100, misses: None, span: None }), "33.3");
+        assert_eq!(per_run(&Runs { count: 0, time_ns: 0, misses: None, span: None }), "n/a");
     }
 
     #[test]

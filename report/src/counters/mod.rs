@@ -1,0 +1,109 @@
+//! Counters: what exact ones say of each program, and all of them over time.
+//!
+//! The recording has totals as they were read (`bprec_format::state`, kinds 4 and 12 to 14). Here they become what happened
+//! between snapshots, runs that the gate let pass are estimated, and what the counting itself adds is taken off. What
+//! cannot be is said, and not shown as a number.
+
+mod estimate;
+mod exact;
+mod over_time;
+mod track;
+
+pub use exact::{Counting, EventPerRun, Exact, PERCENTILES, PerRun};
+pub use over_time::{CounterRow, CounterSource, CounterTotals, CountersReport};
+
+pub(crate) use exact::{counting_of, disagreements, exact_program};
+pub(crate) use over_time::over_time;
+
+use crate::window::Window;
+use bprec_format::state::{
+    CounterEvents, CounterTier, ProgramCounters, RunCounts, RunStats, Session, SharedCounters, SharedScope,
+};
+use std::collections::BTreeMap;
+use track::Track;
+
+/// A function of a program: program id, load time, position of the function.
+pub(crate) type TargetKey = (u32, u64, u32);
+
+/// What is known of one target.
+#[derive(Debug, Default)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    /// Why it is not counted, or no longer; empty while it is.
+    pub(crate) reason: String,
+    /// It was counted at some time.
+    pub(crate) counted: bool,
+    pub(crate) track: Track,
+}
+
+/// All counters of a recording.
+#[derive(Debug, Default)]
+pub(crate) struct CounterHistory {
+    /// Intervals are kept, and those of run statistics too.
+    pub(crate) over_time: bool,
+    pub(crate) exact: Option<CounterEvents>,
+    pub(crate) shared: Option<CounterEvents>,
+    pub(crate) targets: BTreeMap<TargetKey, Target>,
+    pub(crate) stats: BTreeMap<(u32, u64), Target>,
+    pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
+}
+
+impl CounterHistory {
+    pub(crate) fn events(&mut self, events: CounterEvents) {
+        match events.tier {
+            CounterTier::EXACT => self.exact = Some(events),
+            CounterTier::SHARED => self.shared = Some(events),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn programs(&mut self, snapshot: &ProgramCounters, window: &Window) {
+        for it in &snapshot.targets {
+            let target = self.targets.entry((it.id, it.load_time_ns, it.function)).or_default();
+            target.name = String::from_utf8_lossy(&it.name).into_owned();
+            target.reason = it.reason.clone();
+            if let Some(counts) = &it.counts {
+                target.counted = true;
+                target.track.add(snapshot.time_ns, counts, Some(it.since_ns), window, self.over_time);
+            }
+        }
+    }
+
+    pub(crate) fn shared(&mut self, snapshot: &SharedCounters, window: &Window) {
+        for it in &snapshot.targets {
+            let target = self.shared_targets.entry((it.scope, it.id)).or_default();
+            target.name = String::from_utf8_lossy(&it.name).into_owned();
+            target.reason = it.reason.clone();
+            if !it.readings.is_empty() {
+                target.counted = true;
+                let counts = RunCounts { readings: it.readings.clone(), ..RunCounts::default() };
+                target.track.add(snapshot.time_ns, &counts, Some(it.since_ns), window, self.over_time);
+            }
+        }
+    }
+
+    /// Run statistics, as counters of which every run is measured.
+    pub(crate) fn stats(&mut self, snapshot: &RunStats, session: Option<&Session>, window: &Window) {
+        if !self.over_time {
+            return;
+        }
+        for it in &snapshot.programs {
+            // What was loaded during the recording started from 0 then.
+            let since = session.and_then(|session| {
+                let loaded = it.load_time_ns.checked_add_signed(session.to_boottime_ns.checked_neg()?)?;
+                (loaded >= session.start_ns).then_some(loaded)
+            });
+            let counts = RunCounts {
+                runs: it.run_cnt,
+                measured: it.run_cnt,
+                misses: it.recursion_misses,
+                every: 1,
+                time_ns: it.run_time_ns,
+                ..RunCounts::default()
+            };
+            let target = self.stats.entry((it.id, it.load_time_ns)).or_default();
+            target.counted = true;
+            target.track.add(snapshot.time_ns, &counts, since, window, true);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Snapshots of one target, folded into what happened between them.
+
+use super::estimate::Strata;
+use crate::window::Window;
+use bprec_format::state::{Histogram, Reading, RunCounts};
+use std::collections::BTreeMap;
+
+/// What happened between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+    /// What was counted, or why that cannot be told.
+    pub(crate) counts: Result<RunCounts, String>,
+}
+
+/// One target's snapshots within the window. Memory does not grow with their number unless the intervals are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Track {
+    last: Option<(u64, RunCounts)>,
+    /// Some snapshot was seen, in the window or not: the next is no first one.
+    seen: bool,
+    /// Sum of what happened between the snapshots.
+    pub(crate) sum: RunCounts,
+    /// From the first to the last moment that `sum` is about.
+    pub(crate) span: Option<(u64, u64)>,
+    /// How much of that time it is about.
+    pub(crate) covered_ns: u64,
+    pub(crate) time: Strata,
+    pub(crate) events: Vec<Strata>,
+    /// The gate let runs pass unmeasured.
+    pub(crate) gated: bool,
+    /// Snapshots that do not follow from each other, and how many more of them.
+    pub(crate) broken: Option<(String, u64)>,
+    /// All of them, when they are kept.
+    pub(crate) intervals: Vec<Interval>,
+}
+
+impl Track {
+    /// Adds the snapshot of `time_ns`. The one before the first is 0 at `since_ns`, where that is known.
+    pub(crate) fn add(
+        &mut self,
+        time_ns: u64,
+        counts: &RunCounts,
+        since_ns: Option<u64>,
+        window: &Window,
+        keep_intervals: bool,
+    ) {
+        let zero = || since_ns.filter(|since| *since <= time_ns).map(|since| (since, RunCounts::default()));
+        let first = !std::mem::replace(&mut self.seen, true);
+        let before = match self.last.take() {
+            Some(last) => Some(last),
+            None if first => zero().filter(|(since, _)| window.contains(*since)),
+            None => None,
+        };
+        if let Some((from_ns, before)) = before
+            && window.holds(from_ns, time_ns)
+        {
+            let counts = match from_ns <= time_ns {
+                true => delta(&before, counts, from_ns),
+                false => Err("its snapshots are not in the order of their times".to_owned()),
+            };
+            self.fold(from_ns, time_ns, &counts);
+            if keep_intervals && (from_ns < time_ns || counts.is_err()) {
+                self.intervals.push(Interval { from_ns, to_ns: time_ns, counts });
+            }
+        }
+        if window.contains(time_ns) {
+            self.last = Some((time_ns, counts.clone()));
+        }
+    }
+
+    /// One interval alone.
+    pub(crate) fn of(interval: &Interval) -> Track {
+        let mut track = Track::default();
+        track.fold(interval.from_ns, interval.to_ns, &interval.counts);
+        track
+    }
+
+    /// Readings that are of no runs, as those of one run.
+    pub(crate) fn as_one_run(&self) -> Track {
+        let mut track = Track::default();
+        let one = RunCounts { runs: 1, measured: 1, every: 1, ..self.sum.clone() };
+        if let Some((from_ns, to_ns)) = self.span {
+            track.fold(from_ns, to_ns, &Ok(one));
+        }
+        track.covered_ns = self.covered_ns;
+        track.broken = self.broken.clone();
+        track
+    }
+
+    fn fold(&mut self, from_ns: u64, to_ns: u64, counts: &Result<RunCounts, String>) {
+        let span = self.span.get_or_insert((from_ns, to_ns));
+        *span = (span.0.min(from_ns), span.1.max(to_ns));
+        self.covered_ns = self.covered_ns.saturating_add(to_ns.saturating_sub(from_ns));
+        let counts = match counts {
+            Ok(counts) => counts,
+            Err(why) => {
+                let (_, more) = self.broken.get_or_insert_with(|| (why.clone(), 0));
+                *more += 1;
+                return;
+            }
+        };
+        self.gated |= counts.every > 1;
+        self.time.add(counts.runs, counts.measured, &whole(counts.time_ns));
+        if self.events.len() < counts.readings.len() {
+            self.events.resize_with(counts.readings.len(), Strata::default);
+        }
+        for (strata, reading) in self.events.iter_mut().zip(&counts.readings) {
+            strata.add(counts.runs, counts.measured, reading);
+        }
+        if let Err(why) = add(&mut self.sum, counts) {
+            self.broken.get_or_insert((why, 0)).1 += 1;
+        }
+    }
+}
+
+/// A value that was counted all of the time.
+fn whole(value: u64) -> Reading {
+    Reading { value, enabled_ns: 1, running_ns: 1 }
+}
+
+/// What happened from `before`, taken at `from_ns`, to `now`.
+fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts, String> {
+    let fell = |what: &str, from: u64, to: u64| {
+        format!("{what} fell from {from} to {to} after {}.{:09} s", from_ns / 1_000_000_000, from_ns % 1_000_000_000)
+    };
+    let less = |what: &str, from: u64, to: u64| to.checked_sub(from).ok_or_else(|| fell(what, from, to));
+    let is_zero = *before == RunCounts::default();
+    if !is_zero && before.readings.len() != now.readings.len() {
+        return Err(format!("{} counters became {}", before.readings.len(), now.readings.len()));
+    }
+    let readings = now.readings.iter().enumerate().map(|(at, now)| {
+        let before = before.readings.get(at).copied().unwrap_or_default();
+        Ok(Reading {
+            value: less("a counter", before.value, now.value)?,
+            enabled_ns: less("a counter's enabled time", before.enabled_ns, now.enabled_ns)?,
+            running_ns: less("a counter's running time", before.running_ns, now.running_ns)?,
+        })
+    });
+    let misses = if is_zero { Some(0) } else { before.misses };
+    Ok(RunCounts {
+        runs: less("runs", before.runs, now.runs)?,
+        measured: less("measured runs", before.measured, now.measured)?,
+        too_deep: less("runs too deep", before.too_deep, now.too_deep)?,
+        discarded: less("discarded runs", before.discarded, now.discarded)?,
+        misses: match misses.zip(now.misses) {
+            Some((before, now)) => Some(less("misses", before, now)?),
+            None => None,
+        },
+        every: now.every,
+        time_ns: less("time", before.time_ns, now.time_ns)?,
+        readings: readings.collect::<Result<_, String>>()?,
+        histogram: {
+            let mut buckets = by_bucket(&now.histogram);
+            if !before.histogram.buckets.is_empty() && before.histogram.sub_bits != now.histogram.sub_bits {
+                return Err("the resolution of its histogram changed".into());
+            }
+            for (bucket, before) in by_bucket(&before.histogram) {
+                let runs = buckets.entry(bucket).or_default();
+                *runs = less("a bucket of the histogram", before, *runs)?;
+            }
+            histogram(now.histogram.sub_bits, buckets)
+        },
+    })
+}
+
+/// Adds what happened in one interval to the sum of others.
+fn add(sum: &mut RunCounts, counts: &RunCounts) -> Result<(), String> {
+    let is_first = *sum == RunCounts::default();
+    for (to, from) in [
+        (&mut sum.runs, counts.runs),
+        (&mut sum.measured, counts.measured),
+        (&mut sum.too_deep, counts.too_deep),
+        (&mut sum.discarded, counts.discarded),
+        (&mut sum.time_ns, counts.time_ns),
+    ] {
+        *to = to.saturating_add(from);
+    }
+    sum.misses = match (is_first, sum.misses, counts.misses) {
+        (true, _, misses) => misses,
+        (false, Some(sum), Some(misses)) => Some(sum.saturating_add(misses)),
+        _ => None,
+    };
+    sum.every = counts.every;
+    sum.readings.resize(sum.readings.len().max(counts.readings.len()), Reading::default());
+    for (sum, reading) in sum.readings.iter_mut().zip(&counts.readings) {
+        sum.value = sum.value.saturating_add(reading.value);
+        sum.enabled_ns = sum.enabled_ns.saturating_add(reading.enabled_ns);
+        sum.running_ns = sum.running_ns.saturating_add(reading.running_ns);
+    }
+    if counts.histogram.buckets.is_empty() {
+        return Ok(());
+    }
+    if !sum.histogram.buckets.is_empty() && sum.histogram.sub_bits != counts.histogram.sub_bits {
+        return Err("the resolution of its histogram changed".into());
+    }
+    let mut buckets = by_bucket(&sum.histogram);
+    for (bucket, runs) in &counts.histogram.buckets {
+        let sum = buckets.entry(*bucket).or_default();
+        *sum = sum.saturating_add(*runs);
+    }
+    sum.histogram = histogram(counts.histogram.sub_bits, buckets);
+    Ok(())
+}
+
+/// Files may hold buckets in any order.
+fn by_bucket(histogram: &Histogram) -> BTreeMap<u16, u64> {
+    let mut buckets: BTreeMap<u16, u64> = BTreeMap::new();
+    for (bucket, runs) in &histogram.buckets {
+        let sum = buckets.entry(*bucket).or_default();
+        *sum = sum.saturating_add(*runs);
+    }
+    buckets
+}
+
+fn histogram(sub_bits: u8, buckets: BTreeMap<u16, u64>) -> Histogram {
+    Histogram { sub_bits, buckets: buckets.into_iter().filter(|(_, runs)| *runs > 0).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TimeRange;
+
+    fn counts(runs: u64, time_ns: u64, value: u64) -> RunCounts {
+        RunCounts {
+            runs,
+            measured: runs,
+            misses: Some(0),
+            every: 1,
+            time_ns,
+            readings: vec![Reading { value, enabled_ns: time_ns, running_ns: time_ns }],
+            histogram: Histogram { sub_bits: 2, buckets: vec![(40, runs)] },
+            ..RunCounts::default()
+        }
+    }
+
+    fn track(window: &TimeRange, snapshots: &[(u64, RunCounts)]) -> Track {
+        let window = Window::new(window, Some((0, 1000))).unwrap();
+        let mut track = Track::default();
+        for (time_ns, counts) in snapshots {
+            track.add(*time_ns, counts, Some(100), &window, true);
+        }
+        track
+    }
+
+    #[test]
+    fn intervals_add_up_to_the_totals() {
+        let snapshots = [(200, counts(4, 40, 400)), (300, counts(4, 40, 400)), (450, counts(9, 95, 1000))];
+        let track = track(&TimeRange::All, &snapshots);
+        assert_eq!(track.sum, snapshots[2].1);
+        assert_eq!((track.span, track.covered_ns), (Some((100, 450)), 350));
+        let intervals: Vec<(u64, u64, u64, u64)> = track
+            .intervals
+            .iter()
+            .map(|it| (it.from_ns, it.to_ns, it.counts.as_ref().unwrap().runs, it.counts.as_ref().unwrap().time_ns))
+            .collect();
+        assert_eq!(intervals, [(100, 200, 4, 40), (200, 300, 0, 0), (300, 450, 5, 55)]);
+    }
+
+    #[test]
+    fn parts_of_the_time_do_not_count_what_lies_between_them() {
+        let snapshots: Vec<(u64, RunCounts)> =
+            (2..=10).map(|at| (at * 100, counts(at * at, at * 10, at * 100))).collect();
+        let part = |text: &str| track(&text.parse().unwrap(), &snapshots);
+        // From 0 at 100 to 9 at 300; from 64 at 800 to 100 at 1000.
+        assert_eq!(part("0%-35%,75%-100%").sum.runs, 9 + 36);
+        assert_eq!(part("25%-45%").sum.runs, 16 - 9, "the snapshots at 300 and 400");
+        assert_eq!(part("31%-39%").span, None, "no snapshot");
+    }
+
+    #[test]
+    fn what_falls_is_said_and_not_counted() {
+        let broken = track(&TimeRange::All, &[(200, counts(4, 40, 400)), (300, counts(3, 50, 500))]);
+        assert_eq!(broken.broken, Some(("runs fell from 4 to 3 after 0.000000200 s".into(), 1)));
+        assert_eq!(broken.sum.runs, 4);
+        let broken = track(&TimeRange::All, &[(300, counts(4, 40, 400)), (200, counts(5, 50, 500))]);
+        assert!(broken.broken.unwrap().0.contains("order"));
+    }
+}

@@ -1,0 +1,519 @@
+//! Counters in recordings: what they come to is worked out here by hand, and every view says the same.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use bprec_format::records::write_record;
+use bprec_format::state::{
+    AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, Histogram, ProgramCounters, ProgramRuns,
+    Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, TargetCounters,
+};
+use bprec_format::{
+    AttrFlags, Endian, EventAttr, File, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, SampleType,
+    event_type, software,
+};
+use bprec_report::{CounterSource, CountersReport, Exact, Input, Options, Program, Report, by_prog, counters};
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+
+/// What `ratio.data` says: `start_ns` and load times of its programs.
+const START_NS: u64 = 14_370_420_387;
+
+const S: u64 = 1_000_000_000;
+
+fn is_state(event: &FileAttr) -> bool {
+    event.attr.kind == event_type::SOFTWARE && event.attr.config == software::BPF_OUTPUT
+}
+
+/// Appends samples with these states to records.
+fn append(states: &[State], event: &FileAttr, endian: Endian, data: &mut Vec<u8>) {
+    let layout = SampleLayout::new(&event.attr, endian);
+    for state in states {
+        let mut payload = Vec::new();
+        state.encode(&mut payload, endian);
+        let raw_bytes = (payload.len() + 4).next_multiple_of(8) - 4;
+        write_record(data, RecordType::SAMPLE, 0, &layout, &SampleId::default(), |w| {
+            w.u64(event.ids[0]).u64(0).u32(1).u32(1).u64(START_NS).u32(0).u32(0);
+            w.u32(raw_bytes as u32).bytes(&payload).zeros(raw_bytes - payload.len());
+        })
+        .unwrap();
+    }
+}
+
+fn file(events: &[FileAttr], data: &[u8], features: &[(u8, Vec<u8>)], endian: Endian) -> Vec<u8> {
+    let mut out = Vec::new();
+    let layout = FileLayout::begin(events, endian, &mut out);
+    out.extend_from_slice(data);
+    let mut tail = Vec::new();
+    layout.features(data.len() as u64, features, &mut tail);
+    out.extend_from_slice(&tail);
+    let bits: Vec<u8> = features.iter().map(|(bit, _)| *bit).collect();
+    out[..104].copy_from_slice(&layout.header(data.len() as u64, &bits));
+    out
+}
+
+/// The committed recording, with more states at its end.
+fn fixture_with(states: &[State]) -> Input {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
+    let bytes = std::fs::read(path).unwrap();
+    let parsed = File::parse(&bytes).unwrap();
+    let section = parsed.data();
+    let mut data = bytes[section.offset as usize..][..section.size as usize].to_vec();
+    let state = parsed.attrs().iter().find(|event| is_state(event)).unwrap();
+    append(states, state, parsed.endian(), &mut data);
+    let features: Vec<(u8, Vec<u8>)> =
+        parsed.features().iter().map(|(bit, _)| (*bit, parsed.feature(*bit).unwrap().0.to_vec())).collect();
+    open(&file(parsed.attrs(), &data, &features, parsed.endian()))
+}
+
+/// A recording of nothing but states, in either byte order.
+fn states_alone(states: &[State], endian: Endian) -> Input {
+    let sample_type =
+        [SampleType::IDENTIFIER, SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::CPU, SampleType::RAW];
+    let attr = EventAttr {
+        kind: event_type::SOFTWARE,
+        config: software::BPF_OUTPUT,
+        sample_type: sample_type.iter().fold(SampleType(0), |all, bit| all.with(*bit)),
+        flags: AttrFlags::SAMPLE_ID_ALL,
+        ..EventAttr::default()
+    };
+    let event = FileAttr { attr, ids: vec![7] };
+    let mut data = Vec::new();
+    append(states, &event, endian, &mut data);
+    // EVENT_DESC: count, size of an attr, then attr, ids and name of each event.
+    let mut description = Vec::new();
+    let mut w = bprec_format::Writer::new(&mut description, endian);
+    w.u32(1).u32(112);
+    let mut encoded = Vec::new();
+    EventAttr { size: 112, ..event.attr.clone() }.encode(&mut encoded, endian);
+    w.bytes(&encoded).u32(1).u32(64).bytes(b"bprec:state").zeros(53).u64(7);
+    let mut host = Vec::new();
+    bprec_format::Writer::new(&mut host, endian).u32(64).bytes(b"host").zeros(60);
+    open(&file(&[event], &data, &[(3, host), (12, description)], endian))
+}
+
+fn open(bytes: &[u8]) -> Input {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    Input::open(file.path()).unwrap()
+}
+
+fn events() -> CounterEvents {
+    let event =
+        |name: &str, config, group| CounterEvent { name: name.into(), config, group, ..CounterEvent::default() };
+    CounterEvents {
+        tier: CounterTier::EXACT,
+        time_ns: START_NS,
+        events: vec![event("cycles", 0, 0), event("instructions", 1, 0), event("cache-misses", 3, 1)],
+        absent: vec![AbsentEvent { name: "branch-misses".into(), reason: "no counter is left for it".into() }],
+        calibration: Some(Calibration {
+            runs: 1000,
+            inside_ns: 40_000,
+            inside: vec![100_000, 50_000, 0],
+            measured_ns: Some(90_000),
+            skipped_ns: Some(12_000),
+        }),
+        budget_ppm: Some(5000),
+        note: String::new(),
+    }
+}
+
+/// So many runs, of which all were measured, of this time and with these events each; cache misses were counted a quarter of
+/// the time.
+fn runs(runs: u64, time_ns: u64, cycles: u64, instructions: u64, misses: u64) -> RunCounts {
+    let total_ns = runs * time_ns;
+    let all = |value: u64| Reading { value: runs * value, enabled_ns: total_ns, running_ns: total_ns };
+    RunCounts {
+        runs,
+        measured: runs,
+        misses: Some(0),
+        every: 1,
+        time_ns: total_ns,
+        readings: vec![
+            all(cycles),
+            all(instructions),
+            Reading { value: runs * misses / 4, enabled_ns: total_ns, running_ns: total_ns / 4 },
+        ],
+        histogram: Histogram { sub_bits: 3, buckets: vec![(Histogram::bucket(time_ns, 3), runs)] },
+        ..RunCounts::default()
+    }
+}
+
+fn target(id: u32, load_time_ns: u64, counts: RunCounts) -> TargetCounters {
+    TargetCounters { id, load_time_ns, since_ns: START_NS, counts: Some(counts), ..TargetCounters::default() }
+}
+
+/// Ids and load times of the programs of `ratio.data`.
+fn programs() -> Vec<(u32, u64)> {
+    let report = by_prog(&fixture_with(&[]), &Options::default()).unwrap();
+    let keys = report.programs.iter().filter_map(|program| Some((program.id?, program.load_time_ns?)));
+    keys.filter(|(id, _)| [11, 13, 16, 17, 22].contains(id)).collect()
+}
+
+/// Program 11 has every run measured, 13 mostly not, 16 was refused, the counts of 17 fall, and one of 22's cannot be.
+fn scenario() -> Vec<State> {
+    let [(_, load_11), (_, load_13), (_, load_16), (_, load_17), (_, load_22)] = programs()[..] else { panic!() };
+    let slow = Histogram::bucket(100_000, 3);
+    let mut second_11 = runs(9000, 1040, 3100, 6050, 8);
+    second_11.histogram.buckets = vec![(Histogram::bucket(1040, 3), 8980), (slow, 20)];
+    let function =
+        TargetCounters { function: 2, name: b"inner".to_vec(), ..target(11, load_11, runs(500, 240, 0, 0, 0)) };
+    let gated = |from: &RunCounts| {
+        // Then 19,000 runs more, of which one in 100 was measured: of 240 ns, 400 cycles and 350 instructions.
+        let more = runs(190, 240, 400, 350, 0);
+        let mut counts = from.clone();
+        counts.runs += 19_000;
+        counts.measured += 190;
+        counts.every = 100;
+        counts.time_ns += more.time_ns;
+        for (reading, more) in counts.readings.iter_mut().zip(&more.readings) {
+            reading.value += more.value;
+            reading.enabled_ns += more.enabled_ns;
+            reading.running_ns += more.running_ns;
+        }
+        counts.histogram.buckets.extend(more.histogram.buckets);
+        counts
+    };
+    let first_13 = runs(1000, 140, 300, 250, 0);
+    let mut impossible = runs(10, 1000, 10, 10, 0);
+    impossible.readings[0].running_ns = 10_000_000;
+    let refused = TargetCounters {
+        id: 16,
+        load_time_ns: load_16,
+        since_ns: START_NS,
+        reason: "it has no BTF".into(),
+        ..TargetCounters::default()
+    };
+    let snapshot = |time_ns, targets| State::ProgramCounters(ProgramCounters { time_ns, targets });
+    vec![
+        State::CounterEvents(events()),
+        snapshot(
+            START_NS + S,
+            vec![
+                target(11, load_11, runs(4000, 1040, 3100, 6050, 8)),
+                target(13, load_13, first_13.clone()),
+                refused.clone(),
+                target(17, load_17, runs(100, 1000, 1, 1, 1)),
+            ],
+        ),
+        snapshot(
+            START_NS + 2 * S,
+            vec![
+                target(11, load_11, second_11),
+                function,
+                target(13, load_13, gated(&first_13)),
+                refused,
+                target(17, load_17, runs(99, 1000, 1, 1, 1)),
+                target(22, load_22, impossible),
+            ],
+        ),
+    ]
+}
+
+fn program(report: &Report, id: u32) -> &Program {
+    report.programs.iter().find(|program| program.id == Some(id)).unwrap()
+}
+
+fn exact(report: &Report, id: u32) -> &Exact {
+    program(report, id).exact.as_ref().unwrap()
+}
+
+/// The fields of each line.
+fn csv_fields(text: &str) -> Vec<Vec<String>> {
+    let fields = |line: &str| {
+        let (mut fields, mut quoted) = (vec![String::new()], false);
+        for c in line.chars() {
+            match c {
+                '"' => quoted = !quoted,
+                ',' if !quoted => fields.push(String::new()),
+                c => fields.last_mut().unwrap().push(c),
+            }
+        }
+        fields
+    };
+    text.lines().map(fields).collect()
+}
+
+fn close(value: f64, expected: f64) {
+    assert!((value - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{value}, expected {expected}");
+}
+
+fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn measured_runs_come_to_values_per_run() {
+    let report = by_prog(&fixture_with(&scenario()), &Options::default()).unwrap();
+    assert_eq!(report.problems, [""; 0]);
+    let it = exact(&report, 11);
+    assert_eq!((it.runs, it.measured, it.is_estimate), (9000, 9000, false));
+    // Of 1040 ns, 3100 cycles, 6050 instructions, the empty pair has 40, 100 and 50.
+    close(it.time.unwrap().value, 1000.0);
+    close(it.time.unwrap().with_pair, 1040.0);
+    assert_eq!(it.time.unwrap().error, None);
+    let per_run: Vec<f64> = it.events.iter().map(|event| event.as_ref().unwrap().per_run.value).collect();
+    close(per_run[0], 3000.0);
+    close(per_run[1], 6000.0);
+    close(per_run[2], 8.0);
+    close(it.ipc.unwrap(), 2.0);
+    close(it.events[2].as_ref().unwrap().running, 0.25);
+    // 1040 is in 1024..=1151, 100,000 in 98,304..=106,495; 40 are taken off. 20 of 9000 runs are beyond 99 %, and beyond 99.7 %.
+    assert_eq!(it.percentiles, [Some((984, 1111)), Some((984, 1111)), Some((98_264, 106_455))]);
+    let inner = &program(&report, 11).exact_functions[0];
+    assert_eq!((inner.function, inner.name.as_str(), inner.runs), (2, "inner", 500));
+    close(inner.time.unwrap().value, 200.0);
+}
+
+#[test]
+fn runs_that_the_gate_let_pass_are_estimated() {
+    let report = by_prog(&fixture_with(&scenario()), &Options::default()).unwrap();
+    let it = exact(&report, 13);
+    assert_eq!((it.runs, it.measured, it.every, it.is_estimate), (20_000, 1190, 100, true));
+    // 1,000 runs of 100 ns, then 19,000 of 200; cycles 200 and 300; instructions 200 and 300.
+    close(it.time.unwrap().value, (1000.0 * 100.0 + 19_000.0 * 200.0) / 20_000.0);
+    let cycles = it.events[0].as_ref().unwrap();
+    close(cycles.per_run.value, (1000.0 * 200.0 + 19_000.0 * 300.0) / 20_000.0);
+    assert_eq!(cycles.per_run.error, None, "two intervals do not tell how much it varies");
+    close(it.ipc.unwrap(), 1.0);
+    // 1000 times are in 128..=143, 190 in 240..=255.
+    let (low, high) = ((128.0 + 143.0) / 2.0, (240.0 + 255.0) / 2.0);
+    let mean = (1000.0 * low + 190.0 * high) / 1190.0;
+    // Evenly over the 15 ns of a bucket.
+    let within = 1190.0 * 15.0 * 15.0 / 12.0;
+    let between = 1000.0 * (low - mean) * (low - mean) + 190.0 * (high - mean) * (high - mean);
+    let variance = (between + within) / 1189.0;
+    // All of the first 1,000 are known: only the 19,000 of which 190 were measured leave doubt.
+    let expected = 1.96 * (variance * 19_000.0 * (19_000.0 - 190.0) / 190.0f64).sqrt() / 20_000.0;
+    close(it.time.unwrap().error.unwrap(), expected);
+}
+
+#[test]
+fn what_cannot_be_true_is_no_number() {
+    let report = by_prog(&fixture_with(&scenario()), &Options::default()).unwrap();
+    assert_eq!(program(&report, 16).exact.as_ref().unwrap_err().0, "it has no BTF");
+    let fallen = &program(&report, 17).exact.as_ref().unwrap_err().0;
+    assert!(fallen.contains("impossible: runs fell from 100 to 99"), "{fallen}");
+    let it = exact(&report, 22);
+    assert!(it.events[0].is_err() && it.events[1].is_ok());
+    assert_eq!(it.flaws, ["cycles: counted for 10000000 ns of 10000 ns"]);
+    assert_eq!(it.ipc, None);
+    let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+    for expected in [
+        "not counted exactly: account_syscall_enter (it has no BTF)",
+        "runs fell from 100 to 99",
+        "! bprec_refs: cycles: counted for 10000000 ns of 10000 ns",
+        "branch-misses: not counted, no counter is left for it",
+        "n/a!",
+    ] {
+        assert!(table.contains(expected), "{expected:?} in\n{table}");
+    }
+}
+
+#[test]
+fn sources_are_compared() {
+    let report = by_prog(&fixture_with(&scenario()), &Options::default()).unwrap();
+    // The recording says 9,007 and 9,004 runs of them.
+    let said = &program(&report, 11).disagreements;
+    assert_eq!(said.len(), 1, "7 runs in 9,000 are within the time between the snapshots: {said:?}");
+    assert!(
+        said[0].starts_with("20107 ns per run by stats, 90 of them for counting, 1000 counted exactly"),
+        "{said:?}"
+    );
+    let said = &program(&report, 13).disagreements;
+    assert!(said[0].starts_with("9004 runs by stats, 20000 counted exactly"), "{said:?}");
+    let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+    for expected in ["RUNS e  RUNS s", "1 in 16.8", "≠ account_syscall_exit: 9004 runs by stats"] {
+        assert!(table.contains(expected), "{expected:?} in\n{table}");
+    }
+}
+
+#[test]
+fn every_view_says_the_same_with_any_number_of_threads() {
+    let input = fixture_with(&scenario());
+    let with = |threads| Options { threads: Some(threads), ..Options::default() };
+    let report = by_prog(&input, &with(1)).unwrap();
+    let json = text(|out| report.write_json(out).unwrap());
+    let csv = text(|out| report.write_csv(out).unwrap());
+    let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+    let again = by_prog(&input, &with(4)).unwrap();
+    assert_eq!(text(|out| again.write_json(out).unwrap()), json);
+    assert_eq!(text(|out| again.write_csv(out).unwrap()), csv);
+    assert_eq!(text(|out| again.write_table(out, usize::MAX).unwrap()), table);
+
+    let document: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(document["counting"]["events"][1]["pair"], 50.0);
+    assert_eq!(document["counting"]["absent"][0]["name"], "branch-misses");
+    let program = |id: u64| document["programs"].as_array().unwrap().iter().find(|it| it["id"] == id).unwrap();
+    let exact = &program(11)["exact"];
+    assert_eq!((&exact["runs"], &exact["is_estimate"]), (&9000.into(), &false.into()));
+    close(exact["ns_per_run"]["value"].as_f64().unwrap(), 1000.0);
+    close(exact["events"][0]["per_run"]["value"].as_f64().unwrap(), 3000.0);
+    close(exact["ipc"].as_f64().unwrap(), 2.0);
+    assert_eq!(exact["percentiles"][2]["to_ns"], 106_455);
+    assert_eq!(program(16)["exact"], Value::Null);
+    assert_eq!(program(16)["exact_unknown"], "it has no BTF");
+    assert_eq!(program(22)["exact"]["events"][0]["per_run"], Value::Null);
+
+    let lines = csv_fields(&csv);
+    let column = |name: &str| lines[0].iter().position(|column| *column == name).unwrap();
+    let row = lines.iter().find(|line| line[column("id")] == "11" && line[column("kind")] == "program").unwrap();
+    assert_eq!((row[column("runs")].as_str(), row[column("exact_runs")].as_str()), ("9007", "9000"));
+    close(row[column("cycles_per_run")].parse().unwrap(), 3000.0);
+    assert_eq!(row[column("cache-misses_running")], "0.25");
+
+    let header = table.lines().find(|line| line.starts_with("ID")).unwrap();
+    for column in ["cycles/RUN", "instructions/RUN", "cache-misses/RUN", "IPC", "P50", "P99", "P99.9"] {
+        assert!(header.contains(column), "{header}");
+    }
+    let row = table.lines().find(|line| line.starts_with("11 ")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    for cell in ["9,000e", "1,000e", "3,000", "6,000", "8.0[25%]", "2.00", "1,047", "102,359", "0s"] {
+        assert!(cells.contains(&cell), "{cell} in {row}");
+    }
+}
+
+#[test]
+fn without_exact_counters_nothing_is_added() {
+    let report = by_prog(&fixture_with(&[]), &Options::default()).unwrap();
+    assert_eq!(report.counting, None);
+    let csv = text(|out| report.write_csv(out).unwrap());
+    assert!(!csv.contains("exact"), "{csv}");
+    let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+    assert!(table.contains(" 9,007 ") && !table.contains("exact"), "{table}");
+}
+
+/// The intervals of a target, of one source, add up to its total: runs, times and readings.
+fn assert_intervals_add_up(report: &CountersReport) {
+    assert!(!report.totals.is_empty());
+    for total in &report.totals {
+        let Ok(counts) = &total.counts else { continue };
+        let of_total = report.rows.iter().filter(|row| {
+            (row.source, row.kind, row.id, row.load_time_ns, row.function)
+                == (total.source, total.kind, total.id, total.load_time_ns, total.function)
+        });
+        let mut sum = vec![0u64; 3 + 3 * counts.readings.len()];
+        for row in of_total {
+            assert!(total.from_ns <= row.from_ns && row.to_ns <= total.to_ns);
+            let it = row.counts.as_ref().unwrap();
+            let (runs, measured) = match row.source {
+                CounterSource::Shared => (0, 0),
+                _ => (it.values.runs, it.values.measured),
+            };
+            let numbers = [runs, measured, it.measured_ns].into_iter();
+            let readings = it.readings.iter().flat_map(|it| [it.value, it.enabled_ns, it.running_ns]);
+            sum.iter_mut().zip(numbers.chain(readings)).for_each(|(sum, number)| *sum += number);
+        }
+        let (runs, measured) = match total.source {
+            CounterSource::Shared => (0, 0),
+            _ => (counts.values.runs, counts.values.measured),
+        };
+        let readings = counts.readings.iter().flat_map(|it| [it.value, it.enabled_ns, it.running_ns]);
+        let expected: Vec<u64> = [runs, measured, counts.measured_ns].into_iter().chain(readings).collect();
+        assert_eq!(sum, expected, "{total:?}");
+    }
+}
+
+#[test]
+fn intervals_add_up_to_totals() {
+    let report = counters(&fixture_with(&scenario()), &Options::default()).unwrap();
+    assert_intervals_add_up(&report);
+    let of =
+        |source, id| report.rows.iter().filter(move |row| row.source == source && row.id == id && row.function == 0);
+    let exact: Vec<(i64, i64, u64)> = of(CounterSource::Exact, 11)
+        .map(|row| (row.from_ns, row.to_ns, row.counts.as_ref().unwrap().values.runs))
+        .collect();
+    assert_eq!(exact, [(0, S as i64, 4000), (S as i64, 2 * S as i64, 5000)]);
+    // The recorder's own run statistics, beside them: the total is what the table by program says.
+    assert_eq!(of(CounterSource::Stats, 11).map(|row| row.counts.as_ref().unwrap().values.runs).sum::<u64>(), 9007);
+    // 4,000 runs of 1,000 ns in 1 s are 0.4 % of one CPU.
+    let first = of(CounterSource::Exact, 11).next().unwrap();
+    close(first.counts.as_ref().unwrap().cpu_percent.unwrap(), 0.4);
+    let broken: Vec<bool> = of(CounterSource::Exact, 17).map(|row| row.counts.is_err()).collect();
+    assert_eq!(broken, [false, true]);
+    assert_eq!(report.refused, [("account_syscall_enter".to_owned(), 16, "it has no BTF".to_owned())]);
+
+    let json: Value = serde_json::from_str(&text(|out| report.write_json(out).unwrap())).unwrap();
+    let sum = |list: &str, id: u64, source: &str| -> u64 {
+        let rows = json[list].as_array().unwrap().iter();
+        let rows = rows.filter(|row| row["id"] == id && row["source"] == source && row["function"] == 0);
+        rows.map(|row| row["counts"]["readings"][0]["value"].as_u64().unwrap_or(0)).sum()
+    };
+    assert_eq!(sum("intervals", 11, "exact"), 9000 * 3100);
+    assert_eq!(sum("totals", 11, "exact"), 9000 * 3100);
+    let csv = text(|out| report.write_csv(out).unwrap());
+    let lines = csv_fields(&csv);
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{csv}");
+    let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+    for expected in [
+        "0.000-1.000",
+        "n/a!",
+        "! account_syscall_exit 1.000-2.000 s: its counts are impossible: runs fell from 100 to 99",
+    ] {
+        assert!(table.contains(expected), "{expected:?} in\n{table}");
+    }
+}
+
+#[test]
+fn a_window_has_the_intervals_that_lie_in_it() {
+    let from = START_NS + S / 2;
+    let time = format!("{}.{:09},", from / S, from % S).parse().unwrap();
+    let input = fixture_with(&scenario());
+    let options = Options { time, ..Options::default() };
+    let report = counters(&input, &options).unwrap();
+    let runs: Vec<u64> = report
+        .rows
+        .iter()
+        .filter(|row| row.source == CounterSource::Exact && row.id == 11 && row.function == 0)
+        .map(|row| row.counts.as_ref().unwrap().values.runs)
+        .collect();
+    assert_eq!(runs, [5000]);
+    assert_intervals_add_up(&report);
+    assert_eq!(exact(&by_prog(&input, &options).unwrap(), 11).runs, 5000);
+}
+
+#[test]
+fn both_byte_orders_print_the_same() {
+    let session = Session { start_ns: START_NS, cpus_online: 2, ..Session::default() };
+    let shared = |time_ns, value| {
+        let reading = |value| Reading { value, enabled_ns: time_ns - START_NS, running_ns: time_ns - START_NS };
+        let machine = SharedTarget {
+            since_ns: START_NS,
+            readings: vec![reading(value), reading(value / 2)],
+            ..SharedTarget::default()
+        };
+        let group = SharedTarget {
+            scope: SharedScope::CGROUP,
+            id: 77,
+            name: b"/system.slice".to_vec(),
+            readings: vec![reading(value / 4), reading(value / 8)],
+            ..machine.clone()
+        };
+        State::SharedCounters(SharedCounters { time_ns, targets: vec![machine, group] })
+    };
+    let stats = |time_ns, run_cnt| {
+        let runs = ProgramRuns { id: 5, load_time_ns: 1, run_time_ns: run_cnt * 100, run_cnt, recursion_misses: None };
+        State::RunStats(RunStats { time_ns, programs: vec![runs] })
+    };
+    let mut events = events();
+    events.tier = CounterTier::SHARED;
+    events.events.truncate(2);
+    events.calibration = None;
+    let mut states = vec![State::Session(session), State::CounterEvents(events), stats(START_NS, 10)];
+    states.extend([shared(START_NS + S, 4_000_000), stats(START_NS + S, 30), shared(START_NS + 2 * S, 10_000_000)]);
+    let print = |endian| {
+        let report = counters(&states_alone(&states, endian), &Options::default()).unwrap();
+        assert_intervals_add_up(&report);
+        assert_eq!(report.problems, [""; 0]);
+        text(|out| report.write_table(out, 200).unwrap())
+            + &text(|out| report.write_json(out).unwrap())
+            + &text(|out| report.write_csv(out).unwrap())
+    };
+    let printed = print(Endian::Little);
+    assert_eq!(print(Endian::Big), printed);
+    for expected in ["/system.slice", "6,000,000", "10,000,000", "0.50"] {
+        assert!(printed.contains(expected), "{expected:?} in\n{printed}");
+    }
+}
