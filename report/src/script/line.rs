@@ -36,8 +36,8 @@ pub(crate) struct Line<'a> {
     pub(crate) fields: &'a SampleFields<'a>,
     pub(crate) period: Option<u64>,
     pub(crate) misc: u16,
-    pub(crate) format: Option<&'a EventFormat<'a>>,
-    pub(crate) endian: Endian,
+    /// Of a tracepoint, with the byte order of its fields.
+    pub(crate) format: Option<&'a (EventFormat<'a>, Endian)>,
 }
 
 impl Style {
@@ -95,9 +95,9 @@ impl Style {
             let _ = write!(out, "{:>width$}: ", Plain(line.event.as_bytes()), width = self.event_width);
         }
         if has(Field::Trace)
-            && let (Some(format), Some(raw)) = (line.format, fields.raw)
+            && let (Some((format, endian)), Some(raw)) = (line.format, fields.raw)
         {
-            let _ = write!(out, "{}", Plain(format.text(raw, line.endian).as_bytes()));
+            let _ = write!(out, "{}", Plain(format.text(raw, *endian).as_bytes()));
         }
         let pid = fields.pid_tid.map_or(u32::MAX, |(pid, _)| pid);
         if has(Field::Addr) {

@@ -17,7 +17,8 @@ use bprec_format::feature::tracing::{EventFormat, TracingData};
 use bprec_format::feature::{Feature, Payload as _};
 use bprec_format::records::Payload;
 use bprec_format::{
-    AttrFlags, Event, Events, Metadata, ReadFormat, Record, RecordType, SampleFields, SampleId, SampleType, event_type,
+    AttrFlags, Endian, Event, Events, Metadata, ReadFormat, Record, RecordType, SampleFields, SampleId, SampleType,
+    event_type,
 };
 
 use crate::order::Order;
@@ -218,8 +219,8 @@ struct Printer<'o> {
     tasks: Tasks,
     /// By event.
     names: Vec<String>,
-    /// By event: the text of a tracepoint's format.
-    formats: Vec<Option<Vec<u8>>>,
+    /// By event: the text of a tracepoint's format, and the byte order of its fields.
+    formats: Vec<Option<(Vec<u8>, Endian)>>,
     /// By id: the count at the last sample, of events that are read with samples.
     counts: HashMap<u64, u64>,
     /// Number of sections when names were last read from them.
@@ -269,7 +270,7 @@ impl<'o> Printer<'o> {
                 };
                 for (slot, event) in self.formats.iter_mut().zip(metadata.attrs()) {
                     if is_its(&event.attr) {
-                        *slot = Some(text.to_vec());
+                        *slot = Some((text.to_vec(), tracing.value.endian));
                     }
                 }
             }
@@ -361,7 +362,8 @@ impl<'o> Printer<'o> {
         period: Option<u64>,
     ) {
         self.summary.samples += 1;
-        let format = self.formats.get(index).and_then(Option::as_deref).and_then(EventFormat::parse);
+        let format = self.formats.get(index).and_then(Option::as_ref);
+        let format = format.and_then(|(text, endian)| Some((EventFormat::parse(text)?, *endian)));
         let line = Line {
             attr: &events.all()[index].attr,
             event: self.names.get(index).map_or("[unknown]", String::as_str),
@@ -369,7 +371,6 @@ impl<'o> Printer<'o> {
             period,
             misc: record.misc,
             format: format.as_ref(),
-            endian: events.endian(),
         };
         self.style.sample(&mut self.text, &self.tasks, &line);
     }
