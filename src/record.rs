@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Bounds, Counters, Level, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary, Target, WantedMap,
+    Bounds, Counters, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary, Target,
+    WantedMap,
 };
 
 use crate::{Outcome, say};
@@ -65,6 +66,10 @@ pub(crate) struct Args {
     /// Samples per second and CPU that the BPF program makes [default: as often as the main event samples].
     #[arg(long = "bpf-sampler-freq", value_name = "HZ", requires = "bpf_sampler")]
     bpf_sampler_freq: Option<u64>,
+    /// Run the perf_event programs of this BPF object, or the one named, on events of their own like the ones that are
+    /// sampled. What they put out with bpf_perf_event_output is recorded.
+    #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]")]
+    bpf_object: Vec<String>,
 
     /// Size of each CPU's ring buffer, in pages or with a unit: 256, 4M.
     #[arg(short, long = "mmap-pages", value_name = "SIZE")]
@@ -184,6 +189,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         bpf_sampler: args.bpf_sampler.as_deref().map(SamplerFields::parse).transpose()?,
         bpf_sampler_rate: args.bpf_sampler_freq.map(Rate::Frequency),
         user_chains: args.chains || args.call_graph.is_some(),
+        objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
         ring,
         output: if args.output.as_os_str() == "-" { Output::Stdout } else { Output::File(args.output) },
         command,
@@ -219,6 +225,16 @@ fn cpu_list(text: &str) -> Option<Vec<u32>> {
     Some(cpus)
 }
 
+/// `FILE.o`, or `FILE.o:PROGRAM`; a file whose own name has a colon is taken as such.
+fn object_file(text: &str) -> ObjectFile {
+    match text.rsplit_once(':') {
+        Some((path, program)) if !program.contains('/') && !Path::new(text).exists() => {
+            ObjectFile { path: path.into(), program: Some(program.to_owned()) }
+        }
+        _ => ObjectFile { path: text.into(), program: None },
+    }
+}
+
 /// `128` pages, or `4M` bytes.
 fn ring_size(text: &str) -> Option<RingSize> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -240,6 +256,10 @@ fn closing_line(summary: &Summary) -> String {
         Some(lost) => format!("{} lost", grouped(lost)),
         None => "losses not counted by this kernel".to_owned(),
     };
+    let of_programs = match summary.of_programs {
+        0 => String::new(),
+        count => format!(" and {} of --bpf-object", grouped(count)),
+    };
     let throttled = match summary.throttled {
         0 => String::new(),
         times => format!(", throttled {}", counted(times, "time")),
@@ -254,7 +274,7 @@ fn closing_line(summary: &Summary) -> String {
         None => String::new(),
     };
     format!(
-        "[ bprec: {}{ours}, {lost}{throttled}; {}{missed}; {} -> {path}; cost {:.3} s CPU ]",
+        "[ bprec: {}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}; cost {:.3} s CPU ]",
         counted(summary.samples, "sample"),
         counted(summary.programs, "BPF program"),
         bytes(summary.written_bytes),

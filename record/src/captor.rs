@@ -263,7 +263,7 @@ impl Watcher {
 }
 
 /// Who a process is.
-fn owner(pid: u32) -> Option<Owner> {
+pub(crate) fn owner(pid: u32) -> Option<Owner> {
     let mut comm = Vec::new();
     File::open(format!("/proc/{pid}/comm")).and_then(|mut file| file.read_to_end(&mut comm)).ok()?;
     comm.pop_if(|byte| *byte == b'\n');

@@ -56,6 +56,9 @@ pub enum Error {
         /// Bytes that are whole.
         kept_bytes: u64,
     },
+    /// What the kernel, or a BPF object, answered.
+    #[error(transparent)]
+    Bpf(#[from] bprec_bpf::Error),
     /// Anything that one sentence says.
     #[error("{0}")]
     Other(String),

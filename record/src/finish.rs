@@ -78,6 +78,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     Ok(Summary {
         samples: session.tally.samples,
         bpf_samples: session.bpf_sampler.is_some().then_some(session.tally.bpf_samples),
+        of_programs: session.tally.of_programs,
         // Before 6.0 the LOST records are all there is.
         lost: lost.or(Some(session.tally.lost)),
         throttled: session.tally.throttled,

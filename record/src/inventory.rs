@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, prog_ids};
 use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
-use bprec_format::state::{self, Missed, ProgramRuns, Released, State};
+use bprec_format::state::{self, Attachment, Missed, ProgramRuns, Released, State};
 
 use crate::captor::Caught;
-use crate::sys;
+use crate::{captor, sys};
 
 /// Programs whose statistics go into one payload.
 const RUNS_PER_STATE: usize = 1000;
@@ -25,6 +25,8 @@ pub(crate) struct Inventory {
     refs: Option<Refs>,
     /// What could not be looked at around programs, each said once.
     problems: Vec<String>,
+    /// Where programs that this recording itself has attached are.
+    own: Vec<Attachment>,
 }
 
 /// A program, held.
@@ -44,9 +46,9 @@ struct Held {
 }
 
 impl Inventory {
-    /// Empty. `refs` tells who else holds programs.
-    pub(crate) fn new(btfs: Arc<BtfCache>, refs: Option<Refs>) -> Inventory {
-        Inventory { btfs, held: BTreeMap::new(), missed: 0, refs, problems: Vec::new() }
+    /// Empty. `refs` tells who else holds programs; `own` are the attachments of the recording itself.
+    pub(crate) fn new(btfs: Arc<BtfCache>, refs: Option<Refs>, own: Vec<Attachment>) -> Inventory {
+        Inventory { btfs, held: BTreeMap::new(), missed: 0, refs, problems: Vec::new(), own }
     }
 
     /// Takes hold of every program alive now. What could not be taken is returned; an error stands for all that cannot
@@ -179,9 +181,17 @@ impl Inventory {
         if !programs.is_empty() {
             let around = Surroundings::scan(&programs, &self.btfs);
             for held in self.held.values().filter(|held| due(held)) {
-                states.push(State::Program(around.program(&held.snapshot, held.loaded_during)));
-                let own = |attachment: &&state::Attachment| attachment.prog_id == held.program.id();
-                states.extend(around.attachments.iter().filter(own).cloned().map(State::Attachment));
+                let mut program = around.program(&held.snapshot, held.loaded_during);
+                let its = |attachment: &&Attachment| attachment.prog_id == held.program.id();
+                // Of our own we know the events by name; a scan shows a link per CPU.
+                let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
+                if ours.is_empty() {
+                    states.extend(around.attachments.iter().filter(its).cloned().map(State::Attachment));
+                } else {
+                    program.owners = captor::owner(std::process::id()).into_iter().collect();
+                    states.extend(ours.into_iter().map(State::Attachment));
+                }
+                states.push(State::Program(program));
             }
             states.extend(around.maps.into_iter().map(State::Map));
             for problem in around.problems {

@@ -32,12 +32,13 @@ mod summary;
 mod synth;
 mod sys;
 mod tally;
+mod user_programs;
 mod workload;
 
 pub use bpf_sampler::SamplerFields;
 pub use bprec_bpf::Bounds;
 pub use error::{Error, Result};
-pub use options::{Counters, Level, Options, Output, Rate, RingSize, Target, WantedMap};
+pub use options::{Counters, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
 pub use recover::{Recovered, recover};
 pub use summary::Summary;
 

@@ -133,8 +133,9 @@ impl Abilities {
         }
     }
 
-    /// The event that our sampling program writes to. Its samples have the mode and the place of what was interrupted.
-    pub(crate) fn sampler_output(self) -> EventAttr {
+    /// An event that carries what programs put out. It is on from the start: the kernel refuses them otherwise. Its samples
+    /// have the mode and the place of what was interrupted.
+    pub(crate) fn output(self) -> EventAttr {
         let state = self.state();
         let off = AttrFlags::DISABLED.with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV);
         EventAttr { flags: state.flags.without(off), ..state }

@@ -2,13 +2,17 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
+use bprec_bpf::Attached;
 use bprec_format::{AttrFlags, EventAttr, FileAttr};
 
 use crate::machine::{self, Abilities};
 use crate::ring::Ring;
 use crate::sampler::{self, Binding, Sampler};
+use crate::tally::Counted;
+use crate::user_programs::UserPrograms;
 use crate::{Error, Level, Options, Result, RingSize, Target, sys};
 
 /// Bytes of each ring for code that comes and goes: some 200 loads between two looks.
@@ -17,7 +21,7 @@ const CODE_RING_BYTES: usize = 128 << 10;
 /// Everything that is open for one recording.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// The events of the file, in its order: those that sample, the side band, `bprec:state`.
+    /// The events of the file, in its order: those that sample, those of programs, the side band, `bprec:state`.
     pub(crate) events: Vec<OpenEvent>,
     /// One descriptor per event and place.
     pub(crate) instances: Vec<Instance>,
@@ -26,7 +30,9 @@ pub(crate) struct Opened {
     /// One ring per CPU for code that comes and goes: no flood of samples can push it out, and its records are looked
     /// at before they are written (see `grown`). Empty where the side band covers the targets only.
     pub(crate) code_rings: Vec<CpuRing>,
-    /// Index of the first event that does not sample: the side band.
+    /// How many events sample; those of programs follow.
+    pub(crate) samplers: usize,
+    /// Index of the first event that is not switched on and off with the samplers: the side band.
     pub(crate) side_band: usize,
     /// Index of the event whose records go into `code_rings`.
     code: Option<usize>,
@@ -47,9 +53,18 @@ pub(crate) struct OpenEvent {
     pub(crate) file: FileAttr,
 }
 
+impl OpenEvent {
+    /// An event without ids so far.
+    pub(crate) fn new(name: String, attr: EventAttr) -> OpenEvent {
+        OpenEvent { name, file: FileAttr { attr, ids: Vec::new() } }
+    }
+}
+
 /// An open event at one place.
 #[derive(Debug)]
 pub(crate) struct Instance {
+    /// A program on it; goes before the event does.
+    pub(crate) program: Option<Attached>,
     pub(crate) fd: OwnedFd,
     /// Index of its event.
     pub(crate) event: usize,
@@ -162,6 +177,7 @@ pub(crate) fn open(
     samplers: &mut [Sampler],
     places: &Places,
     online: &[u32],
+    programs: &mut UserPrograms,
 ) -> Result<Opened> {
     for sampler in samplers.iter_mut() {
         let cpus = cpus_of(sampler, &places.cpus);
@@ -181,27 +197,27 @@ pub(crate) fn open(
     }
 
     let mut opened = Opened {
-        events: samplers
-            .iter()
-            .map(|sampler| OpenEvent { name: sampler.spec.name.clone(), file: plain(sampler.attr.clone()) })
-            .collect(),
+        events: Vec::new(),
         instances: Vec::new(),
         rings: Vec::new(),
         code_rings: Vec::new(),
-        side_band: samplers.len(),
+        samplers: samplers.len(),
+        side_band: 0,
         code: None,
         state: 0,
         sampler_output: None,
         side_band_everywhere: true,
     };
-    opened.open_side_band(options, abilities, places, online)?;
-    for (index, sampler) in samplers.iter().enumerate() {
-        opened.open_sampler(index, sampler, places)?;
+    for sampler in samplers.iter() {
+        opened.open_more(sampler, places)?;
     }
+    programs.open(&mut opened, options, abilities, samplers, places)?;
+    opened.side_band = opened.events.len();
+    opened.open_side_band(options, abilities, places, online)?;
     let attr = abilities.state();
     let fd = sys::perf_event_open(&attr, 0, -1).map_err(|e| sampler::refused("bpf-output", 0, -1, e))?;
     opened.state = opened.events.len();
-    opened.events.push(OpenEvent { name: bprec_format::state::EVENT_NAME.to_owned(), file: plain(attr) });
+    opened.events.push(OpenEvent::new(bprec_format::state::EVENT_NAME.to_owned(), attr));
     opened.add(fd, opened.state, -1)?;
     if options.bpf_sampler.is_some() {
         opened.open_sampler_output(abilities, places)?;
@@ -215,10 +231,6 @@ fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Syscall { answer, .. } if answer.raw_os_error() == Some(libc::ESRCH))
 }
 
-fn plain(attr: EventAttr) -> FileAttr {
-    FileAttr { attr, ids: Vec::new() }
-}
-
 /// The CPUs of `cpus` that a sampler's PMU counts on.
 fn cpus_of(sampler: &Sampler, cpus: &[u32]) -> Vec<u32> {
     match &sampler.spec.cpus {
@@ -229,7 +241,7 @@ fn cpus_of(sampler: &Sampler, cpus: &[u32]) -> Vec<u32> {
 
 impl Opened {
     /// Takes an opened event in. Returns the index of its instance.
-    fn add(&mut self, fd: OwnedFd, event: usize, cpu: i32) -> Result<usize> {
+    pub(crate) fn add(&mut self, fd: OwnedFd, event: usize, cpu: i32) -> Result<usize> {
         let id = sys::event_id(fd.as_fd()).map_err(|answer| Error::Syscall {
             call: "ioctl(PERF_EVENT_IOC_ID)",
             object: self.events[event].name.clone(),
@@ -237,7 +249,7 @@ impl Opened {
             remedy: String::new(),
         })?;
         self.events[event].file.ids.push(id);
-        self.instances.push(Instance { fd, event, id, cpu });
+        self.instances.push(Instance { program: None, fd, event, id, cpu });
         Ok(self.instances.len() - 1)
     }
 
@@ -279,7 +291,7 @@ impl Opened {
                 (options.notify)(Level::Warning, text);
             }
         }
-        self.events.push(OpenEvent { name: "dummy:u".to_owned(), file: plain(attr.clone()) });
+        self.events.push(OpenEvent::new("dummy:u".to_owned(), attr.clone()));
         for cpu in cpus {
             for task in tasks {
                 match sys::perf_event_open(&attr, *task, *cpu as i32) {
@@ -298,7 +310,7 @@ impl Opened {
         attr.wakeup = CODE_RING_BYTES as u32 / 4;
         let index = self.events.len();
         self.code = Some(index);
-        self.events.push(OpenEvent { name: "dummy:u".to_owned(), file: plain(attr.clone()) });
+        self.events.push(OpenEvent::new("dummy:u".to_owned(), attr.clone()));
         for cpu in online {
             match sys::perf_event_open(&attr, -1, *cpu as i32) {
                 Ok(fd) => self.add(fd, index, *cpu as i32).map(drop)?,
@@ -309,16 +321,23 @@ impl Opened {
         Ok(())
     }
 
-    fn open_sampler(&mut self, event: usize, sampler: &Sampler, places: &Places) -> Result<()> {
-        everywhere(sampler, places)?.into_iter().try_for_each(|(cpu, fd)| self.add(fd, event, cpu as i32).map(drop))
+    /// Opens one more event at all places. The indices of its instances.
+    pub(crate) fn open_more(&mut self, sampler: &Sampler, places: &Places) -> Result<Range<usize>> {
+        let event = self.events.len();
+        self.events.push(OpenEvent::new(sampler.spec.name.clone(), sampler.attr.clone()));
+        let before = self.instances.len();
+        for (cpu, fd) in everywhere(sampler, places)? {
+            self.add(fd, event, cpu as i32)?;
+        }
+        Ok(before..self.instances.len())
     }
 
     /// The event that our sampling program writes to, on each CPU that is sampled, whoever runs there.
     fn open_sampler_output(&mut self, abilities: Abilities, places: &Places) -> Result<()> {
-        let attr = abilities.sampler_output();
+        let attr = abilities.output();
         let index = self.events.len();
         self.sampler_output = Some(index);
-        self.events.push(OpenEvent { name: bprec_format::sampler::EVENT_NAME.to_owned(), file: plain(attr.clone()) });
+        self.events.push(OpenEvent::new(bprec_format::sampler::EVENT_NAME.to_owned(), attr.clone()));
         for cpu in &places.cpus {
             match sys::perf_event_open(&attr, -1, *cpu as i32) {
                 Ok(fd) => self.add(fd, index, *cpu as i32).map(drop)?,
@@ -364,6 +383,17 @@ impl Opened {
             (options.notify)(Level::Warning, &text);
         }
         Ok(())
+    }
+
+    /// By event: as what its samples count.
+    pub(crate) fn counted(&self) -> Vec<Counted> {
+        let counted = |index| match index {
+            _ if index < self.samplers => Counted::Sample,
+            _ if index < self.side_band => Counted::UserProgram,
+            _ if Some(index) == self.sampler_output => Counted::OurProgram,
+            _ => Counted::Nothing,
+        };
+        (0..self.events.len()).map(counted).collect()
     }
 
     /// Switches sampling on.

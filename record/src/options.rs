@@ -25,6 +25,8 @@ pub struct Options {
     pub bpf_sampler_rate: Option<Rate>,
     /// Record user call chains too; kernel ones always are.
     pub user_chains: bool,
+    /// Objects whose perf_event programs run on events of their own, like those that sample.
+    pub objects: Vec<ObjectFile>,
     /// Size of each CPU's ring buffer.
     pub ring: RingSize,
     /// Where to.
@@ -58,6 +60,7 @@ impl Default for Options {
             bpf_sampler: None,
             bpf_sampler_rate: None,
             user_chains: false,
+            objects: Vec::new(),
             ring: RingSize::Default,
             output: Output::File(PathBuf::from("perf.data")),
             command: None,
@@ -123,6 +126,15 @@ impl fmt::Display for WantedMap {
             WantedMap::Name(name) => f.write_str(name),
         }
     }
+}
+
+/// A BPF object of the user's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectFile {
+    /// Its file.
+    pub path: PathBuf,
+    /// The one program that is meant; all perf_event programs otherwise.
+    pub program: Option<String>,
 }
 
 /// How often an event samples.

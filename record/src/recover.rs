@@ -10,7 +10,7 @@ use bprec_format::journal::Journal;
 use bprec_format::{Endian, Events, File, Section, Writer};
 
 use crate::output::journal_of;
-use crate::tally::Tally;
+use crate::tally::{Counted, Tally};
 use crate::{Error, Result, features};
 
 /// Where the header has the data section: `offset u64, size u64`.
@@ -70,7 +70,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     if endian == Endian::NATIVE && !sections.is_empty() {
         let sampling = file.attrs().len();
         let events = Events::new(file.attrs(), endian).map_err(format)?;
-        let mut tally = Tally::new(events, sampling, None);
+        let mut tally = Tally::new(events, vec![Counted::Sample; sampling]);
         tally.add(bytes.get(offset as usize..(offset + data_bytes) as usize).unwrap_or_default());
         sections.extend(tally.times.map(|(first, last)| features::sample_time(first, last)));
     }

@@ -25,6 +25,7 @@ use crate::sampler::{self, Sampler};
 use crate::state_stream::StateStream;
 use crate::sys::{self, Signals};
 use crate::tally::Tally;
+use crate::user_programs::UserPrograms;
 use crate::workload::Workload;
 use crate::{
     Counters, Error, Level, Options, Output, Result, Summary, Target, event, features, finish, grown, host, synth,
@@ -43,6 +44,8 @@ pub(crate) struct Session<'a> {
     pub(crate) options: &'a Options,
     pub(crate) abilities: Abilities,
     pub(crate) opened: Opened,
+    /// The objects behind some of the events; go after these.
+    _programs: UserPrograms,
     pub(crate) sink: Sink,
     pub(crate) states: StateStream,
     pub(crate) captor: Option<Captor>,
@@ -81,7 +84,9 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     for shortcoming in abilities.shortcomings() {
         say(Level::Notice, shortcoming);
     }
-    // Loading it tries out kernel features with programs of its own, which are none of the recording's business.
+    // Loading tries out kernel features with programs of its own, which are none of the recording's business. What cannot
+    // be loaded ends it here, before anything else is opened or run.
+    let mut programs = UserPrograms::load(options)?;
     let refs = Refs::load().inspect_err(|error| say(Level::Detail, &format!("releases of programs: {error}"))).ok();
     let mut bpf_sampler = BpfSampler::load(options)?;
 
@@ -94,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     let places = Places::of(options, &online, workload.as_ref().map(Workload::pid))?;
     let mut samplers: Vec<Sampler> =
         specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, places.binding)).collect();
-    let opened = open::open(options, abilities, &mut samplers, &places, &online)?;
+    let opened = open::open(options, abilities, &mut samplers, &places, &online, &mut programs)?;
     if let Some(bpf_sampler) = &mut bpf_sampler {
         bpf_sampler.attach(options, &samplers, &places, &opened)?;
     }
@@ -112,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     let states = StateStream::new(&state_event.attr, state_event.ids.first().copied().unwrap_or(0));
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
-    let tally = Tally::new(events, opened.side_band, opened.sampler_output);
+    let tally = Tally::new(events, opened.counted());
     let mut session = Session {
         options,
         abilities,
@@ -120,7 +125,8 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         sink,
         states,
         captor,
-        inventory: Inventory::new(btfs, refs),
+        inventory: Inventory::new(btfs, refs, programs.attachments().to_vec()),
+        _programs: programs,
         kallsyms: None,
         stats: None,
         bpf_sampler,
@@ -434,6 +440,7 @@ impl Session<'_> {
             return Ok(Summary {
                 cpu_time: Duration::from_nanos(usage.user_ns + usage.system_ns),
                 samples: self.tally.samples,
+                of_programs: self.tally.of_programs,
                 lost: None,
                 throttled: self.tally.throttled,
                 programs,

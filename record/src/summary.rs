@@ -10,6 +10,8 @@ pub struct Summary {
     pub samples: u64,
     /// Samples of our sampling program in the file, if there was one.
     pub bpf_samples: Option<u64>,
+    /// Samples that programs of the user's let through or put out.
+    pub of_programs: u64,
     /// Samples and side-band records lost, `None` where that is not known.
     pub lost: Option<u64>,
     /// Times that the kernel throttled an event.

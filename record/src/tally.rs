@@ -13,18 +13,27 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Slots of the filter in front of the set of addresses: hot code repeats itself.
 const RECENT_SLOTS: usize = 1 << 12;
 
+/// As what the samples of an event count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Sample,
+    OurProgram,
+    UserProgram,
+    Nothing,
+}
+
 /// Counts over records.
 #[derive(Debug)]
 pub(crate) struct Tally {
     events: Events,
-    /// Index of the first event that does not sample.
-    sampling: usize,
-    /// Index of the event of our sampling program.
-    sampler: Option<usize>,
+    /// By event: as what its samples count.
+    counted: Vec<Counted>,
     /// Samples of the events that sample.
     pub(crate) samples: u64,
     /// Samples of our sampling program.
     pub(crate) bpf_samples: u64,
+    /// Samples that programs of the user's let through or put out.
+    pub(crate) of_programs: u64,
     /// THROTTLE records.
     pub(crate) throttled: u64,
     /// Records dropped, as LOST records have it.
@@ -57,13 +66,13 @@ impl Tally {
     ///
     /// # Errors
     /// When the records of the events cannot be told apart.
-    pub(crate) fn new(events: Events, sampling: usize, sampler: Option<usize>) -> Tally {
+    pub(crate) fn new(events: Events, counted: Vec<Counted>) -> Tally {
         Tally {
             events,
-            sampling,
-            sampler,
+            counted,
             samples: 0,
             bpf_samples: 0,
+            of_programs: 0,
             throttled: 0,
             lost: 0,
             times: None,
@@ -128,16 +137,17 @@ impl Tally {
 
     fn sample(&mut self, record: &Record<'_>) {
         let Some(index) = self.events.index_of(record) else { return };
-        let is_ours = Some(index) == self.sampler;
-        if index >= self.sampling && !is_ours {
+        let counted = self.counted.get(index).copied().unwrap_or(Counted::Nothing);
+        if counted == Counted::Nothing {
             return;
         }
         let layout = &self.events.all()[index].layout;
         let Ok(sample) = layout.sample(record.body(), record.offset) else { return };
-        if is_ours {
-            self.bpf_samples += 1;
-        } else {
-            self.samples += 1;
+        match counted {
+            Counted::Sample => self.samples += 1,
+            Counted::OurProgram => self.bpf_samples += 1,
+            Counted::UserProgram => self.of_programs += 1,
+            Counted::Nothing => (),
         }
         if let Some(time) = sample.time_ns() {
             let (first, last) = self.times.unwrap_or((time, time));
@@ -148,7 +158,7 @@ impl Tally {
         {
             self.addresses.add(ip);
         }
-        let chain = if is_ours {
+        let chain = if counted == Counted::OurProgram {
             let raw = sample.raw().ok().flatten().unwrap_or_default();
             sampler::Payload::parse(raw, record.offset, Endian::NATIVE).ok().and_then(|payload| payload.callchain)
         } else {

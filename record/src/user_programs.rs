@@ -1,0 +1,134 @@
+//! Programs of the user's on events of their own, beside those that sample: never on them, as a program drops the
+//! samples inside other programs.
+
+use std::os::fd::AsFd;
+
+use bprec_bpf::{Attached, UserObject, Way};
+use bprec_format::state::Attachment;
+use bprec_format::{AttrFlags, event_type};
+
+use crate::machine::Abilities;
+use crate::open::{OpenEvent, Opened, Places};
+use crate::sampler::Sampler;
+use crate::{Error, Level, Options, Result, sys};
+
+/// The objects of a recording, loaded, and where their programs are.
+#[derive(Debug, Default)]
+pub(crate) struct UserPrograms {
+    objects: Vec<UserObject>,
+    /// One per program and event that it is on.
+    attachments: Vec<Attachment>,
+}
+
+impl UserPrograms {
+    /// Loads the objects that `options` name.
+    ///
+    /// # Errors
+    /// When one cannot be loaded; the others are gone again then.
+    pub(crate) fn load(options: &Options) -> Result<UserPrograms> {
+        let mut objects = Vec::new();
+        for asked in &options.objects {
+            let object = UserObject::load(&asked.path, asked.program.as_deref())?;
+            for note in object.notes() {
+                (options.notify)(Level::Notice, &format!("{}: {note}", asked.path.display()));
+            }
+            objects.push(object);
+        }
+        Ok(UserPrograms { objects, attachments: Vec::new() })
+    }
+
+    /// Opens the events: one like each of `samplers`, with all call chains, for every program, and for every map that
+    /// programs put out through an event of its name on each CPU. They come behind the events that are there.
+    ///
+    /// # Errors
+    /// When an event cannot be opened, or does not take its program.
+    pub(crate) fn open(
+        &mut self,
+        opened: &mut Opened,
+        options: &Options,
+        abilities: Abilities,
+        samplers: &[Sampler],
+        places: &Places,
+    ) -> Result<()> {
+        for object in &self.objects {
+            for program in object.programs() {
+                let before = self.attachments.len();
+                for sampler in samplers.iter().filter(|it| it.attr.kind != event_type::TRACEPOINT) {
+                    let name = format!("{} ({})", sampler.spec.name, program.name);
+                    let mut carrier = sampler.clone();
+                    // Whole chains: a program that takes stacks is refused, or gets half of them, with less.
+                    carrier.attr.flags = carrier.attr.flags.without(AttrFlags::EXCLUDE_CALLCHAIN_USER);
+                    carrier.spec.name.clone_from(&name);
+                    let instances = opened.open_more(&carrier, places)?;
+                    let mut way = None;
+                    let mut link_id = None;
+                    for instance in &mut opened.instances[instances] {
+                        let attached = Attached::new(program.fd.as_fd(), instance.fd.as_fd(), instance.id)?;
+                        way = Some(attached.way());
+                        link_id = link_id.or(attached.link_id());
+                        instance.program = Some(attached);
+                    }
+                    let by = match way {
+                        Some(Way::Link) => "by link",
+                        _ => "by ioctl, as this kernel has no links on perf events",
+                    };
+                    (options.notify)(Level::Detail, &format!("program {} is on event {name} {by}", program.id));
+                    self.attachments.push(Attachment {
+                        prog_id: program.id,
+                        link_id,
+                        kind: "perf_event".to_owned(),
+                        target: name.into_bytes(),
+                    });
+                }
+                if self.attachments.len() == before {
+                    let problem = format!(
+                        "{}: program {} runs on events that sample, which tracepoints are not; ask for one, as -e cpu-clock",
+                        object.path().display(),
+                        program.name
+                    );
+                    return Err(Error::Other(problem));
+                }
+            }
+            open_outputs(object, opened, options, abilities, places)?;
+        }
+        Ok(())
+    }
+
+    /// Where its programs are.
+    pub(crate) fn attachments(&self) -> &[Attachment] {
+        &self.attachments
+    }
+}
+
+/// Opens the events that what an object's programs put out arrives by.
+fn open_outputs(
+    object: &UserObject,
+    opened: &mut Opened,
+    options: &Options,
+    abilities: Abilities,
+    places: &Places,
+) -> Result<()> {
+    for output in object.outputs() {
+        let attr = abilities.output();
+        let event = opened.events.len();
+        opened.events.push(OpenEvent::new(output.name.clone(), attr.clone()));
+        for cpu in &places.cpus {
+            if *cpu >= output.entries {
+                let text = format!(
+                    "{}: map {} has {} entries: what is put out through it on cpu {cpu} is refused",
+                    object.path().display(),
+                    output.name,
+                    output.entries
+                );
+                (options.notify)(Level::Warning, &text);
+                continue;
+            }
+            // A program may run on behalf of anyone: the event is the CPU's, whoever is recorded.
+            let fd = sys::perf_event_open(&attr, -1, *cpu as i32)
+                .map_err(|answer| crate::sampler::refused(&output.name, -1, *cpu as i32, answer))?;
+            let instance = opened.add(fd, event, *cpu as i32)?;
+            object.set_output(&output.name, *cpu, opened.instances[instance].fd.as_fd())?;
+        }
+    }
+    Ok(())
+}
