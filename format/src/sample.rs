@@ -192,6 +192,11 @@ impl<'a> Sample<'a> {
         Some((endian.u32_at(self.body, at as usize)?, endian.u32_at(self.body, at as usize + 4)?))
     }
 
+    /// The byte order of the record that it is in.
+    pub fn endian(&self) -> Endian {
+        self.layout.endian
+    }
+
     /// Id of the event that sampled: IDENTIFIER, or else ID.
     #[inline]
     pub fn id(&self) -> Option<u64> {

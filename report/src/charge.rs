@@ -87,6 +87,8 @@ pub(crate) struct EventLedger {
     pub(crate) entry: Count,
     pub(crate) interpreted: Count,
     pub(crate) unresolved: Count,
+    /// Of all samples, those in programs that run under the kernel's guard.
+    pub(crate) guarded: Count,
     /// By program.
     pub(crate) programs: Vec<Charges>,
     /// By program and part.
@@ -157,6 +159,7 @@ impl EventLedger {
         self.entry.merge(other.entry);
         self.interpreted.merge(other.interpreted);
         self.unresolved.merge(other.unresolved);
+        self.guarded.merge(other.guarded);
         for (mine, theirs) in self.programs.iter_mut().zip(&other.programs) {
             mine.merge(theirs);
         }
@@ -256,6 +259,12 @@ impl<'i> Judge<'i> {
             && chain.is_none_or(|chain| {
                 chain.iter().take_while(|addr| *addr != context::USER).all(|addr| addr >= CONTEXT_MAX || plain(addr))
             })
+    }
+
+    /// Whether the last chain goes through a program that runs under the kernel's guard.
+    #[inline]
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.inside.functions.iter().any(|(program, _)| self.index.guarded.get(*program as usize) == Some(&true))
     }
 
     fn walk(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Verdict {

@@ -2,9 +2,10 @@
 
 use crate::address::{AddressMap, Owner, Range};
 use crate::counters::CounterHistory;
+use crate::guard;
 use crate::hooks::HookOwners;
 use crate::names;
-use crate::programs::{Programs, SideEvent, What};
+use crate::programs::{Known, Programs, SideEvent, What};
 use crate::recording::{Recording, Role};
 use crate::runs::RunHistory;
 use crate::symbols::{KernelMaps, KernelSymbols, Kind};
@@ -25,6 +26,8 @@ pub(crate) struct Index {
     /// From the first BPF code to the last.
     pub(crate) bpf_span: Option<(u64, u64)>,
     pub(crate) programs: Programs,
+    /// By program: whether it runs under the kernel's guard, so that no program on an event sees it.
+    pub(crate) guarded: Vec<bool>,
     pub(crate) tasks: Tasks,
     pub(crate) cgroups: BTreeMap<u64, String>,
     pub(crate) symbols: KernelSymbols,
@@ -51,6 +54,7 @@ pub(crate) struct States {
     pub(crate) attachments: Vec<state::Attachment>,
     pub(crate) released: BTreeMap<(u32, u64), state::Released>,
     pub(crate) loss: Option<state::Loss>,
+    pub(crate) sampler: Option<state::Sampler>,
     pub(crate) cost: Option<state::Cost>,
 }
 
@@ -290,6 +294,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             }
             State::Loss(loss) => states.loss = Some(loss),
             State::Cost(cost) => states.cost = Some(cost),
+            State::Sampler(sampler) => states.sampler = Some(sampler),
             State::KernelSymbols(symbols) => {
                 let room = MAX_SYMBOLS.saturating_sub(self.symbols.len());
                 self.symbols.extend(symbols.into_iter().take(room));
@@ -317,6 +322,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.bpf_span = code.span();
         index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(interpreter));
         index.hooks = HookOwners::new(&index.symbols, &programs.known, &index.states.attachments);
+        index.guarded = programs.known.iter().map(|known| is_guarded(known, &index.states.attachments)).collect();
         index.programs = programs;
         index
     }
@@ -364,4 +370,9 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
         good
     }
+}
+
+fn is_guarded(known: &Known, attachments: &[state::Attachment]) -> bool {
+    let own = attachments.iter().filter(|attachment| Some(attachment.prog_id) == known.id);
+    guard::guards(known.info.and_then(|info| info.prog_type), own)
 }

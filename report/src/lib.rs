@@ -13,6 +13,7 @@ mod charge;
 mod counters;
 mod error;
 mod glob;
+mod guard;
 mod header;
 mod hooks;
 mod hot;
@@ -42,7 +43,8 @@ pub use header::header;
 pub use input::Input;
 pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
 pub use report::{
-    Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report, Row, Runs, SplitRow, Unit, Unknown,
+    BlindSpot, BpfSampler, Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report, Row, Runs,
+    SplitRow, Unit, Unknown,
 };
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};

@@ -2,7 +2,7 @@
 
 use crate::charge::{Column, EventLedger, Judge, Key, Verdict};
 use crate::index::Index;
-use crate::recording::{Recording, Role};
+use crate::recording::{Recording, Role, payload};
 use crate::symbols::Kind;
 use crate::window::Window;
 use crate::{Options, Split};
@@ -152,7 +152,7 @@ impl<'i> Worker<'i> {
         let Some(event) = self.recording.events.index_of(record) else {
             return self.unreadable(record.offset, || "sample of an unknown event".into());
         };
-        if self.recording.roles[event] != Role::Sampling || !self.selection.events[event] {
+        if !matches!(self.recording.roles[event], Role::Sampling | Role::Sampler) || !self.selection.events[event] {
             return;
         }
         let recording = self.recording;
@@ -184,10 +184,14 @@ impl<'i> Worker<'i> {
             return Ok(());
         }
 
-        let weight = weight(self.recording, event, sample);
+        let role = self.recording.roles[event];
+        let weight = match role {
+            Role::Sampler => sampler_weight(self.index, record, sample)?,
+            _ => weight(self.recording, event, sample),
+        };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = if in_kernel { sample.ip() } else { None };
-        let chain = if leaf.is_some() { sample.callchain()? } else { None };
+        let chain = if leaf.is_some() { role.callchain(sample, record.offset)? } else { None };
         let verdict = self.judge.verdict(leaf, chain, time);
         let ledger = &mut self.ledger.events[event];
         ledger.sample(weight, time_ns, cpu);
@@ -200,8 +204,18 @@ impl<'i> Worker<'i> {
             _ => {
                 let part = match options.by {
                     None => Key::Unknown,
-                    Some(split) => part(split, self.index, &verdict, sample, comm, tid)?,
+                    Some(split) => {
+                        let cgroup = match (split, role) {
+                            (Split::Cgroup, Role::Sampler) => payload(sample, record.offset)?.cgroup,
+                            (Split::Cgroup, _) => sample.decode()?.cgroup,
+                            _ => None,
+                        };
+                        part(split, self.index, &verdict, sample, cgroup, (comm, tid))
+                    }
                 };
+                if self.judge.is_guarded() {
+                    ledger.guarded.add(weight);
+                }
                 ledger.charge(verdict, weight, &self.judge.inside, options.by, part);
             }
         }
@@ -218,6 +232,13 @@ pub(crate) fn weight(recording: &Recording<'_>, event: usize, sample: &Sample<'_
     })
 }
 
+/// How many events a sample of our sampling program stands for: one where neither it nor the recording says.
+fn sampler_weight(index: &Index, record: &Record<'_>, sample: &Sample<'_>) -> bprec_format::Result<u64> {
+    let period = payload(sample, record.offset)?.period;
+    let told = index.states.sampler.as_ref().filter(|told| !told.is_frequency);
+    Ok(period.or(told.map(|told| told.rate)).unwrap_or(1))
+}
+
 /// Whether the idle task was waiting. Without the kernel's symbols all that it does, but run programs, counts as that.
 fn is_idle(index: &Index, leaf: Option<u64>) -> bool {
     index.symbols.is_empty() || leaf.is_some_and(|leaf| index.symbols.kind_at(leaf) == Kind::Idle)
@@ -228,13 +249,13 @@ fn part(
     index: &Index,
     verdict: &Verdict,
     sample: &Sample<'_>,
-    comm: Option<u32>,
-    tid: u32,
-) -> bprec_format::Result<Key> {
-    Ok(match split {
+    cgroup: Option<u64>,
+    (comm, tid): (Option<u32>, u32),
+) -> Key {
+    match split {
         Split::Comm => comm.map_or(Key::Thread(tid), Key::Comm),
         Split::Cpu => sample.cpu().map_or(Key::Unknown, Key::Cpu),
-        Split::Cgroup => sample.decode()?.cgroup.map_or(Key::Unknown, Key::Cgroup),
+        Split::Cgroup => cgroup.map_or(Key::Unknown, Key::Cgroup),
         Split::Func => match verdict {
             Verdict::Program { function: Some(function), .. } => Key::Function(*function),
             _ => Key::Entry,
@@ -247,5 +268,5 @@ fn part(
             Verdict::Program { column: Column::Entry, .. } => Key::Entry,
             _ => Key::Unknown,
         },
-    })
+    }
 }

@@ -4,8 +4,8 @@ use crate::{Error, Input, Result};
 use bprec_format::feature::{Compression, EventDesc, Feature, Payload, Text};
 use bprec_format::journal::Journal;
 use bprec_format::{
-    Chunks, Container, Endian, Event, EventAttr, Events, FeatureSection, File, FileAttr, Metadata, PIPE_HEADER_BYTES,
-    RecordType, Records, event_type, software, state,
+    AttrFlags, Callchain, Chunks, Container, Endian, Event, EventAttr, Events, FeatureSection, File, FileAttr,
+    Metadata, PIPE_HEADER_BYTES, RecordType, Records, Sample, event_type, sampler, software, state,
 };
 use std::borrow::Cow;
 
@@ -14,6 +14,8 @@ use std::borrow::Cow;
 pub(crate) enum Role {
     /// Where the machine was.
     Sampling,
+    /// The same, as [`bprec_format::sampler`] payloads.
+    Sampler,
     /// [`bprec_format::state`] payloads.
     State,
     /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
@@ -200,12 +202,35 @@ fn journal_sections(
         .collect())
 }
 
+impl Role {
+    /// The call chain of a sample of an event with this role, which is in a record at `offset`.
+    ///
+    /// # Errors
+    /// When it, or what is in front of it, overruns the record.
+    #[inline]
+    pub(crate) fn callchain<'s>(self, sample: &Sample<'s>, offset: u64) -> bprec_format::Result<Option<Callchain<'s>>> {
+        match self {
+            Role::Sampler => payload(sample, offset).map(|payload| payload.callchain),
+            _ => sample.callchain(),
+        }
+    }
+}
+
+/// What our sampling program says in a sample.
+pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::Payload<'s>> {
+    sampler::Payload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
+}
+
 /// What the samples of an event of this name are.
 pub(crate) fn role(attr: &EventAttr, name: &str) -> Role {
     match (attr.kind, attr.config) {
         (event_type::SOFTWARE, software::DUMMY) => Role::Other,
-        // A recording without names was cut off; the only bpf-output event we write is this one.
-        (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME || name == attr.default_name() => {
+        (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME => Role::State,
+        (event_type::SOFTWARE, software::BPF_OUTPUT) if name == sampler::EVENT_NAME => Role::Sampler,
+        // A recording without names was cut off; of the bpf-output events that we write only this one is never enabled.
+        (event_type::SOFTWARE, software::BPF_OUTPUT)
+            if name == attr.default_name() && attr.flags.contains(AttrFlags::DISABLED) =>
+        {
             Role::State
         }
         (event_type::SOFTWARE, software::BPF_OUTPUT) => Role::Other,

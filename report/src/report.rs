@@ -9,8 +9,10 @@ use bprec_format::state;
 
 mod build;
 mod rows;
+mod sampler;
 
 pub(crate) use build::build;
+pub use sampler::{BlindSpot, BpfSampler};
 
 /// Samples, and the sum of their weights (periods).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
@@ -224,6 +226,8 @@ pub struct EventReport {
     pub throttled: u64,
     /// What was hit most, when no program is known.
     pub hot: Vec<Hot>,
+    /// How its samples came about, if our sampling program made them.
+    pub bpf_sampler: Option<BpfSampler>,
 }
 
 impl EventReport {
@@ -329,6 +333,6 @@ pub(crate) struct Shown {
 
 /// Whether an event's samples are charged.
 pub(crate) fn is_asked_for(recording: &Recording<'_>, event: usize, options: &Options) -> bool {
-    recording.roles[event] == Role::Sampling
+    matches!(recording.roles[event], Role::Sampling | Role::Sampler)
         && (options.events.is_empty() || options.events.contains(&recording.names[event]))
 }

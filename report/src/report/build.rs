@@ -1,6 +1,7 @@
 //! From a recording to its report.
 
 use super::rows::{program_rows, programs};
+use super::sampler::bpf_sampler;
 use super::{EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for};
 use crate::counters::counting_of;
 use crate::index::{Index, Wanted};
@@ -10,6 +11,7 @@ use crate::window::Window;
 use crate::{Error, Options, Result, Split, glob, hot};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
+use bprec_format::sampler::Parts;
 use bprec_format::{SampleType, event_type, software};
 use std::collections::BTreeSet;
 
@@ -143,8 +145,18 @@ impl Builder<'_> {
     fn event(&self, event: usize, recorded: &Recorded, programs: &[super::Program], order: &[u32]) -> EventReport {
         let ledger = &self.ledger.events[event];
         let attr = &self.recording.event(event).attr;
-        let is_clock =
-            attr.kind == event_type::SOFTWARE && matches!(attr.config, software::CPU_CLOCK | software::TASK_CLOCK);
+        let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledger.events, self.events, event);
+        // What our sampling program makes is of the event that carries it.
+        let carrier = self.index.states.sampler.as_ref().filter(|_| bpf_sampler.is_some());
+        let kind = carrier.map_or((attr.kind, attr.config), |carrier| (carrier.event_type, carrier.event_config));
+        let is_clock = matches!(kind, (event_type::SOFTWARE, software::CPU_CLOCK | software::TASK_CLOCK));
+        let has_chains = match carrier {
+            Some(carrier) => carrier.parts.contains(Parts::STACK),
+            None => {
+                attr.sample_type.contains(SampleType::CALLCHAIN)
+                    && !attr.flags.contains(bprec_format::AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
+            }
+        };
         let capacity = || recorded.elapsed_ns?.checked_mul(u64::from(recorded.cpus?));
         let has_pids = attr.sample_type.contains(SampleType::TID);
         let lost = &self.index.lost;
@@ -154,8 +166,7 @@ impl Builder<'_> {
             samples: ledger.samples,
             idle: has_pids.then_some(ledger.idle),
             machine: if is_clock { capacity() } else { None },
-            has_chains: attr.sample_type.contains(SampleType::CALLCHAIN)
-                && !attr.flags.contains(bprec_format::AttrFlags::EXCLUDE_CALLCHAIN_KERNEL),
+            has_chains,
             is_timer: is_clock,
             rows: Vec::new(),
             entry: ledger.entry,
@@ -165,6 +176,7 @@ impl Builder<'_> {
             filtered: lost.filtered.get(&event).copied().unwrap_or(0),
             throttled: lost.throttled.get(&event).copied().unwrap_or(0),
             hot: self.hot.get(event).cloned().unwrap_or_default(),
+            bpf_sampler,
         };
         report.rows = program_rows(self.index, ledger, programs, order, &report, self.options);
         report

@@ -135,7 +135,7 @@ pub(super) fn program_rows(
             Row {
                 program: position,
                 charges,
-                blind: blind(&programs[position], &charges, event, tail_calls),
+                blind: blind(&programs[position], index.guarded[*number as usize], &charges, event, tail_calls),
                 parts: split_rows(index, *number, std::mem::take(&mut parts[*number as usize]), options),
             }
         })
@@ -234,12 +234,23 @@ fn is_tail_called(program: &Program, charges: &Charges) -> bool {
 
 /// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
 /// that of the programs it called, which have the samples.
-fn blind(program: &Program, charges: &Charges, event: &EventReport, tail_calls: bool) -> Option<Unknown> {
+fn blind(
+    program: &Program,
+    guarded: bool,
+    charges: &Charges,
+    event: &EventReport,
+    tail_calls: bool,
+) -> Option<Unknown> {
     if program.interpreted {
         return Some(Unknown("it has no machine code: the interpreter runs it".into()));
     }
     if program.captured && !program.addressed {
         return Some(Unknown("the kernel hid its addresses: samples in it cannot be told from others".into()));
+    }
+    if event.bpf_sampler.is_some()
+        && let Some(unseen) = super::sampler::unseen(program, guarded)
+    {
+        return Some(unseen);
     }
     if !event.is_timer {
         return None;

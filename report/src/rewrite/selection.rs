@@ -82,24 +82,26 @@ impl<'s> Sieve<'s> {
         }
         let event = events.all().get(index);
         match event.and_then(|event| event.layout.sample(record.body(), record.offset).ok()) {
-            Some(sample) if self.selects(record, &sample) => (true, sample.time_ns()),
+            Some(sample) if self.selects(record, &sample, index) => (true, sample.time_ns()),
             _ => (false, None),
         }
     }
 
-    fn selects(&mut self, record: &Record<'_>, sample: &Sample<'_>) -> bool {
+    fn selects(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
         let Selection { window, cpus, .. } = self.selection;
         (window.whole || sample.time_ns().is_some_and(|time| window.contains(time)))
             && cpus.as_ref().is_none_or(|cpus| sample.cpu().is_some_and(|cpu| cpus.contains(cpu)))
-            && self.is_in_program(record, sample)
+            && self.is_in_program(record, sample, event)
     }
 
     /// Whether one of the programs is in the sample's kernel call chain, or all samples are asked for.
-    fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>) -> bool {
+    fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
         let (Some(judge), Some(chosen)) = (&mut self.judge, &self.selection.programs) else { return true };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = sample.ip().filter(|_| in_kernel);
-        judge.verdict(leaf, sample.callchain().ok().flatten(), sample.time_ns().unwrap_or(u64::MAX));
+        let role = self.roles.get(event).copied().unwrap_or(Role::Other);
+        let chain = role.callchain(sample, record.offset).ok().flatten();
+        judge.verdict(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
         judge.inside.programs().iter().any(|program| chosen.asked[*program as usize])
     }
 }

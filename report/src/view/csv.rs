@@ -65,6 +65,19 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         Line::new(event, "total").count(event.bpf()).write(out, report)?;
         Line::new(event, "samples").pair(["samples", "weight"], Some(event.samples)).write(out, report)?;
         Line::new(event, "idle").pair(["samples", "weight"], event.idle).write(out, report)?;
+        if let Some(sampler) = &event.bpf_sampler {
+            let counts = sampler.counts;
+            let line = Line::new(event, "bpf_sampler").optional("samples", counts.map(|counts| counts.written));
+            let line = line.optional("runs", counts.map(|counts| counts.runs));
+            line.optional("misses", counts.map(|counts| counts.full + counts.failed)).write(out, report)?;
+            if let Some(blind) = &sampler.blind_spot {
+                let percent = share(blind.inside.samples, Some(blind.of.samples));
+                let line = Line::new(event, "blind_spot").set("name", clean(&blind.event));
+                line.pair(["samples", "weight"], Some(blind.inside))
+                    .optional("samples_percent", percent)
+                    .write(out, report)?;
+            }
+        }
         if let Some(lost) = event.lost {
             Line::new(event, "lost").set("samples", lost.to_string()).write(out, report)?;
         }

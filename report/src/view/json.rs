@@ -6,7 +6,7 @@ pub(super) use exact::{counting, events, exact_members};
 
 use super::rows::choose;
 use super::text::share;
-use crate::{Charges, Count, EventReport, Missed, Origin, Program, Recorded, Report, Row, SplitRow, Unit};
+use crate::{BpfSampler, Charges, Count, EventReport, Missed, Origin, Program, Recorded, Report, Row, SplitRow, Unit};
 use bprec_format::state::Owner;
 use std::io::{self, Write};
 
@@ -162,6 +162,10 @@ fn event(json: &mut Json<'_>, report: &Report, event: &EventReport) -> io::Resul
         json.count("interpreted", event.interpreted)?;
         json.optional_count("unresolved", event.unresolved)?;
         json.member("total", |json| json.object(|json| shares(json, event, event.bpf())))?;
+        match &event.bpf_sampler {
+            None => json.null("bpf_sampler")?,
+            Some(sampler) => json.member("bpf_sampler", |json| bpf_sampler(json, sampler))?,
+        }
         json.list("hot", &event.hot, |json, hot| {
             json.object(|json| {
                 json.text("name", &hot.name)?;
@@ -170,6 +174,32 @@ fn event(json: &mut Json<'_>, report: &Report, event: &EventReport) -> io::Resul
                 json.number("weight", hot.count.weight)
             })
         })
+    })
+}
+
+fn bpf_sampler(json: &mut Json<'_>, sampler: &BpfSampler) -> io::Result<()> {
+    json.object(|json| {
+        json.optional_text("carrier", sampler.carrier.as_deref())?;
+        json.optional("carriers", sampler.carriers.map(u64::from))?;
+        json.optional("frequency", sampler.rate.filter(|_| sampler.is_frequency))?;
+        json.optional("period", sampler.rate.filter(|_| !sampler.is_frequency))?;
+        let counts = sampler.counts;
+        json.optional("runs", counts.map(|counts| counts.runs))?;
+        json.optional("written", counts.map(|counts| counts.written))?;
+        json.optional("full", counts.map(|counts| counts.full))?;
+        json.optional("failed", counts.map(|counts| counts.failed))?;
+        match &sampler.blind_spot {
+            None => json.null("blind_spot"),
+            Some(blind) => json.member("blind_spot", |json| {
+                json.object(|json| {
+                    json.text("event", &blind.event)?;
+                    json.number("samples", blind.inside.samples)?;
+                    json.number("weight", blind.inside.weight)?;
+                    json.count("of", blind.of)?;
+                    json.fraction("percent", share(blind.inside.samples, Some(blind.of.samples)))
+                })
+            }),
+        }
     })
 }
 

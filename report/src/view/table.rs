@@ -6,7 +6,7 @@ use super::rows::{Chosen, choose};
 use super::text::{
     UNKNOWN, attachments, clean, counted, fit, grouped, moment, owners, per_run, percent, program_name, seconds,
 };
-use crate::{Charges, Count, EventReport, Program, Report, Row, Unit};
+use crate::{BpfSampler, Charges, Count, EventReport, Program, Report, Row, Unit};
 use std::io::{self, Write};
 
 pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
@@ -62,10 +62,53 @@ fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usi
         parts.push(format!("throttled {}", counted(event.throttled, "time")));
     }
     writeln!(out, "# {}", parts.join(" · "))?;
-    if let Some(note) = &recorded.event_note {
-        write_wrapped(&clean(note), out, width)?;
+    match &event.bpf_sampler {
+        Some(sampler) => write_wrapped_all(&bpf_sampler(sampler), out, width)?,
+        None => {
+            if let Some(note) = &recorded.event_note {
+                write_wrapped(&clean(note), out, width)?;
+            }
+        }
     }
     writeln!(out, "#")
+}
+
+/// How the samples of our sampling program came about, and what it could not see.
+fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
+    let mut lines = Vec::new();
+    let rate = sampler.rate.map(|rate| match sampler.is_frequency {
+        true => format!(" at {} Hz", grouped(rate)),
+        false => format!(", one per {}", grouped(rate)),
+    });
+    let carrier = sampler.carrier.as_deref().map_or(UNKNOWN.into(), clean);
+    let fate = match &sampler.counts {
+        None => format!("what was lost is {UNKNOWN}"),
+        Some(counts) => {
+            let failed = match counts.failed {
+                0 => String::new(),
+                failed => format!(", {} refused (errno {})", grouped(failed), counts.last_errno),
+            };
+            format!(
+                "{} runs, {} written, {} lost to full rings{failed}",
+                grouped(counts.runs),
+                grouped(counts.written),
+                grouped(counts.full)
+            )
+        }
+    };
+    lines.push(format!("made by a BPF program on an event of its own, {carrier}{}: {fate}", rate.unwrap_or_default()));
+    lines.push(match &sampler.blind_spot {
+        Some(blind) => format!(
+            "blind spot: {} of {} main samples ({} %) fall into kprobe/tracepoint/perf_event programs, which the sampler \
+             cannot see",
+            grouped(blind.inside.samples),
+            grouped(blind.of.samples),
+            percent(blind.inside.samples, Some(blind.of.samples))
+        ),
+        None => "blind spot: kprobe/tracepoint/perf_event programs; how much falls into them only main samples could tell"
+            .into(),
+    });
+    lines
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -397,6 +440,10 @@ pub(super) fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -
     if !notes.is_empty() {
         writeln!(out, "#")?;
     }
+    write_wrapped_all(notes, out, width)
+}
+
+fn write_wrapped_all(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
     notes.iter().try_for_each(|note| write_wrapped(note, out, width))
 }
 
