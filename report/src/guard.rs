@@ -28,7 +28,7 @@ mod tests {
         let on = |kind: &str| Attachment { kind: kind.into(), ..Attachment::default() };
         let guards = |prog_type, kinds: &[&str]| {
             let attachments: Vec<Attachment> = kinds.iter().map(|kind| on(kind)).collect();
-            super::guards(Some(prog_type), attachments.iter())
+            guards(Some(prog_type), attachments.iter())
         };
         assert!(guards(ProgType::KPROBE, &[]));
         assert!(guards(ProgType::KPROBE, &["kretprobe_multi"]));
