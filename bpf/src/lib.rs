@@ -5,7 +5,7 @@
 //! netlink and mounted bpf file systems. Everything here only reads, but for what lasts exactly as long as its guard:
 //! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own,
 //! [`UserObject`] holds programs of the user's, and [`Attached`] is a program on a perf event, for which
-//! [`SamplerProgram`] is one of ours.
+//! [`SamplerProgram`] and [`Aggregator`] have some of ours.
 //!
 //! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
 //! written, or reports: it answers with the types of
@@ -13,6 +13,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod aggregate;
 mod attach;
 mod btf;
 mod cgroups;
@@ -40,6 +41,7 @@ mod tracing;
 mod user_object;
 
 pub use access::{Check, access};
+pub use aggregate::{Account, Aggregator, Stack};
 pub use attach::{Attached, Way};
 pub use btf::BtfCache;
 pub use contents::Bounds;

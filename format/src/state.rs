@@ -12,12 +12,14 @@
 //! trailing bytes that they do not know: a kind may grow at its end.
 
 mod account;
+mod aggregation;
 mod contents;
 mod counters;
 mod parts;
 mod sampler;
 
 pub use account::{Cost, EventLoss, Loss};
+pub use aggregation::{Aggregation, OVERFLOW_PID};
 pub use contents::{ContentsEnd, MapContents};
 pub use counters::{
     AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, Histogram, ProgramCounters,
@@ -75,6 +77,8 @@ pub enum State {
     Sampler(Sampler),
     /// A part of what a map held.
     MapContents(MapContents),
+    /// What an event whose samples were counted in the kernel stands for.
+    Aggregation(Aggregation),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -269,6 +273,7 @@ impl State {
             State::SharedCounters(it) => it.put(&mut w),
             State::Sampler(it) => it.put(&mut w),
             State::MapContents(it) => it.put(&mut w),
+            State::Aggregation(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -308,6 +313,7 @@ impl State {
             14 => State::SharedCounters(SharedCounters::get(r)?),
             15 => State::Sampler(Sampler::get(r)?),
             11 => State::MapContents(MapContents::get(r)?),
+            20 => State::Aggregation(Aggregation::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -329,6 +335,7 @@ impl State {
             State::SharedCounters(_) => 14,
             State::Sampler(_) => 15,
             State::MapContents(_) => 11,
+            State::Aggregation(_) => 20,
             State::Unknown { kind, .. } => *kind,
         }
     }

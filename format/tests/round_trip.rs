@@ -7,10 +7,10 @@ use bprec_format::records::{
 };
 use bprec_format::sampler::Parts;
 use bprec_format::state::{
-    AbsentEvent, Attachment, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents, CounterTier, CounterUnit,
-    EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner, Program, ProgramCounters, ProgramRuns,
-    Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget,
-    State, TargetCounters,
+    AbsentEvent, Aggregation, Attachment, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents, CounterTier,
+    CounterUnit, EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner, Program, ProgramCounters,
+    ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope,
+    SharedTarget, State, TargetCounters,
 };
 use bprec_format::{
     AttrFlags, Endian, EventAttr, File, FileAttr, FileLayout, ReadFormat, Record, RecordType, Records, SampleId,
@@ -266,6 +266,25 @@ prop_compose! {
     }
 }
 
+fn aggregation() -> impl Strategy<Value = State> {
+    let seen = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<Option<u64>>());
+    (any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>(), seen).prop_map(
+        |(time_ns, event_id, entries, interval_ns, (samples, period, overflow_samples, overflow_period, counted))| {
+            State::Aggregation(Aggregation {
+                time_ns,
+                event_id,
+                entries,
+                interval_ns,
+                samples,
+                period,
+                overflow_samples,
+                overflow_period,
+                counted,
+            })
+        },
+    )
+}
+
 fn state() -> impl Strategy<Value = State> {
     let text = "[ -~]{0,40}";
     let owner = (any::<(u32, u32)>(), bytes(16), bytes(40)).prop_map(|((pid, uid), comm, cgroup)| Owner {
@@ -404,6 +423,7 @@ fn state() -> impl Strategy<Value = State> {
                 let end = end.map(|((entries, time_ns), cut)| ContentsEnd { entries, time_ns, cut });
                 State::MapContents(MapContents { map_id, time_ns, key_bytes, value_bytes, cpus, offset, bytes, end })
             }),
+        aggregation(),
         (1000u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
     ]
 }

@@ -4,12 +4,14 @@
 //! knows those fields accepts it. Layouts are those of `include/uapi/linux/bpf.h`.
 #![allow(unsafe_code)]
 
+mod batch;
 mod entries;
 mod info;
 mod mount;
 pub(crate) mod netlink;
 mod perf_event;
 
+pub(crate) use batch::take_batch;
 pub(crate) use entries::{Cursor, Entries, value_at};
 pub(crate) use info::{
     LINK_INFO_BYTES, LinkArrays, PROG_INFO_BYTES, btf_info, link_info, map_info, prog_block, prog_info,
@@ -41,6 +43,7 @@ mod cmd {
     pub(super) const TASK_FD_QUERY: i32 = 20;
     pub(super) const BTF_GET_NEXT_ID: i32 = 23;
     pub(super) const MAP_LOOKUP_BATCH: i32 = 24;
+    pub(super) const MAP_LOOKUP_AND_DELETE_BATCH: i32 = 25;
     pub(super) const LINK_GET_FD_BY_ID: i32 = 30;
     pub(super) const LINK_GET_NEXT_ID: i32 = 31;
     pub(super) const ENABLE_STATS: i32 = 32;
