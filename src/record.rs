@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Bounds, Counters, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary, Target,
-    WantedMap,
+    Aggregate, Bounds, Counters, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary,
+    Target, WantedMap,
 };
 
 use crate::{Outcome, say};
@@ -108,6 +108,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     dump_bytes: String,
 
+    /// Count samples in the kernel, by thread, CPU and call chain, and write weighted ones at each interval (-I): a small
+    /// file for always-on use. Blind to kprobe, tracepoint and perf_event programs; the report says how much that may be.
+    #[arg(long, conflicts_with = "bpf_sampler")]
+    aggregate: bool,
+
+    /// What --aggregate tells samples in user mode apart by when there is no -g: the thread, or the address too.
+    #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"])]
+    aggregate_by: String,
+
+    /// Stacks that --aggregate counts per interval and event; samples beyond go to one [overflow] row. 1.2 kB each, twice.
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    aggregate_entries: u32,
+
     /// Say only what went wrong, and what the recording lacks of what was asked for.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
@@ -199,6 +212,9 @@ fn options(args: Args) -> anyhow::Result<Options> {
         interval: Duration::from_millis(args.interval),
         dump_maps: args.dump_map,
         dump_bounds: Bounds { entries: args.dump_entries, bytes: dump_bytes },
+        aggregate: args
+            .aggregate
+            .then(|| Aggregate { entries: args.aggregate_entries, user_addresses: args.aggregate_by == "ip" }),
         argv: std::env::args_os().collect(),
         notify: |level, message| {
             if level as u8 <= SHOWN.load(Ordering::Relaxed) {
@@ -268,13 +284,14 @@ fn closing_line(summary: &Summary) -> String {
         0 => String::new(),
         missed => format!(" ({missed} missed)"),
     };
+    let records = summary.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
     let path = summary.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
     let ours = match summary.bpf_samples {
         Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
         None => String::new(),
     };
     format!(
-        "[ bprec: {}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}; cost {:.3} s CPU ]",
+        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}; cost {:.3} s CPU ]",
         counted(summary.samples, "sample"),
         counted(summary.programs, "BPF program"),
         bytes(summary.written_bytes),

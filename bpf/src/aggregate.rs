@@ -66,6 +66,15 @@ pub struct Aggregator {
     chain: Vec<u64>,
 }
 
+/// What samples are told apart by, beside thread, CPU, cgroup and kernel call chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UserDetail {
+    /// User call chains.
+    pub chains: bool,
+    /// Addresses of samples in user mode. Without them, and without chains, [`Stack::ip`] is 0 there.
+    pub addresses: bool,
+}
+
 /// Samples that were taken by one thread on one CPU at one place, with one call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stack<'a> {
@@ -105,7 +114,7 @@ impl Aggregator {
     ///
     /// # Errors
     /// When the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's account.
-    pub fn load(entries: u32, user_chains: bool) -> Result<Aggregator> {
+    pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
         let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
         let Some(machine) = MACHINE else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "not on this architecture");
@@ -114,7 +123,7 @@ impl Aggregator {
         let (object, tables) = quietly(|| {
             let tables = [table(entries)?, table(entries)?];
             let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
-            configure(&mut open, machine, user_chains, &tables[0])?;
+            configure(&mut open, machine, user, &tables[0])?;
             let object = open.load()?;
             put(&object, &tables[0])?;
             Ok((object, tables))
@@ -221,13 +230,13 @@ fn table(entries: u32) -> libbpf_rs::Result<MapHandle> {
     MapHandle::create(MapType::Hash, Some("bprec_stacks"), KEY_BYTES as u32, ENTRY_BYTES as u32, entries, &options)
 }
 
-fn configure(open: &mut OpenObject, machine: u32, user_chains: bool, inner: &MapHandle) -> libbpf_rs::Result<()> {
+fn configure(open: &mut OpenObject, machine: u32, user: UserDetail, inner: &MapHandle) -> libbpf_rs::Result<()> {
     for mut map in open.maps_mut() {
         if map.name() == "tables" {
             map.set_inner_map_fd(inner.as_fd())?;
         } else if map.name().to_string_lossy().ends_with(".rodata") {
-            let config = [machine.to_ne_bytes(), u32::from(user_chains).to_ne_bytes()].concat();
-            map.set_initial_value(&config)?;
+            let config = [machine, user.chains.into(), user.addresses.into()];
+            map.set_initial_value(&config.map(u32::to_ne_bytes).concat())?;
         }
     }
     Ok(())

@@ -41,7 +41,7 @@ mod tracing;
 mod user_object;
 
 pub use access::{Check, access};
-pub use aggregate::{Account, Aggregator, Stack};
+pub use aggregate::{Account, Aggregator, Stack, UserDetail};
 pub use attach::{Attached, Way};
 pub use btf::BtfCache;
 pub use contents::Bounds;

@@ -37,6 +37,8 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     let account = session.bpf_sampler.as_ref().map(|bpf_sampler| bpf_sampler.accounted(session.options));
     session.pending.extend(account);
     let traced = dump::wanted(session)?;
+    // Sampling is off: nothing is counted behind this.
+    session.drain_aggregates()?;
     let lost = write_losses(session)?;
     session.round()?;
 
@@ -79,6 +81,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
         samples: session.tally.samples,
         bpf_samples: session.bpf_sampler.is_some().then_some(session.tally.bpf_samples),
         of_programs: session.tally.of_programs,
+        weighted: session.aggregates.as_ref().map(|aggregates| aggregates.records),
         // Before 6.0 the LOST records are all there is.
         lost: lost.or(Some(session.tally.lost)),
         throttled: session.tally.throttled,

@@ -8,6 +8,7 @@
 //! messages to a function of the caller's, and returns a [`Summary`]. What the kernel says about BPF programs comes from
 //! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in the modules `ring` and `sys` alone.
 #![deny(unsafe_code)]
+mod aggregate;
 mod bpf_sampler;
 mod captor;
 mod dump;
@@ -38,7 +39,7 @@ mod workload;
 pub use bpf_sampler::SamplerFields;
 pub use bprec_bpf::Bounds;
 pub use error::{Error, Result};
-pub use options::{Counters, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
+pub use options::{Aggregate, Counters, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
 pub use recover::{Recovered, recover};
 pub use summary::Summary;
 

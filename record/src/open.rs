@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bprec_bpf::Attached;
-use bprec_format::{AttrFlags, EventAttr, FileAttr};
+use bprec_format::{AttrFlags, EventAttr, FileAttr, SampleType};
 
 use crate::machine::{self, Abilities};
 use crate::ring::Ring;
@@ -208,8 +208,13 @@ pub(crate) fn open(
         sampler_output: None,
         side_band_everywhere: true,
     };
-    for sampler in samplers.iter() {
+    for (event, sampler) in samplers.iter().enumerate() {
         opened.open_more(sampler, places)?;
+        if options.aggregate.is_some() {
+            // What the kernel would write has no such field; what is written instead of it has.
+            let attr = &mut opened.events[event].file.attr;
+            attr.sample_type = attr.sample_type.with(SampleType::WEIGHT);
+        }
     }
     programs.open(&mut opened, options, abilities, samplers, places)?;
     opened.side_band = opened.events.len();

@@ -45,6 +45,8 @@ pub struct Options {
     pub dump_maps: Vec<WantedMap>,
     /// How much is read of each map at most.
     pub dump_bounds: Bounds,
+    /// Count samples in the kernel, and write weighted ones at each interval.
+    pub aggregate: Option<Aggregate>,
     /// The command line, for the file's CMDLINE.
     pub argv: Vec<OsString>,
     /// Takes messages as they arise.
@@ -70,10 +72,20 @@ impl Default for Options {
             interval: Duration::from_secs(1),
             dump_maps: Vec::new(),
             dump_bounds: Bounds::default(),
+            aggregate: None,
             argv: Vec::new(),
             notify: |_, _| (),
         }
     }
+}
+
+/// How samples are counted in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aggregate {
+    /// Stacks that are counted per event and interval.
+    pub entries: u32,
+    /// Tell samples in user mode apart by their addresses, also without user call chains.
+    pub user_addresses: bool,
 }
 
 /// How much a message matters.

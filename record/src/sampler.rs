@@ -69,8 +69,11 @@ impl Sampler {
         attr.read_format = base.read_format;
         attr.clockid = base.clockid;
         attr.flags = attr.flags.with(base.flags).with(AttrFlags::DISABLED);
+        // The kernel lets programs take call chains of precise events only where both parts are.
+        let is_precise = attr.flags.precise_ip() > 0 || spec.precise_as_possible;
+        let takes_whole_chains = options.aggregate.is_some() && is_precise;
         for (wanted, flag) in [
-            (!options.user_chains, AttrFlags::EXCLUDE_CALLCHAIN_USER),
+            (!options.user_chains && !takes_whole_chains, AttrFlags::EXCLUDE_CALLCHAIN_USER),
             (binding.inherit, AttrFlags::INHERIT),
             (binding.enable_on_exec, AttrFlags::ENABLE_ON_EXEC),
         ] {

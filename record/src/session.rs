@@ -14,6 +14,7 @@ use bprec_format::journal::Frame;
 use bprec_format::state::{self, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
+use crate::aggregate::Aggregates;
 use crate::bpf_sampler::BpfSampler;
 use crate::captor::{Captor, Caught};
 use crate::dump;
@@ -48,6 +49,7 @@ pub(crate) struct Session<'a> {
     _programs: UserPrograms,
     pub(crate) sink: Sink,
     pub(crate) states: StateStream,
+    pub(crate) aggregates: Option<Aggregates>,
     pub(crate) captor: Option<Captor>,
     pub(crate) inventory: Inventory,
     pub(crate) kallsyms: Option<Kallsyms>,
@@ -99,9 +101,17 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     let places = Places::of(options, &online, workload.as_ref().map(Workload::pid))?;
     let mut samplers: Vec<Sampler> =
         specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, places.binding)).collect();
-    let opened = open::open(options, abilities, &mut samplers, &places, &online, &mut programs)?;
+    let interval = options.interval.max(INTERVAL_MIN);
+    let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+    // Before anyone watches: our own programs are not loaded during the recording.
+    let mut aggregates =
+        options.aggregate.map(|how| Aggregates::load(&samplers, options, how, interval_ns)).transpose()?;
+    let mut opened = open::open(options, abilities, &mut samplers, &places, &online, &mut programs)?;
     if let Some(bpf_sampler) = &mut bpf_sampler {
         bpf_sampler.attach(options, &samplers, &places, &opened)?;
+    }
+    if let Some(aggregates) = &mut aggregates {
+        aggregates.attach(&mut opened)?;
     }
     let btfs = Arc::new(BtfCache::new());
     let captor = if abilities.bpf && opened.side_band_everywhere {
@@ -124,6 +134,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         opened,
         sink,
         states,
+        aggregates,
         captor,
         inventory: Inventory::new(btfs, refs, programs.attachments().to_vec()),
         _programs: programs,
@@ -211,6 +222,9 @@ impl Session<'_> {
         if self.abilities.cgroup {
             synth::cgroups(&layout, &mut out);
         }
+        if self.aggregates.is_some() {
+            Aggregates::name_overflow(&layout, &mut out)?;
+        }
         synth::tasks(&layout, places.processes().as_deref(), &mut out);
         self.kallsyms = kallsyms.join().ok().and_then(|read| read.ok());
         if let Some(kallsyms) = &self.kallsyms {
@@ -220,6 +234,9 @@ impl Session<'_> {
         let known: Vec<_> = self.inventory.snapshots().cloned().collect();
         for snapshot in &known {
             self.keep(snapshot)?;
+        }
+        if let Some(aggregates) = &self.aggregates {
+            self.pending.extend(aggregates.opening(&self.opened)?);
         }
         self.inventory.survey(true, &mut self.pending);
         dump::announce(self);
@@ -320,6 +337,7 @@ impl Session<'_> {
                 }
                 self.inventory.check_releases(&mut self.pending);
                 self.inventory.survey(false, &mut self.pending);
+                self.drain_aggregates()?;
             } else if expects_releases && next_releases <= now {
                 next_releases = now + RELEASES_EVERY;
                 self.inventory.check_releases(&mut self.pending);
@@ -424,10 +442,23 @@ impl Session<'_> {
             self.sink.append(&self.buffer)?;
             wrote = true;
         }
-        if wrote {
+        if wrote && self.aggregates.is_none() {
             self.sink.finished_round()?;
         }
         Ok(wrote)
+    }
+
+    /// What was counted in the kernel since the last time becomes samples, and a round of the file ends.
+    pub(crate) fn drain_aggregates(&mut self) -> Result<()> {
+        let Some(aggregates) = &mut self.aggregates else { return Ok(()) };
+        self.buffer.clear();
+        aggregates.drain(&self.opened, &mut self.buffer, &mut self.pending)?;
+        self.sink.append(&self.buffer)?;
+        if !self.sink.is_file() {
+            self.tally.add(&self.buffer);
+        }
+        self.round()?;
+        self.sink.finished_round()
     }
 
     /// What an error leaves behind.

@@ -12,6 +12,8 @@ pub struct Summary {
     pub bpf_samples: Option<u64>,
     /// Samples that programs of the user's let through or put out.
     pub of_programs: u64,
+    /// Records that the samples were written as, where they were counted in the kernel.
+    pub weighted: Option<u64>,
     /// Samples and side-band records lost, `None` where that is not known.
     pub lost: Option<u64>,
     /// Times that the kernel throttled an event.

@@ -81,6 +81,18 @@ pub(crate) fn read_counter(event: BorrowedFd<'_>) -> io::Result<[u64; 2]> {
     }
 }
 
+/// Reads the counter of an event that was opened with `PERF_FORMAT_LOST` at most: its value.
+pub(crate) fn read_value(event: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut values = [0u64; 2];
+    // SAFETY: `values` is writable for the length given.
+    let read = unsafe { libc::read(event.as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(&values)) };
+    match usize::try_from(read) {
+        Ok(bytes) if bytes >= size_of::<u64>() => Ok(values[0]),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
 /// What [`poll`] found of one descriptor.
 pub(crate) type PollFd = libc::pollfd;
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use bprec_format::records::Payload;
-use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, context, misc, sampler};
+use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, SampleType, context, misc, sampler};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -144,6 +144,10 @@ impl Tally {
         let layout = &self.events.all()[index].layout;
         let Ok(sample) = layout.sample(record.body(), record.offset) else { return };
         match counted {
+            // Only samples that were counted in the kernel have a WEIGHT here: how many they are.
+            Counted::Sample if layout.sample_type().contains(SampleType::WEIGHT) => {
+                self.samples += sample.decode().ok().and_then(|fields| fields.weight).unwrap_or(0);
+            }
             Counted::Sample => self.samples += 1,
             Counted::OurProgram => self.bpf_samples += 1,
             Counted::UserProgram => self.of_programs += 1,

@@ -66,6 +66,8 @@ struct scratch {
 const volatile struct {
 	__u32 machine;
 	__u32 user_chains;
+	/* Of samples in user mode; without, they are told apart by thread and CPU alone. */
+	__u32 user_ips;
 } config SEC(".rodata");
 
 struct {
@@ -188,13 +190,15 @@ int bprec_aggregate(void *ctx)
 	account->period += period;
 
 	id = bpf_get_current_pid_tgid();
-	key.ip = ip_of(ctx);
 	key.cgroup = bpf_get_current_cgroup_id();
 	key.tgid = id >> 32;
 	key.tid = id;
 	key.cpu = bpf_get_smp_processor_id();
 	bpf_get_current_comm(key.comm, sizeof(key.comm));
 	key.words = chain_of(ctx, scratch);
+	/* A kernel chain has at least the frame it starts with. */
+	if (key.words || config.user_ips)
+		key.ip = ip_of(ctx);
 	key.hash = key.words;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < WORDS; i++) {
