@@ -89,6 +89,8 @@ pub(crate) struct EventLedger {
     pub(crate) unresolved: Count,
     /// Of all samples, those in programs that run under the kernel's guard.
     pub(crate) guarded: Count,
+    /// Counted in the kernel without room for where they were.
+    pub(crate) overflow: Count,
     /// By program.
     pub(crate) programs: Vec<Charges>,
     /// By program and part.
@@ -107,10 +109,10 @@ impl EventLedger {
         EventLedger { programs: vec![Charges::default(); programs], ..EventLedger::default() }
     }
 
-    /// Counts a sample, whosever it is.
+    /// Counts a sample, or several that one record stands for, whosever they are.
     #[inline]
-    pub(crate) fn sample(&mut self, weight: u64, time_ns: Option<u64>, cpu: Option<u32>) {
-        self.samples.add(weight);
+    pub(crate) fn sample(&mut self, count: Count, time_ns: Option<u64>, cpu: Option<u32>) {
+        self.samples.merge(count);
         if let Some(time) = time_ns {
             let (first, last) = self.span.get_or_insert((time, time));
             *first = (*first).min(time);
@@ -125,29 +127,29 @@ impl EventLedger {
         }
     }
 
-    /// Charges a sample. `part` is where in the split of the program the charge goes.
-    pub(crate) fn charge(&mut self, verdict: Verdict, weight: u64, inside: &Inside, split: Option<Split>, part: Key) {
+    /// Charges a sample, or several that one record stands for. `part` is where in the split of the program the charge goes.
+    pub(crate) fn charge(&mut self, verdict: Verdict, count: Count, inside: &Inside, split: Option<Split>, part: Key) {
         match verdict {
             Verdict::Elsewhere => {}
-            Verdict::Entry => self.entry.add(weight),
-            Verdict::Interpreted => self.interpreted.add(weight),
-            Verdict::Unresolved => self.unresolved.add(weight),
+            Verdict::Entry => self.entry.merge(count),
+            Verdict::Interpreted => self.interpreted.merge(count),
+            Verdict::Unresolved => self.unresolved.merge(count),
             Verdict::Program { program, column, .. } => {
-                self.programs[program as usize].column(column).add(weight);
+                self.programs[program as usize].column(column).merge(count);
                 if split.is_some() {
-                    self.parts.entry((program, part)).or_default().column(column).add(weight);
+                    self.parts.entry((program, part)).or_default().column(column).merge(count);
                 }
             }
         }
         for program in &inside.programs {
-            self.programs[*program as usize].total.add(weight);
+            self.programs[*program as usize].total.merge(count);
             if matches!(split, Some(Split::Comm | Split::Cpu | Split::Cgroup)) {
-                self.parts.entry((*program, part)).or_default().total.add(weight);
+                self.parts.entry((*program, part)).or_default().total.merge(count);
             }
         }
         if split == Some(Split::Func) {
             for (program, function) in &inside.functions {
-                self.parts.entry((*program, Key::Function(*function))).or_default().total.add(weight);
+                self.parts.entry((*program, Key::Function(*function))).or_default().total.merge(count);
             }
         }
     }
@@ -160,6 +162,7 @@ impl EventLedger {
         self.interpreted.merge(other.interpreted);
         self.unresolved.merge(other.unresolved);
         self.guarded.merge(other.guarded);
+        self.overflow.merge(other.overflow);
         for (mine, theirs) in self.programs.iter_mut().zip(&other.programs) {
             mine.merge(theirs);
         }

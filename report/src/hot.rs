@@ -3,7 +3,7 @@
 
 use crate::index::Index;
 use crate::names::{FileFunctions, Files, Mapped, functions_of_files};
-use crate::pass::{Selection, weight};
+use crate::pass::{Selection, count};
 use crate::recording::{Recording, Role};
 use crate::{Count, Hot};
 use bprec_format::records::Payload;
@@ -45,10 +45,10 @@ pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Sele
     maps.order(functions);
     let mut places: Vec<FxHashMap<Place, Count>> = vec![FxHashMap::default(); recording.events.all().len()];
     for_each_record(recording, |record| {
-        if let Some((event, place, weight)) = place(recording, index, selection, &maps, record) {
+        if let Some((event, place, count)) = place(recording, index, selection, &maps, record) {
             let places = &mut places[event];
             let room = places.len() < MAX_PLACES || places.contains_key(&place);
-            places.entry(if room { place } else { Place::Other }).or_default().add(weight);
+            places.entry(if room { place } else { Place::Other }).or_default().merge(count);
         }
     });
     places.into_iter().map(|places| name(places, index, &maps)).collect()
@@ -67,7 +67,7 @@ fn place(
     selection: &Selection<'_>,
     maps: &TaskMaps,
     record: &Record<'_>,
-) -> Option<(usize, Place, u64)> {
+) -> Option<(usize, Place, Count)> {
     if record.kind != RecordType::SAMPLE {
         return None;
     }
@@ -84,14 +84,15 @@ fn place(
         return None;
     }
     let place = match (sample.ip(), record.misc & misc::CPUMODE_MASK) {
-        (None, _) => Place::Other,
+        // Counted in the kernel by thread alone: address 0 is none.
+        (None, _) | (Some(0), misc::USER) => Place::Other,
         (Some(ip), misc::USER) => match maps.find(pid, ip, time, MAX_FORKS) {
             Some((file, mapped)) => maps.place(file, mapped),
             None => Place::User(ip),
         },
         (Some(ip), _) => index.symbols.find(ip).map_or(Place::KernelAddr(ip), Place::Kernel),
     };
-    Some((event, place, weight(recording, event, &sample)))
+    Some((event, place, count(recording, index, event, &sample).ok()?))
 }
 
 fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &TaskMaps) -> Vec<Hot> {

@@ -16,7 +16,7 @@ use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
 use bprec_format::records::Payload;
 use bprec_format::state::{self, KernelSymbol, State};
-use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, misc};
+use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, misc};
 use std::collections::BTreeMap;
 
 /// Everything that samples are looked up in, and everything else that the side band says.
@@ -36,6 +36,8 @@ pub(crate) struct Index {
     pub(crate) runs: RunHistory,
     pub(crate) counters: CounterHistory,
     pub(crate) states: States,
+    /// Events whose samples were counted in the kernel, by position: the last account of each.
+    pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
     /// Slice and offset at which a part of the samples starts, about [`PART_BYTES`] apart.
     pub(crate) parts: Vec<(u32, u64)>,
@@ -295,11 +297,24 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Loss(loss) => states.loss = Some(loss),
             State::Cost(cost) => states.cost = Some(cost),
             State::Sampler(sampler) => states.sampler = Some(sampler),
+            State::Aggregation(aggregation) => self.aggregation(aggregation),
             State::KernelSymbols(symbols) => {
                 let room = MAX_SYMBOLS.saturating_sub(self.symbols.len());
                 self.symbols.extend(symbols.into_iter().take(room));
             }
             _ => {}
+        }
+    }
+
+    fn aggregation(&mut self, aggregation: state::Aggregation) {
+        let mut events = self.recording.events.all().iter();
+        let Some(event) = events.position(|event| event.ids.contains(&aggregation.event_id)) else { return };
+        // Without that field nothing says how many samples a record is.
+        if self.recording.event(event).layout.sample_type().contains(SampleType::WEIGHT) {
+            let last = self.index.aggregations.entry(event).or_insert(aggregation);
+            if last.time_ns <= aggregation.time_ns {
+                *last = aggregation;
+            }
         }
     }
 

@@ -43,8 +43,8 @@ pub use header::header;
 pub use input::Input;
 pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
 pub use report::{
-    BlindSpot, BpfSampler, Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report, Row, Runs,
-    SplitRow, Unit, Unknown,
+    Aggregated, BlindSpot, BpfSampler, Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report,
+    Row, Runs, SplitRow, Unit, Unknown,
 };
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};

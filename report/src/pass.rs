@@ -5,7 +5,8 @@ use crate::index::Index;
 use crate::recording::{Recording, Role, payload};
 use crate::symbols::Kind;
 use crate::window::Window;
-use crate::{Options, Split};
+use crate::{Count, Options, Split};
+use bprec_format::state::OVERFLOW_PID;
 use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, misc};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -185,20 +186,23 @@ impl<'i> Worker<'i> {
         }
 
         let role = self.recording.roles[event];
-        let weight = match role {
-            Role::Sampler => sampler_weight(self.index, record, sample)?,
-            _ => weight(self.recording, event, sample),
+        let count = match role {
+            Role::Sampler => Count { samples: 1, weight: sampler_weight(self.index, record, sample)? },
+            _ => count(self.recording, self.index, event, sample)?,
         };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = if in_kernel { sample.ip() } else { None };
         let chain = if leaf.is_some() { role.callchain(sample, record.offset)? } else { None };
         let verdict = self.judge.verdict(leaf, chain, time);
         let ledger = &mut self.ledger.events[event];
-        ledger.sample(weight, time_ns, cpu);
+        ledger.sample(count, time_ns, cpu);
+        if pid == OVERFLOW_PID && self.index.aggregations.contains_key(&event) {
+            ledger.overflow.merge(count);
+        }
         match verdict {
             Verdict::Elsewhere => {
                 if pid == 0 && tid == 0 && is_idle(self.index, leaf) {
-                    ledger.idle.add(weight);
+                    ledger.idle.merge(count);
                 }
             }
             _ => {
@@ -214,18 +218,35 @@ impl<'i> Worker<'i> {
                     }
                 };
                 if self.judge.is_guarded() {
-                    ledger.guarded.add(weight);
+                    ledger.guarded.merge(count);
                 }
-                ledger.charge(verdict, weight, &self.judge.inside, options.by, part);
+                ledger.charge(verdict, count, &self.judge.inside, options.by, part);
             }
         }
         Ok(())
     }
 }
 
+/// How many samples a record is, and how many of its event they stand for.
+#[inline]
+pub(crate) fn count(
+    recording: &Recording<'_>,
+    index: &Index,
+    event: usize,
+    sample: &Sample<'_>,
+) -> bprec_format::Result<Count> {
+    let weight = weight(recording, event, sample);
+    let samples = if index.aggregations.is_empty() || !index.aggregations.contains_key(&event) {
+        1
+    } else {
+        sample.decode()?.weight.unwrap_or(0)
+    };
+    Ok(Count { samples, weight })
+}
+
 /// How many of its event a sample stands for.
 #[inline]
-pub(crate) fn weight(recording: &Recording<'_>, event: usize, sample: &Sample<'_>) -> u64 {
+fn weight(recording: &Recording<'_>, event: usize, sample: &Sample<'_>) -> u64 {
     sample.period().unwrap_or_else(|| {
         let attr = &recording.event(event).attr;
         if attr.flags.contains(AttrFlags::FREQ) { 1 } else { attr.sample_period }

@@ -25,11 +25,6 @@ pub struct Count {
 
 impl Count {
     #[inline]
-    pub(crate) fn add(&mut self, weight: u64) {
-        self.merge(Count { samples: 1, weight });
-    }
-
-    #[inline]
     pub(crate) fn merge(&mut self, other: Count) {
         self.samples = self.samples.saturating_add(other.samples);
         self.weight = self.weight.saturating_add(other.weight);
@@ -193,6 +188,21 @@ pub struct Hot {
     pub count: Count,
 }
 
+/// An event whose samples were counted in the kernel, and are in the recording as weighted ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aggregated {
+    /// Most stacks that were counted at a time.
+    pub entries: u32,
+    /// Time between two drains, ns: the resolution of all times.
+    pub interval_ns: u64,
+    /// Samples of [`EventReport::samples`] that there was no room for: nothing more is known of them.
+    pub overflow: Count,
+    /// What the event counted and the program on it did not see, with as many samples as that would have been: those in
+    /// kprobe, tracepoint and perf_event programs, where the kernel drops them. Part of nothing else. `None` where it
+    /// was not counted, or where only a part of the recording is reported.
+    pub blind_spot: Option<Count>,
+}
+
 /// The ledger of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventReport {
@@ -224,6 +234,8 @@ pub struct EventReport {
     pub filtered: u64,
     /// How often the kernel stopped sampling for the rest of a tick.
     pub throttled: u64,
+    /// How its samples were counted, if not one by one.
+    pub aggregated: Option<Aggregated>,
     /// What was hit most, when no program is known.
     pub hot: Vec<Hot>,
     /// How its samples came about, if our sampling program made them.

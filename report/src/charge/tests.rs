@@ -186,10 +186,10 @@ fn sums_agree_with_what_was_put_in() {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut judge = Judge::new(&index);
         let verdict = judge.verdict(Some(frames[0]), Some(Callchain::new(&bytes, Endian::Little)), 5);
-        ledger.sample(weight, Some(weight), Some(0));
+        ledger.sample(Count { samples: 1, weight }, Some(weight), Some(0));
         ledger.charge(
             verdict,
-            weight,
+            Count { samples: 1, weight },
             &judge.inside,
             Some(Split::Func),
             match verdict {

@@ -2,7 +2,7 @@
 
 use super::rows::{program_rows, programs};
 use super::sampler::bpf_sampler;
-use super::{EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for};
+use super::{Aggregated, Count, EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for};
 use crate::counters::counting_of;
 use crate::index::{Index, Wanted};
 use crate::pass::{self, Ledger, Selection};
@@ -175,11 +175,30 @@ impl Builder<'_> {
             lost: self.lost(event),
             filtered: lost.filtered.get(&event).copied().unwrap_or(0),
             throttled: lost.throttled.get(&event).copied().unwrap_or(0),
+            aggregated: self.aggregated(event),
             hot: self.hot.get(event).cloned().unwrap_or_default(),
             bpf_sampler,
         };
         report.rows = program_rows(self.index, ledger, programs, order, &report, self.options);
         report
+    }
+
+    fn aggregated(&self, event: usize) -> Option<Aggregated> {
+        let account = self.index.aggregations.get(&event)?;
+        let options = self.options;
+        let is_all = self.window.whole && options.cpus.is_none() && options.comms.is_empty();
+        let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
+        // At the rate of those that were seen.
+        let samples = |weight: u64| {
+            let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
+            u64::try_from(samples).unwrap_or(u64::MAX)
+        };
+        Some(Aggregated {
+            entries: account.entries,
+            interval_ns: account.interval_ns,
+            overflow: self.ledger.events[event].overflow,
+            blind_spot: unseen.map(|weight| Count { samples: samples(weight), weight }),
+        })
     }
 
     /// Lost samples of an event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all

@@ -247,7 +247,7 @@ fn blind(
     if program.captured && !program.addressed {
         return Some(Unknown("the kernel hid its addresses: samples in it cannot be told from others".into()));
     }
-    if event.bpf_sampler.is_some()
+    if (event.bpf_sampler.is_some() || event.aggregated.is_some())
         && let Some(unseen) = super::sampler::unseen(program, guarded)
     {
         return Some(unseen);

@@ -78,6 +78,10 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
                     .write(out, report)?;
             }
         }
+        if let Some(aggregated) = &event.aggregated {
+            Line::new(event, "overflow").pair(["samples", "weight"], Some(aggregated.overflow)).write(out, report)?;
+            Line::new(event, "blind_spot").pair(["samples", "weight"], aggregated.blind_spot).write(out, report)?;
+        }
         if let Some(lost) = event.lost {
             Line::new(event, "lost").set("samples", lost.to_string()).write(out, report)?;
         }

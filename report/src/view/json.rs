@@ -150,6 +150,17 @@ fn event(json: &mut Json<'_>, report: &Report, event: &EventReport) -> io::Resul
         json.number("throttled", event.throttled)?;
         json.boolean("callchains", event.has_chains)?;
         json.boolean("timer", event.is_timer)?;
+        match &event.aggregated {
+            None => json.null("aggregated")?,
+            Some(aggregated) => json.member("aggregated", |json| {
+                json.object(|json| {
+                    json.number("entries", aggregated.entries.into())?;
+                    json.number("interval_ns", aggregated.interval_ns)?;
+                    json.count("overflow", aggregated.overflow)?;
+                    json.optional_count("blind_spot", aggregated.blind_spot)
+                })
+            })?,
+        }
         json.list("rows", &chosen.shown, |json, row| self::row(json, report, event, row))?;
         json.member("others", |json| {
             json.object(|json| {

@@ -6,7 +6,7 @@ use super::rows::{Chosen, choose};
 use super::text::{
     UNKNOWN, attachments, clean, counted, fit, grouped, moment, owners, per_run, percent, program_name, seconds,
 };
-use crate::{BpfSampler, Charges, Count, EventReport, Program, Report, Row, Unit};
+use crate::{Aggregated, BpfSampler, Charges, Count, EventReport, Program, Report, Row, Unit};
 use std::io::{self, Write};
 
 pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
@@ -272,6 +272,15 @@ impl<'r> Table<'r> {
         self.lines.push(Line::Cells(cells));
     }
 
+    /// A line of what is in no share but that of the machine.
+    fn unplaced(&mut self, name: &str, count: Option<Count>) {
+        let mut cells = Cells::default();
+        cells[1] = name.to_owned();
+        cells[3] = count.map_or(UNKNOWN.into(), |count| percent(count.weight, self.event.machine));
+        cells[6] = count.map_or(UNKNOWN.into(), |count| grouped(count.samples));
+        self.lines.push(Line::Cells(cells));
+    }
+
     fn lines_without_program(&mut self) {
         let event = self.event;
         if self.chosen.rest > 0 {
@@ -294,6 +303,13 @@ impl<'r> Table<'r> {
         event.rows.iter().for_each(|row| total.merge(&row.charges));
         total.entry.merge(event.entry);
         self.line("TOTAL".into(), event.bpf(), Some((&total, false)));
+        if let Some(aggregated) = &event.aggregated {
+            // Of neither can it be told whether it was BPF, or idle.
+            if aggregated.overflow.samples > 0 {
+                self.unplaced("[overflow]", Some(aggregated.overflow));
+            }
+            self.unplaced("[blind spot]", aggregated.blind_spot);
+        }
     }
 
     fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
@@ -411,6 +427,7 @@ impl<'r> Table<'r> {
         {
             notes.push(format!("runs: n/a, {}", unknown.0));
         }
+        notes.extend(event.aggregated.iter().flat_map(|aggregated| counted_in_kernel(aggregated, event)));
         if event.machine.is_none() {
             let unit = match event.unit {
                 Unit::Nanoseconds => "the recording does not say how long it was, or of how many CPUs",
@@ -434,6 +451,28 @@ fn run_cells(program: &Program) -> [String; 3] {
         Ok(runs) => [grouped(runs.count), per_run(runs), runs.misses.map_or(UNKNOWN.into(), grouped)],
         Err(_) => [const { UNKNOWN }; 3].map(Into::into),
     }
+}
+
+/// What is different about an event whose samples were counted in the kernel.
+fn counted_in_kernel(aggregated: &Aggregated, event: &EventReport) -> Vec<String> {
+    let late = if event.is_timer { ", and timer interrupts that came too late to be one each" } else { "" };
+    let mut notes = vec![
+        format!(
+            "samples were counted in the kernel and written every {} s: no time is finer than that",
+            seconds(aggregated.interval_ns as i64)
+        ),
+        format!(
+            "[blind spot]: what the event counted and the program that counts samples did not see, in no other line: all of \
+             kprobe, tracepoint and perf_event programs, and map system calls{late}"
+        ),
+    ];
+    if aggregated.overflow.samples > 0 {
+        notes.push(format!(
+            "[overflow]: samples for which there was no room among {} stacks (bprec record --aggregate-entries)",
+            grouped(aggregated.entries.into())
+        ));
+    }
+    notes
 }
 
 pub(super) fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
