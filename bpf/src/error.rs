@@ -65,13 +65,23 @@ pub enum Error {
         /// Which program, why not, and where the verifier rejects it the end of its log.
         problem: String,
     },
+    /// The kernel did not let us trace a program.
+    #[error("tracing program {id}: {}{}", Errno(*errno), Words(words))]
+    Attach {
+        /// The program.
+        id: u32,
+        /// The kernel's answer.
+        errno: i32,
+        /// What the verifier said last, or what the answer means; possibly empty.
+        words: String,
+    },
 }
 
 impl Error {
     /// The kernel's answer, if a system call was refused.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Error::Syscall { errno, .. } => Some(*errno),
+            Error::Syscall { errno, .. } | Error::Attach { errno, .. } => Some(*errno),
             Error::File { source, .. } => source.raw_os_error(),
             Error::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => Some(libc::EPERM),
             _ => None,
@@ -179,6 +189,15 @@ impl fmt::Display for Remedy {
             Some(remedy) => write!(f, "; {remedy}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Somebody's words as the tail of a message.
+struct Words<'a>(&'a str);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", self.0) }
     }
 }
 

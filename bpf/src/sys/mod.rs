@@ -7,6 +7,7 @@
 mod batch;
 mod entries;
 mod info;
+pub(crate) mod load;
 mod mount;
 pub(crate) mod netlink;
 mod perf_event;
@@ -30,15 +31,20 @@ use crate::error::{Error, Object, Result};
 
 /// Commands of `bpf(2)`, by the kernel's numbers.
 mod cmd {
+    pub(super) const MAP_CREATE: i32 = 0;
     pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
+    pub(super) const MAP_UPDATE_ELEM: i32 = 2;
     pub(super) const MAP_GET_NEXT_KEY: i32 = 4;
+    pub(super) const PROG_LOAD: i32 = 5;
     pub(super) const OBJ_GET: i32 = 7;
+    pub(super) const PROG_TEST_RUN: i32 = 10;
     pub(super) const PROG_GET_NEXT_ID: i32 = 11;
     pub(super) const MAP_GET_NEXT_ID: i32 = 12;
     pub(super) const PROG_GET_FD_BY_ID: i32 = 13;
     pub(super) const MAP_GET_FD_BY_ID: i32 = 14;
     pub(super) const OBJ_GET_INFO_BY_FD: i32 = 15;
     pub(super) const PROG_QUERY: i32 = 16;
+    pub(super) const RAW_TRACEPOINT_OPEN: i32 = 17;
     pub(super) const BTF_GET_FD_BY_ID: i32 = 19;
     pub(super) const TASK_FD_QUERY: i32 = 20;
     pub(super) const BTF_GET_NEXT_ID: i32 = 23;
@@ -81,6 +87,12 @@ impl Attr {
     /// Puts a file descriptor of ours.
     fn put_fd(&mut self, at: usize, fd: BorrowedFd<'_>) {
         self.put_u32(at, fd.as_raw_fd().cast_unsigned());
+    }
+
+    /// Puts the name of an object, of which the kernel keeps 15 bytes.
+    fn put_name(&mut self, at: usize, name: &str) {
+        let bytes = &name.as_bytes()[..name.len().min(15)];
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     fn u32(&self, at: usize) -> u32 {

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The pair of programs around one function of a BPF program: bprec_enter runs before it, bprec_leave after it. The recorder loads a
+ * copy of both for each function, with an `accounts` of its own.
+ *
+ * A run is known by the address of the arguments that both programs of the pair are given: it lies in the frame of the trampoline that
+ * calls them, so that no two runs that are open at one time have the same, on any CPU, nested or preempted. A run of which only one
+ * half was seen therefore cannot be mistaken for another.
+ *
+ * The kernel lets neither program of a pair run inside itself on one CPU; what it refuses, it counts. So each number below has one
+ * writer per CPU, and nothing here needs to be atomic.
+ */
+#include "bprec_bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* bpf/src/profiler/account.rs reads and checks these by their position. */
+#define EVENTS_MAX 8
+#define OPEN_MAX 4
+#define SUB_BITS 2
+#define BUCKETS 156
+/* The first time that is too long for the buckets, some 18 minutes. */
+#define TOO_LONG_NS (1ULL << 40)
+/* An open run that is older gives way when there is no room: its end may have been missed. */
+#define STALE_NS 1000000000ULL
+
+struct reading {
+	__u64 value;
+	__u64 enabled_ns;
+	__u64 running_ns;
+};
+
+struct open_run {
+	/* Zero when this is free. */
+	__u64 key;
+	__u64 start_ns;
+	struct reading readings[EVENTS_MAX];
+};
+
+struct account {
+	/* One run in so many is measured. Written by user space. */
+	__u64 every;
+	__u64 runs;
+	/* Runs still to be skipped. */
+	__u64 skip;
+	__u64 opened;
+	__u64 closed;
+	/* bprec_leave is at work: a run that begins now would not see its end. */
+	volatile __u64 leaving;
+	__u64 too_deep;
+	__u64 discarded_entering;
+	__u64 discarded_leaving;
+	__u64 measured;
+	__u64 time_ns;
+	struct reading readings[EVENTS_MAX];
+	__u64 buckets[BUCKETS];
+	struct open_run open[OPEN_MAX];
+	/* To a multiple of 64 bytes. */
+	__u64 padding;
+};
+
+/* Number of events that are counted. */
+const volatile __u32 events_used = 0;
+
+/* One account per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct account);
+} accounts SEC(".maps");
+
+/* Events of CPU c from c * EVENTS_MAX on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, EVENTS_MAX);
+	__uint(map_flags, BPF_F_PRESERVE_ELEMS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} events SEC(".maps");
+
+/* The position of the highest bit, and the two bits behind it. */
+static __always_inline __u32 bucket_of(__u64 ns)
+{
+	__u32 log2 = 0;
+	__u64 rest = ns;
+
+	if (ns >= TOO_LONG_NS)
+		return BUCKETS - 1;
+	if (ns < 2 << SUB_BITS)
+		return ns;
+	if (rest >> 32) {
+		rest >>= 32;
+		log2 += 32;
+	}
+	if (rest >> 16) {
+		rest >>= 16;
+		log2 += 16;
+	}
+	if (rest >> 8) {
+		rest >>= 8;
+		log2 += 8;
+	}
+	if (rest >> 4) {
+		rest >>= 4;
+		log2 += 4;
+	}
+	if (rest >> 2) {
+		rest >>= 2;
+		log2 += 2;
+	}
+	log2 += rest >> 1;
+	log2 -= SUB_BITS;
+	return (log2 << SUB_BITS) + (ns >> log2);
+}
+
+/* A place for a run that begins, or none. */
+static __always_inline struct open_run *open_run(struct account *account, __u64 key)
+{
+	struct open_run *oldest = &account->open[0];
+
+	/* Whatever had this address is over, though its end was not seen. */
+#pragma clang loop unroll(full)
+	for (int i = 0; i < OPEN_MAX; i++) {
+		if (account->open[i].key == key) {
+			account->discarded_entering++;
+			return &account->open[i];
+		}
+	}
+#pragma clang loop unroll(full)
+	for (int i = 0; i < OPEN_MAX; i++) {
+		if (!account->open[i].key) {
+			account->opened++;
+			return &account->open[i];
+		}
+		if (account->open[i].start_ns < oldest->start_ns)
+			oldest = &account->open[i];
+	}
+	if (bpf_ktime_get_ns() - oldest->start_ns > STALE_NS) {
+		account->discarded_entering++;
+		return oldest;
+	}
+	account->too_deep++;
+	return 0;
+}
+
+SEC("fentry")
+int bprec_enter(void *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct account *account = bpf_map_lookup_elem(&accounts, &cpu);
+	struct open_run *run;
+
+	if (!account)
+		return 0;
+	account->runs++;
+	if (account->skip) {
+		account->skip--;
+		return 0;
+	}
+	/* By chance, so that no rhythm of the load is met; one in `every` on average. */
+	if (account->every > 1)
+		account->skip = bpf_get_prandom_u32() % (2 * account->every - 1);
+	if (account->leaving) {
+		account->discarded_entering++;
+		return 0;
+	}
+	run = open_run(account, (__u64)ctx);
+	if (!run)
+		return 0;
+	run->key = (__u64)ctx;
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < EVENTS_MAX; i++) {
+		if (i < events_used)
+			/* What cannot be read is zero in all three, and not enabled. */
+			bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, &run->readings[i], sizeof(run->readings[i]));
+	}
+	run->start_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* Adds a run to the account; none of it when a reading is missing or runs backwards. */
+static __always_inline void measured(struct account *account, struct open_run *run, __u32 cpu)
+{
+	__u64 time_ns = bpf_ktime_get_ns() - run->start_ns;
+	struct reading now[EVENTS_MAX];
+	__u32 bucket = bucket_of(time_ns);
+	int whole = (__s64)time_ns >= 0;
+
+	/* In the reverse order, so that what is read twice encloses what was read between. */
+#pragma clang loop unroll(full)
+	for (__u32 k = 0; k < EVENTS_MAX; k++) {
+		__u32 i = EVENTS_MAX - 1 - k;
+
+		if (i < events_used) {
+			if (bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, &now[i], sizeof(now[i])))
+				whole = 0;
+			if (!run->readings[i].enabled_ns || now[i].value < run->readings[i].value ||
+			    now[i].enabled_ns < run->readings[i].enabled_ns || now[i].running_ns < run->readings[i].running_ns)
+				whole = 0;
+		}
+	}
+	if (!whole) {
+		account->discarded_leaving++;
+		return;
+	}
+	account->measured++;
+	account->time_ns += time_ns;
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < EVENTS_MAX; i++) {
+		if (i < events_used) {
+			account->readings[i].value += now[i].value - run->readings[i].value;
+			account->readings[i].enabled_ns += now[i].enabled_ns - run->readings[i].enabled_ns;
+			account->readings[i].running_ns += now[i].running_ns - run->readings[i].running_ns;
+		}
+	}
+	if (bucket < BUCKETS)
+		account->buckets[bucket]++;
+}
+
+SEC("fexit")
+int bprec_leave(void *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct account *account = bpf_map_lookup_elem(&accounts, &cpu);
+
+	if (!account)
+		return 0;
+	account->leaving = 1;
+	if (account->opened != account->closed) {
+#pragma clang loop unroll(full)
+		for (int i = 0; i < OPEN_MAX; i++) {
+			if (account->open[i].key == (__u64)ctx) {
+				measured(account, &account->open[i], cpu);
+				account->open[i].key = 0;
+				account->closed++;
+				break;
+			}
+		}
+	}
+	account->leaving = 0;
+	return 0;
+}

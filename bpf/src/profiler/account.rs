@@ -1,0 +1,145 @@
+//! What one pair of programs counts: `struct account` of profiler.bpf.c, one for each CPU.
+
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::error::{Error, Object, Result};
+use crate::sys::load::{self, SharedWords};
+
+/// `EVENTS_MAX`: events that one profiler counts at most.
+pub const EVENTS_MAX: usize = 8;
+/// `SUB_BITS` of the histogram.
+pub(super) const SUB_BITS: u8 = 2;
+
+// Words of `struct account`.
+const EVERY: usize = 0;
+const RUNS: usize = 1;
+const SKIP: usize = 2;
+const OPENED: usize = 3;
+const CLOSED: usize = 4;
+const LEAVING: usize = 5;
+const TOO_DEEP: usize = 6;
+const DISCARDED: [usize; 2] = [7, 8];
+const MEASURED: usize = 9;
+const TIME_NS: usize = 10;
+const READINGS: usize = 11;
+const BUCKETS: usize = READINGS + 3 * EVENTS_MAX;
+const BUCKETS_LEN: usize = 156;
+const OPEN: usize = BUCKETS + BUCKETS_LEN;
+const OPEN_LEN: usize = 4;
+const WORDS: usize = OPEN + OPEN_LEN * (2 + 3 * EVENTS_MAX) + 1;
+const _: () = assert!(WORDS == 296);
+
+/// How often numbers that move while they are read are read again.
+const READ_AGAIN: usize = 4;
+
+/// Bytes of a value of `accounts`.
+pub(super) const BYTES: u32 = 8 * WORDS as u32;
+
+/// The accounts of one pair, mapped.
+#[derive(Debug)]
+pub(super) struct Account {
+    map: OwnedFd,
+    words: SharedWords,
+    cpus: usize,
+}
+
+/// What a pair has counted since it was attached, over all CPUs. Readings are in the order of the events.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Counted {
+    /// Runs that began.
+    pub runs: u64,
+    /// Runs that were measured to their end.
+    pub measured: u64,
+    /// Runs that began while there was no room for another open one on that CPU.
+    pub too_deep: u64,
+    /// Runs of which only the begin or the end was seen.
+    pub discarded: u64,
+    /// Runs that are being measured.
+    pub open: u64,
+    /// Time of the measured runs.
+    pub time_ns: u64,
+    /// Value, time enabled and time running of each event over the measured runs.
+    pub readings: Vec<[u64; 3]>,
+    /// Bucket and measured runs in it, ascending.
+    pub buckets: Vec<(u16, u64)>,
+}
+
+impl Account {
+    /// Accounts for this many CPUs, of which one in `every` runs is measured.
+    ///
+    /// # Errors
+    /// When the kernel refuses the map.
+    pub(super) fn new(cpus: u32, every: u64) -> Result<Account> {
+        let refused =
+            |call| move |errno| Error::Syscall { call, object: Object::Named("accounts"), errno, remedy: None };
+        let map = load::create_array("accounts", BYTES, cpus).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
+        let words = NonZeroUsize::MIN.saturating_add((cpus as usize * WORDS).saturating_sub(1));
+        let words = SharedWords::map(map.as_fd(), words).map_err(refused("mmap"))?;
+        let account = Account { map, words, cpus: cpus as usize };
+        account.set_every(every);
+        Ok(account)
+    }
+
+    pub(super) fn map(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+
+    /// Has one in `every` runs measured from here on.
+    pub(super) fn set_every(&self, every: u64) {
+        // Twice of it is what is drawn from, among numbers of 32 bits.
+        let every = every.clamp(1, 1 << 30);
+        let before = self.every();
+        for cpu in 0..self.cpus {
+            self.words.set(cpu * WORDS + EVERY, every);
+            if every < before {
+                // Else the change would wait until the old number of runs is skipped.
+                self.words.set(cpu * WORDS + SKIP, 0);
+            }
+        }
+    }
+
+    pub(super) fn every(&self) -> u64 {
+        self.words.get(EVERY).max(1)
+    }
+
+    /// The numbers of one CPU. What comes after another in a run is read before it, so that no run is seen to have ended
+    /// that has not been seen to begin.
+    fn words_of(&self, cpu: usize) -> [u64; OPEN] {
+        let mut words = [0; OPEN];
+        for (index, word) in words.iter_mut().enumerate().rev() {
+            *word = self.words.get(cpu * WORDS + index);
+        }
+        words
+    }
+
+    /// Adds up all CPUs. A CPU that measures one run after the other may have counted one and not yet its time.
+    pub(super) fn read(&self, events: usize) -> Counted {
+        let mut counted = Counted { readings: vec![[0; 3]; events.min(EVENTS_MAX)], ..Counted::default() };
+        let mut buckets = [0u64; BUCKETS_LEN];
+        for cpu in 0..self.cpus {
+            let mut words = self.words_of(cpu);
+            for _ in 0..READ_AGAIN {
+                let again = self.words_of(cpu);
+                let settled = again[CLOSED] == words[CLOSED] && again[LEAVING] == 0;
+                words = again;
+                if settled {
+                    break;
+                }
+            }
+            counted.runs += words[RUNS];
+            counted.measured += words[MEASURED];
+            counted.time_ns += words[TIME_NS];
+            for (reading, words) in counted.readings.iter_mut().zip(words[READINGS..BUCKETS].chunks_exact(3)) {
+                reading.iter_mut().zip(words).for_each(|(sum, word)| *sum += word);
+            }
+            buckets.iter_mut().zip(&words[BUCKETS..]).for_each(|(sum, word)| *sum += word);
+            counted.discarded += DISCARDED.map(|index| words[index]).iter().sum::<u64>();
+            counted.too_deep += words[TOO_DEEP];
+            counted.open += words[OPENED].saturating_sub(words[CLOSED]);
+        }
+        let taken = buckets.iter().enumerate().filter(|(_, runs)| **runs != 0);
+        counted.buckets = taken.map(|(bucket, runs)| (bucket as u16, *runs)).collect();
+        counted
+    }
+}

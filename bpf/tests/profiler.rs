@@ -1,0 +1,199 @@
+//! The program profiler against programs that count their own runs. Needs trampolines (fentry, fexit), which not every machine allows.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use bprec_bpf::{BtfCache, Counted, Pair, Profiler, Program};
+use bprec_fixtures::{Fixture, Loaded};
+use common::{can_load, has_jit};
+
+/// A profiler without events; says so when the machine does not allow one.
+fn profiler(test: &str) -> Option<Profiler> {
+    if !can_load(test) || !has_jit(test) {
+        return None;
+    }
+    match Profiler::load(0, cpus()) {
+        Ok(profiler) => Some(profiler),
+        Err(error) if error.is_permission() => {
+            println!("SKIP {test}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// One more than the highest number of a CPU that may ever be there.
+fn cpus() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+    text.trim().rsplit([',', '-']).next().unwrap().parse::<u32>().unwrap() + 1
+}
+
+/// Attaches to the function of a program with this index.
+fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize) -> Pair {
+    let program = Program::take(loaded.id_of(name).unwrap()).unwrap();
+    let snapshot = program.fetch(&BtfCache::new()).unwrap();
+    let type_id = snapshot.info.view().functions().nth(function).unwrap().type_id.unwrap();
+    profiler.attach(&program, type_id, 1).unwrap()
+}
+
+fn in_histogram(counted: &Counted) -> u64 {
+    counted.buckets.iter().map(|(_, runs)| runs).sum()
+}
+
+#[test]
+fn every_run_is_counted_once() {
+    let Some(profiler) = profiler("every_run_is_counted_once") else { return };
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    let names = ["loop_of_100", "loop_of_1000", "loop_of_10000"];
+    let mut pairs: Vec<Pair> = names.iter().map(|name| attach(&profiler, &loaded, name, 0)).collect();
+    let mut elapsed_ns = Vec::new();
+    for (name, pair) in names.iter().zip(&pairs) {
+        assert_eq!(pair.read(), Counted::default());
+        let start = std::time::Instant::now();
+        for times in [1, 250, 3000] {
+            loaded.run(name, times).unwrap();
+        }
+        elapsed_ns.push(start.elapsed().as_nanos());
+    }
+    let mut per_run = Vec::new();
+    for ((name, pair), elapsed_ns) in names.iter().zip(&mut pairs).zip(elapsed_ns) {
+        pair.detach();
+        let counted = pair.read();
+        assert_eq!(counted.runs, loaded.entered(name).unwrap());
+        assert_eq!((counted.runs, counted.measured), (3251, 3251), "{name}");
+        assert_eq!((counted.discarded, counted.too_deep, counted.open), (0, 0, 0), "{name}");
+        assert_eq!(pair.misses(), Some(0));
+        assert_eq!(in_histogram(&counted), counted.measured);
+        assert!(u128::from(counted.time_ns) <= elapsed_ns, "{name}: {counted:?} in {elapsed_ns} ns");
+        per_run.push(counted.time_ns / counted.measured);
+    }
+    assert!(per_run[0] < per_run[1] && per_run[1] < per_run[2], "{per_run:?}");
+    // What runs after the pair is gone is not counted.
+    loaded.run(names[0], 100).unwrap();
+    assert_eq!(pairs[0].read().runs, 3251);
+}
+
+#[test]
+fn a_subprogram_is_counted_by_itself() {
+    let Some(profiler) = profiler("a_subprogram_is_counted_by_itself") else { return };
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    let mut pairs = [0, 1].map(|function| attach(&profiler, &loaded, "call_a_subprogram", function));
+    loaded.run("call_a_subprogram", 1000).unwrap();
+    pairs.iter_mut().for_each(Pair::detach);
+    let [entry, subprogram] = pairs.map(|pair| pair.read());
+    assert_eq!((entry.runs, entry.measured), (1000, 1000));
+    assert_eq!((subprogram.runs, subprogram.measured), (3000, 3000));
+    assert!(subprogram.time_ns < entry.time_ns, "{subprogram:?} in {entry:?}");
+}
+
+#[test]
+fn runs_inside_runs_are_counted_once_and_not_mixed() {
+    let test = "runs_inside_runs_are_counted_once_and_not_mixed";
+    const LOOPBACK: u32 = 1;
+    let Some(profiler) = profiler(test) else { return };
+    for depth in [2u64, 4, 6] {
+        let opened = Fixture::COUNTED.open().unwrap().set("depth_max", depth as i64).unwrap();
+        let mut loaded = opened.load().unwrap();
+        if let Err(error) = loaded.attach_to_egress("run_inside_itself", LOOPBACK) {
+            println!("SKIP {test}: {error:#}");
+            return;
+        }
+        let mut pair = attach(&profiler, &loaded, "run_inside_itself", 0);
+        let start = std::time::Instant::now();
+        loaded.run("run_inside_itself", 500).unwrap();
+        let elapsed_ns = start.elapsed().as_nanos() as u64;
+        loaded.detach();
+        pair.detach();
+        let counted = pair.read();
+        assert_eq!(counted.runs, loaded.entered("run_inside_itself").unwrap(), "depth {depth}");
+        assert_eq!(loaded.ran("run_inside_itself").unwrap(), 500, "depth {depth}: not as deep as it should be");
+        // Four may be open at a time; those further in are counted and not measured.
+        assert_eq!(counted.measured, 500 * depth.min(4));
+        assert_eq!(counted.too_deep, 500 * depth.saturating_sub(4));
+        assert_eq!((counted.discarded, counted.open), (0, 0));
+        // An outer run has the inner ones in it: together no more than as many times what went by.
+        assert!(counted.time_ns <= depth * elapsed_ns);
+        assert!(counted.buckets.len() > 1 || depth == 1, "{:?}", counted.buckets);
+    }
+}
+
+#[test]
+fn a_gate_measures_one_in_so_many() {
+    let Some(profiler) = profiler("a_gate_measures_one_in_so_many") else { return };
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    let name = "rarely_a_hundred_times_longer";
+    let pair = attach(&profiler, &loaded, name, 0);
+    loaded.run(name, 20_000).unwrap();
+    let every_run = pair.read();
+    assert_eq!((every_run.runs, every_run.measured), (20_000, 20_000));
+    // One in a hundred is longer by itself: the gate must not fall in step with it.
+    pair.set_every(10);
+    loaded.run(name, 60_000).unwrap();
+    let gated = pair.read();
+    assert_eq!(gated.runs, 80_000);
+    let measured = gated.measured - every_run.measured;
+    // The gaps are 0 to 18 with a mean of 9: 6,000 of them spread by 33 (gap's deviation 5.5, over 10, times the root of 6,000).
+    assert!((6000 - 250..6000 + 250).contains(&measured), "{measured} of 60,000 at one in ten");
+    let long_runs = |counted: &Counted, bucket: u16| -> u64 {
+        counted.buckets.iter().filter(|(index, _)| *index >= bucket).map(|(_, runs)| runs).sum()
+    };
+    // The bucket from which on there are the 200 long runs.
+    let mut runs = 0;
+    let bucket = every_run.buckets.iter().rev().find(|(_, more)| {
+        runs += more;
+        runs >= 200
+    });
+    let bucket = bucket.unwrap().0;
+    let long = long_runs(&gated, bucket) - long_runs(&every_run, bucket);
+    // 60 expected, and as much as chance (and a busy machine, upwards) makes of it.
+    assert!(long >= 60 - 40, "{long} long runs among {measured}");
+}
+
+#[test]
+fn an_empty_pair_is_gauged() {
+    let Some(profiler) = profiler("an_empty_pair_is_gauged") else { return };
+    let gauged = profiler.gauge().unwrap();
+    println!("{gauged:?}");
+    assert!(gauged.runs > 0 && gauged.inside_ns > 0);
+    assert!(gauged.inside.is_empty());
+}
+
+#[test]
+fn nothing_stays() {
+    let Some(profiler) = profiler("nothing_stays") else { return };
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    let pair = attach(&profiler, &loaded, "loop_of_100", 0);
+    assert_eq!(pair.references(), 2);
+    let id = loaded.id_of("loop_of_100").unwrap();
+    drop((pair, profiler, loaded));
+    // The last reference is dropped after a grace period.
+    let gone = (0..1500).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        Program::take(id).is_err()
+    });
+    assert!(gone, "program {id} is still there");
+}
+
+#[test]
+fn a_hundred_programs_at_once() {
+    let Some(profiler) = profiler("a_hundred_programs_at_once") else { return };
+    let loaded: Vec<Loaded> = (0..20).map(|_| Fixture::COUNTED.open().unwrap().load().unwrap()).collect();
+    let names = ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"];
+    let start = std::time::Instant::now();
+    let mut pairs: Vec<(Pair, &Loaded, &str)> =
+        loaded.iter().flat_map(|loaded| names.map(|name| (attach(&profiler, loaded, name, 0), loaded, name))).collect();
+    let attached = start.elapsed();
+    for (_, loaded, name) in &pairs {
+        loaded.run(name, 10).unwrap();
+    }
+    let start = std::time::Instant::now();
+    for (pair, ..) in &mut pairs {
+        pair.detach();
+    }
+    println!("100 programs: attached in {attached:?}, detached in {:?}", start.elapsed());
+    assert_eq!(pairs.len(), 100);
+    for (pair, loaded, name) in &pairs {
+        assert_eq!(pair.read().measured, 10, "{name}");
+        assert_eq!(loaded.entered(name).unwrap(), 10, "{name}");
+    }
+}
