@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Aggregate, Bounds, Counters, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize, SamplerFields, Summary,
-    Target, WantedMap,
+    Aggregate, Bounds, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize, SamplerFields,
+    Summary, Target, WantedMap,
 };
 
 use crate::{Outcome, say};
@@ -87,9 +87,22 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS")]
     duration: Option<f64>,
 
-    /// Where run counts come from: the kernel's run statistics, switched on while recording, or none.
-    #[arg(long, value_name = "TIER", default_value = "stats", value_parser = ["stats", "off"])]
-    counters: String,
+    /// Where counts of programs come from. `stats`: the kernel's run statistics, switched on while recording. `exact`: those,
+    /// and programs put around each program (fentry, fexit) that count its runs, their times and events in them;
+    /// `exact=NAME,…` only around programs of these names or ids, `exact=NAME:FUNC` around a function of theirs, with * and
+    /// ? as in a shell. `off`: none.
+    #[arg(long, value_name = "stats|exact[=NAME]|off", default_value = "stats", value_parser = tier)]
+    counters: Counters,
+
+    /// What `--counters exact` counts in each run, as for -e; {a,b} are counted together, or neither
+    /// [default: {cycles,instructions} where there is a PMU].
+    #[arg(long = "counter-event", value_name = "EVENT")]
+    counter_event: Vec<String>,
+
+    /// What `--counters exact` may cost, in percent of the machine; where programs run often, only some of their runs are
+    /// measured. 100 measures them all.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
+    budget: f64,
 
     /// Milliseconds between two snapshots of the run counts.
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
@@ -195,6 +208,18 @@ fn options(args: Args) -> anyhow::Result<Options> {
             Duration::try_from_secs_f64(seconds).with_context(|| format!("--duration {seconds}: expected seconds"))?,
         ),
     };
+    let counters = match args.counters {
+        Counters::Exact(_) if args.budget.is_nan() || args.budget <= 0.0 => {
+            bail!("--budget {}: expected more than 0 percent", args.budget)
+        }
+        Counters::Exact(exact) => Counters::Exact(Exact {
+            events: args.counter_event,
+            budget: (args.budget < 100.0).then_some(args.budget / 100.0),
+            ..exact
+        }),
+        _ if !args.counter_event.is_empty() => bail!("--counter-event: counted with --counters exact only"),
+        other => other,
+    };
     Ok(Options {
         target,
         events: args.event,
@@ -208,7 +233,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         command,
         duration,
         delay: args.delay.map(Duration::from_millis),
-        counters: if args.counters == "off" { Counters::Off } else { Counters::Stats },
+        counters,
         interval: Duration::from_millis(args.interval),
         dump_maps: args.dump_map,
         dump_bounds: Bounds { entries: args.dump_entries, bytes: dump_bytes },
@@ -222,6 +247,19 @@ fn options(args: Args) -> anyhow::Result<Options> {
             }
         },
     })
+}
+
+/// A tier of counters.
+fn tier(text: &str) -> Result<Counters, String> {
+    match text.split_once('=') {
+        None if text == "off" => Ok(Counters::Off),
+        None if text == "stats" => Ok(Counters::Stats),
+        None if text == "exact" => Ok(Counters::Exact(Exact::default())),
+        Some(("exact", pattern)) if !pattern.is_empty() => {
+            Ok(Counters::Exact(Exact { pattern: Some(pattern.to_owned()), ..Exact::default() }))
+        }
+        _ => Err("expected stats, exact, exact=NAME or off".to_owned()),
+    }
 }
 
 /// `0,2-5` as numbers.
@@ -363,6 +401,14 @@ mod tests {
         assert_eq!(ring_size("4M"), Some(RingSize::Bytes(4 << 20)));
         assert_eq!(ring_size("0"), None);
         assert_eq!(ring_size("4X"), None);
+        let exact = |pattern: Option<&str>| {
+            Ok(Counters::Exact(Exact { pattern: pattern.map(str::to_owned), ..Exact::default() }))
+        };
+        assert_eq!(
+            (tier("off"), tier("exact"), tier("exact=a*:b")),
+            (Ok(Counters::Off), exact(None), exact(Some("a*:b")))
+        );
+        assert!(tier("exact=").is_err() && tier("perf").is_err());
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(grouped(12), "12");
         assert_eq!([counted(0u64, "sample"), counted(1u64, "sample")], ["0 samples", "1 sample"]);

@@ -1,6 +1,6 @@
 //! Links: which program, attached to what.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 
 use bprec_format::bpf::names::{AttachType, LinkType};
@@ -74,6 +74,27 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
         found.attachments.push(Attachment { prog_id, link_id, kind, target: target.into_bytes() });
     }
     Ok(found)
+}
+
+/// The programs of which an extension (freplace) has replaced a function.
+///
+/// # Errors
+/// As [`links`].
+pub(crate) fn extended() -> Result<HashSet<u32>> {
+    let mut extended = HashSet::new();
+    for id in prog::ids(Kind::Link) {
+        let fd = match sys::fd_by_id(Kind::Link, id?) {
+            Ok(fd) => fd,
+            Err(error) if error.is_gone() => continue,
+            Err(error) => return Err(error),
+        };
+        let (bytes, known, arrays) = sys::link_info(fd.as_fd(), 0)?;
+        let info = Info { bytes, known, arrays, target: None };
+        if info.link_type() == LinkType::TRACING && info.tracing_kind() == FREPLACE {
+            extended.extend(info.u32(20));
+        }
+    }
+    Ok(extended)
 }
 
 /// `struct bpf_link_info`. A field that this kernel does not know reads as None.

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::os::fd::AsFd;
+
 use bprec_bpf::{BtfCache, Counted, Pair, Profiler, Program};
 use bprec_fixtures::{Fixture, Loaded};
 use common::{can_load, has_jit};
@@ -12,7 +14,7 @@ fn profiler(test: &str) -> Option<Profiler> {
     if !can_load(test) || !has_jit(test) {
         return None;
     }
-    match Profiler::load(0, cpus()) {
+    match Profiler::load(0, 0, cpus()) {
         Ok(profiler) => Some(profiler),
         Err(error) if error.is_permission() => {
             println!("SKIP {test}: {error}");
@@ -33,7 +35,7 @@ fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize) -> 
     let program = Program::take(loaded.id_of(name).unwrap()).unwrap();
     let snapshot = program.fetch(&BtfCache::new()).unwrap();
     let type_id = snapshot.info.view().functions().nth(function).unwrap().type_id.unwrap();
-    profiler.attach(&program, type_id, 1).unwrap()
+    profiler.attach(program.as_fd(), program.id(), type_id, 1).unwrap()
 }
 
 fn in_histogram(counted: &Counted) -> u64 {

@@ -106,7 +106,7 @@ pub struct Session {
     pub event: String,
     /// Why it is not the event that was asked for; empty when it is.
     pub event_note: String,
-    /// Where the run statistics come from: `stats` or `off`.
+    /// Where counts come from: `exact` (which has those of `stats` too), `stats` or `off`.
     pub counters: String,
     /// Why not more; empty when nothing is missing.
     pub counters_note: String,

@@ -20,6 +20,9 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     }
     session.opened.disable();
     let end_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+    if let Some(exact) = session.exact.take() {
+        session.pending.extend(exact.finish());
+    }
     session.take_in_caught()?;
     // The captor's own events are still on, so that it sees at least what the rings have.
     for caught in session.captor.take().map(|captor| captor.finish()).unwrap_or_default() {
@@ -29,7 +32,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     if session.stats.take().is_some() {
         session.pending.extend(session.inventory.run_stats());
     }
-    session.inventory.check_releases(&mut session.pending);
+    session.check_releases();
     session.inventory.survey(true, &mut session.pending);
     for problem in session.inventory.problems() {
         (session.options.notify)(Level::Detail, problem);

@@ -1,6 +1,6 @@
 //! The BPF programs of a recording: held from the moment they are known to its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, prog_ids};
@@ -43,6 +43,13 @@ struct Held {
     surveyed: bool,
     /// It was there at the last look at references already.
     settled: bool,
+}
+
+/// A program that is held, and what is known of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) snapshot: &'a ProgSnapshot,
 }
 
 impl Inventory {
@@ -124,6 +131,13 @@ impl Inventory {
         self.held.values().map(|held| &held.snapshot)
     }
 
+    /// The programs that others hold too, but for our own.
+    pub(crate) fn known(&self) -> impl Iterator<Item = Known<'_>> {
+        let own = self.refs.as_ref().map(Refs::own_id);
+        let there = self.held.values().filter(move |held| !held.released && Some(held.program.id()) != own);
+        there.map(|held| Known { program: &held.program, snapshot: &held.snapshot })
+    }
+
     /// Programs captured, and programs that were not.
     pub(crate) fn counts(&self) -> (u32, u32) {
         (self.held.len() as u32, self.missed)
@@ -145,20 +159,23 @@ impl Inventory {
         self.refs.is_some() && self.held.values().any(|held| held.loaded_during && !held.released)
     }
 
-    /// Looks who else holds the programs, and says of which everyone has let go; with their last statistics.
-    pub(crate) fn check_releases(&mut self, states: &mut Vec<State>) {
-        let Some(refs) = &self.refs else { return };
+    /// Looks who else holds the programs, and says of which everyone has let go; with their last statistics. Of each,
+    /// one reference is the inventory's, and `ours` has what other parts of the recorder hold. Returns the ids of those
+    /// that were let go of.
+    pub(crate) fn check_releases(&mut self, ours: &HashMap<u32, i64>, states: &mut Vec<State>) -> Vec<u32> {
+        let mut released = Vec::new();
+        let Some(refs) = &self.refs else { return released };
         let before_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
-        let Ok(counts) = refs.read() else { return };
+        let Ok(counts) = refs.read() else { return released };
         let mut last_runs = Vec::new();
         for count in counts {
             let Some(held) = self.held.get_mut(&count.id).filter(|held| !held.released) else { continue };
-            // One reference is ours.
-            if count.references > 1 {
+            if count.references > 1 + ours.get(&count.id).copied().unwrap_or(0) {
                 held.held_ns = before_ns;
                 continue;
             }
             held.released = true;
+            released.push(count.id);
             last_runs.extend(held.program.stats().ok().map(|runs| held.runs(runs)));
             states.push(State::Released(Released {
                 id: count.id,
@@ -170,6 +187,7 @@ impl Inventory {
         let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
         let parts = last_runs.chunks(RUNS_PER_STATE);
         states.extend(parts.map(|part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec() })));
+        released
     }
 
     /// Looks at what is around programs not looked at yet: owners, maps, attachments, pins. Programs that have only just

@@ -14,6 +14,7 @@ mod captor;
 mod dump;
 mod error;
 mod event;
+mod exact;
 mod features;
 mod finish;
 mod glob;
@@ -39,7 +40,7 @@ mod workload;
 pub use bpf_sampler::SamplerFields;
 pub use bprec_bpf::Bounds;
 pub use error::{Error, Result};
-pub use options::{Aggregate, Counters, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
+pub use options::{Aggregate, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
 pub use recover::{Recovered, recover};
 pub use summary::Summary;
 

@@ -163,6 +163,13 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     number_list(&text).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
 }
 
+/// One more than the highest number that a CPU may ever have.
+pub(crate) fn possible_cpus() -> u32 {
+    let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let highest = number_list(&text).and_then(|cpus| cpus.last().copied());
+    highest.or_else(|| online_cpus().last().copied()).map_or(1, |cpu| cpu + 1)
+}
+
 /// A number under /proc/sys/kernel.
 pub(crate) fn kernel_sysctl(name: &str) -> Option<i64> {
     fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()

@@ -183,10 +183,24 @@ pub enum Output {
 }
 
 /// Where run counts of programs come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Counters {
     /// Not counted.
     Off,
     /// The kernel's run statistics, switched on for the time of the recording.
     Stats,
+    /// Run statistics, and programs of our own around those of others. Where that is not allowed, run statistics alone.
+    Exact(Exact),
+}
+
+/// What is counted by programs around others'.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Exact {
+    /// Which programs, by full name or id, and which of their functions: shell patterns `PROGRAM[:FUNCTION]`, several with
+    /// commas. `None` is the entry of every program.
+    pub pattern: Option<String>,
+    /// Lists of events, groups in braces. Empty means what a PMU has: cycles and instructions.
+    pub events: Vec<String>,
+    /// The part of the machine that counting may take; `None` is all of it.
+    pub budget: Option<f64>,
 }

@@ -18,6 +18,7 @@ use crate::aggregate::Aggregates;
 use crate::bpf_sampler::BpfSampler;
 use crate::captor::{Captor, Caught};
 use crate::dump;
+use crate::exact::Exact;
 use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
 use crate::open::{self, Opened, Places};
@@ -55,6 +56,7 @@ pub(crate) struct Session<'a> {
     pub(crate) kallsyms: Option<Kallsyms>,
     pub(crate) stats: Option<StatsGuard>,
     pub(crate) bpf_sampler: Option<BpfSampler>,
+    pub(crate) exact: Option<Exact>,
     /// Counts as records pass by, in a stream; a file is read back at the end.
     pub(crate) tally: Tally,
     /// Sections that are known already.
@@ -141,6 +143,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         kallsyms: None,
         stats: None,
         bpf_sampler,
+        exact: None,
         tally,
         sections: Vec::new(),
         pending: Vec::new(),
@@ -248,7 +251,7 @@ impl Session<'_> {
     fn start(&mut self, workload: Option<&mut Workload>, samplers: &[Sampler], cpus: u32) -> Result<()> {
         let stats_were_on = stats_sysctl().unwrap_or(false);
         let mut counters_note = String::new();
-        if self.options.counters == Counters::Stats {
+        if self.options.counters != Counters::Off {
             match StatsGuard::enable() {
                 Ok(guard) => self.stats = Some(guard),
                 Err(error) => {
@@ -261,9 +264,23 @@ impl Session<'_> {
         let mut first_states = vec![State::Session(state::Session::default())];
         first_states.extend(self.bpf_sampler.as_ref().map(BpfSampler::described));
         first_states.append(&mut self.pending);
+        if let Counters::Exact(asked) = &self.options.counters {
+            let known: Vec<_> = self.inventory.known().collect();
+            match Exact::start(asked, self.options, &machine::online_cpus(), &known, &mut first_states) {
+                Ok(exact) => self.exact = Some(exact),
+                Err(error) => {
+                    let instead = if self.stats.is_some() { "run statistics" } else { "nothing" };
+                    let note = format!("{instead} instead of exact counters: {error}");
+                    (self.options.notify)(Level::Warning, &note);
+                    counters_note =
+                        [counters_note, note].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join("; ");
+                }
+            }
+        }
         if self.stats.is_some() {
             first_states.extend(self.inventory.run_stats());
         }
+        first_states.extend(self.exact.iter_mut().flat_map(Exact::snapshot));
         self.start_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
         let boottime_ns = sys::clock_ns(sys::CLOCK_BOOTTIME);
         let realtime_ns = sys::clock_ns(sys::CLOCK_REALTIME);
@@ -282,7 +299,12 @@ impl Session<'_> {
             target: target_text(self.options),
             event: samplers.first().map(|sampler| sampler.spec.name.clone()).unwrap_or_default(),
             event_note: samplers.first().map(|sampler| sampler.note.clone()).unwrap_or_default(),
-            counters: if self.stats.is_some() { "stats" } else { "off" }.to_owned(),
+            counters: match (&self.exact, &self.stats) {
+                (Some(_), _) => "exact",
+                (None, Some(_)) => "stats",
+                (None, None) => "off",
+            }
+            .to_owned(),
             counters_note,
             stats_were_on,
             interval_ns: u64::try_from(self.options.interval.max(INTERVAL_MIN).as_nanos()).unwrap_or(u64::MAX),
@@ -310,7 +332,7 @@ impl Session<'_> {
             let expects_releases = self.inventory.expects_releases();
             let wake_at = [Some(next_drain), Some(next_snapshot), end, enable_at]
                 .into_iter()
-                .chain([expects_releases.then_some(next_releases)])
+                .chain([expects_releases.then_some(next_releases), self.exact.as_ref().and_then(Exact::tend_at)])
                 .flatten()
                 .min()
                 .unwrap_or(next_drain);
@@ -330,17 +352,19 @@ impl Session<'_> {
                 self.enable()?;
             }
             self.take_in_caught()?;
+            self.pending.extend(self.exact.iter_mut().flat_map(Exact::tend));
             if next_snapshot <= now {
                 next_snapshot = now + interval;
                 if self.stats.is_some() {
                     self.pending.extend(self.inventory.run_stats());
                 }
-                self.inventory.check_releases(&mut self.pending);
+                self.pending.extend(self.exact.iter_mut().flat_map(Exact::snapshot));
+                self.check_releases();
                 self.inventory.survey(false, &mut self.pending);
                 self.drain_aggregates()?;
             } else if expects_releases && next_releases <= now {
                 next_releases = now + RELEASES_EVERY;
-                self.inventory.check_releases(&mut self.pending);
+                self.check_releases();
             }
             if self.round()? {
                 self.sink.checkpoint()?;
@@ -362,6 +386,16 @@ impl Session<'_> {
         self.bpf_sampler.as_ref().map_or(Ok(()), BpfSampler::enable)
     }
 
+    /// Looks of which programs everyone else has let go; what counts them lets go as well.
+    pub(crate) fn check_releases(&mut self) {
+        let ours = self.exact.as_ref().map(Exact::references).unwrap_or_default();
+        for id in self.inventory.check_releases(&ours, &mut self.pending) {
+            if let Some(exact) = &mut self.exact {
+                exact.released(id);
+            }
+        }
+    }
+
     /// True when all processes or threads to be recorded have ended.
     fn targets_are_gone(&self) -> bool {
         match &self.options.target {
@@ -381,10 +415,11 @@ impl Session<'_> {
 
     /// Takes in one thing that the captor has found.
     pub(crate) fn take_in(&mut self, caught: Caught) -> Result<()> {
-        match self.inventory.take_in(caught, &mut self.pending).cloned() {
-            Some(snapshot) => self.keep(&snapshot),
-            None => Ok(()),
+        let Some(snapshot) = self.inventory.take_in(caught, &mut self.pending).cloned() else { return Ok(()) };
+        if let (Some(exact), Some(id)) = (&mut self.exact, snapshot.info.view().id()) {
+            self.inventory.known().filter(|known| known.program.id() == id).for_each(|known| exact.join(known));
         }
+        self.keep(&snapshot)
     }
 
     /// Keeps a program where it outlives this process.

@@ -28,14 +28,24 @@ struct AttrBytes([u8; ATTR_SIZE_MAX]);
 ///
 /// The attr is handed over in the smallest size that holds it, so that kernels which know less accept it too.
 pub(crate) fn perf_event_open(attr: &EventAttr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
+    open_event(attr, pid, cpu, None)
+}
+
+/// Opens an event that counts all tasks on a CPU, on the hardware together with its leader.
+pub(crate) fn open_counter(attr: &EventAttr, cpu: i32, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    open_event(attr, -1, cpu, leader)
+}
+
+fn open_event(attr: &EventAttr, pid: i32, cpu: i32, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let mut bytes = Vec::with_capacity(ATTR_SIZE_MAX);
     EventAttr { size: attr.smallest_size(), ..attr.clone() }.encode(&mut bytes, Endian::NATIVE);
     let mut block = AttrBytes([0; ATTR_SIZE_MAX]);
     block.0[..bytes.len()].copy_from_slice(&bytes);
     let flags = libc::c_ulong::from(perf::bindings::PERF_FLAG_FD_CLOEXEC);
+    let group = leader.map_or(-1, |leader| leader.as_raw_fd());
     // SAFETY: the kernel reads `size` bytes of the attr (in its second word, at most ATTR_SIZE_MAX) and, on E2BIG, writes
     // its own size into that word; the block is initialised, of that length, and borrowed exclusively for the call.
-    let fd = unsafe { perf::perf_event_open((&raw mut block).cast(), pid, cpu, -1, flags) };
+    let fd = unsafe { perf::perf_event_open((&raw mut block).cast(), pid, cpu, group, flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

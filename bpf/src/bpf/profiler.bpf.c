@@ -55,12 +55,14 @@ struct account {
 	struct reading readings[EVENTS_MAX];
 	__u64 buckets[BUCKETS];
 	struct open_run open[OPEN_MAX];
-	/* To a multiple of 64 bytes. */
-	__u64 padding;
+	/* Which of them bprec_leave closes: read back from here, the verifier walks what follows once and not for each. */
+	volatile __u64 closing;
 };
 
 /* Number of events that are counted. */
 const volatile __u32 events_used = 0;
+/* Bits of the events that are not there on every CPU: what is missing then adds nothing. */
+const volatile __u32 events_partial = 0;
 
 /* One account per CPU. */
 struct {
@@ -173,7 +175,7 @@ int bprec_enter(void *ctx)
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < EVENTS_MAX; i++) {
 		if (i < events_used)
-			/* What cannot be read is zero in all three, and not enabled. */
+			/* What cannot be read is zero in all three. */
 			bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, &run->readings[i], sizeof(run->readings[i]));
 	}
 	run->start_ns = bpf_ktime_get_ns();
@@ -185,7 +187,7 @@ static __always_inline void measured(struct account *account, struct open_run *r
 {
 	__u64 time_ns = bpf_ktime_get_ns() - run->start_ns;
 	struct reading now[EVENTS_MAX];
-	__u32 bucket = bucket_of(time_ns);
+	__u32 bucket;
 	int whole = (__s64)time_ns >= 0;
 
 	/* In the reverse order, so that what is read twice encloses what was read between. */
@@ -194,10 +196,15 @@ static __always_inline void measured(struct account *account, struct open_run *r
 		__u32 i = EVENTS_MAX - 1 - k;
 
 		if (i < events_used) {
-			if (bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, &now[i], sizeof(now[i])))
-				whole = 0;
-			if (!run->readings[i].enabled_ns || now[i].value < run->readings[i].value ||
-			    now[i].enabled_ns < run->readings[i].enabled_ns || now[i].running_ns < run->readings[i].running_ns)
+			/* What cannot be read is zero in all three. */
+			bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, &now[i], sizeof(now[i]));
+			if (!run->readings[i].enabled_ns) {
+				now[i] = run->readings[i];
+				if (!(events_partial & 1 << i))
+					whole = 0;
+			}
+			if (now[i].value < run->readings[i].value || now[i].enabled_ns < run->readings[i].enabled_ns ||
+			    now[i].running_ns < run->readings[i].running_ns)
 				whole = 0;
 		}
 	}
@@ -215,6 +222,8 @@ static __always_inline void measured(struct account *account, struct open_run *r
 			account->readings[i].running_ns += now[i].running_ns - run->readings[i].running_ns;
 		}
 	}
+	/* Last, as the verifier goes through what follows once for each of its ways. */
+	bucket = bucket_of(time_ns);
 	if (bucket < BUCKETS)
 		account->buckets[bucket]++;
 }
@@ -229,14 +238,21 @@ int bprec_leave(void *ctx)
 		return 0;
 	account->leaving = 1;
 	if (account->opened != account->closed) {
+		__u64 closing;
+
+		account->closing = OPEN_MAX;
 #pragma clang loop unroll(full)
 		for (int i = 0; i < OPEN_MAX; i++) {
-			if (account->open[i].key == (__u64)ctx) {
-				measured(account, &account->open[i], cpu);
-				account->open[i].key = 0;
-				account->closed++;
-				break;
-			}
+			if (account->open[i].key == (__u64)ctx)
+				account->closing = i;
+		}
+		closing = account->closing;
+		if (closing < OPEN_MAX) {
+			/* Nothing takes its place before `leaving` is cleared. */
+			account->open[closing].key = 0;
+			measured(account, &account->open[closing], cpu);
+			/* After the numbers that it stands for: user space reads again when it has moved. */
+			account->closed++;
 		}
 	}
 	account->leaving = 0;

@@ -79,7 +79,7 @@ impl Profiler {
     /// When that cannot be run.
     pub fn gauge(&self) -> Result<Gauged> {
         let bare_ns = self.gauge.usual_run()?;
-        let pair = self.attach_to(self.gauge.program(), 0, self.gauge.function_type_id()?, 1)?;
+        let pair = self.attach(self.gauge.program(), 0, self.gauge.function_type_id()?, 1)?;
         let (mut times, mut spent, mut values) = (Vec::new(), Vec::new(), vec![Vec::new(); self.events]);
         let mut before = pair.read();
         for _ in 0..BATCHES {

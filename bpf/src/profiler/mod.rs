@@ -7,6 +7,7 @@
 
 mod account;
 mod gauge;
+mod refusal;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -20,6 +21,7 @@ use crate::sys::{self, load};
 use account::Account;
 pub use account::{Counted, EVENTS_MAX};
 pub use gauge::Gauged;
+pub use refusal::{Refusals, makes_tail_calls};
 
 const OBJECT: &[u8] = include_bytes!("../bpf/profiler.bpf.o");
 const ENTER: &str = "bprec_enter";
@@ -34,6 +36,8 @@ const LOAD_IMM64: u8 = 0x18;
 const OF_MAP: [u8; 2] = [1, 2];
 /// Bytes for what the verifier says when it refuses.
 const LOG_BYTES: usize = 1 << 16;
+/// `struct bpf_prog_info` up to and with `name`.
+const NAME_END: usize = 80;
 /// `struct bpf_prog_info` up to and with `recursion_misses`.
 const MISSES_END: usize = 216;
 
@@ -75,13 +79,17 @@ struct Half {
 }
 
 impl Profiler {
-    /// Loads the pair around a program of our own that does nothing.
+    /// Loads the pair around a program of our own that does nothing. `events` are counted, of which those whose bits are
+    /// set in `partial_events` need not be there on every CPU; a run in which another cannot be read is discarded. CPUs
+    /// have numbers below `cpus`.
     ///
     /// # Errors
     /// When the kernel has no trampolines or does not allow them; with libbpf's account.
-    pub fn load(events: usize, cpus: u32) -> Result<Profiler> {
+    pub fn load(events: usize, partial_events: u32, cpus: u32) -> Result<Profiler> {
         let gauge = gauge::Gauge::load()?;
         let refused = |(source, log)| Error::Load { program: ENTER, source, log };
+        // In the order of their definition.
+        let constants = [(events as u32).to_ne_bytes(), partial_events.to_ne_bytes()].concat();
         let (object, target) = (ObjectBuilder::default().open_memory(OBJECT), gauge.program());
         let loaded = quietly(|| {
             let mut object = object?;
@@ -90,7 +98,7 @@ impl Profiler {
                 match name.as_str() {
                     "accounts" => map.set_max_entries(cpus)?,
                     "events" => map.set_max_entries(cpus * EVENTS_MAX as u32)?,
-                    _ if name.ends_with(".rodata") => map.set_initial_value(&(events as u32).to_ne_bytes())?,
+                    _ if name.ends_with(".rodata") => map.set_initial_value(&constants)?,
                     _ => (),
                 }
             }
@@ -126,6 +134,15 @@ impl Profiler {
         Ok(Profiler { enter, leave, accounts, maps, events_map, events, cpus, gauge })
     }
 
+    /// Whether a program is one of those that count others.
+    pub fn is_own(program: &Program) -> bool {
+        let named = sys::prog_block::<NAME_END>(program.fd(), program.id());
+        named.is_ok_and(|(info, _)| {
+            let name = sys::up_to_nul(&info[NAME_END - 16..]);
+            [ENTER, LEAVE, gauge::PROGRAM].iter().any(|own| own.as_bytes() == name)
+        })
+    }
+
     /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.
     ///
     /// # Errors
@@ -140,16 +157,12 @@ impl Profiler {
         })
     }
 
-    /// Attaches a pair to a function of a program, by the type that `func_info` has for it; one in `every` runs is
+    /// Attaches a pair to a function of the program `id`, by the type that `func_info` has for it; one in `every` runs is
     /// measured.
     ///
     /// # Errors
     /// When the kernel refuses: with the verifier's last words, where it has any.
-    pub fn attach(&self, program: &Program, function_type_id: u32, every: u64) -> Result<Pair> {
-        self.attach_to(program.as_fd(), program.id(), function_type_id, every)
-    }
-
-    fn attach_to(&self, target: BorrowedFd<'_>, id: u32, function_type_id: u32, every: u64) -> Result<Pair> {
+    pub fn attach(&self, target: BorrowedFd<'_>, id: u32, function_type_id: u32, every: u64) -> Result<Pair> {
         let account = Account::new(self.cpus, every)?;
         let half = |name, insns: &[u64], attach_type| {
             let insns = self.relocated(insns, account.map().as_raw_fd());

@@ -1,0 +1,184 @@
+//! What exact counters count: events on every CPU, opened once for all programs.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use bprec_bpf::EVENTS_MAX;
+use bprec_format::state::{AbsentEvent, CounterEvent, CounterUnit};
+use bprec_format::{event_type, software};
+
+use crate::event::{self, EventSpec};
+use crate::{Error, Result, sys};
+
+/// Events that are read together, so that what they count is of the same time.
+const DEFAULT: &str = "{cycles,instructions}";
+
+/// Events as they were asked for, one list per group.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    groups: Vec<Vec<EventSpec>>,
+    /// Nobody asked for them: that they are not there is no shortcoming.
+    pub(super) is_default: bool,
+}
+
+/// Events, opened.
+#[derive(Debug, Default)]
+pub(super) struct Counting {
+    /// In the order in which they are read.
+    pub(super) events: Vec<CounterEvent>,
+    /// What could not be opened.
+    pub(super) absent: Vec<AbsentEvent>,
+    /// Index of the event, CPU, descriptor. They count as long as they are open.
+    pub(super) open: Vec<(usize, u32, OwnedFd)>,
+    /// A bit for each event that is not on every CPU.
+    pub(super) partial: u32,
+}
+
+impl Wanted {
+    /// Reads lists of events, in which braces hold groups; none at all means what a PMU has.
+    ///
+    /// # Errors
+    /// When a list cannot be understood.
+    pub(super) fn parse(lists: &[String]) -> Result<Wanted> {
+        let default = [DEFAULT.to_owned()];
+        let lists = if lists.is_empty() { &default } else { lists };
+        let mut groups = Vec::new();
+        for list in lists {
+            for group in split(list)? {
+                groups.push(event::parse(&group)?);
+            }
+        }
+        let wanted = Wanted { groups, is_default: std::ptr::eq(lists, &default) };
+        let count: usize = wanted.groups.iter().map(Vec::len).sum();
+        if count > EVENTS_MAX {
+            return Err(Error::Other(format!("{count} events to be counted; there is room for {EVENTS_MAX}")));
+        }
+        Ok(wanted)
+    }
+
+    /// Opens the events on these CPUs. A group of which one cannot be opened goes on without it.
+    pub(super) fn open(&self, cpus: &[u32]) -> Counting {
+        let mut counting = Counting::default();
+        for group in &self.groups {
+            let mut leaders: Vec<(u32, OwnedFd)> = Vec::new();
+            let number = counting.events.len() as u32;
+            for spec in group {
+                let own: Vec<u32> =
+                    cpus.iter().copied().filter(|cpu| spec.cpus.as_ref().is_none_or(|on| on.contains(cpu))).collect();
+                match open_on(spec, &own, &leaders) {
+                    Ok(fds) => {
+                        let index = counting.events.len();
+                        if own.len() < cpus.len() {
+                            counting.partial |= 1 << index;
+                        }
+                        counting.events.push(described(spec, number));
+                        if leaders.is_empty() {
+                            leaders = fds.iter().filter_map(|(cpu, fd)| Some((*cpu, fd.try_clone().ok()?))).collect();
+                        }
+                        counting.open.extend(fds.into_iter().map(|(cpu, fd)| (index, cpu, fd)));
+                    }
+                    Err(reason) => counting.absent.push(AbsentEvent { name: spec.name.clone(), reason }),
+                }
+            }
+        }
+        counting
+    }
+}
+
+/// Opens one event on each of the CPUs, behind the leader there.
+fn open_on(spec: &EventSpec, cpus: &[u32], leaders: &[(u32, OwnedFd)]) -> Result<Vec<(u32, OwnedFd)>, String> {
+    if cpus.is_empty() {
+        return Err("its PMU counts on none of the CPUs".to_owned());
+    }
+    let mut attr = spec.attr.clone();
+    attr.flags = attr.flags.with_precise_ip(0);
+    cpus.iter()
+        .map(|cpu| {
+            let leader = leaders.iter().find(|(on, _)| on == cpu).map(|(_, fd)| fd.as_fd());
+            let opened = sys::open_counter(&attr, *cpu as i32, leader);
+            opened.map(|fd| (*cpu, fd)).map_err(|error| match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::ENXIO) => {
+                    "this machine does not offer it (no hardware PMU, or a virtual machine without it)".to_owned()
+                }
+                Some(libc::EINVAL) if leader.is_some() => "it does not fit into its group".to_owned(),
+                _ => format!("perf_event_open on cpu {cpu}: {error}"),
+            })
+        })
+        .collect()
+}
+
+fn described(spec: &EventSpec, group: u32) -> CounterEvent {
+    let is_clock = spec.attr.kind == event_type::SOFTWARE
+        && [software::CPU_CLOCK, software::TASK_CLOCK].contains(&spec.attr.config);
+    CounterEvent {
+        name: spec.name.clone(),
+        attr_type: spec.attr.kind,
+        config: spec.attr.config,
+        group,
+        unit: if is_clock { CounterUnit::NANOSECONDS } else { CounterUnit::EVENTS },
+        software: spec.attr.kind == event_type::SOFTWARE,
+    }
+}
+
+/// Cuts a list into groups: what braces hold, with the modifiers behind them given to each; everything else alone.
+fn split(list: &str) -> Result<Vec<String>> {
+    let wrong = |problem: &str| Error::Event { event: list.to_owned(), problem: problem.to_owned() };
+    let mut groups = Vec::new();
+    let mut rest = list.trim();
+    while !rest.is_empty() {
+        if let Some(behind) = rest.strip_prefix('{') {
+            let (inside, behind) = behind.split_once('}').ok_or_else(|| wrong("the `}` of a group is missing"))?;
+            let (modifiers, behind) = match behind.find(',') {
+                Some(at) => behind.split_at(at),
+                None => (behind, ""),
+            };
+            let modifiers = modifiers.trim();
+            if !modifiers.is_empty() && !modifiers.starts_with(':') {
+                return Err(wrong("behind the `}` of a group stands `:` with modifiers, or a comma"));
+            }
+            let with: Vec<String> = items(inside).iter().map(|item| format!("{item}{modifiers}")).collect();
+            groups.push(with.join(","));
+            rest = behind;
+        } else {
+            let item = items(rest).first().map_or(rest, |item| item);
+            groups.push(item.trim().to_owned());
+            rest = &rest[item.len()..];
+        }
+        rest = match rest.strip_prefix(',') {
+            Some(behind) if !behind.trim().is_empty() => behind.trim_start(),
+            Some(_) => return Err(wrong("an event is missing behind the last comma")),
+            None => rest,
+        };
+    }
+    Ok(groups)
+}
+
+/// The items of a list, at the commas that are not between the slashes of `pmu/term,term/`.
+fn items(list: &str) -> Vec<&str> {
+    let (mut found, mut start, mut in_terms) = (Vec::new(), 0, false);
+    for (at, c) in list.char_indices() {
+        match c {
+            '/' => in_terms = !in_terms,
+            ',' if !in_terms => {
+                found.push(&list[start..at]);
+                start = at + 1;
+            }
+            _ => (),
+        }
+    }
+    found.push(&list[start..]);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn lists_are_cut_at_groups() {
+        let cut = |list| split(list).unwrap_or_default();
+        assert_eq!(cut("{cycles,instructions}"), ["cycles,instructions"]);
+        assert_eq!(cut("{a,b}:k,c,{d}"), ["a:k,b:k", "c", "d"]);
+        assert_eq!(cut("cpu/event=1,umask=2/,b"), ["cpu/event=1,umask=2/", "b"]);
+        assert!(split("{a,b").is_err() && split("{a}b").is_err() && split("a,").is_err());
+    }
+}

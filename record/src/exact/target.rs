@@ -1,0 +1,218 @@
+//! One function of a program: chosen, attached to or refused, and counted.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Pair, Profiler, makes_tail_calls};
+use bprec_format::bpf::btf::Btf;
+use bprec_format::state::{Histogram, Reading, RunCounts, TargetCounters};
+
+use crate::glob::glob;
+use crate::inventory::Known;
+use crate::sys;
+
+/// Which functions of which programs are asked for.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    /// Patterns of programs, by full name or id; and of their functions, without which the entry is meant.
+    parts: Vec<(String, Option<String>)>,
+}
+
+/// A function that is asked for.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    target: Target,
+    /// The program and the type of the function; `None` when it was refused already.
+    place: Option<(OwnedFd, u32)>,
+}
+
+/// A function that is counted, or was, or could not be.
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    pub(super) id: u32,
+    load_time_ns: u64,
+    function: u32,
+    program_name: String,
+    /// Empty for the entry.
+    name: Vec<u8>,
+    since_ns: u64,
+    /// Why it is not counted, or no longer.
+    pub(super) reason: String,
+    /// It may leave by a tail call.
+    pub(super) tail_calls: bool,
+    pair: Option<Pair>,
+    /// The last counts, once it is detached.
+    last: Option<RunCounts>,
+    /// That it is not counted, or no longer, is in a snapshot.
+    pub(super) told: bool,
+    /// Runs at the last look.
+    seen_runs: u64,
+}
+
+impl Pattern {
+    /// `PROGRAM[:FUNCTION]`, several with commas; none is the entry of every program.
+    pub(super) fn new(text: Option<&str>) -> Pattern {
+        let part = |part: &str| match part.split_once(':') {
+            Some((program, function)) => (program.to_owned(), Some(function.to_owned())),
+            None => (part.to_owned(), None),
+        };
+        Pattern { parts: text.unwrap_or("*").split(',').map(str::trim).filter(|it| !it.is_empty()).map(part).collect() }
+    }
+
+    /// The functions of a program that are asked for; with a refusal they are to stay alone for that reason.
+    pub(super) fn choose(&self, known: Known<'_>, refusal: Option<&str>) -> Vec<Candidate> {
+        let info = known.snapshot.info.view();
+        let id = info.id().unwrap_or(0);
+        let btf = known.snapshot.btf.as_deref().and_then(|btf| Btf::parse(btf).ok());
+        let names: Vec<(u32, Option<u32>, String)> = info
+            .functions()
+            .map(|function| {
+                let named = btf.as_ref().and_then(|btf| btf.type_by_id(function.type_id?)?.name());
+                let name = named.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
+                (function.index as u32, function.type_id, name)
+            })
+            .collect();
+        let short = || String::from_utf8_lossy(info.name().unwrap_or_default()).into_owned();
+        let program_name = names.first().map(|(_, _, name)| name.clone()).filter(|name| !name.is_empty());
+        let program_name = program_name.unwrap_or_else(short);
+        let is_program =
+            |pattern: &str| glob(pattern, &program_name) || pattern.parse::<u32>().is_ok_and(|asked| asked == id);
+        let wanted = |index: u32, name: &str| {
+            self.parts.iter().any(|(program, function)| {
+                is_program(program)
+                    && match function {
+                        None => index == 0,
+                        Some(pattern) => glob(pattern, name),
+                    }
+            })
+        };
+        let target = |index: u32, name: &str, reason: &str| Target {
+            id,
+            load_time_ns: info.load_time_ns().unwrap_or(0),
+            function: index,
+            program_name: program_name.clone(),
+            name: if index == 0 { Vec::new() } else { name.as_bytes().to_vec() },
+            reason: reason.to_owned(),
+            since_ns: sys::clock_ns(sys::CLOCK_MONOTONIC),
+            tail_calls: makes_tail_calls(&info),
+            ..Target::default()
+        };
+        if names.is_empty() {
+            // Without functions it is not traced either way; it is said if it was asked for.
+            let reason = refusal.unwrap_or("the kernel does not tell its functions");
+            return if wanted(0, &program_name) {
+                vec![Candidate { target: target(0, "", reason), place: None }]
+            } else {
+                Vec::new()
+            };
+        }
+        let chosen = names.iter().filter(|(index, _, name)| wanted(*index, name));
+        chosen
+            .map(|(index, type_id, name)| {
+                let place = match (refusal, type_id) {
+                    (None, Some(type_id)) => {
+                        known.program.as_fd().try_clone_to_owned().map(|fd| (fd, *type_id)).map_err(|it| it.to_string())
+                    }
+                    (Some(reason), _) => Err(reason.to_owned()),
+                    (None, None) => Err("it has no BTF, by which its functions are found".to_owned()),
+                };
+                let reason = place.as_ref().err().cloned().unwrap_or_default();
+                Candidate { target: target(*index, name, &reason), place: place.ok() }
+            })
+            .collect()
+    }
+}
+
+impl Candidate {
+    /// Attaches to it.
+    pub(super) fn attach(self, profiler: &Profiler) -> Target {
+        let Candidate { mut target, place } = self;
+        let Some((program, type_id)) = place else { return target };
+        match profiler.attach(program.as_fd(), target.id, type_id, 1) {
+            Ok(pair) => target.pair = Some(pair),
+            Err(error) => target.reason = error.to_string(),
+        }
+        target.since_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        target
+    }
+}
+
+impl Target {
+    /// For messages.
+    pub(super) fn shown(&self) -> String {
+        match self.name.is_empty() {
+            true => format!("{} ({})", self.program_name, self.id),
+            false => format!("{}:{} ({})", self.program_name, String::from_utf8_lossy(&self.name), self.id),
+        }
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        self.pair.is_some()
+    }
+
+    pub(super) fn references(&self) -> i64 {
+        self.pair.as_ref().map_or(0, Pair::references)
+    }
+
+    /// Runs since the last call.
+    pub(super) fn new_runs(&mut self) -> u64 {
+        let runs = self.pair.as_ref().map_or(self.seen_runs, |pair| pair.read().runs);
+        let new = runs.saturating_sub(self.seen_runs);
+        self.seen_runs = runs;
+        new
+    }
+
+    pub(super) fn set_every(&self, every: u64) {
+        if let Some(pair) = self.pair.as_ref().filter(|pair| pair.every() != every) {
+            pair.set_every(every);
+        }
+    }
+
+    /// Detaches it. With a reason it is no longer counted for that, and without because there is nothing more to count.
+    pub(super) fn end(&mut self, reason: &str) {
+        let Some(mut pair) = self.pair.take() else { return };
+        let every = pair.every();
+        pair.detach();
+        let counted = pair.read();
+        // What is still open will not be seen to end.
+        let open = counted.open;
+        let mut counts = run_counts(counted, pair.misses(), every);
+        counts.discarded += open;
+        self.last = Some(counts);
+        self.reason = reason.to_owned();
+    }
+
+    /// Its counts as of now.
+    pub(super) fn counters(&self) -> TargetCounters {
+        TargetCounters {
+            id: self.id,
+            load_time_ns: self.load_time_ns,
+            function: self.function,
+            name: self.name.clone(),
+            since_ns: self.since_ns,
+            reason: self.reason.clone(),
+            counts: match &self.pair {
+                Some(pair) => Some(run_counts(pair.read(), pair.misses(), pair.every())),
+                None => self.last.clone(),
+            },
+        }
+    }
+}
+
+fn run_counts(counted: Counted, misses: Option<u64>, every: u64) -> RunCounts {
+    let reading = |[value, enabled_ns, running_ns]: &[u64; 3]| Reading {
+        value: *value,
+        enabled_ns: *enabled_ns,
+        running_ns: *running_ns,
+    };
+    RunCounts {
+        runs: counted.runs,
+        measured: counted.measured,
+        too_deep: counted.too_deep,
+        discarded: counted.discarded,
+        misses,
+        every,
+        time_ns: counted.time_ns,
+        readings: counted.readings.iter().map(reading).collect(),
+        histogram: Histogram { sub_bits: HISTOGRAM_SUB_BITS, buckets: counted.buckets },
+    }
+}

@@ -1,0 +1,262 @@
+//! Exact counters, from programs that are put around others. Needs trampolines (fentry, fexit), which not every machine allows.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::{Fixture, Loaded};
+use serde_json::Value;
+use support::{Scratch, bprec, end, program, record, recording, report, root, skip, succeed};
+
+/// Whether this machine has what exact counters need; says so when not.
+fn allowed(test: &str) -> bool {
+    if !root(test) {
+        return false;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    record(&path, &["-q", "-a", "--counters", "exact=no_such_program", "--duration", "0.1"]);
+    let report = report(&path, &[]);
+    let tier = report["recording"]["counters"].as_str().unwrap();
+    if tier != "exact" {
+        skip(test, report["recording"]["counters_note"].as_str().unwrap());
+        // What is not allowed is replaced by the next best thing.
+        assert_eq!(tier, "stats");
+    }
+    tier == "exact"
+}
+
+fn load() -> Loaded {
+    Fixture::COUNTED.open().unwrap().load().unwrap()
+}
+
+fn exact<'a>(report: &'a Value, loaded: &Loaded, name: &str) -> &'a Value {
+    let program = program(report, loaded.id_of(name).unwrap());
+    assert!(!program["exact"].is_null(), "{name}: {}", program["exact_unknown"]);
+    &program["exact"]
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_else(|| panic!("{name} in {value:#}"))
+}
+
+/// None of the numbers of this file's programs can be: what there is of time has room for all runs.
+fn check_possible(report: &Value, elapsed: Duration, cpus: u64) {
+    let mut seen = 0;
+    for program in report["programs"].as_array().unwrap() {
+        let functions = program["exact_functions"].as_array().into_iter().flatten();
+        for exact in functions.chain([&program["exact"]]).filter(|exact| exact.is_object()) {
+            let of = |name| number(exact, name);
+            assert!(of("measured") + of("too_deep") + of("discarded") <= of("runs"), "{program:#}");
+            if let Some(with_pair) = exact["ns_per_run"]["with_pair"].as_f64() {
+                assert!(with_pair >= 0.0, "{program:#}");
+                let total = with_pair * of("measured") as f64;
+                // None of them runs inside itself.
+                let room = elapsed.as_nanos() as f64 * cpus as f64;
+                assert!(total <= room * 1.0001, "{total} ns of {room}: {program:#}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "nothing was counted");
+}
+
+/// Programs of the recorder's own that are there.
+fn own_programs() -> Vec<Value> {
+    let output = succeed(Command::new("bpftool").args(["-j", "prog", "list"]));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Array(Vec::new()));
+    let is_own = |item: &&Value| item["name"].as_str().is_some_and(|name| name.starts_with("bprec_"));
+    list.as_array().unwrap().iter().filter(is_own).cloned().collect()
+}
+
+fn wait_until_none_is_left() {
+    let patience = Instant::now() + Duration::from_secs(20);
+    // They go some time after their last descriptor.
+    while !own_programs().is_empty() {
+        assert!(Instant::now() < patience, "{:#?}", own_programs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn exact_runs_are_the_programs_own_counts() {
+    if !allowed("exact_runs_are_the_programs_own_counts") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let loaded = load();
+    let pattern = "exact=loop_of_*,call_a_subprogram:*,rarely_*";
+    let child = recording(&path, "3", &["-F", "100", "--counters", pattern, "--budget", "100"]);
+    for (name, times) in [("loop_of_100", 1200), ("loop_of_1000", 700), ("loop_of_10000", 500)] {
+        loaded.run(name, times).unwrap();
+    }
+    loaded.run("call_a_subprogram", 400).unwrap();
+    loaded.run("rarely_a_hundred_times_longer", 1000).unwrap();
+    end(child);
+    let report = report(&path, &[]);
+    for name in ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"] {
+        let exact = exact(&report, &loaded, name);
+        let runs = loaded.entered(name).unwrap();
+        assert_eq!((number(exact, "runs"), number(exact, "measured")), (runs, runs), "{name}: {exact:#}");
+        assert_eq!((number(exact, "too_deep"), number(exact, "discarded")), (0, 0), "{name}");
+        assert_eq!(number(exact, "every"), 1);
+    }
+    let functions = &program(&report, loaded.id_of("call_a_subprogram").unwrap())["exact_functions"];
+    let subprogram = functions.as_array().unwrap().iter().find(|it| it["name"] == "subprogram_of_1000").unwrap();
+    assert_eq!(number(subprogram, "runs"), 3 * 400);
+    // One run in a hundred is a hundred times longer: far above what 98 in a hundred take.
+    let rarely = exact(&report, &loaded, "rarely_a_hundred_times_longer");
+    let upto = |percent: f64| {
+        let found = rarely["percentiles"].as_array().unwrap().iter().find(|it| it["percent"] == percent).unwrap();
+        found["to_ns"].as_u64().unwrap()
+    };
+    assert!(upto(99.9) > 4 * upto(50.0), "{rarely:#}");
+    // What was not asked for is not counted.
+    assert!(program(&report, loaded.id_of("run_inside_itself").unwrap())["exact"].is_null());
+    check_possible(&report, Duration::from_secs(20), 2);
+    wait_until_none_is_left();
+}
+
+#[test]
+fn numbers_are_possible_whatever_runs_while_counting_begins_and_ends() {
+    if !allowed("numbers_are_possible_whatever_runs_while_counting_begins_and_ends") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let loaded = load();
+    let quit = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !quit.load(Ordering::Relaxed) {
+                for name in ["loop_of_100", "loop_of_1000", "call_a_subprogram"] {
+                    loaded.run(name, 50).unwrap();
+                }
+            }
+        });
+        for round in 0..8 {
+            let path = scratch.path(&format!("{round}.data"));
+            let budget = if round % 2 == 0 { "100" } else { "0.5" };
+            let pattern = "exact=loop_of_100,loop_of_1000,call_a_subprogram:*";
+            let options =
+                ["-q", "-a", "-F", "100", "--counters", pattern, "--budget", budget, "--duration", "0.3", "-I", "50"];
+            let start = Instant::now();
+            record(&path, &options);
+            check_possible(&report(&path, &[]), start.elapsed(), 2);
+        }
+        quit.store(true, Ordering::Relaxed);
+    });
+    wait_until_none_is_left();
+}
+
+#[test]
+fn one_that_is_refused_is_said_and_the_others_are_counted() {
+    if !allowed("one_that_is_refused_is_said_and_the_others_are_counted") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let all: Vec<Loaded> = (0..3).map(|_| load()).collect();
+    let refused = Fixture::NO_BTF.open().unwrap().load().unwrap();
+    let refused_id = refused.programs().unwrap()[0].id;
+    let ids: Vec<String> = all.iter().flat_map(|it| it.programs().unwrap()).map(|it| it.id.to_string()).collect();
+    let pattern = format!("exact={refused_id},{}", ids.join(","));
+    let child = recording(&path, "2", &["-F", "100", "--counters", &pattern, "--budget", "100"]);
+    for loaded in &all {
+        loaded.run("loop_of_100", 10).unwrap();
+    }
+    end(child);
+    let report = report(&path, &[]);
+    for loaded in &all {
+        assert_eq!(number(exact(&report, loaded, "loop_of_100"), "measured"), 10);
+        for program in loaded.programs().unwrap() {
+            assert!(exact(&report, loaded, &program.name).is_object());
+        }
+    }
+    let refused = program(&report, refused_id);
+    assert!(refused["exact"].is_null());
+    assert!(refused["exact_unknown"].as_str().unwrap().contains("no BTF"), "{}", refused["exact_unknown"]);
+}
+
+#[test]
+fn a_program_that_comes_later_joins() {
+    if !allowed("a_program_that_comes_later_joins") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let child = recording(&path, "4", &["-F", "100", "--counters", "exact=loop_of_1000", "--budget", "100"]);
+    let loaded = load();
+    let patience = Instant::now() + Duration::from_millis(3500);
+    while Instant::now() < patience {
+        loaded.run("loop_of_1000", 10).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    end(child);
+    let report = report(&path, &[]);
+    let exact = exact(&report, &loaded, "loop_of_1000");
+    let (runs, entered) = (number(exact, "runs"), loaded.entered("loop_of_1000").unwrap());
+    assert!(runs > 0 && runs <= entered, "{runs} of {entered}");
+    assert_eq!(number(exact, "measured"), runs);
+}
+
+#[test]
+fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
+    if !allowed("tail_calls_are_said_to_be_in_the_counts_of_the_caller") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let tail = Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().loops(5).unwrap().start().unwrap();
+    let child = recording(&path, "2", &["-F", "100", "--counters", "exact=tail_call_*", "--budget", "100"]);
+    bprec_fixtures::load::system_calls(200);
+    end(child);
+    let report = report(&path, &[]);
+    let entry = program(&report, tail.id_of("tail_call_entry").unwrap());
+    if entry["exact"].is_null() {
+        // Kernels that would never end such calls: left alone, with the reason.
+        assert!(entry["exact_unknown"].as_str().unwrap().contains("tail calls"), "{}", entry["exact_unknown"]);
+        return;
+    }
+    let runs = number(&entry["exact"], "runs");
+    assert!((200..=tail.entered("tail_call_entry").unwrap()).contains(&runs), "{runs}");
+    assert_eq!(tail.ran("tail_call_third").unwrap(), 200);
+    assert_eq!(number(exact(&report, &tail, "tail_call_third"), "runs"), 0, "a jump is no run that can be seen");
+    let note = report["counting"]["note"].as_str().unwrap();
+    assert!(note.contains("tail call") && note.contains("tail_call_entry"), "{note}");
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_no_program() {
+    if !allowed("a_recorder_that_is_killed_leaves_no_program") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let loaded = load();
+    let mut child = start_and_wait(&path);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until_none_is_left();
+    loaded.run("loop_of_100", 10).unwrap();
+}
+
+/// Starts to record without end, and waits until programs are counted.
+fn start_and_wait(path: &Path) -> std::process::Child {
+    let child = bprec()
+        .args(["record", "-q", "-a", "--counters", "exact=loop_of_*", "-o"])
+        .arg(path)
+        .stdin(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while own_programs().len() < 6 {
+        assert!(Instant::now() < patience, "nothing is counted after 20 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
