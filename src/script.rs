@@ -15,7 +15,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     input: PathBuf,
 
-    /// Fields of each sample: comm,tid,pid,time,cpu,event,ip,sym,dso,symoff,period,addr,callchain,bpf-output,trace,cgroup.
+    /// Fields of each sample: comm,tid,pid,time,cpu,event,ip,sym,dso,symoff,period,addr,callchain,bpf-output,trace,cgroup,state
+    /// (`+state`: what the recorder wrote about programs, as text instead of bytes).
     #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse)]
     fields: Option<Fields>,
 
@@ -54,6 +55,10 @@ pub(crate) struct Args {
     /// One line per sample even where it has a call chain.
     #[arg(short = 'G', long)]
     hide_call_graph: bool,
+
+    /// Print the user part of call chains that the kernel delivered later where it came, not with its sample.
+    #[arg(long)]
+    no_merge_callchains: bool,
 
     /// Frames of a call chain, at most.
     #[arg(long, value_name = "N")]
@@ -110,6 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         dump: args.dump_raw_trace,
         nanoseconds: args.ns,
         hide_call_chains: args.hide_call_graph,
+        keep_chains_apart: args.no_merge_callchains,
         max_stack: args.max_stack,
         cpus: args.cpu.into_iter().flat_map(|(first, last)| first..=last).collect(),
         pids: args.pid,

@@ -23,12 +23,14 @@ pub enum Field {
     Dso,
     /// Raw bytes of bpf-output events.
     BpfOutput,
+    /// What a bpf-output event of ours says, decoded, in place of its bytes.
+    State,
     /// The cgroup's path, or its id where that is not known.
     Cgroup,
 }
 
 impl Field {
-    const NAMES: [(&'static str, Field); 16] = [
+    const NAMES: [(&'static str, Field); 17] = [
         ("comm", Field::Comm),
         ("tid", Field::Tid),
         ("pid", Field::Pid),
@@ -45,6 +47,7 @@ impl Field {
         ("symoff", Field::Symoff),
         ("dso", Field::Dso),
         ("bpf-output", Field::BpfOutput),
+        ("state", Field::State),
         ("cgroup", Field::Cgroup),
     ];
 }
@@ -62,7 +65,7 @@ impl Default for Fields {
     fn default() -> Fields {
         let mut fields = Fields { bits: 0, named: 0 };
         for (_, field) in Field::NAMES {
-            if !matches!(field, Field::Pid | Field::Addr | Field::Cgroup) {
+            if !matches!(field, Field::Pid | Field::Addr | Field::Cgroup | Field::State) {
                 fields.bits |= bit(field);
             }
         }

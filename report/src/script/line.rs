@@ -3,9 +3,16 @@
 use std::fmt::Write;
 
 use bprec_format::feature::tracing::EventFormat;
-use bprec_format::{CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, context, event_type, misc, software};
+use bprec_format::records::CallchainDeferred;
+use bprec_format::state::State;
+use bprec_format::{
+    CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, context, event_type, misc, software,
+};
+
+use crate::recording::{Role, role};
 
 use super::fields::{Field, Fields};
+use super::state;
 use super::tasks::Tasks;
 use super::text::Plain;
 
@@ -126,11 +133,16 @@ impl Style {
             }
         }
         let is_output = (line.attr.kind, line.attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT);
-        if has(Field::BpfOutput)
-            && is_output
-            && let Some(raw) = fields.raw
-        {
-            bpf_output(out, raw);
+        if let Some(raw) = fields.raw.filter(|_| is_output) {
+            let state = || State::decode(raw, 0, line.endian).ok();
+            if has(Field::State)
+                && role(line.attr, line.event) == Role::State
+                && let Some(state) = state()
+            {
+                state::describe(out, &state);
+            } else if has(Field::BpfOutput) {
+                bpf_output(out, raw);
+            }
         }
         out.push('\n');
     }
@@ -151,10 +163,33 @@ impl Style {
             shown += 1;
             out.push('\t');
             if std::mem::take(&mut is_cookie) {
-                let _ = write!(out, "{ip:>16x} (cookie)");
+                self.cookie(out, ip);
             } else {
                 self.frame(out, tasks, pid, ip, kernel);
             }
+            out.push('\n');
+        }
+    }
+
+    /// What stands for the user part of a chain that is not there.
+    fn cookie(&self, out: &mut String, cookie: u64) {
+        let number = format!("{cookie:>16x}");
+        for (field, text) in [(Field::Ip, number.as_str()), (Field::Sym, " (cookie)"), (Field::Dso, " ([unknown])")] {
+            if self.fields.has(field) {
+                out.push_str(text);
+            }
+        }
+    }
+
+    /// Appends the user part of a call chain on its own.
+    pub(crate) fn user_chain(&self, out: &mut String, tasks: &Tasks, id: &SampleId, chain: &CallchainDeferred<'_>) {
+        let comm = tasks.comm(id.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
+        let has_chain = self.chains && self.fields.has(Field::Ip);
+        let SampleId { pid_tid, cpu, time_ns, .. } = *id;
+        self.stamp(out, &Stamp { comm: &comm, pid_tid, cpu, time_ns, has_chain });
+        let _ = writeln!(out, "DEFERRED CALLCHAIN [cookie: {:x}]", chain.cookie);
+        if has_chain {
+            self.frames(out, tasks, pid_tid.map_or(u32::MAX, |(pid, _)| pid), chain.ips);
             out.push('\n');
         }
     }

@@ -2,10 +2,12 @@
 //! in order and for the names of tasks and mappings, so that a stream may go on for ever.
 
 mod ahead;
+mod deferred;
 mod dump;
 mod fields;
 mod line;
 mod side;
+mod state;
 mod tasks;
 mod text;
 
@@ -17,8 +19,8 @@ use bprec_format::feature::tracing::{EventFormat, TracingData};
 use bprec_format::feature::{Feature, Payload as _};
 use bprec_format::records::Payload;
 use bprec_format::{
-    AttrFlags, Endian, Event, Events, Metadata, ReadFormat, Record, RecordType, SampleFields, SampleId, SampleType,
-    event_type,
+    AttrFlags, Callchain, Endian, Event, Events, Metadata, ReadFormat, Record, RecordType, SampleFields, SampleId,
+    SampleType, event_type,
 };
 
 use crate::order::Order;
@@ -28,6 +30,7 @@ use crate::{Error, Result};
 pub use fields::{Field, Fields};
 pub use side::Show;
 
+use deferred::{Deferred, Waiting};
 use line::{Line, Stamp, Style};
 use tasks::Tasks;
 
@@ -51,6 +54,8 @@ pub struct ScriptOptions {
     pub nanoseconds: bool,
     /// One line per sample even where it has a call chain.
     pub hide_call_chains: bool,
+    /// User parts of call chains that came later as records of their own, instead of with their sample.
+    pub keep_chains_apart: bool,
     /// The most frames of a call chain; [`MAX_STACK`] when not given.
     pub max_stack: Option<usize>,
     /// Only samples of these CPUs; of all when empty.
@@ -173,6 +178,7 @@ impl<'a> Visitor<'a> for Script<'a, '_> {
     fn end(&mut self, _metadata: &Metadata<'_>) -> Result<()> {
         if let Some(events) = &self.events {
             self.order.finish(&mut |bytes, offset| self.printer.deliver(events, bytes, offset))?;
+            self.printer.give_up_waiting(events);
         }
         self.printer.write_out()
     }
@@ -217,6 +223,7 @@ struct Printer<'o> {
     out: &'o mut dyn Write,
     text: String,
     tasks: Tasks,
+    deferred: Deferred,
     /// By event.
     names: Vec<String>,
     /// By event: the text of a tracepoint's format, and the byte order of its fields.
@@ -243,6 +250,7 @@ impl<'o> Printer<'o> {
             out,
             text: String::new(),
             tasks: Tasks::default(),
+            deferred: Deferred::default(),
             names: Vec::new(),
             formats: Vec::new(),
             counts: HashMap::new(),
@@ -283,7 +291,8 @@ impl<'o> Printer<'o> {
         let Some(index) = events.index_of(&record) else { return Ok(()) };
         let Some(event) = events.all().get(index) else { return Ok(()) };
         let done = match record.kind {
-            RecordType::SAMPLE => self.sample(events, index, &record),
+            RecordType::SAMPLE => self.sample_or_wait(events, index, &record),
+            RecordType::CALLCHAIN_DEFERRED => self.user_chain(events, event, &record),
             kind if self.options.show.shows(kind) || tasks::is_of_interest(kind) => self.side_band(event, &record),
             _ => Ok(()),
         };
@@ -325,10 +334,69 @@ impl<'o> Printer<'o> {
         Ok(())
     }
 
-    fn sample(&mut self, events: &Events, index: usize, record: &Record<'_>) -> bprec_format::Result<()> {
+    /// Prints a sample, unless the rest of its call chain is still to come.
+    fn sample_or_wait(&mut self, events: &Events, index: usize, record: &Record<'_>) -> bprec_format::Result<()> {
+        if !self.options.keep_chains_apart {
+            let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
+            let sample = events.all()[index].layout.sample(record.body(), offset)?;
+            if let Some(cookie) = sample.callchain()?.and_then(deferred::cookie) {
+                let tid = sample.pid_tid().map_or(u32::MAX, |(_, tid)| tid);
+                let oldest = self.deferred.keep(tid, cookie, record.bytes, record.offset);
+                oldest.into_iter().for_each(|sample| self.waited(events, &sample, None));
+                return Ok(());
+            }
+        }
+        self.sample(events, index, record, None)
+    }
+
+    /// The user part of call chains: with the samples that wait for it, or on its own.
+    fn user_chain(&mut self, events: &Events, event: &Event, record: &Record<'_>) -> bprec_format::Result<()> {
+        let (payload, id) = Payload::decode(record, &event.layout)?;
+        let Payload::CallchainDeferred(chain) = payload else { return Ok(()) };
+        if self.options.keep_chains_apart {
+            let fields =
+                SampleFields { pid_tid: id.pid_tid, time_ns: id.time_ns, cpu: id.cpu, ..SampleFields::default() };
+            if self.is_wanted(&fields) {
+                self.style.user_chain(&mut self.text, &self.tasks, &id, &chain);
+            }
+            return Ok(());
+        }
+        let tid = id.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
+        for (sample, is_its) in self.deferred.take(tid, chain.cookie) {
+            self.waited(events, &sample, Some(chain.ips).filter(|_| is_its));
+        }
+        Ok(())
+    }
+
+    /// What the recording ends without.
+    fn give_up_waiting(&mut self, events: &Events) {
+        while let Some(sample) = self.deferred.next() {
+            self.waited(events, &sample, None);
+        }
+    }
+
+    /// Prints a sample that waited for the user part of its chain.
+    fn waited(&mut self, events: &Events, sample: &Waiting, user: Option<Callchain<'_>>) {
+        let Ok(record) = Record::parse_alone(&sample.bytes, sample.offset, events.endian()) else { return };
+        let done = events.index_of(&record).map_or(Ok(()), |index| self.sample(events, index, &record, user));
+        self.summary.unreadable += u64::from(done.is_err());
+    }
+
+    fn sample(
+        &mut self,
+        events: &Events,
+        index: usize,
+        record: &Record<'_>,
+        user: Option<Callchain<'_>>,
+    ) -> bprec_format::Result<()> {
         let event = &events.all()[index];
         let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
-        let fields = event.layout.sample(record.body(), offset)?.decode()?;
+        let mut fields = event.layout.sample(record.body(), offset)?.decode()?;
+        let merged;
+        if let (Some(chain), Some(user)) = (fields.callchain, user) {
+            merged = deferred::merged(chain, user, events.endian());
+            fields.callchain = Some(Callchain::new(&merged, events.endian()));
+        }
         if !self.is_wanted(&fields) {
             return Ok(());
         }

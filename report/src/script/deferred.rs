@@ -1,0 +1,90 @@
+//! Call chains that come in two parts: the kernel's with the sample, the user's in a record of its own when the task is
+//! about to return to user space (since Linux 6.19).
+
+use std::collections::VecDeque;
+
+use bprec_format::{Callchain, Endian, context};
+
+/// The most bytes of samples that wait. The oldest is printed as it is when there are more.
+const WAITING_BYTES: usize = 8 << 20;
+
+/// A sample that waits for the rest of its chain.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    tid: u32,
+    cookie: u64,
+    /// The record.
+    pub(super) bytes: Vec<u8>,
+    /// Where it is in the input.
+    pub(super) offset: u64,
+}
+
+/// Samples that wait, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Deferred {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+}
+
+impl Deferred {
+    /// Keeps a sample. Gives back the oldest while there are too many.
+    pub(super) fn keep(&mut self, tid: u32, cookie: u64, bytes: &[u8], offset: u64) -> Option<Waiting> {
+        self.bytes += bytes.len();
+        self.waiting.push_back(Waiting { tid, cookie, bytes: bytes.to_vec(), offset });
+        if self.bytes > WAITING_BYTES { self.next() } else { None }
+    }
+
+    /// The oldest.
+    pub(super) fn next(&mut self) -> Option<Waiting> {
+        let oldest = self.waiting.pop_front()?;
+        self.bytes -= oldest.bytes.len();
+        Some(oldest)
+    }
+
+    /// The samples of a thread, and whether the chain with this cookie is theirs. A thread has one chain at a time: for
+    /// those that have waited for another, it will not come any more.
+    pub(super) fn take(&mut self, tid: u32, cookie: u64) -> Vec<(Waiting, bool)> {
+        if !self.waiting.iter().any(|sample| sample.tid == tid) {
+            return Vec::new();
+        }
+        let mut taken = Vec::new();
+        for sample in std::mem::take(&mut self.waiting) {
+            if sample.tid == tid {
+                self.bytes -= sample.bytes.len();
+                let is_its = sample.cookie == cookie;
+                taken.push((sample, is_its));
+            } else {
+                self.waiting.push_back(sample);
+            }
+        }
+        taken
+    }
+}
+
+/// The cookie that a chain ends in, if its user part comes later.
+pub(super) fn cookie(chain: Callchain<'_>) -> Option<u64> {
+    let marker = chain.len().checked_sub(2)?;
+    if chain.get(marker) == Some(context::USER_DEFERRED) { chain.get(marker + 1) } else { None }
+}
+
+/// The words of a chain whose user part has come.
+pub(super) fn merged(chain: Callchain<'_>, user: Callchain<'_>, endian: Endian) -> Vec<u8> {
+    let kernel = chain.iter().take(chain.len().saturating_sub(2));
+    kernel.chain(user.iter()).flat_map(|word| endian.bytes_u64(word)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_samples_do_not_wait() {
+        let mut deferred = Deferred::default();
+        let record = vec![0; 1 << 20];
+        let back: Vec<u64> = (0..20).filter_map(|n| Some(deferred.keep(1, n, &record, n)?.offset)).collect();
+        assert_eq!(back, (0..12).collect::<Vec<_>>());
+        let taken: Vec<(u64, bool)> = deferred.take(1, 15).iter().map(|(it, is_its)| (it.offset, *is_its)).collect();
+        assert_eq!(taken, (12..20).map(|n| (n, n == 15)).collect::<Vec<_>>());
+        assert_eq!((deferred.bytes, deferred.next()), (0, None));
+    }
+}

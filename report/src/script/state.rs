@@ -1,0 +1,169 @@
+//! `bprec:state` payloads as text: the kind and its main members, on one line.
+
+use std::fmt::{Result, Write};
+
+use bprec_format::state::{Program, Reading, State, TargetCounters};
+
+use super::text::Plain;
+
+/// Appends a payload.
+pub(super) fn describe(out: &mut String, state: &State) {
+    // Writing to a string cannot fail.
+    let _ = write(out, state);
+}
+
+fn write(out: &mut String, state: &State) -> Result {
+    match state {
+        State::Session(it) => {
+            write!(out, "session: start {} ns, {}, event {}", it.start_ns, text(&it.target), text(&it.event))?;
+            write!(out, ", {} CPUs, counters {}, interval {} ns", it.cpus_online, text(&it.counters), it.interval_ns)?;
+            [("event", &it.event_note), ("counters", &it.counters_note)]
+                .iter()
+                .filter(|(_, note)| !note.is_empty())
+                .try_for_each(|(what, note)| write!(out, " ({what}: {})", text(note)))
+        }
+        State::Program(it) => write_program(out, it),
+        State::Missed(it) => write!(out, "missed: program {} at {} ns: {}", it.id, it.time_ns, text(&it.reason)),
+        State::RunStats(it) => {
+            write!(out, "run stats at {} ns:", it.time_ns)?;
+            each(out, &it.programs, |out, program| {
+                write!(out, " program {} {} runs {} ns", program.id, program.run_cnt, program.run_time_ns)?;
+                program.recursion_misses.map_or(Ok(()), |misses| write!(out, " {misses} misses"))
+            })
+        }
+        State::Map(it) => write!(
+            out,
+            "map: {} {} type {} key {} B value {} B entries {}",
+            it.id,
+            Plain(&it.name),
+            it.map_type,
+            it.key_bytes,
+            it.value_bytes,
+            it.max_entries
+        ),
+        State::Attachment(it) => {
+            write!(out, "attachment: program {} {} {}", it.prog_id, text(&it.kind), Plain(&it.target))?;
+            it.link_id.map_or(Ok(()), |link| write!(out, " link {link}"))
+        }
+        State::Released(it) => {
+            write!(out, "released: program {} between {} and {} ns", it.id, it.after_ns, it.before_ns)
+        }
+        State::Loss(it) if it.not_counted => write!(out, "loss: the kernel does not count it per event"),
+        State::Loss(it) => {
+            write!(out, "loss:")?;
+            each(out, &it.events, |out, event| {
+                write!(out, " event {} CPU {} lost {}", event.event_id, event.cpu, event.lost)
+            })
+        }
+        State::Cost(it) => write!(
+            out,
+            "cost: end {} ns, user {} ns, system {} ns, {} B resident, {} B written, {} wakeups, {} programs, {} missed",
+            it.end_ns, it.user_ns, it.system_ns, it.max_rss_bytes, it.written_bytes, it.wakeups, it.programs, it.missed
+        ),
+        State::KernelSymbols(symbols) => {
+            write!(out, "kernel symbols:")?;
+            each(out, symbols, |out, symbol| write!(out, " {:x} {}", symbol.addr, Plain(&symbol.name)))
+        }
+        State::CounterEvents(it) => {
+            write!(out, "counter events:")?;
+            each(out, &it.events, |out, event| write!(out, " {}", text(&event.name)))?;
+            it.absent
+                .iter()
+                .try_for_each(|event| write!(out, ", without {} ({})", text(&event.name), text(&event.reason)))
+        }
+        State::ProgramCounters(it) => {
+            write!(out, "program counters at {} ns:", it.time_ns)?;
+            each(out, &it.targets, write_target)
+        }
+        State::SharedCounters(it) => {
+            write!(out, "shared counters at {} ns:", it.time_ns)?;
+            each(out, &it.targets, |out, target| {
+                write!(out, " {}", Plain(&target.name))?;
+                write_readings(out, &target.readings)?;
+                reason(out, &target.reason)
+            })
+        }
+        State::Sampler(it) => {
+            write!(out, "sampler: program {} on {} at {}", it.prog_id, text(&it.event), it.rate)?;
+            it.counts.as_ref().map_or(Ok(()), |counts| {
+                write!(out, ", {} runs, {} written, {} full", counts.runs, counts.written, counts.full)
+            })
+        }
+        State::Unknown { kind, body } => write!(out, "kind {kind}: {} bytes", body.len()),
+        // A kind that is added to the format is added here.
+        _ => write!(out, "not printed"),
+    }
+}
+
+fn write_program(out: &mut String, program: &Program) -> Result {
+    write!(out, "program: {} load {} ns", program.id, program.load_time_ns)?;
+    for owner in &program.owners {
+        write!(out, ", owner {} {} uid {}", owner.pid, Plain(&owner.comm), owner.uid)?;
+        if !owner.cgroup.is_empty() {
+            write!(out, " {}", Plain(&owner.cgroup))?;
+        }
+    }
+    program.pins.iter().try_for_each(|pin| write!(out, ", pin {}", Plain(pin)))?;
+    program.metadata.iter().try_for_each(|(key, value)| write!(out, ", {} = {}", Plain(key), Plain(value)))?;
+    if program.withheld.is_empty() { Ok(()) } else { write!(out, ", withheld: {}", text(&program.withheld)) }
+}
+
+fn write_target(out: &mut String, target: &TargetCounters) -> Result {
+    write!(out, " program {} {}", target.id, Plain(&target.name))?;
+    if let Some(counts) = &target.counts {
+        write!(out, " {} runs, {} measured, {} ns,", counts.runs, counts.measured, counts.time_ns)?;
+        write_readings(out, &counts.readings)?;
+    }
+    reason(out, &target.reason)
+}
+
+fn write_readings(out: &mut String, readings: &[Reading]) -> Result {
+    readings.iter().try_for_each(|it| write!(out, " {} ({} of {} ns)", it.value, it.running_ns, it.enabled_ns))
+}
+
+fn reason(out: &mut String, reason: &str) -> Result {
+    if reason.is_empty() { Ok(()) } else { write!(out, " ({})", text(reason)) }
+}
+
+/// Elements with a semicolon between them; `none` when there are none.
+fn each<T>(out: &mut String, items: &[T], mut write: impl FnMut(&mut String, &T) -> Result) -> Result {
+    if items.is_empty() {
+        return write!(out, " none");
+    }
+    items.iter().enumerate().try_for_each(|(index, item)| {
+        out.push_str(if index == 0 { "" } else { ";" });
+        write(out, item)
+    })
+}
+
+fn text(text: &str) -> Plain<'_> {
+    Plain(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bprec_format::state::{Attachment, Owner, ProgramRuns, RunStats};
+
+    fn line(state: &State) -> String {
+        let mut out = String::new();
+        describe(&mut out, state);
+        out
+    }
+
+    #[test]
+    fn a_payload_is_one_line_fit_for_a_terminal() {
+        let owner = Owner { pid: 7, comm: b"agent\n".to_vec(), uid: 0, cgroup: Vec::new() };
+        let program = Program { id: 5, load_time_ns: 9, owners: vec![owner], ..Program::default() };
+        assert_eq!(line(&State::Program(program)), "program: 5 load 9 ns, owner 7 agent\\x0a uid 0");
+        let runs = |id| ProgramRuns { id, run_cnt: 3, run_time_ns: 40, ..ProgramRuns::default() };
+        let programs = vec![runs(1), ProgramRuns { recursion_misses: Some(2), ..runs(2) }];
+        assert_eq!(
+            line(&State::RunStats(RunStats { time_ns: 100, programs })),
+            "run stats at 100 ns: program 1 3 runs 40 ns; program 2 3 runs 40 ns 2 misses"
+        );
+        assert_eq!(line(&State::RunStats(RunStats::default())), "run stats at 0 ns: none");
+        let attachment = Attachment { prog_id: 5, link_id: None, kind: "xdp".into(), target: b"lo".to_vec() };
+        assert_eq!(line(&State::Attachment(attachment)), "attachment: program 5 xdp lo");
+    }
+}
