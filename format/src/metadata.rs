@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::feature::Feature;
+use crate::journal::Journal;
 use crate::records::UserPayload;
 use crate::records::user::Update;
 use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result, Section};
@@ -183,6 +184,23 @@ impl<'a> Metadata<'a> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Adds what a recorder had put aside for the features of a file that it did not come to the end of.
+    ///
+    /// # Errors
+    /// When it is no journal, or another recording's.
+    pub fn add_journal(&mut self, journal: &[u8]) -> Result<()> {
+        let journal = Journal::parse(journal, self.endian)?;
+        let first_event_id = self.attrs.first().and_then(|attr| attr.ids.first().copied()).unwrap_or(0);
+        if journal.first_event_id != first_event_id {
+            return Err(Error::other(0, "journal", "another recording's"));
+        }
+        for (bit, bytes) in journal.features {
+            let (feature, bytes) = (Feature(bit), Cow::Owned(bytes));
+            self.sections.push(FeatureSection { feature, offset: 0, bytes, is_whole: true });
+        }
+        Ok(())
     }
 
     fn add_section(&mut self, feature: Feature, offset: u64, bytes: &[u8]) {

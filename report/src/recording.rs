@@ -1,13 +1,11 @@
 //! A recording that was opened: its events, what they are for, its features, its records.
 
 use crate::{Error, Input, Result};
-use bprec_format::feature::{Compression, EventDesc, Feature, Payload, Text};
-use bprec_format::journal::Journal;
+use bprec_format::feature::{Compression, Feature, Payload, Text};
 use bprec_format::{
-    AttrFlags, Callchain, Chunks, Container, Endian, Event, EventAttr, Events, FeatureSection, File, FileAttr,
-    Metadata, PIPE_HEADER_BYTES, RecordType, Records, Sample, event_type, sampler, software, state,
+    AttrFlags, Callchain, Chunks, Container, Endian, Event, EventAttr, Events, FeatureSection, File, Metadata,
+    PIPE_HEADER_BYTES, RecordType, Records, Sample, event_type, sampler, software, state,
 };
-use std::borrow::Cow;
 
 /// What an event's samples are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,20 +46,18 @@ impl<'a> Recording<'a> {
     pub(crate) fn open(input: &'a Input) -> Result<Recording<'a>> {
         let failed = |source| Error::Format { path: input.path().to_owned(), source };
         let mut problems = Vec::new();
-        let (mut metadata, mut streams, unfinished, mut sections);
+        let (mut metadata, mut streams, unfinished);
         match Container::detect(input.bytes()).map_err(failed)? {
             Container::File(_) => {
                 let file = File::parse(input.bytes()).map_err(failed)?;
                 problems.extend(file.problems().iter().map(ToString::to_string));
                 metadata = Metadata::of_file(&file);
-                sections = metadata.sections().to_vec();
                 streams = vec![(file.records().rest(), file.data().offset)];
                 streams.extend(input.parts().iter().map(|part| (part.bytes(), 0)));
                 unfinished = file.is_unfinished();
             }
             Container::Pipe(endian) => {
                 metadata = Metadata::of_stream(endian);
-                sections = Vec::new();
                 let records = input.bytes().get(PIPE_HEADER_BYTES..).unwrap_or_default();
                 streams = vec![(records, PIPE_HEADER_BYTES as u64)];
                 unfinished = false;
@@ -69,7 +65,7 @@ impl<'a> Recording<'a> {
         }
         let endian = metadata.endian();
         let is_stream = metadata.attrs().is_empty();
-        let mut compressed = sections.iter().any(|section| section.feature == Feature::COMPRESSED);
+        let mut compressed = metadata.sections().iter().any(|section| section.feature == Feature::COMPRESSED);
         if is_stream || unfinished {
             // What a stream says about itself is among its records, and of a file that was cut off nothing else says
             // whether it is compressed.
@@ -86,34 +82,17 @@ impl<'a> Recording<'a> {
                 }
             }
         }
-        if is_stream {
-            sections = metadata.sections().to_vec();
+        if unfinished
+            && let Some(journal) = input.journal()
+            && let Err(error) = metadata.add_journal(journal)
+        {
+            problems.push(format!("journal beside it: {error}"));
         }
-        if unfinished && let Some(journal) = input.journal() {
-            match journal_sections(journal, endian, metadata.attrs()) {
-                Ok(journal) => sections.extend(journal),
-                Err(problem) => problems.push(problem),
-            }
-        }
+        let sections = metadata.sections().to_vec();
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
-        let (names, roles) = (Vec::new(), Vec::new());
-        let mut recording =
-            Recording { input, endian, sections, streams, compressed, unfinished, problems, events, names, roles };
-        recording.name_events(&metadata);
-        Ok(recording)
-    }
-
-    /// Names and roles. A journal may have the names that a recording which was cut off lacks.
-    fn name_events(&mut self, metadata: &Metadata<'_>) {
-        let described = self.feature::<EventDesc<'_>>(Feature::EVENT_DESC).map(|desc| desc.events).unwrap_or_default();
-        let mut names = metadata.event_names();
-        for (event, name) in self.events.all().iter().zip(&mut names) {
-            if let Some(described) = described.iter().find(|d| d.ids.first().is_some_and(|id| event.ids.contains(id))) {
-                *name = String::from_utf8_lossy(described.name).into_owned();
-            }
-        }
-        let roles = self.events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
-        (self.names, self.roles) = (names, roles);
+        let names = metadata.event_names();
+        let roles = events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
+        Ok(Recording { input, endian, sections, streams, compressed, unfinished, problems, events, names, roles })
     }
 
     pub(crate) fn endian(&self) -> Endian {
@@ -178,28 +157,6 @@ impl<'a> Recording<'a> {
             }
         }
     }
-}
-
-/// The sections of a journal, if it is that of a recording with these events.
-fn journal_sections(
-    journal: &[u8],
-    endian: Endian,
-    attrs: &[FileAttr],
-) -> Result<Vec<FeatureSection<'static>>, String> {
-    let journal = Journal::parse(journal, endian).map_err(|error| format!("journal: {error}"))?;
-    let first_event_id = attrs.first().and_then(|attr| attr.ids.first().copied()).unwrap_or(0);
-    if journal.first_event_id != first_event_id {
-        return Err("the journal beside it is that of another recording".into());
-    }
-    let sections = journal.features.into_iter();
-    Ok(sections
-        .map(|(bit, bytes)| FeatureSection {
-            feature: Feature(bit),
-            offset: 0,
-            bytes: Cow::Owned(bytes),
-            is_whole: true,
-        })
-        .collect())
 }
 
 impl Role {

@@ -10,7 +10,6 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use bprec_format::feature::{Feature, Payload as _, SampleTime};
-use bprec_format::journal::Journal;
 use bprec_format::rewrite::{Care, Fate, Rewriter};
 use bprec_format::{FeatureSection, Metadata, RecordType, Writer};
 
@@ -61,13 +60,11 @@ pub struct RewriteSummary {
 pub fn rewrite(source: &mut Source, options: &RewriteOptions, out: &mut (impl Write + Seek)) -> Result<RewriteSummary> {
     let path = source.path().to_owned();
     let selection = Selection::new(source, options)?;
-    let journal = source.journal().map(<[u8]>::to_vec);
     let mut copy = Copy {
         options,
         selection: selection.as_ref(),
         out,
         path,
-        journal,
         begun: None,
         buffer: Vec::new(),
         span: None,
@@ -86,7 +83,6 @@ struct Copy<'o, W> {
     selection: Option<&'o Selection>,
     out: &'o mut W,
     path: PathBuf,
-    journal: Option<Vec<u8>>,
     begun: Option<Begun<'o>>,
     buffer: Vec<u8>,
     /// Times of the first and the last sample that was selected.
@@ -155,9 +151,8 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             let late = metadata.attrs().len() - known;
             self.summary.problems.push(format!("{late} events became known after the first records: left out"));
         }
-        let mut sections = self.journal_sections(metadata);
-        sections.extend(self.span_section(metadata));
-        let header = rewriter.finish(metadata, &sections, &mut self.buffer);
+        let span = self.span_section(metadata);
+        let header = rewriter.finish(metadata, span.as_slice(), &mut self.buffer);
         self.write_out()?;
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(&header)?;
@@ -182,34 +177,6 @@ impl<W: Write + Seek> Copy<'_, W> {
         let mut bytes = Vec::new();
         SampleTime { first_ns, last_ns }.encode(&mut Writer::new(&mut bytes, metadata.endian()));
         Some(FeatureSection { feature: Feature::SAMPLE_TIME, offset: 0, bytes: Cow::Owned(bytes), is_whole: true })
-    }
-
-    /// What the recorder had put aside for the features, when it could not write them.
-    fn journal_sections(&mut self, metadata: &Metadata<'_>) -> Vec<FeatureSection<'static>> {
-        let first_event_id = metadata.attrs().first().and_then(|attr| attr.ids.first().copied()).unwrap_or(0);
-        if !metadata.sections().is_empty() {
-            return Vec::new();
-        }
-        let Some(bytes) = &self.journal else { return Vec::new() };
-        match Journal::parse(bytes, metadata.endian()) {
-            Ok(journal) if journal.first_event_id == first_event_id => {
-                let section = |(bit, bytes)| FeatureSection {
-                    feature: Feature(bit),
-                    offset: 0,
-                    bytes: Cow::Owned(bytes),
-                    is_whole: true,
-                };
-                journal.features.into_iter().map(section).collect()
-            }
-            Ok(_) => {
-                self.summary.problems.push("the journal beside it is that of another recording".into());
-                Vec::new()
-            }
-            Err(error) => {
-                self.summary.problems.push(format!("journal: {error}"));
-                Vec::new()
-            }
-        }
     }
 
     fn write_out(&mut self) -> Result<()> {

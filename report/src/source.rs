@@ -80,14 +80,6 @@ impl Source {
         !matches!(self.kind, Kind::Stream(_))
     }
 
-    /// The journal beside the recording, if there is one: what belongs into its features.
-    pub(crate) fn journal(&self) -> Option<&[u8]> {
-        match &self.kind {
-            Kind::Input(input) => input.journal(),
-            Kind::Stream(_) => None,
-        }
-    }
-
     /// All of it, to be read more than once: what arrives as a stream goes into a temporary file first.
     ///
     /// # Errors
@@ -125,18 +117,19 @@ impl Source {
     pub(crate) fn for_each<'a>(&'a mut self, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
         self.settle()?;
         let path = &self.path;
-        let files: Vec<(&Path, &'a [u8])> = match &mut self.kind {
+        let (files, journal): (Vec<(&Path, &'a [u8])>, _) = match &mut self.kind {
             Kind::Stream(reader) => return read_stream(path, reader, visitor),
             Kind::Input(input) => {
                 let input: &'a Input = input;
-                [input].into_iter().chain(input.parts()).map(|input| (input.path(), input.bytes())).collect()
+                let files = [input].into_iter().chain(input.parts());
+                (files.map(|input| (input.path(), input.bytes())).collect(), input.journal())
             }
         };
         match files[..] {
             [(_, mut bytes)] if matches!(Container::detect(bytes), Ok(Container::Pipe(_))) => {
                 read_stream(path, &mut bytes, visitor)
             }
-            _ => read_files(path, &files, visitor),
+            _ => read_files(path, &files, journal, visitor),
         }
     }
 }
@@ -153,14 +146,24 @@ pub(crate) trait Visitor<'a> {
     fn end(&mut self, metadata: &Metadata<'_>) -> Result<()>;
 }
 
-/// Reads the file with the header, which comes first, and the files of a directory that hold records only.
-fn read_files<'a>(path: &Path, files: &[(&Path, &'a [u8])], visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+/// Reads the file with the header, which comes first, and the files of a directory that hold records only. A journal has
+/// what the header of a file that was cut off lacks.
+fn read_files<'a>(
+    path: &Path,
+    files: &[(&Path, &'a [u8])],
+    journal: Option<&[u8]>,
+    visitor: &mut impl Visitor<'a>,
+) -> Result<Vec<String>> {
     let bytes = files.first().map(|(_, bytes)| *bytes).unwrap_or_default();
     let file = File::parse(bytes).map_err(|source| Error::Format { path: path.to_owned(), source })?;
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
     if file.is_unfinished() {
-        problems.push("cut off while it was written: no features, and the last records may be missing".into());
+        problems.push(match journal.map(|journal| metadata.add_journal(journal)) {
+            None => "cut off while it was written: no features, and the last records may be missing".into(),
+            Some(Ok(())) => "cut off while it was written: the last records may be missing".into(),
+            Some(Err(error)) => format!("cut off while it was written, and its journal is of no use: {error}"),
+        });
     }
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let mut streams: Vec<Option<Chunks<'a>>> = vec![Some(file.chunks())];

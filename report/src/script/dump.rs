@@ -6,6 +6,7 @@ use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Endian, Error, Event, RECORD_HEADER_BYTES, Record, RecordType, Sample, SampleId, context};
 
 use super::side;
+use super::text::printable;
 
 /// Appends a record.
 pub(crate) fn record(out: &mut String, record: &Record<'_>, endian: Endian, event: Option<&Event>) {
@@ -123,7 +124,7 @@ pub(crate) fn hex_dump(out: &mut String, bytes: &[u8]) {
         row.iter().for_each(|b| {
             let _ = write!(out, " {b:02x}");
         });
-        let text: String = row.iter().map(|b| if (b' '..=b'~').contains(b) { *b as char } else { '.' }).collect();
+        let text = printable(row);
         let _ = writeln!(out, "{:width$}  {text}", "", width = (16 - row.len()) * 3);
     }
 }

@@ -14,7 +14,7 @@ use crate::recording::{Role, role};
 use super::fields::{Field, Fields};
 use super::state;
 use super::tasks::Tasks;
-use super::text::Plain;
+use super::text::{Plain, printable};
 
 /// How lines look.
 pub(crate) struct Style {
@@ -43,6 +43,8 @@ pub(crate) struct Line<'a> {
     pub(crate) fields: &'a SampleFields<'a>,
     pub(crate) period: Option<u64>,
     pub(crate) misc: u16,
+    /// Of the recording.
+    pub(crate) endian: Endian,
     /// Of a tracepoint, with the byte order of its fields.
     pub(crate) format: Option<&'a (EventFormat<'a>, Endian)>,
 }
@@ -148,6 +150,10 @@ impl Style {
     }
 
     fn frames(&self, out: &mut String, tasks: &Tasks, pid: u32, chain: Callchain<'_>) {
+        // User space that is no stack of frames: nothing of such a chain can be relied on, and perf prints none of it.
+        if chain.iter().take(self.max_stack).any(|ip| ip >= CONTEXT_MAX && !is_context(ip)) {
+            return;
+        }
         let mut kernel = false;
         let mut shown = 0;
         let mut is_cookie = false;
@@ -247,6 +253,11 @@ impl Style {
     }
 }
 
+fn is_context(word: u64) -> bool {
+    const GUESTS: [u64; 3] = [context::GUEST, context::GUEST_KERNEL, context::GUEST_USER];
+    matches!(word, context::HV | context::KERNEL | context::USER | context::USER_DEFERRED) || GUESTS.contains(&word)
+}
+
 fn is_kernel(record_misc: u16) -> bool {
     matches!(record_misc & misc::CPUMODE_MASK, misc::KERNEL | misc::GUEST_KERNEL | misc::HYPERVISOR)
 }
@@ -259,7 +270,7 @@ fn bpf_output(out: &mut String, raw: &[u8]) {
         bytes.iter().for_each(|b| {
             let _ = write!(out, "{b:02x} ");
         });
-        let text: String = bytes.iter().map(|b| if (b' '..=b'~').contains(b) { *b as char } else { '.' }).collect();
+        let text = printable(bytes);
         let _ = write!(out, "{:width$} {text}", "", width = (8 - bytes.len()) * 3);
         at = "";
     }

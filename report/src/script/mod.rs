@@ -438,6 +438,7 @@ impl<'o> Printer<'o> {
             fields,
             period,
             misc: record.misc,
+            endian: events.endian(),
             format: format.as_ref(),
         };
         self.style.sample(&mut self.text, &self.tasks, &line);

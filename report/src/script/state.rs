@@ -89,6 +89,20 @@ fn write(out: &mut String, state: &State) -> Result {
                 write!(out, ", {} runs, {} written, {} full", counts.runs, counts.written, counts.full)
             })
         }
+        State::MapContents(it) => {
+            write!(
+                out,
+                "map contents: {} at {} ns: {} bytes from {}",
+                it.map_id,
+                it.time_ns,
+                it.bytes.len(),
+                it.offset
+            )?;
+            it.end.as_ref().map_or(Ok(()), |end| {
+                write!(out, ", end of {} entries", end.entries)?;
+                reason(out, &end.cut)
+            })
+        }
         State::Unknown { kind, body } => write!(out, "kind {kind}: {} bytes", body.len()),
         // A kind that is added to the format is added here.
         _ => write!(out, "not printed"),

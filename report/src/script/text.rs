@@ -28,6 +28,11 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
+/// Bytes as text of the same length, for beside their numbers: a dot for what is not to be printed.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| if (b' '..=b'~').contains(b) { *b as char } else { '.' }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
