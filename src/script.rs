@@ -48,6 +48,10 @@ pub(crate) struct Args {
     #[arg(long)]
     show_lost_events: bool,
 
+    /// THROTTLE and UNTHROTTLE records, too.
+    #[arg(long)]
+    show_throttle_events: bool,
+
     /// KSYMBOL and BPF_EVENT records, too.
     #[arg(long)]
     show_bpf_events: bool,
@@ -110,6 +114,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             namespace: args.show_namespace_events,
             cgroup: args.show_cgroup_events,
             lost: args.show_lost_events,
+            throttle: args.show_throttle_events,
             bpf: args.show_bpf_events,
         },
         dump: args.dump_raw_trace,

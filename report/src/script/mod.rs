@@ -401,7 +401,9 @@ impl<'o> Printer<'o> {
             return Ok(());
         }
         let Some(read) = &fields.read else {
-            self.sample_line(events, index, record, &fields, fields.period);
+            // Where all periods are the same, samples need not say so.
+            let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
+            self.sample_line(events, index, record, &fields, fields.period.or_else(always));
             return Ok(());
         };
         // The counts of a group go on from sample to sample; each member that moved makes a line.

@@ -21,8 +21,10 @@ pub struct Show {
     pub namespace: bool,
     /// CGROUP.
     pub cgroup: bool,
-    /// LOST, LOST_SAMPLES, THROTTLE, UNTHROTTLE.
+    /// LOST, and LOST_SAMPLES, in which newer recorders tell of losses.
     pub lost: bool,
+    /// THROTTLE, UNTHROTTLE.
+    pub throttle: bool,
     /// KSYMBOL, BPF_EVENT, BPF_METADATA.
     pub bpf: bool,
 }
@@ -36,7 +38,8 @@ impl Show {
             RecordType::SWITCH | RecordType::SWITCH_CPU_WIDE => self.switch,
             RecordType::NAMESPACES => self.namespace,
             RecordType::CGROUP => self.cgroup,
-            RecordType::LOST | RecordType::LOST_SAMPLES | RecordType::THROTTLE | RecordType::UNTHROTTLE => self.lost,
+            RecordType::LOST | RecordType::LOST_SAMPLES => self.lost,
+            RecordType::THROTTLE | RecordType::UNTHROTTLE => self.throttle,
             RecordType::KSYMBOL | RecordType::BPF_EVENT | RecordType::BPF_METADATA => self.bpf,
             _ => false,
         }
@@ -77,16 +80,16 @@ fn write_payload(out: &mut String, record: &Record<'_>, payload: &Payload<'_>) -
             let (pid, tid) = (map.pid as i32, map.tid as i32);
             write!(
                 out,
-                " {pid}/{tid}: [{:#x}({:#x}) @ {}]: {kind} {}",
-                map.addr,
-                map.len_bytes,
+                " {pid}/{tid}: [{}({}) @ {}]: {kind} {}",
+                hex(map.addr),
+                hex(map.len_bytes),
                 hex(map.pgoff),
                 Plain(map.filename)
             )
         }
         Payload::Mmap2(map) => {
             let (pid, tid) = (map.pid as i32, map.tid as i32);
-            write!(out, " {pid}/{tid}: [{:#x}({:#x}) @ {}", map.addr, map.len_bytes, hex(map.pgoff))?;
+            write!(out, " {pid}/{tid}: [{}({}) @ {}", hex(map.addr), hex(map.len_bytes), hex(map.pgoff))?;
             match map.file {
                 Mmap2File::Inode { major, minor, inode, generation } => {
                     write!(out, " {major:02x}:{minor:02x} {inode} {generation}]")?;
@@ -127,7 +130,7 @@ fn write_payload(out: &mut String, record: &Record<'_>, payload: &Payload<'_>) -
                     out.push_str(if index % 4 == 0 { ", \n\t\t " } else { ", " });
                 }
                 let name = NAMES.get(index).unwrap_or(&"unknown");
-                write!(out, "{index}/{name}: {}/{:#x}", link.dev, link.ino)?;
+                write!(out, "{index}/{name}: {}/{}", link.dev, hex(link.ino))?;
             }
             out.push(']');
             Ok(())
