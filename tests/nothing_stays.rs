@@ -44,10 +44,13 @@ fn nothing_stays_in_the_kernel() {
     assert_eq!(left_behind(&before), nothing, "programs, maps, links after a clean end");
     assert_eq!(stats_sysctl(), switch);
 
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
+    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL];
+    let ways = signals.into_iter().flat_map(|signal| [(signal, None), (signal, Some("--aggregate"))]);
+    for (signal, more) in ways {
         let mut child = bprec()
             .args(["record", "-q", "-a", "-o"])
             .arg(&path)
+            .args(more)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -57,7 +60,7 @@ fn nothing_stays_in_the_kernel() {
         assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
         let status = child.wait().unwrap();
         assert_eq!(status.success(), signal != libc::SIGKILL, "signal {signal}: {status}");
-        assert_eq!(left_behind(&before), nothing, "programs, maps, links after signal {signal}");
+        assert_eq!(left_behind(&before), nothing, "programs, maps, links after signal {signal} {more:?}");
         assert_eq!(stats_sysctl(), switch, "after signal {signal}");
     }
 }

@@ -274,7 +274,7 @@ impl<'r> Table<'r> {
 
     /// A line of what is in no share but that of the machine.
     fn unplaced(&mut self, name: &str, count: Option<Count>) {
-        let mut cells = Cells::default();
+        let mut cells = vec![String::new(); self.columns.len()];
         cells[1] = name.to_owned();
         cells[3] = count.map_or(UNKNOWN.into(), |count| percent(count.weight, self.event.machine));
         cells[6] = count.map_or(UNKNOWN.into(), |count| grouped(count.samples));

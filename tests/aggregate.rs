@@ -1,0 +1,254 @@
+//! Recordings whose samples were counted in the kernel: nothing is lost and nothing counted twice, whatever fills up; shares are those
+//! of plain sampling; what cannot be seen is told. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use bprec_fixtures::load::{Packets, system_calls};
+use bprec_fixtures::{Fixture, Loaded};
+use bprec_format::state::{Aggregation, OVERFLOW_PID, State};
+use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, RecordType, SampleType};
+use serde_json::Value;
+use support::{Scratch, end, perf, perf_installed, record, recording, report, root};
+
+/// The tests of this file share the machine's CPUs: one after the other, each has the load that it makes and no more.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the records of the first event add up to, and what the recorder says of it at last.
+#[derive(Debug, Default)]
+struct Sums {
+    records: u64,
+    samples: u64,
+    period: u64,
+    overflow_samples: u64,
+    overflow_period: u64,
+    account: Aggregation,
+}
+
+fn sums(path: &Path) -> Sums {
+    let bytes = fs::read(path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    assert!(file.problems().is_empty(), "{:?}", file.problems());
+    let events = Events::new(file.attrs(), file.endian()).unwrap();
+    let mut sums = Sums::default();
+    for record in file.records().map(Result::unwrap).filter(|record| record.kind == RecordType::SAMPLE) {
+        let event = events.index_of(&record).unwrap();
+        let layout = &events.all()[event].layout;
+        let sample = layout.sample(record.body(), record.offset + RECORD_HEADER_BYTES as u64).unwrap();
+        let fields = sample.decode().unwrap();
+        if event == 0 {
+            assert!(layout.sample_type().contains(SampleType::WEIGHT));
+            let (samples, period) = (fields.weight.unwrap(), fields.period.unwrap());
+            sums.records += 1;
+            sums.samples += samples;
+            sums.period += period;
+            if fields.pid_tid == Some((OVERFLOW_PID, OVERFLOW_PID)) {
+                sums.overflow_samples += samples;
+                sums.overflow_period += period;
+            }
+        } else if let Some(raw) = fields.raw
+            && let Ok(State::Aggregation(account)) = State::decode(raw, 0, Endian::NATIVE)
+        {
+            sums.account = account;
+        }
+    }
+    sums
+}
+
+/// Every page that is touched for the first time is one event of period 1: a command's page faults are counted to the last one by the
+/// event itself, by the program on it, and in the file, with drains in between and with a table that has room for next to nothing.
+#[test]
+fn every_page_fault_is_in_the_file_once() {
+    if !root("every_page_fault_is_in_the_file_once") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    // Each process that comes and goes touches a hundred new pages or so; together for longer than many intervals.
+    let faults = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); /bin/true; done";
+    for (entries, is_full) in [("65536", false), ("3", true)] {
+        let aggregate =
+            ["-q", "--aggregate", "--aggregate-entries", entries, "-I", "20", "-e", "page-faults", "-c", "1", "-g"];
+        record(&path, &[&aggregate[..], &["--", "sh", "-c", faults]].concat());
+        let sums = sums(&path);
+        let account = sums.account;
+        assert!(sums.samples > 10_000, "{sums:?}");
+        assert_eq!(account.counted, Some(sums.period), "what the event counted: {sums:?}");
+        assert_eq!((account.samples, account.period), (sums.samples, sums.period), "what the program saw: {sums:?}");
+        let overflow = (sums.overflow_samples, sums.overflow_period);
+        assert_eq!((account.overflow_samples, account.overflow_period), overflow, "{sums:?}");
+        assert_eq!(sums.overflow_samples > 0, is_full, "{sums:?}");
+
+        let report = report(&path, &[]);
+        let event = &report["events"][0];
+        let pair = |value: &Value| (value["samples"].as_u64().unwrap(), value["weight"].as_u64().unwrap());
+        assert_eq!(pair(&event["samples"]), (sums.samples, sums.period));
+        assert_eq!(pair(&event["aggregated"]["overflow"]), overflow);
+        assert_eq!(pair(&event["aggregated"]["blind_spot"]), (0, 0));
+        if perf_installed("every_page_fault_is_in_the_file_once") {
+            let input =
+                ["report", "--stdio", "--no-children", "-g", "none", "--sort", "comm", "-F", "period,comm", "-t", ","];
+            let text = perf(&[&input[..], &["-i", path.to_str().unwrap()]].concat());
+            // The other event is not about page faults.
+            let text = text.split("bprec:state").next().unwrap();
+            let rows =
+                text.lines().filter_map(|line| line.split_once(',').map(|(n, comm)| (n.trim().parse::<u64>(), comm)));
+            let rows: Vec<(u64, &str)> = rows.filter_map(|(n, comm)| Some((n.ok()?, comm.trim()))).collect();
+            assert_eq!(rows.iter().map(|(period, _)| period).sum::<u64>(), sums.period, "{text}");
+            let overflowed: u64 = rows.iter().filter(|(_, comm)| *comm == "[overflow]").map(|(period, _)| period).sum();
+            assert_eq!(overflowed, sums.overflow_period, "{text}");
+        }
+    }
+}
+
+/// Calls and packets for so long, with pauses of changing length, so that they do not beat against the timer that samples.
+fn load_for(time: Duration) {
+    let until = Instant::now() + time;
+    let packets = Packets::new().unwrap();
+    let mut random = 1u64;
+    while Instant::now() < until {
+        system_calls(1);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        if random >> 61 == 0 {
+            packets.send(1).unwrap();
+        }
+        for _ in 0..random >> 54 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+fn row(report: &Value, id: u32) -> &Value {
+    let rows = report["events"][0]["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("no row for program {id}: {rows:#?}"))
+}
+
+fn on_this_thread(fixture: Fixture, loops: u32) -> Loaded {
+    fixture.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
+}
+
+/// Two recordings of the same moments, one with a program on its event and one without: every program that such an event can see has the
+/// same share, and so has the load itself, within three standard deviations. Both count the same time.
+#[test]
+fn shares_are_those_of_plain_sampling() {
+    if !root("shares_are_those_of_plain_sampling") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (plain_path, counted_path) = (scratch.path("plain"), scratch.path("counted"));
+    let (a, b) = (on_this_thread(Fixture::TWIN_A, 400), on_this_thread(Fixture::TWIN_B, 200));
+    let tail = on_this_thread(Fixture::TAIL_CALL, 200);
+    let start = |path: &Path, more: &[&str]| -> Child {
+        recording(path, "5", &[&["-e", "cpu-clock", "-c", "250000", "-I", "500"], more].concat())
+    };
+    let children = [start(&plain_path, &[]), start(&counted_path, &["--aggregate"])];
+    load_for(Duration::from_millis(4_500));
+    children.into_iter().for_each(end);
+
+    let (plain, counted) = (report(&plain_path, &[]), report(&counted_path, &[]));
+    let total = |report: &Value| report["events"][0]["samples"]["samples"].as_u64().unwrap() as f64;
+    let (of_plain, of_counted) = (total(&plain), total(&counted));
+    let programs = [
+        (&a, "same_name_in_two_objects"),
+        (&b, "same_name_in_two_objects"),
+        (&tail, "tail_call_first"),
+        (&tail, "tail_call_second"),
+        (&tail, "tail_call_third"),
+    ];
+    for (loaded, name) in programs {
+        let id = loaded.id_of(name).unwrap();
+        let samples = |report| row(report, id)["samples"].as_u64().unwrap() as f64;
+        let (n, m) = (samples(&plain), samples(&counted));
+        assert!(n > 50.0, "{name}: only {n} samples");
+        let deviation = (n / of_plain.powi(2) + m / of_counted.powi(2)).sqrt();
+        let difference = (n / of_plain - m / of_counted).abs();
+        assert!(
+            difference < 3.0 * deviation,
+            "{name}: {n} of {of_plain} and {m} of {of_counted}: {difference} apart, more than 3 × {deviation}"
+        );
+    }
+    // The weight is the time of a period each, whatever was put together.
+    let sums = sums(&counted_path);
+    assert_eq!(sums.period, sums.samples * 250_000, "{sums:?}");
+    assert!(sums.account.counted.unwrap() >= sums.period, "{sums:?}");
+    assert!(sums.records < sums.samples, "{sums:?}");
+}
+
+/// A tracepoint program that takes a good part of a CPU is n/a in the table and not 0, and the blind spot has its time.
+#[test]
+fn the_blind_spot_is_told() {
+    if !root("the_blind_spot_is_told") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (plain_path, counted_path) = (scratch.path("plain"), scratch.path("counted"));
+    let tp = on_this_thread(Fixture::TP, 200);
+    let children = [
+        recording(&plain_path, "4", &["-e", "cpu-clock", "-F", "4000"]),
+        recording(&counted_path, "4", &["-e", "cpu-clock", "-F", "4000", "--aggregate"]),
+    ];
+    load_for(Duration::from_millis(3_500));
+    children.into_iter().for_each(end);
+    let (plain, counted) = (report(&plain_path, &[]), report(&counted_path, &[]));
+    let mut seen = 0;
+    for name in ["account_syscall_enter", "account_syscall_exit"] {
+        let id = tp.id_of(name).unwrap();
+        seen += row(&plain, id)["weight"].as_u64().unwrap();
+        let blind = row(&counted, id);
+        assert!(blind["blind"].as_str().is_some_and(|why| why.contains("tracepoint")), "{blind:#}");
+        assert_eq!(blind["self"]["samples"], 0, "{blind:#}");
+    }
+    assert!(seen > 200_000_000, "the programs took only {seen} ns");
+    let spot = counted["events"][0]["aggregated"]["blind_spot"]["weight"].as_u64().unwrap();
+    // The two recordings begin and end a moment apart.
+    assert!(spot as f64 > 0.8 * seen as f64, "{spot} ns in the blind spot, of which {seen} ns are the programs'");
+    let text = support::succeed(support::bprec().args(["report", "--stdio", "-i"]).arg(&counted_path)).stdout;
+    assert!(String::from_utf8_lossy(&text).contains("[blind spot]"));
+}
+
+/// A recording that is killed has all intervals but the last, and perf takes it; one in a pipe has everything.
+#[test]
+fn a_killed_recorder_leaves_its_intervals() {
+    if !root("a_killed_recorder_leaves_its_intervals") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let mut child = support::bprec()
+        .args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "999", "--aggregate", "-I", "100", "-o"])
+        .arg(&path)
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !fs::read(&path).is_ok_and(|bytes| File::parse(&bytes).is_ok_and(|_| sums_so_far(&path) > 3)) {
+        assert!(Instant::now() < patience, "no samples after 20 s");
+        thread::sleep(Duration::from_millis(50));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let event = report(&path, &[])["events"][0].clone();
+    assert!(event["samples"]["samples"].as_u64().unwrap() > 3, "{event:#}");
+    assert!(event["aggregated"].is_object(), "{event:#}");
+}
+
+/// Weighted samples up to the last checkpoint.
+fn sums_so_far(path: &Path) -> u64 {
+    let bytes = fs::read(path).unwrap();
+    let Ok(file) = File::parse(&bytes) else { return 0 };
+    let Ok(events) = Events::new(file.attrs(), file.endian()) else { return 0 };
+    let records = file.records().map_while(Result::ok);
+    records.filter(|record| record.kind == RecordType::SAMPLE && events.index_of(record) == Some(0)).count() as u64
+}
