@@ -3,6 +3,10 @@
 //! Layout from `include/uapi/linux/perf_event.h`. The struct has grown from 64 bytes (`PERF_ATTR_SIZE_VER0`) to 144
 //! (`VER9`); bytes that an older writer did not know are zero. Flag bit fields are stored from the least significant
 //! bit on little-endian machines and from the most significant one on big-endian machines.
+//!
+//! A kernel takes an attr that is longer than what it knows only if the rest is zero, and perf none at all: writers use
+//! the smallest size that holds what is set. Sizes came with 2.6.31 (64), 2.6.33 (72), 3.4 (80), 3.7 (96), 3.19 (104),
+//! 4.1 (112), 5.5 (120), 5.13 (128) and 6.3 (136).
 
 use zerocopy::byteorder::{BigEndian, ByteOrder, I32, LittleEndian, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -77,7 +81,8 @@ macro_rules! bits {
 }
 
 bits! {
-    /// `attr.sample_type`: which fields a sample holds. Unknown bits are kept.
+    /// `attr.sample_type`: which fields a sample holds; those without a version are as old as samples are. Unknown bits are
+    /// kept. The order of the fields is not that of the bits, see [`SampleLayout`](crate::SampleLayout).
     SampleType {
         /// Instruction pointer.
         IP = 0;
@@ -101,33 +106,33 @@ bits! {
         STREAM_ID = 9;
         /// Raw bytes: tracepoint fields or bpf-output.
         RAW = 10;
-        /// Branch records.
+        /// Branch records (since 3.4).
         BRANCH_STACK = 11;
-        /// User registers.
+        /// User registers (since 3.7).
         REGS_USER = 12;
-        /// User stack bytes.
+        /// User stack bytes (since 3.7).
         STACK_USER = 13;
-        /// Weight, one number.
+        /// Weight, one number (since 3.10).
         WEIGHT = 14;
-        /// Memory access description.
+        /// Memory access description (since 3.10).
         DATA_SRC = 15;
-        /// Like `ID`, at a fixed place: first in samples, last in trailers.
+        /// Like `ID`, at a fixed place: first in samples, last in trailers (since 3.12).
         IDENTIFIER = 16;
-        /// Transaction flags.
+        /// Transaction flags (since 3.13).
         TRANSACTION = 17;
-        /// Registers at the interrupt.
+        /// Registers at the interrupt (since 3.19).
         REGS_INTR = 18;
-        /// Physical address.
+        /// Physical address (since 4.14).
         PHYS_ADDR = 19;
-        /// AUX snapshot.
+        /// AUX snapshot (since 5.5).
         AUX = 20;
-        /// cgroup id.
+        /// cgroup id (since 5.7).
         CGROUP = 21;
-        /// Size of the data page.
+        /// Size of the data page (since 5.11).
         DATA_PAGE_SIZE = 22;
-        /// Size of the code page.
+        /// Size of the code page (since 5.11).
         CODE_PAGE_SIZE = 23;
-        /// Weight, three numbers.
+        /// Weight, three numbers (since 5.12).
         WEIGHT_STRUCT = 24;
     }
 }
@@ -183,33 +188,33 @@ bits! {
         WATERMARK = 14;
         /// Non-executable maps too.
         MMAP_DATA = 17;
-        /// Trailer on all other records.
+        /// Trailer on all other records (since 2.6.38).
         SAMPLE_ID_ALL = 18;
-        /// Not in the host.
+        /// Not in the host (since 3.2).
         EXCLUDE_HOST = 19;
-        /// Not in guests.
+        /// Not in guests (since 3.2).
         EXCLUDE_GUEST = 20;
-        /// No kernel part in call chains.
+        /// No kernel part in call chains (since 3.7).
         EXCLUDE_CALLCHAIN_KERNEL = 21;
-        /// No user part in call chains.
+        /// No user part in call chains (since 3.7).
         EXCLUDE_CALLCHAIN_USER = 22;
-        /// MMAP2 instead of MMAP.
+        /// MMAP2 instead of MMAP (since 3.12).
         MMAP2 = 23;
-        /// Flag execs in COMM records.
+        /// Flag execs in COMM records (since 3.16).
         COMM_EXEC = 24;
-        /// `clockid` is valid.
+        /// `clockid` is valid (since 4.1).
         USE_CLOCKID = 25;
-        /// SWITCH records.
+        /// SWITCH records (since 4.3).
         CONTEXT_SWITCH = 26;
-        /// Ring written backwards.
+        /// Ring written backwards (since 4.7).
         WRITE_BACKWARD = 27;
-        /// NAMESPACES records.
+        /// NAMESPACES records (since 4.12).
         NAMESPACES = 28;
         /// KSYMBOL records (since 5.1).
         KSYMBOL = 29;
         /// BPF_EVENT records (since 5.1).
         BPF_EVENT = 30;
-        /// Output into an AUX area.
+        /// Output into an AUX area (since 5.4).
         AUX_OUTPUT = 31;
         /// CGROUP records (since 5.7).
         CGROUP = 32;
@@ -217,15 +222,15 @@ bits! {
         TEXT_POKE = 33;
         /// Build ids in MMAP2 (since 5.12).
         BUILD_ID = 34;
-        /// Inherited by threads only.
+        /// Inherited by threads only (since 5.13).
         INHERIT_THREAD = 35;
-        /// Removed by exec.
+        /// Removed by exec (since 5.13).
         REMOVE_ON_EXEC = 36;
-        /// SIGTRAP on overflow.
+        /// SIGTRAP on overflow (since 5.13).
         SIGTRAP = 37;
-        /// User chains deferred.
+        /// User chains deferred (since 6.19).
         DEFER_CALLCHAIN = 38;
-        /// Receives deferred chains.
+        /// Receives deferred chains (since 6.19).
         DEFER_OUTPUT = 39;
     }
 }

@@ -14,7 +14,8 @@ use crate::{AttrFlags, Endian, Error, EventAttr, ReadFormat, Reader, Result, Sam
 /// Entries of a call chain from here up are context markers, not addresses (`PERF_CONTEXT_MAX`, −4095).
 pub const CONTEXT_MAX: u64 = -4095i64 as u64;
 
-/// Context markers in call chains: what follows was running in this mode.
+/// Context markers in call chains: what follows was running in this mode. The kernel's part comes first. A word in the range
+/// of markers that is none of these is from a user stack that was no stack.
 pub mod context {
     /// Hypervisor.
     pub const HV: u64 = -32i64 as u64;

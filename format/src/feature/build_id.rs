@@ -14,8 +14,11 @@ const MAX_ID_BYTES: usize = 20;
 /// Longest file name that is written: an entry's size has 16 bits.
 const MAX_FILE_BYTES: usize = 0xff00;
 
-/// A sequence of entries: `type u32 = 0, misc u16, size u16`, `pid s32`, `id[20]`, `id size u8`, 3 bytes, and a file
+/// BUILD_ID (since 2.6.33), a sequence of entries: `type u32 = 0, misc u16, size u16`, `pid s32`, `id[20]`, `id size u8`, 3 bytes, and a file
 /// name with its NUL that fills the entry's size (writers pad it like a text).
+///
+/// An entry's size is no multiple of 8. The first recorders left out the pid. Where build ids came with MMAP2 records the
+/// section is not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildIds<'a>(pub Vec<BuildId<'a>>);
 

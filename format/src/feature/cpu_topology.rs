@@ -3,7 +3,7 @@
 use super::{Partial, Payload, read_items, read_text, read_texts, write_text, write_texts};
 use crate::{Endian, Error, Reader, Result, Writer};
 
-/// CPU_TOPOLOGY: lists of CPUs that share a package and that share a core; then for each CPU that NRCPUS calls
+/// CPU_TOPOLOGY (since 3.2): lists of CPUs that share a package and that share a core; then for each CPU that NRCPUS calls
 /// available `core_id u32, socket_id u32`; then, since 5.3 and only on some machines, the lists of a die and for each
 /// CPU `die_id u32`. Old files end after the first two lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,8 @@ impl<'a> CpuTopology<'a> {
 /// The version of schedstat from which on domains have names.
 const NAMED_DOMAINS: u32 = 17;
 
-/// CPU_DOMAIN_INFO: `schedstat_version u32, max_domains u32`, then every online CPU.
+/// CPU_DOMAIN_INFO (perf 7.3 writes it, 6.12 does not know it): `schedstat_version u32, max_domains u32`, then every
+/// online CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuDomains<'a> {
     /// Version of `/proc/schedstat`.
@@ -100,7 +101,7 @@ pub struct CpuDomains<'a> {
     pub cpus: Vec<CpuWithDomains<'a>>,
 }
 
-/// A CPU and its scheduling domains, the smallest first.
+/// A CPU and its scheduling domains, the smallest first: `cpu u32, nr u32`, then the domains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuWithDomains<'a> {
     /// Its number.
@@ -109,7 +110,7 @@ pub struct CpuWithDomains<'a> {
     pub domains: Vec<CpuDomain<'a>>,
 }
 
-/// A scheduling domain.
+/// A scheduling domain: `domain u32`, the name as a text (only since version 17 of schedstat), mask and list as texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuDomain<'a> {
     /// Its level.

@@ -3,7 +3,9 @@
 use super::{Payload, read_items, read_text, write_text};
 use crate::{Error, Reader, Result, Writer};
 
-/// EVENT_DESC: `nr u32, attr_size u32`, then the events.
+/// EVENT_DESC (since 3.2): `nr u32, attr_size u32`, then the events.
+///
+/// It repeats attrs and ids of the header and adds names; the attrs may have another size here than there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventDesc<'a> {
     /// Bytes of each attr.
@@ -12,7 +14,7 @@ pub struct EventDesc<'a> {
     pub events: Vec<DescribedEvent<'a>>,
 }
 
-/// An event with its name.
+/// An event with its name: the attr, `nr_ids u32`, the name as a text, the ids (u64).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribedEvent<'a> {
     /// The attr as it is stored, [`EventAttr`](crate::EventAttr) reads it.
@@ -52,11 +54,11 @@ impl<'a> Payload<'a> for EventDesc<'a> {
     }
 }
 
-/// GROUP_DESC: `nr u32`, then the groups by their leaders.
+/// GROUP_DESC (since 3.9): `nr u32`, then the groups by their leaders. Left out when there are none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDesc<'a>(pub Vec<EventGroup<'a>>);
 
-/// Events that are scheduled together.
+/// Events that are scheduled together: the name as a text, `leader_idx u32, nr_members u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventGroup<'a> {
     /// Its name, `{anon_group}` when it was given none.

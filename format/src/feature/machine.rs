@@ -3,7 +3,8 @@
 use super::{Payload, read_text, read_texts, write_text, write_texts};
 use crate::{Error, Reader, Result, Writer};
 
-/// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID: one text, without its NUL.
+/// HOSTNAME, OSRELEASE, VERSION, ARCH, CPUDESC, CPUID (since 3.2): one text, without its NUL. In a file of the other byte
+/// order perf takes the feature bits for garbage unless HOSTNAME is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Text<'a>(pub &'a [u8]);
 
@@ -17,7 +18,7 @@ impl<'a> Payload<'a> for Text<'a> {
     }
 }
 
-/// CMDLINE: texts.
+/// CMDLINE (since 3.2): `nr u32`, then the texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextList<'a>(pub Vec<&'a [u8]>);
 
@@ -31,7 +32,7 @@ impl<'a> Payload<'a> for TextList<'a> {
     }
 }
 
-/// NRCPUS.
+/// NRCPUS (since 3.2): `available u32, online u32`. CPU_TOPOLOGY cannot be read without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuCount {
     /// One more than the highest number of a present CPU.
@@ -50,7 +51,7 @@ impl<'a> Payload<'a> for CpuCount {
     }
 }
 
-/// TOTAL_MEM.
+/// TOTAL_MEM (since 3.2): one `u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TotalMemory {
     /// Memory of the machine in KiB.
@@ -67,7 +68,7 @@ impl<'a> Payload<'a> for TotalMemory {
     }
 }
 
-/// E_MACHINE.
+/// E_MACHINE (perf 7.3 writes it, 6.12 does not know it): `e_machine u32, e_flags u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElfMachine {
     /// `EM_*` of the machine's binaries.
@@ -86,7 +87,7 @@ impl<'a> Payload<'a> for ElfMachine {
     }
 }
 
-/// CLN_SIZE.
+/// CLN_SIZE (perf 7.3 writes it, 6.12 does not know it): one `u32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLineSize {
     /// Bytes of a cache line.

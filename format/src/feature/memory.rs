@@ -3,11 +3,11 @@
 use super::{Payload, read_items, read_text, write_text};
 use crate::{Error, Reader, Result, Writer};
 
-/// NUMA_TOPOLOGY: `nr u32`, then the nodes.
+/// NUMA_TOPOLOGY (since 3.2): `nr u32`, then the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NumaTopology<'a>(pub Vec<NumaNode<'a>>);
 
-/// A NUMA node.
+/// A NUMA node: `node u32, mem_total u64, mem_free u64`, its CPUs as a text. Nothing is aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NumaNode<'a> {
     /// Its number.
@@ -42,7 +42,7 @@ impl<'a> Payload<'a> for NumaTopology<'a> {
     }
 }
 
-/// MEM_TOPOLOGY: `version u64, block_size u64, n u64`, then the nodes.
+/// MEM_TOPOLOGY (since 4.17): `version u64, block_size u64, n u64`, then the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryTopology {
     /// 1.
@@ -53,7 +53,7 @@ pub struct MemoryTopology {
     pub nodes: Vec<MemoryNode>,
 }
 
-/// Blocks of memory of a node.
+/// Blocks of memory of a node: `node u64, size u64`, a bitmap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryNode {
     /// Its number.
@@ -119,7 +119,7 @@ impl<'a> Payload<'a> for MemoryTopology {
     }
 }
 
-/// CACHE: `version u32, n u32`, then the caches.
+/// CACHE (since 4.6): `version u32, n u32`, then the caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caches<'a> {
     /// 1.
@@ -128,7 +128,7 @@ pub struct Caches<'a> {
     pub caches: Vec<Cache<'a>>,
 }
 
-/// A cache.
+/// A cache: `level, line_size, sets, ways: u32`, then kind, size and CPUs as texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cache<'a> {
     /// 1 is nearest to the CPU.

@@ -3,7 +3,7 @@
 use super::{Payload, read_items, read_text, write_text};
 use crate::{Error, Reader, Result, Writer};
 
-/// PMU_MAPPINGS: `nr u32`, then `type u32` and name of each PMU.
+/// PMU_MAPPINGS (since 3.7): `nr u32`, then `type u32` and name of each PMU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PmuMappings<'a>(pub Vec<(u32, &'a [u8])>);
 
@@ -48,7 +48,7 @@ fn write_caps(w: &mut Writer<'_>, caps: &[PmuCap<'_>]) {
     }
 }
 
-/// CPU_PMU_CAPS: `n u32`, then name and value of each capability of the PMU `cpu`.
+/// CPU_PMU_CAPS (since 5.8): `n u32`, then name and value of each capability of the PMU `cpu`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuPmuCaps<'a>(pub Vec<PmuCap<'a>>);
 
@@ -62,11 +62,11 @@ impl<'a> Payload<'a> for CpuPmuCaps<'a> {
     }
 }
 
-/// PMU_CAPS: `n u32`, then the capabilities and the name of each PMU but `cpu`.
+/// PMU_CAPS (since 5.14, for hybrid machines first): `n u32`, then the capabilities and the name of each PMU but `cpu`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PmuCaps<'a>(pub Vec<PmuWithCaps<'a>>);
 
-/// A PMU and what it can do.
+/// A PMU and what it can do: `ncaps u32`, name and value of each, and only then the PMU's own name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PmuWithCaps<'a> {
     /// Its name.
@@ -98,11 +98,11 @@ impl<'a> Payload<'a> for PmuCaps<'a> {
     }
 }
 
-/// HYBRID_TOPOLOGY: `n u32`, then the PMUs of a machine with several kinds of CPUs.
+/// HYBRID_TOPOLOGY (since 5.14): `n u32`, then the PMUs of a machine with several kinds of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HybridTopology<'a>(pub Vec<HybridPmu<'a>>);
 
-/// The PMU of one kind of CPUs.
+/// The PMU of one kind of CPUs: its name and its CPUs as texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HybridPmu<'a> {
     /// Its name, like `cpu_core`.

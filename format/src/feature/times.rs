@@ -3,7 +3,7 @@
 use super::{Payload, Section, read_items};
 use crate::{Error, Reader, Result, Writer};
 
-/// SAMPLE_TIME.
+/// SAMPLE_TIME (since 4.16): `first u64, last u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleTime {
     /// Time of the first sample in ns of the recording's clock.
@@ -22,7 +22,7 @@ impl<'a> Payload<'a> for SampleTime {
     }
 }
 
-/// CLOCKID.
+/// CLOCKID (since 4.20): one `u64`. Only written when a clock was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockResolution {
     /// Resolution of the recording's clock.
@@ -39,7 +39,8 @@ impl<'a> Payload<'a> for ClockResolution {
     }
 }
 
-/// CLOCK_DATA: the recording's clock and the wall clock, read together.
+/// CLOCK_DATA (since 5.9): the recording's clock and the wall clock, read together: `version u32, clockid u32,
+/// wall_clock_ns u64, clockid_ns u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockData {
     /// 1.
@@ -67,7 +68,7 @@ impl<'a> Payload<'a> for ClockData {
     }
 }
 
-/// DIR_FORMAT.
+/// DIR_FORMAT: one `u64`. Makes sense in the `data` file of a directory only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirFormat {
     /// 1 when records are in `data.*` files beside this one.
@@ -84,7 +85,8 @@ impl<'a> Payload<'a> for DirFormat {
     }
 }
 
-/// COMPRESSED.
+/// COMPRESSED (since 5.2): `version, type, level, ratio, mmap_len: u32`. Without it perf does not unpack; what a record
+/// unpacks to is bounded by `mmap_len`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compression {
     /// 1.
@@ -115,7 +117,7 @@ impl<'a> Payload<'a> for Compression {
     }
 }
 
-/// AUXTRACE: `n u64`, then where each AUXTRACE record lies in the file and how long it is.
+/// AUXTRACE (since 4.1): `n u64`, then where each AUXTRACE record lies in the file and how long it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuxtraceIndex(pub Vec<Section>);
 

@@ -14,7 +14,7 @@ impl KsymbolKind {
     pub const OOL: KsymbolKind = KsymbolKind(2);
 }
 
-/// KSYMBOL: `addr u64, len u32, ksym_type u16, flags u16, name`.
+/// KSYMBOL (since 5.1): `addr u64, len u32, ksym_type u16, flags u16, name`.
 ///
 /// One per function of a program, the main function first, then its BPF_EVENT. Images always say one page although they
 /// share it with others; programs that are not JITed say the interpreter's address and length 0.
@@ -69,7 +69,10 @@ impl BpfEventKind {
     pub const PROG_UNLOAD: BpfEventKind = BpfEventKind(2);
 }
 
-/// BPF_EVENT: `type u16, flags u16, id u32, tag[8]`.
+/// BPF_EVENT (since 5.1): `type u16, flags u16, id u32, tag[8]`.
+///
+/// It follows the KSYMBOLs of the program's functions. There is none for maps, BTF or links, nor for classic BPF, which
+/// has no id. The unload is told when the last reference drops; the code can still run for a grace period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BpfEvent {
     /// What happened.
@@ -98,7 +101,7 @@ impl BpfEvent {
     }
 }
 
-/// TEXT_POKE: `addr u64, old_len u16, new_len u16`, the old bytes, the new bytes, padding.
+/// TEXT_POKE (since 5.8): `addr u64, old_len u16, new_len u16`, the old bytes, the new bytes, padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPoke<'a> {
     /// Where.

@@ -4,7 +4,7 @@
 use crate::sample::Words;
 use crate::{ReadFormat, ReadValues, Reader, Result, Writer};
 
-/// READ: `pid u32, tid u32`, then values in the event's `read_format`. The kernel writes it when a task ends, for events
+/// READ (since 2.6.31): `pid u32, tid u32`, then values in the event's `read_format`. The kernel writes it when a task ends, for events
 /// with `inherit_stat`.
 #[derive(Debug, Clone)]
 pub struct Read<'a> {
@@ -22,7 +22,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// CALLCHAIN_DEFERRED: `cookie u64, nr u64, ips u64[nr]`. Belongs to every sample of the trailer's thread whose call chain
+/// CALLCHAIN_DEFERRED (since 6.19): `cookie u64, nr u64, ips u64[nr]`. Belongs to every sample of the trailer's thread whose call chain
 /// ends in [`context::USER_DEFERRED`](crate::context::USER_DEFERRED) and this cookie.
 #[derive(Debug, Clone, Copy)]
 pub struct CallchainDeferred<'a> {

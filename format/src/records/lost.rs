@@ -3,7 +3,7 @@
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
-/// LOST: `id u64, lost u64`. The count is the ring buffer's, whichever event's id stands beside it; side-band records
+/// LOST (since 2.6.31): `id u64, lost u64`. The count is the ring buffer's, whichever event's id stands beside it; side-band records
 /// are in it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
@@ -24,7 +24,7 @@ impl Lost {
     }
 }
 
-/// LOST_SAMPLES: `lost u64`; the trailer's id says of which event. Counts the same losses as LOST when a tool wrote it
+/// LOST_SAMPLES (since 4.2): `lost u64`; the trailer's id says of which event. Counts the same losses as LOST when a tool wrote it
 /// from `PERF_FORMAT_LOST`: never add the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSamples {
@@ -45,7 +45,8 @@ impl LostSamples {
     }
 }
 
-/// THROTTLE and UNTHROTTLE: `time u64, id u64, stream_id u64`. Between the two the event did not sample.
+/// THROTTLE and UNTHROTTLE (since 2.6.31): `time u64, id u64, stream_id u64`. Between the two the event did not sample;
+/// of a group only the leader says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Throttle {
     /// When, ns.

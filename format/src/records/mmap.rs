@@ -4,7 +4,7 @@ use super::{put_string, string};
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
-/// MMAP: `pid u32, tid u32, addr u64, len u64, pgoff u64, filename`.
+/// MMAP (since 2.6.31): `pid u32, tid u32, addr u64, len u64, pgoff u64, filename`.
 ///
 /// Kernel and module maps are synthesized by tools with pid −1.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub enum Mmap2File {
     BuildId(BuildId),
 }
 
-/// MMAP2: as MMAP to `pgoff`, then 24 bytes of [`Mmap2File`], `prot u32, flags u32, filename`.
+/// MMAP2 (since 3.12): as MMAP to `pgoff`, then 24 bytes of [`Mmap2File`], `prot u32, flags u32, filename`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mmap2<'a> {
     /// Process.

@@ -4,7 +4,10 @@ use super::{put_string, string};
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
-/// COMM: `pid u32, tid u32, comm` (at most 16 bytes with its NUL).
+/// COMM (since 2.6.31): `pid u32, tid u32, comm` (at most 16 bytes with its NUL).
+///
+/// A task keeps the name through fork, so that a new one has a COMM only when it is named or execs; the header's
+/// [`misc::COMM_EXEC`](crate::misc::COMM_EXEC) (since 3.16) tells the two apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comm<'a> {
     /// Process.
@@ -27,7 +30,10 @@ impl<'a> Comm<'a> {
     }
 }
 
-/// FORK and EXIT: `pid u32, ppid u32, tid u32, ptid u32, time u64`.
+/// FORK and EXIT (since 2.6.31): `pid u32, ppid u32, tid u32, ptid u32, time u64`.
+///
+/// A new thread has `pid == ppid`. Samples of a task may follow its EXIT. Where a tool lists what was there before, FORKs
+/// have no time, and [`misc::FORK_EXEC`](crate::misc::FORK_EXEC) says that maps are not inherited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
     /// Process.
@@ -68,7 +74,7 @@ pub struct Namespace {
     pub ino: u64,
 }
 
-/// NAMESPACES: `pid u32, tid u32, nr u64`, `nr` × `{dev u64, ino u64}`; index 0 net, 1 uts, 2 ipc, 3 pid, 4 user, 5 mnt,
+/// NAMESPACES (since 4.12): `pid u32, tid u32, nr u64`, `nr` × `{dev u64, ino u64}`; index 0 net, 1 uts, 2 ipc, 3 pid, 4 user, 5 mnt,
 /// 6 cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespaces {
@@ -101,7 +107,10 @@ impl Namespaces {
     }
 }
 
-/// SWITCH (no payload; events bound to a task) and SWITCH_CPU_WIDE (`next_prev_pid u32, next_prev_tid u32`).
+/// SWITCH (no payload; events bound to a task) and SWITCH_CPU_WIDE (`next_prev_pid u32, next_prev_tid u32`), since 4.3.
+///
+/// Whether the task goes or comes stands in the header: [`misc::SWITCH_OUT`](crate::misc::SWITCH_OUT), and since 4.17
+/// [`misc::SWITCH_OUT_PREEMPT`](crate::misc::SWITCH_OUT_PREEMPT). The task itself is the trailer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch {
     /// Away from the task, rather than to it.
@@ -123,7 +132,7 @@ impl Switch {
     }
 }
 
-/// CGROUP: `id u64, path` from the hierarchy's root. The kernel writes it when a cgroup is made; existing ones are
+/// CGROUP (since 5.7): `id u64, path` from the hierarchy's root. The kernel writes it when a cgroup is made; existing ones are
 /// synthesized by tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup<'a> {

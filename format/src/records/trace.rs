@@ -2,7 +2,7 @@
 
 use crate::{Reader, Result, Writer};
 
-/// AUX: `aux_offset u64, aux_size u64, flags u64`: new trace data.
+/// AUX (since 4.1): `aux_offset u64, aux_size u64, flags u64`: new trace data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aux {
     /// Where it starts, counted over the whole trace.
@@ -24,7 +24,7 @@ impl Aux {
     }
 }
 
-/// ITRACE_START: `pid u32, tid u32`: an instruction trace started while this task ran.
+/// ITRACE_START (since 4.1): `pid u32, tid u32`: an instruction trace started while this task ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItraceStart {
     /// Process.
@@ -44,7 +44,7 @@ impl ItraceStart {
     }
 }
 
-/// AUX_OUTPUT_HW_ID: `hw_id u64`: the number by which the trace names this event.
+/// AUX_OUTPUT_HW_ID (since 5.16): `hw_id u64`: the number by which the trace names this event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuxOutputHwId {
     /// The number.

@@ -69,7 +69,8 @@ pub(super) fn user_stack<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     Ok(&bytes[..size.min(used as usize)])
 }
 
-/// Registers: which ABI they are of, and their values.
+/// Registers (REGS_USER since 3.7, REGS_INTR since 3.19): `abi u64`, then a `u64` for each bit of the attr's mask. With ABI
+/// 0, for tasks without a user space, nothing follows.
 #[derive(Debug, Clone, Copy)]
 pub struct Regs<'a> {
     /// 0 none, 1 32-bit, 2 64-bit (`PERF_SAMPLE_REGS_ABI_*`).
@@ -93,7 +94,8 @@ const BRANCH_HW_INDEX: u64 = 1 << 17;
 /// `branch_sample_type` bit: counters follow the branches.
 const BRANCH_COUNTERS: u64 = 1 << 19;
 
-/// Branch records of a sample.
+/// Branch records of a sample (since 3.4): `nr u64`, the hardware index if it is asked for (since 5.7), `nr` × `{from, to,
+/// flags: u64}`, and `nr` words of counters if they are (since 6.8).
 #[derive(Debug, Clone, Copy)]
 pub struct Branches<'a> {
     /// Index of the most recent entry in the hardware's buffer.
@@ -173,7 +175,9 @@ fn branch_flags_from_big(word: u64) -> u64 {
     flags
 }
 
-/// Counter values as `read(2)`, READ records and samples hold them.
+/// Counter values as `read(2)`, READ records and samples hold them: `value, [enabled], [running], [id], [lost]`, or of a group
+/// `nr, [enabled], [running]`, then `nr` × `{value, [id], [lost]}`, all `u64` and those in brackets as `read_format` says.
+/// A count is scaled by `enabled / running`; with `running` 0 nothing was counted.
 #[derive(Debug, Clone)]
 pub struct ReadValues<'a> {
     /// Time the event was enabled, ns.

@@ -4,7 +4,7 @@
 use super::fixed_text;
 use crate::{Reader, Result, Words, Writer};
 
-/// AUXTRACE_INFO: `type u32, reserved u32, priv u64[]`: how the traces are to be decoded.
+/// AUXTRACE_INFO (since perf 4.1): `type u32, reserved u32, priv u64[]`: how the traces are to be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuxtraceInfo {
     /// 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
@@ -30,7 +30,7 @@ impl AuxtraceInfo {
     }
 }
 
-/// AUXTRACE: `size u64, offset u64, reference u64, idx u32, tid u32, cpu u32, reserved u32`; `size` bytes of trace follow
+/// AUXTRACE (since perf 4.1): `size u64, offset u64, reference u64, idx u32, tid u32, cpu u32, reserved u32`; `size` bytes of trace follow
 /// outside the record's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Auxtrace {
@@ -66,7 +66,7 @@ impl Auxtrace {
     }
 }
 
-/// AUXTRACE_ERROR: `type u32, code u32, cpu u32, pid u32, tid u32, fmt u32, ip u64`, `time u64` from fmt 1 on (since
+/// AUXTRACE_ERROR (since perf 4.1): `type u32, code u32, cpu u32, pid u32, tid u32, fmt u32, ip u64`, `time u64` from fmt 1 on (since
 /// perf 5.1), `msg[64]`, and `machine_pid u32, vcpu u32` from fmt 2 on (since perf 6.0).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuxtraceError<'a> {

@@ -6,7 +6,8 @@ use crate::record::misc;
 use crate::records::{BuildId, put_string, string};
 use crate::{EventAttr, Reader, Result, Words, Writer};
 
-/// HEADER_ATTR: an attr in its own size, then ids (u64) to the end.
+/// HEADER_ATTR (since 2.6.35): an attr in its own size, then ids (u64) to the end. The place of the ids follows from the
+/// attr's `size`, 0 standing for 64.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderAttr {
     /// The attr.
@@ -106,7 +107,7 @@ impl<'a> BuildIdRecord<'a> {
     }
 }
 
-/// EVENT_UPDATE: `type u64, id u64`, then what the type says. More about the event that has this id.
+/// EVENT_UPDATE (since perf 4.6): `type u64, id u64`, then what the type says. More about the event that has this id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventUpdate<'a> {
     /// An id of the event.
@@ -180,7 +181,7 @@ impl<'a> EventUpdate<'a> {
     }
 }
 
-/// HEADER_FEATURE: `feat_id u64`, then the bytes that the feature's section has in a file. A `feat_id` without bytes
+/// HEADER_FEATURE (since perf 4.13): `feat_id u64`, then the bytes that the feature's section has in a file. A `feat_id` without bytes
 /// beyond the last feature ends the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureRecord<'a> {

@@ -4,7 +4,7 @@
 use super::fixed_text;
 use crate::{Error, Reader, Result, Writer};
 
-/// ID_INDEX: `nr u64`, `nr` × `{id, idx, cpu, tid: u64}`, then, where the record is long enough (since perf 6.0),
+/// ID_INDEX (since perf 3.18): `nr u64`, `nr` × `{id, idx, cpu, tid: u64}`, then, where the record is long enough (since perf 6.0),
 /// `nr` × `{machine_pid, vcpu: u64}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdIndex {
@@ -67,7 +67,7 @@ impl IdIndex {
     }
 }
 
-/// THREAD_MAP: `nr u64`, `nr` × `{pid u64, comm[16]}`: the tasks that were recorded; one with pid −1 for all.
+/// THREAD_MAP (since perf 4.4): `nr u64`, `nr` × `{pid u64, comm[16]}`: the tasks that were recorded; one with pid −1 for all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadMap {
     /// The tasks.
@@ -218,7 +218,7 @@ impl CpuMap {
     }
 }
 
-/// TIME_CONV: `time_shift, time_mult, time_zero: u64`, then, since perf 5.10, [`TimeConvCycles`]. From the CPU's cycle
+/// TIME_CONV (since perf 3.17): `time_shift, time_mult, time_zero: u64`, then, since perf 5.10, [`TimeConvCycles`]. From the CPU's cycle
 /// counter to the recording's clock: `time = time_zero + (cycles × time_mult >> time_shift)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields of the control page under the same names, perf_event_open(2)")]

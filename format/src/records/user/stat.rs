@@ -3,7 +3,7 @@
 
 use crate::{Reader, Result, Writer};
 
-/// STAT_CONFIG: `nr u64`, `nr` × `{tag u64, val u64}`; tags 0 aggregation mode, 1 interval, 2 scale, 3 aggregation level.
+/// STAT_CONFIG (since perf 4.6): `nr u64`, `nr` × `{tag u64, val u64}`; tags 0 aggregation mode, 1 interval, 2 scale, 3 aggregation level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatConfig {
     /// Tag and value.
@@ -30,7 +30,7 @@ impl StatConfig {
     }
 }
 
-/// STAT: `id u64, cpu u32, thread u32, val u64, ena u64, run u64`.
+/// STAT (since perf 4.6): `id u64, cpu u32, thread u32, val u64, ena u64, run u64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// The event.
@@ -66,7 +66,7 @@ impl Stat {
     }
 }
 
-/// STAT_ROUND: `type u64, time u64`: all counts of an interval are written.
+/// STAT_ROUND (since perf 4.6): `type u64, time u64`: all counts of an interval are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatRound {
     /// 0 an interval, 1 the last.
