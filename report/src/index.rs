@@ -115,9 +115,10 @@ impl Index {
     }
 }
 
-/// Steps over samples, which nearly all records are, up to `limit` at least: their sizes are all that is read.
+/// Steps over samples, which nearly all records are, up to `limit` at least, and stops at one that `is_wanted`: little else
+/// than their sizes is read.
 #[inline]
-fn skip_samples(records: &mut Records<'_>, endian: Endian, limit: u64) {
+fn skip_samples(records: &mut Records<'_>, endian: Endian, limit: u64, is_wanted: impl Fn(&[u8]) -> bool) {
     let (rest, offset) = (records.rest(), records.offset());
     let mut at = 0;
     while offset + (at as u64) < limit
@@ -125,8 +126,8 @@ fn skip_samples(records: &mut Records<'_>, endian: Endian, limit: u64) {
     {
         let [t0, t1, t2, t3, _, _, s0, s1] = *head;
         let size = usize::from(endian.u16([s0, s1]));
-        if endian.u32([t0, t1, t2, t3]) != RecordType::SAMPLE.0 || size < RECORD_HEADER_BYTES || size > rest.len() - at
-        {
+        let Some(record) = rest.get(at..at + size).filter(|record| record.len() >= RECORD_HEADER_BYTES) else { break };
+        if endian.u32([t0, t1, t2, t3]) != RecordType::SAMPLE.0 || is_wanted(record) {
             break;
         }
         at += size;
@@ -166,15 +167,21 @@ impl<'r, 'a> Walk<'r, 'a> {
 
     fn slice(&mut self, slice: u32, mut records: Records<'_>) {
         let endian = self.recording.endian();
+        let (events, roles) = (&self.recording.events, &self.recording.roles);
+        let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
+        // Samples that carry no state are told by their id alone, where they have one.
+        let carries_state = |record: &[u8]| match id_at.and_then(|at| endian.u64_at(record, at)) {
+            Some(id) => events.index_of_id(id).is_none_or(|event| roles[event] == Role::State),
+            None => true,
+        };
+        let has_state = self.has_state;
         let mut next_part = records.offset();
         loop {
             if records.offset() >= next_part && !records.rest().is_empty() {
                 self.index.parts.push((slice, records.offset()));
                 next_part = records.offset() + PART_BYTES;
             }
-            if !self.has_state {
-                skip_samples(&mut records, endian, next_part);
-            }
+            skip_samples(&mut records, endian, next_part, |record| has_state && carries_state(record));
             match records.next() {
                 None => break,
                 Some(Ok(record)) => self.record(&record),

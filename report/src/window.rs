@@ -57,10 +57,14 @@ impl Window {
         self.whole || self.parts.iter().any(|(from, to)| (*from..=*to).contains(&time_ns))
     }
 
+    /// The part that a time is in.
+    pub(crate) fn part_of(&self, time_ns: u64) -> Option<usize> {
+        self.parts.iter().position(|(from, to)| (*from..=*to).contains(&time_ns))
+    }
+
     /// Whether all of the time between two moments is in it.
     pub(crate) fn holds(&self, from_ns: u64, to_ns: u64) -> bool {
-        let ends = [from_ns, to_ns];
-        self.whole || self.parts.iter().any(|(from, to)| ends.iter().all(|end| (*from..=*to).contains(end)))
+        self.part_of(from_ns).is_some() && self.part_of(from_ns) == self.part_of(to_ns)
     }
 
     /// How much of the time from `first` to `last` is in it.

@@ -456,6 +456,33 @@ fn intervals_add_up_to_totals() {
     }
 }
 
+/// Two ways to the same: the table by program looks at the outermost snapshots, the view over time at all of them.
+#[test]
+fn totals_over_time_are_the_runs_by_program() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+    let mut compared = 0;
+    for name in ["linux-7.2/ratio", "linux-7.2/everything", "linux-7.2/shortlived", "linux-6.1/loaded-during"] {
+        let input = Input::open(directory.join(name).with_extension("data")).unwrap();
+        let over_time = counters(&input, &Options { all: true, ..Options::default() }).unwrap();
+        assert_intervals_add_up(&over_time);
+        for program in by_prog(&input, &Options::default()).unwrap().programs {
+            let Ok(runs) = &program.runs else { continue };
+            let total = over_time.totals.iter().find(|total| {
+                (Some(total.id), total.load_time_ns) == (program.id.map(u64::from), program.load_time_ns)
+            });
+            let counts = total.unwrap_or_else(|| panic!("{name}: {}", program.name)).counts.as_ref().unwrap();
+            assert_eq!(
+                (counts.values.runs, counts.measured_ns),
+                (runs.count, runs.time_ns),
+                "{name}: {}",
+                program.name
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared > 20, "{compared}");
+}
+
 #[test]
 fn a_window_has_the_intervals_that_lie_in_it() {
     let from = START_NS + S / 2;

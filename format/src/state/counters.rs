@@ -194,9 +194,13 @@ impl Histogram {
         ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
     }
 
-    /// The times in a bucket: the first, and the last. `None` for a bucket that no time is in.
+    /// The times in a bucket: the first, and the last. `None` for a bucket that no time is in, and for a finer division than
+    /// [`Histogram::SUB_BITS_MAX`].
     pub fn bounds(bucket: u16, sub_bits: u8) -> Option<(u64, u64)> {
-        let bits = u32::from(sub_bits.min(Histogram::SUB_BITS_MAX));
+        if sub_bits > Histogram::SUB_BITS_MAX {
+            return None;
+        }
+        let bits = u32::from(sub_bits);
         let (bucket, per_octave) = (u64::from(bucket), 1u64 << bits);
         if bucket < 2 * per_octave {
             return Some((bucket, bucket));

@@ -101,7 +101,7 @@ fn runs(known: &Known, index: &Index, window: &Window, loaded_ns: Option<u64>) -
     }
     let key = known.id.zip(known.info.map(|info| info.load_time_ns));
     let loaded_ns = loaded_ns.filter(|time| window.contains(*time));
-    let delta = key.and_then(|(id, load_time_ns)| index.runs.delta(id, load_time_ns, loaded_ns));
+    let delta = key.and_then(|(id, load_time_ns)| index.runs.delta(id, load_time_ns, loaded_ns, window));
     let delta = delta.ok_or_else(|| Unknown("no two snapshots of it in the window".into()))?;
     Ok(Runs { count: delta.runs, time_ns: delta.time_ns, misses: delta.misses, span: Some(delta.span) })
 }
@@ -147,10 +147,9 @@ pub(super) fn program_rows(
 fn order_of(a: &Row, b: &Row, programs: &[Program], sort: Sort) -> Ordering {
     let largest_first = |value: fn(&Charges) -> Count| value(&b.charges).cmp_weight(value(&a.charges));
     let (p, q) = (&programs[a.program], &programs[b.program]);
-    let by_runs = |value: fn(&Runs) -> Option<(u64, u64)>| {
+    let by_runs = |value: fn(&Program) -> Option<(u64, u64)>| {
         // Fractions are compared without rounding; what is not known goes last.
-        let fraction = |p: &Program| p.runs.as_ref().ok().and_then(value);
-        match (fraction(p), fraction(q)) {
+        match (value(p), value(q)) {
             (Some((n, d)), Some((m, e))) => (u128::from(m) * u128::from(d)).cmp(&(u128::from(n) * u128::from(e))),
             (known, other) => other.is_some().cmp(&known.is_some()),
         }
@@ -162,9 +161,18 @@ fn order_of(a: &Row, b: &Row, programs: &[Program], sort: Sort) -> Ordering {
         Sort::Helper => largest_first(|charges| charges.helper),
         Sort::Entry => largest_first(|charges| charges.entry),
         Sort::Total => largest_first(|charges| charges.total),
-        Sort::Runs => by_runs(|runs| Some((runs.count, 1))),
-        Sort::NsPerRun => by_runs(|runs| (runs.count > 0).then_some((runs.time_ns, runs.count))),
-        Sort::Misses => by_runs(|runs| runs.misses.map(|misses| (misses, 1))),
+        Sort::Runs => by_runs(|program| match (&program.exact, &program.runs) {
+            (Ok(exact), _) => Some((exact.runs, 1)),
+            (Err(_), runs) => runs.as_ref().ok().map(|runs| (runs.count, 1)),
+        }),
+        Sort::NsPerRun => by_runs(|program| {
+            let exact = program.exact.as_ref().ok().and_then(|exact| exact.time);
+            match (exact, program.runs.as_ref().ok()) {
+                (Some(time), _) => Some(((time.value * 1000.0) as u64, 1000)),
+                (None, runs) => runs.filter(|runs| runs.count > 0).map(|runs| (runs.time_ns, runs.count)),
+            }
+        }),
+        Sort::Misses => by_runs(|program| program.runs.as_ref().ok()?.misses.map(|misses| (misses, 1))),
         Sort::Id => Ordering::Equal,
         Sort::Name => p.name.cmp(&q.name),
         Sort::Type => p.prog_type.map(|t| t.to_string()).cmp(&q.prog_type.map(|t| t.to_string())),

@@ -149,10 +149,13 @@ fn name(row: &CounterRow) -> String {
 }
 
 fn notes(report: &CountersReport) -> Vec<String> {
-    let mut notes = vec![
-        "TIME: s since the start; under the line all of it; CPU%: of one CPU; n/a!: cannot be true, see below"
-            .to_owned(),
-    ];
+    let mut notes = Vec::new();
+    if !report.totals.is_empty() {
+        notes.push(
+            "TIME: s since the start, under the line all of it; CPU%: of one CPU; n/a!: cannot be true, see below"
+                .into(),
+        );
+    }
     if let Some(counting) = &report.exact {
         let exact = report.rows.iter().chain(&report.totals).filter(|row| row.source == CounterSource::Exact);
         notes.extend(how(counting, exact.filter_map(|row| Some(&row.counts.as_ref().ok()?.values))));

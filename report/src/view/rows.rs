@@ -38,6 +38,9 @@ fn happened(report: &Report, row: &Row) -> bool {
     if row.charges.total.samples > 0 || row.charges.sum().samples > 0 {
         return true;
     }
+    if program.exact.as_ref().is_ok_and(|exact| exact.runs > 0) {
+        return true;
+    }
     match &program.runs {
         Ok(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
         Err(_) => {
