@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 
-use bprec_report::{CpuList, Input, Options, ProgFilter, Sort, Split, TimeRange};
+use bprec_report::{CpuList, Input, MapFilter, MapsOptions, Options, ProgFilter, Sort, Split, TimeRange};
 
 use crate::{Outcome, say};
 
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     event: Vec<String>,
 
-    /// At most so many programs, and so many parts of each.
+    /// At most so many programs, and so many parts of each; of each map at most so many entries.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 
@@ -68,6 +68,18 @@ pub(crate) struct Args {
     /// As CSV.
     #[arg(long)]
     csv: bool,
+
+    /// Maps instead of costs: type, sizes, memory, who uses them, keys and values as C, and what they held if that was
+    /// recorded (bprec record --dump-map). All of them, or those with an id or a name (with * and ?).
+    #[arg(
+        long,
+        value_name = "ID|NAME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "*",
+        conflicts_with_all = ["by", "csv", "time", "cpu", "comm", "event"]
+    )]
+    maps: Vec<MapFilter>,
 
     /// What the recording says about its machine and itself, before the table.
     #[arg(long)]
@@ -108,6 +120,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             out.flush()?;
             return Ok(Outcome::Done);
         }
+    }
+    if !args.maps.is_empty() {
+        let options = MapsOptions { maps: args.maps, programs: args.prog, limit: args.limit, json: args.json };
+        let shown = bprec_report::maps(&input, &options, &mut out)?;
+        out.flush()?;
+        if shown == 0 {
+            say("bprec: the recording has no such map");
+            return Ok(Outcome::NothingMatched);
+        }
+        return Ok(Outcome::Done);
     }
     let wanted = !args.prog.is_empty();
     let options = Options {

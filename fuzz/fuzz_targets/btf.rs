@@ -10,6 +10,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         // The blob itself is as good a value as any.
         let value = btf.value(id, bytes, &Limits { depth: 32, elements: 1000, chars: 10_000 });
         assert!(value.to_string().len() < 400_000);
-        let _ = (btf.type_name(id), btf.definition(id), value.is_whole());
+        let _ = (btf.type_name(id), btf.definitions(id), value.is_whole());
     }
 });

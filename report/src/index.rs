@@ -4,6 +4,7 @@ use crate::address::{AddressMap, Owner, Range};
 use crate::counters::CounterHistory;
 use crate::guard;
 use crate::hooks::HookOwners;
+use crate::maps::Contents;
 use crate::names;
 use crate::programs::{Known, Programs, SideEvent, What};
 use crate::recording::{Recording, Role};
@@ -58,6 +59,9 @@ pub(crate) struct States {
     pub(crate) loss: Option<state::Loss>,
     pub(crate) sampler: Option<state::Sampler>,
     pub(crate) cost: Option<state::Cost>,
+    pub(crate) maps: BTreeMap<u32, state::Map>,
+    /// What maps held, by their id, if that is wanted.
+    pub(crate) contents: BTreeMap<u32, Contents>,
 }
 
 /// What did not make it into the recording, by the three ways in which it is told.
@@ -89,6 +93,8 @@ pub(crate) struct Wanted {
     pub(crate) tasks: bool,
     /// Counters from snapshot to snapshot.
     pub(crate) over_time: bool,
+    /// What maps held.
+    pub(crate) contents: bool,
 }
 
 impl Index {
@@ -300,6 +306,12 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Attachment(attachment) => states.attachments.push(attachment),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);
+            }
+            State::Map(map) => {
+                states.maps.insert(map.id, map);
+            }
+            State::MapContents(part) if self.wanted.contents => {
+                states.contents.entry(part.map_id).or_default().add(part);
             }
             State::Loss(loss) => states.loss = Some(loss),
             State::Cost(cost) => states.cost = Some(cost),

@@ -19,6 +19,7 @@ mod hooks;
 mod hot;
 mod index;
 mod input;
+mod maps;
 mod names;
 mod options;
 mod order;
@@ -41,6 +42,7 @@ pub use counters::{
 pub use error::{Error, Result};
 pub use header::header;
 pub use input::Input;
+pub use maps::{MapFilter, MapsOptions, maps};
 pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
 pub use report::{
     Aggregated, BlindSpot, BpfSampler, Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report,

@@ -61,6 +61,11 @@ impl KernelSymbols {
             .map_or_else(String::new, |(s, _)| String::from_utf8_lossy(&s.name).into_owned())
     }
 
+    /// First address of a function by its number.
+    pub(crate) fn start(&self, number: u32) -> Option<u64> {
+        self.symbols.get(number as usize).map(|(symbol, _)| symbol.addr)
+    }
+
     /// All functions by number, without the compiler's suffixes and the module.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
         self.symbols.iter().enumerate().map(|(number, (symbol, _))| {

@@ -5,9 +5,13 @@ mod csv;
 mod exact;
 mod grid;
 mod json;
+mod maps;
 mod rows;
 mod table;
 pub(crate) mod text;
+
+pub(crate) use json::write_maps as write_maps_json;
+pub(crate) use maps::write as write_maps_text;
 
 use crate::{Report, Result};
 use std::io::Write;

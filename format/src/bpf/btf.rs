@@ -216,10 +216,18 @@ impl<'a> Btf<'a> {
             .collect()
     }
 
-    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct.
+    /// Key and value type of a map that was declared with `BPF_ANNOTATE_KV_PAIR`, from its `____btf_map_<name>` struct. The
+    /// kernel keeps 15 characters of a map's name: one that long may go on, if only one struct has a name that does.
     pub fn annotated_map_types(&self, map: &[u8]) -> Option<(u32, u32)> {
+        const KERNEL_NAME_BYTES: usize = 15;
         let name = [b"____btf_map_", map].concat();
-        let pair = self.find(Kind::STRUCT, &name)?;
+        let longer = || {
+            let starts = |t: &Type<'_>| t.kind() == Kind::STRUCT && t.name().is_some_and(|it| it.starts_with(&name));
+            let mut found = self.types().filter(starts);
+            let only = found.next()?;
+            (map.len() == KERNEL_NAME_BYTES && found.next().is_none()).then_some(only)
+        };
+        let pair = self.find(Kind::STRUCT, &name).or_else(longer)?;
         let member = |name: &[u8]| pair.members().find(|m| m.name == Some(name)).map(|m| m.type_id);
         Some((member(b"key")?, member(b"value")?))
     }

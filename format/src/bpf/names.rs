@@ -204,6 +204,37 @@ numbers! {
 
 }
 
+/// `BPF_F_*` that a map was created with, in lower case without the prefix.
+const MAP_FLAGS: [&str; 19] = [
+    "no_prealloc",
+    "no_common_lru",
+    "numa_node",
+    "rdonly",
+    "wronly",
+    "stack_build_id",
+    "zero_seed",
+    "rdonly_prog",
+    "wronly_prog",
+    "clone",
+    "mmapable",
+    "preserve_elems",
+    "inner_map",
+    "link",
+    "path_fd",
+    "vtype_btf_obj_fd",
+    "token_fd",
+    "segv_on_fault",
+    "no_user_conv",
+];
+
+/// The names of a map's flags; those without one as numbers.
+pub fn map_flags(flags: u32) -> impl Iterator<Item = String> {
+    (0..32).filter(move |bit| flags >> bit & 1 != 0).map(|bit| match MAP_FLAGS.get(bit) {
+        Some(name) => (*name).to_owned(),
+        None => format!("{:#x}", 1u32 << bit),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

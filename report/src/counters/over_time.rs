@@ -96,7 +96,7 @@ pub struct CountersReport {
 /// Makes the view.
 pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<CountersReport> {
     let window = Window::of(&options.time, recording)?;
-    let index = Index::build(recording, &window, Wanted { tasks: false, over_time: true });
+    let index = Index::build(recording, &window, Wanted { over_time: true, ..Wanted::default() });
     let history = &index.counters;
     let session = index.states.session.as_ref();
     let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);

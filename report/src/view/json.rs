@@ -1,8 +1,10 @@
 //! One JSON document; `docs/json.md` says what each member means, and when the version changes.
 
 mod exact;
+mod maps;
 
 pub(super) use exact::{counting, events, exact_members};
+pub(crate) use maps::write as write_maps;
 
 use super::rows::choose;
 use super::text::share;

@@ -2,9 +2,13 @@
 
 use super::{Btf, Kind, MAX_HOPS, Type};
 use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Types printed for one declaration before the rest becomes `...`: references may be endless.
 const MAX_TYPES: usize = 400;
+
+/// Definitions that belong to one type before the rest becomes `...`.
+const MAX_DEFINITIONS: usize = 64;
 
 /// Structs and parameter lists within each other before the inner ones become `...`.
 const MAX_NESTING: usize = 16;
@@ -27,6 +31,60 @@ impl Btf<'_> {
         Printer::new(self).declare(id, name.to_owned())
     }
 
+    /// The definition of a type and then those of the named structs, unions and enums that it holds, each once, but not of
+    /// what it only points to.
+    pub fn definitions(&self, id: u32) -> Vec<String> {
+        let mut defined = vec![self.definition(id)];
+        // What has been looked into, and what is yet to be: types without a name are part of the definition around them.
+        let (mut seen, mut inside) = (BTreeSet::from([id]), VecDeque::from([id]));
+        while let Some(at) = inside.pop_front() {
+            if seen.len() > MAX_TYPES || defined.len() > MAX_DEFINITIONS {
+                defined.push("...".to_owned());
+                break;
+            }
+            for part in self.parts(at) {
+                let Some(held) = self.type_by_id(part).filter(|_| seen.insert(part)) else { continue };
+                let is_defined = match held.kind() {
+                    Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64 => held.name().is_some(),
+                    Kind::TYPEDEF => self.is_compound(part),
+                    _ => false,
+                };
+                if is_defined {
+                    defined.push(self.definition(part));
+                }
+                if is_defined || held.kind() != Kind::TYPEDEF {
+                    inside.push_back(part);
+                }
+            }
+        }
+        defined
+    }
+
+    /// The types that a type has by value.
+    fn parts(&self, id: u32) -> Vec<u32> {
+        let Some(found) = self.type_by_id(id) else { return Vec::new() };
+        match found.kind() {
+            Kind::STRUCT | Kind::UNION => found.members().take(MAX_TYPES).map(|member| member.type_id).collect(),
+            Kind::DATASEC => self.variables(id).take(MAX_TYPES).map(|variable| variable.type_id).collect(),
+            Kind::ARRAY => found.array().map(|array| array.element).into_iter().collect(),
+            kind if kind.is_modifier() => found.target().into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A struct, union or enum, or arrays of them, behind whatever names.
+    fn is_compound(&self, id: u32) -> bool {
+        let mut found = self.resolve(id);
+        for _ in 0..MAX_HOPS {
+            match found {
+                Some(t) if t.kind() == Kind::ARRAY => found = t.array().and_then(|array| self.resolve(array.element)),
+                Some(t) => return matches!(t.kind(), Kind::STRUCT | Kind::UNION | Kind::ENUM | Kind::ENUM64),
+                None => return false,
+            }
+        }
+        false
+    }
+
     /// What the type consists of, on one line: `struct event { u32 pid; char comm[16]; }`. Members with named types are
     /// not spelled out. Types that consist of nothing are given as [`type_name`](Self::type_name) does.
     pub fn definition(&self, id: u32) -> String {
@@ -41,6 +99,7 @@ impl Btf<'_> {
                 format!("typedef {}", printer.declare(found.target().unwrap_or(0), text(found.name())))
             }
             Kind::FUNC | Kind::VAR => printer.declare(id, text(found.name())),
+            Kind::DATASEC => printer.section(&found),
             _ => self.type_name(id),
         }
     }
@@ -195,6 +254,20 @@ impl<'b, 'a> Printer<'b, 'a> {
         };
         let name = if found.name().is_some() { text(found.name()) } else { self.nested(|| self.body(found)) };
         format!("{word} {name}")
+    }
+
+    /// A section's variables.
+    fn section(&self, found: &Type<'_>) -> String {
+        let mut out = format!("{} {{ ", text(found.name()));
+        for variable in self.btf.variables(found.id()) {
+            if self.types_left.get() == 0 || self.bytes_left.get() == 0 {
+                out.push_str("... ");
+                break;
+            }
+            out.push_str(&self.declare(variable.type_id, text(Some(variable.name))));
+            out.push_str("; ");
+        }
+        out + "}"
     }
 
     fn body(&self, found: &Type<'_>) -> String {

@@ -117,6 +117,7 @@ fn exercise(btf: &Btf<'_>, value: &[u8]) {
         let _ = (btf.resolve(id), btf.size_of(id), btf.func_name(id), found.int(), found.array());
         assert!(btf.type_name(id).len() < 200_000);
         assert!(btf.definition(id).len() < 200_000);
+        assert!(btf.definitions(id).len() < 1000);
         assert!(btf.value_text(id, value, &Limits::default()).len() < 20_000);
         let _ = (found.members().count(), found.enumerators().count(), btf.metadata(id, value));
     }

@@ -1,0 +1,204 @@
+//! What a map held: its entries out of the parts that the recording has, and what they are shown as.
+
+use super::{Atlas, Map};
+use crate::address::Owner;
+use bprec_format::bpf::btf::{Limits, Value};
+use bprec_format::bpf::names::MapType;
+use bprec_format::state::{ContentsEnd, MapContents};
+
+/// How much of one key or value is shown.
+const LIMITS: Limits = Limits { depth: 32, elements: 1 << 16, chars: 1 << 20 };
+/// `BPF_F_STACK_BUILD_ID`: a stack trace has build ids and offsets instead of addresses.
+const STACK_BUILD_ID: u32 = 1 << 5;
+/// Bytes of `struct bpf_stack_build_id`: `status s32, build_id[20], offset or ip u64`.
+const BUILD_ID_FRAME_BYTES: usize = 32;
+/// `BPF_STACK_BUILD_ID_VALID`
+const BUILD_ID_VALID: u32 = 1;
+
+/// The parts of a map's contents, put together.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// The first part, with the bytes of all.
+    whole: MapContents,
+    end: Option<ContentsEnd>,
+    /// A part is missing: what came behind it is left out.
+    has_gap: bool,
+}
+
+impl Contents {
+    /// Takes in the next part. One at the start begins anew: the map was read a second time.
+    pub(crate) fn add(&mut self, mut part: MapContents) {
+        if part.offset == 0 && (!self.whole.bytes.is_empty() || self.end.is_some()) {
+            *self = Contents::default();
+        }
+        if part.offset != self.whole.bytes.len() as u64 || self.has_gap {
+            self.has_gap = true;
+        } else if part.offset == 0 {
+            self.end = part.end.take();
+            self.whole = part;
+        } else {
+            self.end = part.end.take();
+            self.whole.bytes.extend_from_slice(&part.bytes);
+        }
+    }
+
+    /// When reading it began, ns of the recording's clock.
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.whole.time_ns
+    }
+
+    fn stride(&self) -> usize {
+        let values = self.whole.cpus.len().max(1);
+        (self.whole.value_bytes as usize).saturating_mul(values).saturating_add(self.whole.key_bytes as usize)
+    }
+
+    /// Entries that are there whole.
+    pub(crate) fn len(&self) -> usize {
+        self.whole.bytes.len().checked_div(self.stride()).unwrap_or(0)
+    }
+
+    /// Why there is not more, if something is missing.
+    pub(crate) fn cut(&self) -> Option<String> {
+        match &self.end {
+            _ if self.has_gap => Some("a part of it is missing in the recording".to_owned()),
+            None => Some("the recording ends within it".to_owned()),
+            Some(end) if !end.cut.is_empty() => Some(end.cut.clone()),
+            Some(end) if end.entries != self.len() as u64 => {
+                Some(format!("it says that it has {} entries", end.entries))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+/// An entry as it is shown.
+pub(crate) struct Entry<'a> {
+    /// None where entries have no keys.
+    pub(crate) key: Option<Value<'a>>,
+    /// With the CPU that each is of, if the map has one for each.
+    pub(crate) values: Vec<(Option<u32>, Shown<'a>)>,
+}
+
+/// A value as it is shown.
+pub(crate) enum Shown<'a> {
+    /// By its type, or bytes without one.
+    Value(Value<'a>),
+    /// Call chain, innermost first.
+    Stack(Vec<Frame>),
+    /// A program's id.
+    Program(u32),
+    /// A map's id.
+    Map(u32),
+}
+
+/// An entry of a stack trace.
+pub(crate) enum Frame {
+    /// In memory: with the function, and how far into it, if the recording knows.
+    Address { addr: u64, symbol: Option<(String, u64)> },
+    /// In a file, by its build id in hexadecimal.
+    File { build_id: String, offset: u64 },
+}
+
+impl Atlas<'_> {
+    /// The entries of a map, from the first on; one at a time, as there may be many.
+    pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = Entry<'s>> {
+        let contents = map.contents.filter(|contents| contents.stride() > 0);
+        let run = contents.map_or(&[][..], |contents| &contents.whole.bytes[..]);
+        let stride = contents.map_or(1, Contents::stride);
+        run.chunks_exact(stride).take(self.limit.unwrap_or(usize::MAX)).map(|bytes| self.entry(map, bytes))
+    }
+
+    fn entry<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> Entry<'s> {
+        let Some(contents) = map.contents else { return Entry { key: None, values: Vec::new() } };
+        let whole = &contents.whole;
+        let (key, values) = bytes.split_at_checked(whole.key_bytes as usize).unwrap_or_default();
+        let shown = |bytes| self.shown(map, contents, bytes);
+        let value_bytes = (whole.value_bytes as usize).max(1);
+        Entry {
+            key: (!key.is_empty()).then(|| self.key(map, key)),
+            values: if whole.cpus.is_empty() {
+                vec![(None, shown(values))]
+            } else {
+                let cpus = whole.cpus.iter().map(|cpu| Some(*cpu));
+                cpus.zip(values.chunks(value_bytes)).map(|(cpu, value)| (cpu, shown(value))).collect()
+            },
+        }
+    }
+
+    fn key<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> Value<'s> {
+        match (&map.types, map.map_type()) {
+            (Some(types), _) if types.key != 0 => types.btf.value(types.key, bytes, &LIMITS),
+            // The kernel has them be an index or a number of its own.
+            (
+                _,
+                Some(
+                    MapType::ARRAY
+                    | MapType::PERCPU_ARRAY
+                    | MapType::PROG_ARRAY
+                    | MapType::ARRAY_OF_MAPS
+                    | MapType::STACK_TRACE
+                    | MapType::DEVMAP
+                    | MapType::CPUMAP,
+                ),
+            ) => self.endian.u32_at(bytes, 0).map_or(Value::Missing, |index| Value::Unsigned(index.into())),
+            _ => Value::Bytes(bytes.to_vec()),
+        }
+    }
+
+    fn shown<'s>(&'s self, map: &'s Map<'_>, contents: &Contents, bytes: &[u8]) -> Shown<'s> {
+        let id = || self.endian.u32_at(bytes, 0);
+        match map.map_type() {
+            Some(MapType::STACK_TRACE) => {
+                let has_build_ids = map.about.is_some_and(|about| about.flags & STACK_BUILD_ID != 0);
+                return Shown::Stack(if has_build_ids { self.files(bytes) } else { self.stack(contents, bytes) });
+            }
+            Some(MapType::PROG_ARRAY) if let Some(id) = id() => return Shown::Program(id),
+            Some(MapType::ARRAY_OF_MAPS | MapType::HASH_OF_MAPS) if let Some(id) = id() => return Shown::Map(id),
+            _ => {}
+        }
+        Shown::Value(match &map.types {
+            Some(types) if types.value != 0 => types.btf.value(types.value, bytes, &LIMITS),
+            _ => Value::Bytes(bytes.to_vec()),
+        })
+    }
+
+    fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<Frame> {
+        let addresses = bytes.chunks_exact(8).map_while(|word| self.endian.u64_at(word, 0));
+        let addresses = addresses.take_while(|addr| *addr != 0).enumerate();
+        addresses
+            // All but the first are return addresses: a call may be the last instruction of its function.
+            .map(|(at, addr)| Frame::Address { addr, symbol: self.symbol(addr, u64::from(at > 0), contents.time_ns()) })
+            .collect()
+    }
+
+    fn files(&self, bytes: &[u8]) -> Vec<Frame> {
+        let frames = bytes.chunks_exact(BUILD_ID_FRAME_BYTES);
+        let frame = |frame: &[u8]| {
+            let (status, offset) = (self.endian.u32_at(frame, 0)?, self.endian.u64_at(frame, 24)?);
+            let build_id = frame.get(4..24)?.iter().map(|byte| format!("{byte:02x}")).collect();
+            match status {
+                0 => None,
+                BUILD_ID_VALID => Some(Frame::File { build_id, offset }),
+                _ => Some(Frame::Address { addr: offset, symbol: None }),
+            }
+        };
+        frames.map_while(frame).collect()
+    }
+
+    /// The function that an address is in, and how far. `back` of it the instruction in question lies.
+    fn symbol(&self, addr: u64, back: u64, time_ns: u64) -> Option<(String, u64)> {
+        let at = addr.checked_sub(back)?;
+        match self.index.map.find(at, time_ns) {
+            Some(Owner::Function { program, function }) => {
+                let function = self.index.programs.known.get(program as usize)?.functions.get(function as usize)?;
+                return Some((function.name.clone(), addr.checked_sub(function.addr?)?));
+            }
+            Some(Owner::Image(image)) => {
+                return self.index.programs.images.get(image as usize).map(|image| (image.name.clone(), 0));
+            }
+            _ => {}
+        }
+        let number = self.index.symbols.find(at)?;
+        Some((self.index.symbols.name(number), addr.checked_sub(self.index.symbols.start(number)?)?))
+    }
+}

@@ -1,0 +1,192 @@
+//! Maps of a recording: what a program wrote into them is what the report prints, and what bpftool prints.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use bprec_fixtures::{Fixture, Loaded, load};
+use serde_json::{Value, json};
+use support::{Scratch, bprec, perf, perf_installed, record, root, skip, succeed};
+
+/// The fixture, after its program has written.
+fn written() -> Loaded {
+    let loaded = Fixture::TYPED_MAPS.open().unwrap().for_this_thread().unwrap().start().unwrap();
+    load::system_calls(3);
+    loaded
+}
+
+const MAPS: [&str; 6] =
+    ["typed_hash", "typed_per_cpu", "typed_stacks", "typed_ring", "annotated_with_a_long_name", ".bss"];
+
+/// Records with the fixture's maps dumped.
+fn record_maps(path: &Path, loaded: &Loaded, more: &[&str]) -> String {
+    let ids: Vec<String> = MAPS.iter().map(|name| loaded.map_id(name).unwrap().to_string()).collect();
+    let mut arguments = vec!["-a"];
+    for id in &ids {
+        arguments.extend(["--dump-map", id]);
+    }
+    arguments.extend(more);
+    arguments.extend(["--", "true"]);
+    String::from_utf8(record(path, &arguments).stderr).unwrap()
+}
+
+fn report_maps(path: &Path, arguments: &[&str]) -> Value {
+    let output = succeed(bprec().args(["report", "--maps", "--json", "-i"]).arg(path).args(arguments));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn map<'r>(report: &'r Value, loaded: &Loaded, name: &str) -> &'r Value {
+    let id = loaded.map_id(name).unwrap();
+    report["maps"].as_array().unwrap().iter().find(|map| map["id"] == id).unwrap()
+}
+
+/// As `typed_maps.bpf.c` writes it, on a machine of this byte order.
+fn typed_value() -> Value {
+    let (whole, bytes) =
+        if cfg!(target_endian = "little") { (0x2_0000_0001u64, [1, 2, 3, 4]) } else { (0x1_0000_0002, [4, 3, 2, 1]) };
+    json!({
+        "low": 5, "middle": -2, "high": 2748, "on": true, "colour": "INFRA_RED",
+        "both": {"whole": whole, "halves": {"first": 1, "second": 2}},
+        "word": 0x0403_0201, "bytes": bytes,
+        "grid": [[0, 1, 2], [10, 11, 12]],
+        "points": [{"x": -3, "y": -4_000_000_000i64}, {"x": 3, "y": 4_000_000_000i64}],
+        "name": "a \"name\"\u{1b}", "binary": [255, 1, 2],
+        "since": 1_234_567_890_123u64, "where": "0xdeadbeef", "ratio": 0.25, "negative": -1,
+    })
+}
+
+#[test]
+fn values_are_those_that_the_program_wrote() {
+    let test = "values_are_those_that_the_program_wrote";
+    if !root(test) {
+        return;
+    }
+    let (loaded, scratch) = (written(), Scratch::new());
+    let path = scratch.path("perf.data");
+    let said = record_maps(&path, &loaded, &["-q"]);
+    assert!(said.contains("(typed_ring): 0 entries; a ring buffer has no entries to look up"), "{said}");
+    let report = report_maps(&path, &[]);
+    assert_eq!((&report["format"], &report["problems"]), (&json!("bprec maps"), &json!([])));
+    let point = json!({"x": -3, "y": -4_000_000_000i64});
+
+    let hash = map(&report, &loaded, "typed_hash");
+    assert_eq!(hash["programs"][0]["name"], "write_typed_values");
+    assert_eq!(hash["programs"][0]["id"], loaded.id_of("write_typed_values").unwrap());
+    assert_eq!((&hash["type"], &hash["max_entries"], &hash["key_bytes"]), (&json!("hash"), &json!(8), &json!(8)));
+    assert_eq!((&hash["key_type"], &hash["value_type"]), (&json!("struct typed_key"), &json!("struct typed_value")));
+    let types: Vec<_> = hash["types"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(types.contains(&"struct typed_key { __u32 number; enum colour colour; }"), "{types:?}");
+    assert!(types.contains(&"enum colour { RED = 1, GREEN = 2, INFRA_RED = 200 }"), "{types:?}");
+    assert!(types.contains(&"struct point { __s8 x; __s64 y; }"), "{types:?}");
+    let contents = &hash["contents"];
+    assert_eq!((&contents["entries"], &contents["cut"]), (&json!(1), &Value::Null));
+    assert_eq!(contents["list"], json!([{"key": {"number": 7, "colour": "GREEN"}, "value": typed_value()}]));
+
+    let per_cpu = &map(&report, &loaded, "typed_per_cpu")["contents"]["list"];
+    assert_eq!(per_cpu.as_array().unwrap().len(), 2);
+    let values = per_cpu[1]["values"].as_array().unwrap();
+    assert!(per_cpu[1]["key"] == 1 && values.iter().any(|value| value["value"] == point), "{per_cpu}");
+    assert!(
+        values.iter().all(|value| value["value"] == point || value["value"] == json!({"x": 0, "y": 0})),
+        "{per_cpu}"
+    );
+
+    let annotated = map(&report, &loaded, "annotated_with_a_long_name");
+    assert_eq!((&annotated["types_annotated"], &annotated["name"]), (&json!(true), &json!("annotated_with_")));
+    assert_eq!((&annotated["key_type"], &annotated["value_type"]), (&json!("enum colour"), &json!("struct point")));
+    assert_eq!(annotated["contents"]["list"], json!([{"key": "INFRA_RED", "value": point}]));
+
+    let global = &map(&report, &loaded, ".bss")["contents"]["list"][0]["value"];
+    assert_eq!(global["typed_global"], point);
+    let stacks = &map(&report, &loaded, "typed_stacks")["contents"]["list"];
+    let stack = stacks.as_array().unwrap().iter().find(|stack| stack["key"] == global["typed_stack_id"]).unwrap();
+    let names: Vec<_> = stack["value"].as_array().unwrap().iter().map(|frame| frame["symbol"].as_str()).collect();
+    assert_eq!(names[0], Some("write_typed_values"), "{stack}");
+    // It was called by kernel functions, which the recording names where the kernel lets it see them.
+    let hidden = std::fs::read_to_string("/proc/kallsyms").unwrap().starts_with("0000000000000000 ");
+    assert!(hidden || names.len() > 2 && names.iter().all(Option::is_some), "{stack}");
+
+    let ring = &map(&report, &loaded, "typed_ring")["contents"];
+    assert_eq!((&ring["entries"], &ring["list"]), (&json!(0), &json!([])));
+
+    // As text, the same.
+    let id = loaded.map_id("typed_hash").unwrap();
+    let output = succeed(bprec().args(["report", &format!("--maps={id}"), "-i"]).arg(&path));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.starts_with("    { .number = 7, .colour = GREEN }: ")).expect(&text);
+    for part in [
+        ".low = 5, .middle = -2, .high = 2748, .on = true, .colour = INFRA_RED, .both = { .whole = ",
+        ".grid = { { 0, 1, 2 }, { 10, 11, 12 } }, .points = { { .x = -3, .y = -4000000000 }, { .x = 3, .y = 4000000000 } }",
+        r#".name = "a \"name\"\u{1b}", .binary = "\xff\u{1}\u{2}", .since = 1234567890123, .where = 0xdeadbeef"#,
+        ".ratio = 0.25, .negative = -1 }",
+    ] {
+        assert!(line.contains(part), "{part} is not in\n{line}");
+    }
+    assert_eq!(text.matches("MAP ").count(), 1);
+
+    if perf_installed(test) {
+        perf(&["report".as_ref(), "--stdio".as_ref(), "-i".as_ref(), path.as_os_str()]);
+        perf(&["script".as_ref(), "-i".as_ref(), path.as_os_str()]);
+    }
+}
+
+/// bpftool's value in the words of ours.
+fn as_ours(theirs: &Value, ours: &Value) -> Value {
+    match (theirs, ours) {
+        (Value::Object(members), Value::Object(_)) => {
+            let mut named = serde_json::Map::new();
+            for (name, value) in members {
+                // It leaves structs without a name be members without a name.
+                if name.is_empty() {
+                    named.extend(as_ours(value, ours).as_object().unwrap().clone());
+                } else {
+                    named.insert(name.clone(), as_ours(value, &ours[name]));
+                }
+            }
+            Value::Object(named)
+        }
+        (Value::Array(items), Value::Array(of)) if items.len() == of.len() => {
+            items.iter().zip(of).map(|(item, of)| as_ours(item, of)).collect()
+        }
+        // Pointers are strings or numbers, truth is a number, text may be an array.
+        (Value::String(text), _) if text.starts_with("0x") && ours.is_number() => {
+            u64::from_str_radix(&text[2..], 16).unwrap().into()
+        }
+        (Value::Number(number), Value::Bool(_)) => (number.as_u64() == Some(1)).into(),
+        (Value::Number(number), Value::String(_)) => match number.as_u64() {
+            Some(1) => "RED".into(),
+            Some(2) => "GREEN".into(),
+            Some(200) => "INFRA_RED".into(),
+            other => format!("{:#x}", other.unwrap_or(0)).into(),
+        },
+        _ => theirs.clone(),
+    }
+}
+
+#[test]
+fn bpftool_agrees() {
+    let test = "bpftool_agrees";
+    if !root(test) {
+        return;
+    }
+    if Command::new("bpftool").arg("version").output().is_err() {
+        return skip(test, "no bpftool");
+    }
+    let (loaded, scratch) = (written(), Scratch::new());
+    let path = scratch.path("perf.data");
+    record_maps(&path, &loaded, &["-q"]);
+    let report = report_maps(&path, &[]);
+    for name in ["typed_hash", "typed_per_cpu", ".bss"] {
+        let id = loaded.map_id(name).unwrap().to_string();
+        let output = succeed(Command::new("bpftool").args(["-j", "map", "dump", "id", &id]));
+        let theirs: Value = serde_json::from_slice(&output.stdout).unwrap();
+        println!("{theirs}");
+        let ours = map(&report, &loaded, name);
+        for (theirs, ours) in theirs.as_array().unwrap().iter().zip(ours["contents"]["list"].as_array().unwrap()) {
+            let theirs = theirs.get("formatted").unwrap_or(theirs);
+            println!("{theirs}\n{ours}");
+        }
+    }
+}
