@@ -45,6 +45,20 @@ fn members_are_declared_as_in_the_source() {
 }
 
 #[test]
+fn definitions_come_with_those_of_what_they_hold() {
+    each(|btf| {
+        let event = id_of(btf, Kind::STRUCT, "event");
+        let definitions = btf.definitions(event);
+        assert_eq!(definitions[0], btf.definition(event));
+        // Not of what is pointed to, and not of names for numbers.
+        assert_eq!(definitions[1..], ["enum state { IDLE = 0, RUNNING = 7, BROKEN = 4294967293 }"]);
+        let rodata = btf.definitions(id_of(btf, Kind::DATASEC, ".rodata"));
+        assert_eq!(rodata, [".rodata { const volatile u64 limit; const volatile char bpf_metadata_version[6]; }"]);
+        assert_eq!(btf.definitions(0), ["void"]);
+    });
+}
+
+#[test]
 fn types_are_named_as_in_a_cast() {
     each(|btf| {
         let event = btf.find(Kind::STRUCT, b"event").unwrap();

@@ -202,3 +202,34 @@ impl Atlas<'_> {
         Some((self.index.symbols.name(number), addr.checked_sub(self.index.symbols.start(number)?)?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(offset: u64, bytes: &[u8], end: Option<(u64, &str)>) -> MapContents {
+        let end = end.map(|(entries, cut)| ContentsEnd { entries, time_ns: 9, cut: cut.into() });
+        MapContents { key_bytes: 1, value_bytes: 2, offset, bytes: bytes.to_vec(), end, ..MapContents::default() }
+    }
+
+    fn of(parts: &[MapContents]) -> (usize, Option<String>) {
+        let mut contents = Contents::default();
+        parts.iter().cloned().for_each(|part| contents.add(part));
+        (contents.len(), contents.cut())
+    }
+
+    #[test]
+    fn parts_are_put_together_and_what_is_missing_is_said() {
+        let whole = [part(0, &[1, 2], None), part(2, &[3, 4, 5], None), part(5, &[6], Some((2, "")))];
+        assert_eq!(of(&whole), (2, None));
+        assert_eq!(of(&[part(0, &[], Some((0, "no reason")))]), (0, Some("no reason".into())));
+        assert_eq!(of(&[]), (0, Some("the recording ends within it".into())));
+        assert_eq!(of(&whole[..2]), (1, Some("the recording ends within it".into())));
+        let gap = Some("a part of it is missing in the recording".into());
+        assert_eq!(of(&[whole[0].clone(), whole[2].clone()]), (0, gap));
+        assert_eq!(of(&[part(0, &[1, 2, 3], Some((2, "")))]), (1, Some("it says that it has 2 entries".into())));
+        // Read a second time, it is that which counts.
+        let again = [&whole[..], &[part(0, &[9, 9, 9], Some((1, "")))]].concat();
+        assert_eq!(of(&again), (1, None));
+    }
+}

@@ -43,7 +43,7 @@ impl<'a> Decoder<'_, 'a> {
         let endian = self.btf.endian();
         match found.kind() {
             Kind::INT | Kind::ENUM | Kind::ENUM64 => match unsigned(endian, bytes) {
-                Some(value) => number(&found, value, bytes.len() as u32 * 8),
+                Some(value) => self.number(&found, value, bytes.len() as u32 * 8),
                 None => self.raw(bytes),
             },
             Kind::PTR => endian.u64_at(bytes, 0).map_or(Value::Missing, Value::Pointer),
@@ -61,6 +61,14 @@ impl<'a> Decoder<'_, 'a> {
             Kind::DATASEC => self.section(&found, bytes, depth),
             _ => self.raw(bytes),
         }
+    }
+
+    fn number(&mut self, found: &Type<'a>, value: u128, bits: u32) -> Value<'a> {
+        let value = number(found, value, bits);
+        if let Value::Enum(name) = value {
+            self.spend(name.len());
+        }
+        value
     }
 
     /// Bytes of which nothing is known, three characters each.
@@ -125,7 +133,7 @@ impl<'a> Decoder<'_, 'a> {
             let value = match self.bit_field(&member) {
                 Some((int, bits)) => match bit_field(self.btf.endian(), bytes, member.bit_offset, int, bits) {
                     Some(value) => match self.btf.resolve(member.type_id) {
-                        Some(resolved) => number(&resolved, value, bits),
+                        Some(resolved) => self.number(&resolved, value, bits),
                         None => Value::Unsigned(value),
                     },
                     None => Value::Missing,

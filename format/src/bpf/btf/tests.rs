@@ -218,6 +218,62 @@ fn wide_enums_have_signed_and_unsigned_values() {
 }
 
 #[test]
+fn text_is_text_as_far_as_it_goes() {
+    // char[5]; what has no size is bytes.
+    let specs = [
+        Spec { once: vec![2, 2, 5], ..spec(Kind::ARRAY, None, 0) },
+        Spec { once: vec![8], ..spec(Kind::INT, Some(5), 1) },
+        spec(Kind::FWD, Some(0), 0),
+    ];
+    let blob = write(Endian::Big, &specs, None);
+    let btf = Btf::parse(&blob).unwrap();
+    let text = |bytes: &[u8]| btf.value_text(1, bytes, &Limits::default());
+    // What is old behind the first NUL is none of it.
+    assert_eq!(text(b"ab\0\xfe\xff"), r#""ab""#);
+    assert_eq!(text(b"a\x1b\xff\0\x01"), r#""a\u{1b}\xff\0\u{1}""#);
+    assert_eq!(text(b"\0\0\0\0\x07"), r#""\0\0\0\0\u{7}""#);
+    assert_eq!(text(b"\0\0\0\0\0"), "\"\"");
+    assert_eq!(text(b"abcde"), r#""abcde""#);
+    assert_eq!(text(b"abc"), "{ 97, 98, 99, ?, ? }");
+    assert_eq!(btf.value_text(3, &[1, 0xab], &Limits::default()), "[01 ab]");
+    let cut = btf.value(1, b"abcde", &Limits { chars: 6, ..Limits::default() });
+    assert_eq!((cut.to_string().as_str(), cut.is_whole()), (r#"{ "abc", ... }"#, false));
+}
+
+#[test]
+fn a_map_whose_name_was_cut_has_the_types_of_the_only_one_that_fits() {
+    // struct ____btf_map_<name> { int key; int value; } for each of the names.
+    let of = |names: &[&str], map: &[u8]| {
+        let mut strings = vec![0];
+        let mut at = |name: &str| {
+            let offset = strings.len() as u32;
+            strings.extend_from_slice(name.as_bytes());
+            strings.push(0);
+            offset
+        };
+        let (key, value) = (at("key"), at("value"));
+        let mut types = Vec::new();
+        let mut w = crate::Writer::new(&mut types, Endian::Little);
+        w.u32(0).u32(1 << 24).u32(4).u32(32);
+        for name in names {
+            w.u32(at(&format!("____btf_map_{name}"))).u32(4 << 24 | 2).u32(8);
+            w.u32(key).u32(1).u32(0).u32(value).u32(1).u32(32);
+        }
+        let mut blob = Vec::new();
+        let mut w = crate::Writer::new(&mut blob, Endian::Little);
+        w.u16(MAGIC).u8(1).u8(0).u32(24);
+        w.u32(0).u32(types.len() as u32).u32(types.len() as u32).u32(strings.len() as u32);
+        w.bytes(&types).bytes(&strings);
+        Btf::parse(&blob).unwrap().annotated_map_types(map)
+    };
+    let found = Some((1, 1));
+    assert_eq!(of(&["requests_by_process"], b"requests_by_pro"), found);
+    assert_eq!(of(&["requests_by_process"], b"requests_by"), None, "a shorter name is whole");
+    assert_eq!(of(&["requests_by_process", "requests_by_program"], b"requests_by_pro"), None);
+    assert_eq!(of(&["requests_by_process", "requests_by_pro"], b"requests_by_pro"), found);
+}
+
+#[test]
 fn headers_that_lead_out_of_the_blob_are_errors() {
     let blob = write(Endian::Little, &[spec(Kind::PTR, None, 0)], None);
     for (at, value) in [(4, 23u32), (4, 5000), (8, u32::MAX), (12, 5000), (16, u32::MAX), (20, u32::MAX)] {
