@@ -388,6 +388,26 @@ impl FileLayout {
         layout
     }
 
+    /// The layout of a file that begins with these bytes, of which the header is enough.
+    ///
+    /// # Errors
+    /// When they are no header with room for feature bits.
+    pub fn of_header(bytes: &[u8]) -> Result<FileLayout> {
+        let Container::File(endian) = Container::detect(bytes)? else {
+            return Err(Error::value(8, "header size", PIPE_HEADER_BYTES as u64, "104: this is a stream, not a file"));
+        };
+        let mut r = Reader::new(bytes, 0, endian);
+        r.u64("magic")?;
+        let size = r.u64("header size")?;
+        if size != FILE_HEADER_BYTES as u64 {
+            return Err(Error::value(8, "header size", size, "104"));
+        }
+        let attr_size = r.u64("attr_size")?;
+        let attrs = Section::parse(&mut r, "attrs section")?;
+        let data = Section::parse(&mut r, "data section")?;
+        Ok(FileLayout { endian, attr_size, attrs, data_offset: data.offset })
+    }
+
     /// Where the records start.
     pub fn data_offset(&self) -> u64 {
         self.data_offset

@@ -1,22 +1,19 @@
-//! Makes a recording that was cut off whole again.
+//! Makes a recording of ours that was cut off whole again, in its place.
 
 use std::fs::{self, OpenOptions};
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bprec_format::feature::Feature;
 use bprec_format::journal::Journal;
-use bprec_format::{Endian, Events, File, Section, Writer};
+use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout};
 
 use crate::output::journal_of;
 use crate::tally::{Counted, Tally};
 use crate::{Error, Result, features};
 
-/// Where the header has the data section: `offset u64, size u64`.
-const DATA_AT: u64 = 40;
-/// Where the header has its feature bits.
-const FEATURES_AT: u64 = 72;
+/// What stands in front of the records of a file of ours, ids of thousands of CPUs included, has less.
+const HEAD_MAX_BYTES: u64 = 64 << 20;
 
 /// What became of a recording that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,26 +31,41 @@ pub enum Recovered {
     },
 }
 
-/// Makes the recording at `path` whole: its header covers the records up to the last one that is there whole, and what
-/// its journal holds becomes its feature sections. The journal is removed then.
+/// Makes the recording at `path` whole, in its place: its header covers the records up to the last one that is there whole,
+/// and what its journal holds becomes its feature sections. The journal is removed then. Records are read through a buffer,
+/// and nothing but the end of the file and its header is written: it may be large, and the disk full.
 ///
 /// # Errors
-/// When the file cannot be read or written, or is not a recording.
+/// When the file cannot be read or written, or is not a recording of this recorder on a machine like this.
 pub fn recover(path: &Path) -> Result<Recovered> {
     let failed = |error| Error::file(path, error);
-    let mut out = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    out.read_to_end(&mut bytes).map_err(failed)?;
-    let format = |error: bprec_format::Error| Error::Other(format!("{}: {error}", path.display()));
-    let file = File::parse(&bytes).map_err(format)?;
+    let other = |problem: &str| Error::Other(format!("{}: {problem}", path.display()));
+    let format = |error: bprec_format::Error| other(&error.to_string());
+    let out = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    let file_bytes = out.metadata().map_err(failed)?.len();
+    let mut head = vec![0; FILE_HEADER_BYTES.min(usize::try_from(file_bytes).unwrap_or(FILE_HEADER_BYTES))];
+    out.read_exact_at(&mut head, 0).map_err(failed)?;
+    let layout = FileLayout::of_header(&head).map_err(format)?;
+    let offset = layout.data_offset();
+    if offset > file_bytes.min(HEAD_MAX_BYTES) {
+        return Err(other(
+            "its records do not begin where a recording of bprec has them; -o FILE writes what can be read",
+        ));
+    }
+    head.resize(offset as usize, 0);
+    out.read_exact_at(&mut head, 0).map_err(failed)?;
+    let file = File::parse(&head).map_err(format)?;
     if !file.is_unfinished() {
         return Ok(Recovered::Whole);
     }
     let endian = file.endian();
-    let mut records = file.records();
-    while let Some(Ok(_)) = records.next() {}
-    let Section { offset, size } = file.data();
-    let data_bytes = records.offset() - offset;
+    if endian != Endian::NATIVE {
+        return Err(other("it is of a machine of the other byte order; -o FILE writes what can be read"));
+    }
+    let events = Events::new(file.attrs(), endian).map_err(format)?;
+    let mut tally = Tally::new(events, vec![Counted::Sample; file.attrs().len()]);
+    let size = file_bytes - offset;
+    let data_bytes = tally.add_file(&out, offset, size).map_err(failed)?;
 
     let journal_path = journal_of(path);
     let first_event_id = file.attrs().iter().find_map(|event| event.ids.first()).copied().unwrap_or(0);
@@ -67,35 +79,18 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     });
     let has_journal = journal.is_some();
     let mut sections = journal.map(|journal| journal.features).unwrap_or_default();
-    if endian == Endian::NATIVE && !sections.is_empty() {
-        let sampling = file.attrs().len();
-        let events = Events::new(file.attrs(), endian).map_err(format)?;
-        let mut tally = Tally::new(events, vec![Counted::Sample; sampling]);
-        tally.add(bytes.get(offset as usize..(offset + data_bytes) as usize).unwrap_or_default());
+    if !sections.is_empty() {
         sections.extend(tally.times.map(|(first, last)| features::sample_time(first, last)));
     }
     sections.sort_by_key(|(bit, _)| *bit);
 
     let mut tail = Vec::new();
-    let mut at = offset + data_bytes + sections.len() as u64 * 16;
-    let mut bits = [0u64; 4];
-    for (bit, payload) in &sections {
-        Writer::new(&mut tail, endian).u64(at).u64(payload.len() as u64);
-        at += payload.len() as u64;
-        bits[usize::from(*bit) / 64] |= 1 << (bit % 64);
-    }
-    sections.iter().for_each(|(_, payload)| tail.extend_from_slice(payload));
+    layout.features(data_bytes, &sections, &mut tail);
+    let bits: Vec<u8> = sections.iter().map(|(bit, _)| *bit).collect();
     // The features first: until the header says so, the file is still one that was cut off.
-    let mut data = Vec::new();
-    Writer::new(&mut data, endian).u64(offset).u64(data_bytes);
-    let mut feature_bits = Vec::new();
-    bits.iter().for_each(|word| {
-        Writer::new(&mut feature_bits, endian).u64(*word);
-    });
     out.set_len(offset + data_bytes)
         .and_then(|()| out.write_all_at(&tail, offset + data_bytes))
-        .and_then(|()| out.write_all_at(&data, DATA_AT))
-        .and_then(|()| out.write_all_at(&feature_bits, FEATURES_AT))
+        .and_then(|()| out.write_all_at(&layout.header(data_bytes, &bits), 0))
         .and_then(|()| out.sync_all())
         .map_err(failed)?;
     if has_journal {

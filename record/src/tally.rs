@@ -89,11 +89,11 @@ impl Tally {
         records.offset() as usize
     }
 
-    /// Counts the records in a part of a file.
+    /// Counts the records in a part of a file, up to one that is not there whole; how many bytes the others are.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) fn add_file(&mut self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    pub(crate) fn add_file(&mut self, file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
         let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(bytes).unwrap_or(CHUNK_BYTES)).max(1)];
         let (mut kept, mut read) = (0, 0);
         while read < bytes {
@@ -108,11 +108,11 @@ impl Tally {
             buffer.copy_within(used..filled, 0);
             kept = filled - used;
             if kept == buffer.len() {
-                // A record with data behind it (tracepoint formats) that is larger than the buffer.
-                buffer.resize(buffer.len() * 2, 0);
+                // No record of a file is as long as that: it never becomes whole.
+                break;
             }
         }
-        Ok(())
+        Ok(read - kept as u64)
     }
 
     /// The kernel addresses that samples hit, in no order.

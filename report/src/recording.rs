@@ -95,6 +95,16 @@ impl<'a> Recording<'a> {
         Ok(Recording { input, endian, sections, streams, compressed, unfinished, problems, events, names, roles })
     }
 
+    /// A recording whose records can be read: without an event none of the kernel's can.
+    pub(crate) fn open_with_events(input: &'a Input) -> Result<Recording<'a>> {
+        let recording = Recording::open(input)?;
+        if recording.events.all().is_empty() {
+            let source = bprec_format::Error::other(0, "attrs", "no event");
+            return Err(Error::Format { path: input.path().to_owned(), source });
+        }
+        Ok(recording)
+    }
+
     pub(crate) fn endian(&self) -> Endian {
         self.endian
     }
