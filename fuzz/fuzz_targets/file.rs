@@ -1,12 +1,18 @@
-//! Any bytes as a recording: every line of it, and every record in hexadecimal.
+//! Any bytes as a recording: every line of it, every record in hexadecimal, and what each program cost.
 #![no_main]
 
-use bprec_report::{ScriptOptions, Show, Source, script};
+use bprec_report::{Input, Options, ScriptOptions, Show, Source, by_prog, header, script};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let show = Show { task: true, mmap: true, switch: true, namespace: true, cgroup: true, lost: true, bpf: true };
     for dump in [false, true] {
         let options = ScriptOptions { show, dump, ..ScriptOptions::default() };
         let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut std::io::sink());
+    }
+    let input = Input::from_bytes("fuzz", bytes.to_vec());
+    let _ = header(&input);
+    if let Ok(report) = by_prog(&input, &Options { threads: Some(1), ..Options::default() }) {
+        let _ = report.write_table(&mut std::io::sink(), 200);
+        let _ = report.write_json(&mut std::io::sink());
     }
 });

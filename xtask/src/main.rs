@@ -6,6 +6,7 @@
 
 mod bpf;
 mod fixtures;
+mod fuzz;
 mod licences;
 mod test;
 mod tree;
@@ -21,6 +22,7 @@ const USAGE: &str = "usage: cargo xtask <task>
   bpf --check       compare the committed objects with a rebuild
   fixtures DIR [NAME...]
                     make the recordings on this machine, as root, into DIR
+  fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
   licences          check the licences of all dependencies
   tree              check headers, file sizes and stray machine paths in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
@@ -47,6 +49,7 @@ fn run() -> Result<()> {
         ("bpf", []) => bpf::rebuild(),
         ("bpf", ["--check"]) => bpf::check(),
         ("fixtures", [directory, names @ ..]) => fixtures::make(directory, names),
+        ("fuzz-seeds", []) => fuzz::seeds(),
         ("licences", []) => licences::check(),
         ("tree", []) => tree::check(),
         ("test", arguments) => test::run(arguments),
