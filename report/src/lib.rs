@@ -58,7 +58,7 @@ pub use source::Source;
 /// When the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
 /// can be read in part gives a report that says so ([`Report::problems`]).
 pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
-    let recording = recording::Recording::open(input)?;
+    let recording = recording::Recording::open_with_events(input)?;
     report::build(&recording, options)
 }
 
@@ -67,6 +67,6 @@ pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
 /// # Errors
 /// When the recording cannot be read at all, or `options` name a time that it does not have.
 pub fn counters(input: &Input, options: &Options) -> Result<CountersReport> {
-    let recording = recording::Recording::open(input)?;
+    let recording = recording::Recording::open_with_events(input)?;
     counters::over_time(&recording, options)
 }

@@ -65,7 +65,7 @@ impl MapFilter {
 /// # Errors
 /// When the recording cannot be read at all, or the output cannot be written.
 pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<usize> {
-    let recording = Recording::open(input)?;
+    let recording = Recording::open_with_events(input)?;
     let window = Window::new(&TimeRange::All, None)?;
     let index = Index::build(&recording, &window, Wanted { contents: true, ..Wanted::default() });
     let btf = btf_of(recording.sections(), recording.endian());

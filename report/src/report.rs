@@ -333,6 +333,11 @@ impl Report {
     }
 }
 
+/// From one time to another, ns. Times of a damaged recording may be anything.
+fn since(time_ns: u64, start_ns: u64) -> i64 {
+    time_ns.wrapping_sub(start_ns) as i64
+}
+
 /// Which of the rows the views show. Totals are over all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Shown {

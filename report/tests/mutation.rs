@@ -18,7 +18,9 @@ use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::feature::tracing::TracingData;
 use bprec_format::feature::{BuildIds, CpuTopology, EventDesc, Feature, NumaTopology, Payload, PmuMappings, TextList};
 use bprec_format::{Container, File, Metadata};
-use bprec_report::{RewriteOptions, ScriptOptions, Show, Source, rewrite, script};
+use bprec_report::{
+    Input, Options, RewriteOptions, ScriptOptions, Show, Source, Split, by_prog, header, rewrite, script,
+};
 
 /// Counts what is allocated.
 struct Counting;
@@ -97,22 +99,17 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
     }
 }
 
+/// Recordings of up to this size: of larger ones fewer can be damaged in the same time.
+const INPUT_MAX_BYTES: usize = 100_000;
+
 fn inputs() -> Vec<(String, Vec<u8>)> {
-    let mut inputs: Vec<(String, Vec<u8>)> = common::corpus_files()
-        .into_iter()
-        .map(|file| (file.name, file.bytes))
-        .chain(common::recordings())
-        .filter(|(_, bytes)| bytes.len() < 60_000)
-        .collect();
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
-    for folder in ["recordings", "corpus", "regressions"] {
-        for entry in std::fs::read_dir(fixtures.join(folder)).into_iter().flatten().flatten() {
-            let bytes = std::fs::read(entry.path()).unwrap_or_default();
-            if Container::detect(&bytes).is_ok() && bytes.len() < 200_000 {
-                inputs.push((entry.path().display().to_string(), bytes));
-            }
-        }
+    let corpus = common::corpus_files().into_iter().map(|file| (file.name, file.bytes));
+    let mut inputs: Vec<(String, Vec<u8>)> = corpus.chain(common::recordings()).chain(common::fixtures()).collect();
+    let regressions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/regressions");
+    for entry in std::fs::read_dir(regressions).into_iter().flatten().flatten() {
+        inputs.push((entry.path().display().to_string(), std::fs::read(entry.path()).unwrap()));
     }
+    inputs.retain(|(_, bytes)| bytes.len() < INPUT_MAX_BYTES && Container::detect(bytes).is_ok());
     inputs.sort();
     inputs
 }
@@ -134,12 +131,28 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
     };
     let options = ScriptOptions { show, dump: numbers.below(8) == 0, ..ScriptOptions::default() };
     let _ = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut std::io::sink());
-    let options = RewriteOptions { repair: numbers.below(2) == 0, ..RewriteOptions::default() };
+    if numbers.below(8) == 0 {
+        report(bytes, numbers);
+    }
+    let programs = if numbers.below(4) == 0 { vec!["*".parse().unwrap()] } else { Vec::new() };
+    let options = RewriteOptions { repair: numbers.below(2) == 0, programs, ..RewriteOptions::default() };
     let mut out = Cursor::new(Vec::new());
     if rewrite(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut out).is_ok() {
         let written = out.into_inner();
         File::parse(&written).expect("what was written is a file");
     }
+}
+
+/// Reports what programs cost, in one of the ways.
+fn report(bytes: &[u8], numbers: &mut Numbers) {
+    let input = Input::from_bytes("test", bytes.to_vec());
+    let by = [None, Some(Split::Func), Some(Split::Comm), Some(Split::Helper)][numbers.below(4)];
+    // Threads would each hold a ledger, and what they allocate at one time would differ between runs.
+    if let Ok(report) = by_prog(&input, &Options { by, threads: Some(1), ..Options::default() }) {
+        report.write_table(&mut std::io::sink(), 200).unwrap();
+        report.write_json(&mut std::io::sink()).unwrap();
+    }
+    let _ = header(&input);
 }
 
 fn features(metadata: &Metadata<'_>) {
@@ -181,6 +194,10 @@ const FIXED_BYTES: usize = 4 << 20;
 fn damage_is_survived() {
     let inputs = inputs();
     assert!(!inputs.is_empty(), "no recording to damage");
+    // What was a mistake once is read as it is, in every way that the numbers choose.
+    for (_, bytes) in inputs.iter().filter(|(name, _)| name.contains("regressions")) {
+        (0..100).for_each(|seed| read_all(bytes, &mut Numbers(seed)));
+    }
     let count = std::env::var("BPREC_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000u64);
     let mut slowest = (std::time::Duration::ZERO, String::new());
     for round in 0..count {

@@ -50,9 +50,12 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Target, what is appended to the seed's name, and the seed, for each seed that a recording gives. Only whole little-endian
+/// A target, what is appended to the seed's name, and the seed.
+type Seed = (&'static str, String, Vec<u8>);
+
+/// The seeds that a recording gives. Only whole little-endian
 /// recordings have parts: the fuzzers turn the rest around themselves.
-fn seeds_of(bytes: &[u8]) -> Vec<(&'static str, String, Vec<u8>)> {
+fn seeds_of(bytes: &[u8]) -> Vec<Seed> {
     let mut seeds = Vec::new();
     let Some(magic) = bytes.first_chunk::<8>() else { return seeds };
     if !matches!(magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE") {
@@ -63,7 +66,7 @@ fn seeds_of(bytes: &[u8]) -> Vec<(&'static str, String, Vec<u8>)> {
     }
     if magic == b"PERFILE2" {
         // The first byte of an input of this target says the byte order, and how large the pieces are.
-        let stream = |records: &[u8]| ("stream", String::new(), [&[0], records].concat());
+        let stream = |records: &[u8]| ("stream", String::new(), [&[0][..], records].concat());
         if u64_at(bytes, 8) == Some(16) {
             seeds.push(stream(&bytes[16..]));
         } else {
@@ -73,10 +76,7 @@ fn seeds_of(bytes: &[u8]) -> Vec<(&'static str, String, Vec<u8>)> {
     seeds
 }
 
-fn parts_of_file(
-    bytes: &[u8],
-    stream: impl Fn(&[u8]) -> (&'static str, String, Vec<u8>),
-) -> Option<Vec<(&'static str, String, Vec<u8>)>> {
+fn parts_of_file(bytes: &[u8], stream: impl Fn(&[u8]) -> Seed) -> Option<Vec<Seed>> {
     let number = |at| usize::try_from(u64_at(bytes, at)?).ok();
     let (attr_bytes, attrs, data, data_bytes) = (number(16)?.checked_sub(16)?, number(24)?, number(40)?, number(48)?);
     let attr = bytes.get(attrs..attrs.checked_add(attr_bytes)?)?;
@@ -99,7 +99,7 @@ fn parts_of_file(
 }
 
 /// The blobs of a BPF_BTF section: a count, then of each its id, its size and its bytes.
-fn blobs(section: &[u8]) -> impl Iterator<Item = (&'static str, String, Vec<u8>)> {
+fn blobs(section: &[u8]) -> impl Iterator<Item = Seed> {
     let mut rest = section.get(4..).unwrap_or_default();
     let next = move || {
         let [id, size] = [0, 4].map(|at| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?)));

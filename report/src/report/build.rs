@@ -2,7 +2,7 @@
 
 use super::rows::{program_rows, programs};
 use super::sampler::bpf_sampler;
-use super::{Aggregated, Count, EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for};
+use super::{Aggregated, Count, EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for, since};
 use crate::counters::counting_of;
 use crate::index::{Index, Wanted};
 use crate::pass::{self, Ledger, Selection};
@@ -216,7 +216,7 @@ impl Builder<'_> {
     }
 
     fn missed(&self, programs: &[super::Program], start_ns: u64) -> Vec<Missed> {
-        let since_start = |time: u64| time as i64 - start_ns as i64;
+        let since_start = |time: u64| since(time, start_ns);
         let told = self.index.states.missed.iter().map(|missed| Missed {
             id: missed.id,
             tag: missed.tag.map(Tag),

@@ -1,6 +1,6 @@
 //! Programs, and their lines of the ledger.
 
-use super::{Charges, Count, EventReport, Origin, Program, Row, Runs, SplitRow, Unknown};
+use super::{Charges, Count, EventReport, Origin, Program, Row, Runs, SplitRow, Unknown, since};
 use crate::charge::{EventLedger, Key};
 use crate::counters::{Counting, disagreements, exact_program};
 use crate::index::Index;
@@ -38,7 +38,7 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64, countin
     let key = known.id.zip(load_time_ns);
     let state = key.and_then(|key| states.programs.get(&key));
     let released = key.and_then(|key| states.released.get(&key));
-    let since_start = |time: u64| time as i64 - start_ns as i64;
+    let since_start = |time: u64| since(time, start_ns);
     let unloaded = match (released, known.unloaded_ns) {
         (Some(released), _) => Some(Origin::Between(since_start(released.after_ns), since_start(released.before_ns))),
         (None, time) => time.map(|time| Origin::At(since_start(time))),

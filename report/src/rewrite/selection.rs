@@ -44,7 +44,7 @@ impl Selection {
 }
 
 fn look(input: &Input, options: &RewriteOptions) -> Result<(Window, Option<Chosen>)> {
-    let recording = Recording::open(input)?;
+    let recording = Recording::open_with_events(input)?;
     let window = Window::of(&options.time, &recording)?;
     if options.programs.is_empty() {
         return Ok((window, None));

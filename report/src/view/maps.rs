@@ -61,7 +61,7 @@ fn types(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn contents(atlas: &Atlas<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
     let Some(contents) = map.contents else { return Ok(()) };
-    let when = seconds(contents.time_ns() as i64 - atlas.start_ns as i64);
+    let when = seconds(contents.time_ns().wrapping_sub(atlas.start_ns) as i64);
     let cut = contents.cut().map(|cut| format!("; {}", clean(&cut))).unwrap_or_default();
     writeln!(out, "  {} entries at {when} s{cut}", grouped(contents.len() as u64))?;
     for entry in atlas.entries(map) {

@@ -52,7 +52,7 @@ fn map(json: &mut Json<'_>, atlas: &Atlas<'_>, map: &Map<'_>) -> io::Result<()> 
             None => json.null("contents"),
             Some(contents) => json.member("contents", |json| {
                 json.object(|json| {
-                    let time_ns = contents.time_ns() as i64 - atlas.start_ns as i64;
+                    let time_ns = contents.time_ns().wrapping_sub(atlas.start_ns) as i64;
                     json.member("time_ns", |json| json.raw(&time_ns.to_string()))?;
                     json.number("entries", contents.len() as u64)?;
                     json.optional_text("cut", contents.cut().as_deref())?;
