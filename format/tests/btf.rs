@@ -53,7 +53,7 @@ fn definitions_come_with_those_of_what_they_hold() {
         // Not of what is pointed to, and not of names for numbers.
         assert_eq!(definitions[1..], ["enum state { IDLE = 0, RUNNING = 7, BROKEN = 4294967293 }"]);
         let rodata = btf.definitions(id_of(btf, Kind::DATASEC, ".rodata"));
-        assert_eq!(rodata, [".rodata { const volatile u64 limit; const volatile char bpf_metadata_version[6]; }"]);
+        assert_eq!(rodata, [".rodata { const volatile u64 limit; const char bpf_metadata_version[6]; }"]);
         assert_eq!(btf.definitions(0), ["void"]);
     });
 }
