@@ -119,16 +119,7 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
     if let Ok(file) = File::parse(bytes) {
         features(&Metadata::of_file(&file));
     }
-    let show = Show {
-        task: true,
-        mmap: true,
-        switch: true,
-        namespace: true,
-        cgroup: true,
-        lost: true,
-        bpf: true,
-        throttle: true,
-    };
+    let show = Show::ALL;
     let options = ScriptOptions { show, dump: numbers.below(8) == 0, ..ScriptOptions::default() };
     let _ = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut std::io::sink());
     if numbers.below(8) == 0 {

@@ -15,16 +15,7 @@ use bprec_report::{
 };
 
 fn text(bytes: &[u8], dump: bool) -> String {
-    let show = Show {
-        task: true,
-        mmap: true,
-        switch: true,
-        namespace: true,
-        cgroup: true,
-        lost: true,
-        bpf: true,
-        throttle: true,
-    };
+    let show = Show::ALL;
     let fields = Fields::parse("comm,pid,tid,cpu,time,period,event,addr,ip,sym,dso,trace,cgroup").unwrap();
     let mut out = Vec::new();
     let options = ScriptOptions { show, fields, dump, ..ScriptOptions::default() };

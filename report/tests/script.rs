@@ -128,16 +128,7 @@ fn recordings_of_guests_are_printed_as_their_perf_printed_them() {
         let Ok(packed) = std::fs::File::open(path.with_extension("script.txt.gz")) else { continue };
         let mut theirs = String::new();
         flate2::read::GzDecoder::new(packed).read_to_string(&mut theirs).unwrap();
-        let show = Show {
-            task: true,
-            mmap: true,
-            switch: true,
-            namespace: true,
-            cgroup: true,
-            lost: true,
-            bpf: true,
-            throttle: false,
-        };
+        let show = Show { throttle: false, ..Show::ALL };
         let options = ScriptOptions { show, ..options("comm,tid,cpu,time,event,ip,sym,dso") };
         let (text, summary) = ours(path, &options);
         assert_eq!((summary.unreadable, summary.unknown, summary.late), (0, 0, 0), "{}", path.display());

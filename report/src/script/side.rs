@@ -30,6 +30,18 @@ pub struct Show {
 }
 
 impl Show {
+    /// All of them.
+    pub const ALL: Show = Show {
+        task: true,
+        mmap: true,
+        switch: true,
+        namespace: true,
+        cgroup: true,
+        lost: true,
+        throttle: true,
+        bpf: true,
+    };
+
     /// True when records of this type are.
     pub(crate) fn shows(&self, kind: RecordType) -> bool {
         match kind {

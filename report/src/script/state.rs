@@ -103,6 +103,15 @@ fn write(out: &mut String, state: &State) -> Result {
                 reason(out, &end.cut)
             })
         }
+        State::Aggregation(it) => {
+            write!(
+                out,
+                "aggregation at {} ns: event {} samples {} period {}",
+                it.time_ns, it.event_id, it.samples, it.period
+            )?;
+            write!(out, ", {} samples without room", it.overflow_samples)?;
+            it.counted.map_or(Ok(()), |counted| write!(out, ", event counted {counted}"))
+        }
         State::Unknown { kind, body } => write!(out, "kind {kind}: {} bytes", body.len()),
         // A kind that is added to the format is added here.
         _ => write!(out, "not printed"),
