@@ -5,7 +5,7 @@
 //! netlink and mounted bpf file systems. Everything here only reads, but for what lasts exactly as long as its guard:
 //! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own,
 //! [`UserObject`] holds programs of the user's, and [`Attached`] is a program on a perf event, for which
-//! [`SamplerProgram`] and [`Aggregator`] have some of ours.
+//! [`SamplerProgram`] and [`Aggregator`] have some of ours; [`Profiler`] puts programs of ours around functions of others.
 //!
 //! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
 //! written, or reports: it answers with the types of

@@ -268,6 +268,8 @@ impl Session<'_> {
             let known: Vec<_> = self.inventory.known().collect();
             match Exact::start(asked, self.options, &machine::online_cpus(), &known, &mut first_states) {
                 Ok(exact) => self.exact = Some(exact),
+                // What was asked for cannot be meant; that is no matter of the machine.
+                Err(error @ Error::Event { .. }) => return Err(error),
                 Err(error) => {
                     let instead = if self.stats.is_some() { "run statistics" } else { "nothing" };
                     let note = format!("{instead} instead of exact counters: {error}");

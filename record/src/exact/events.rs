@@ -50,7 +50,8 @@ impl Wanted {
         let wanted = Wanted { groups, is_default: std::ptr::eq(lists, &default) };
         let count: usize = wanted.groups.iter().map(Vec::len).sum();
         if count > EVENTS_MAX {
-            return Err(Error::Other(format!("{count} events to be counted; there is room for {EVENTS_MAX}")));
+            let problem = format!("{count} events are to be counted; there is room for {EVENTS_MAX}");
+            return Err(Error::Event { event: lists.join(","), problem });
         }
         Ok(wanted)
     }

@@ -83,7 +83,7 @@ impl Exact {
         for event in &absent {
             (options.notify)(level, &format!("{} is not counted: {}", event.name, event.reason));
         }
-        let profiler = Profiler::load(events.len(), partial, machine::possible_cpus()).map_err(failed)?;
+        let profiler = Profiler::load(events.len(), partial, machine::possible_cpus()).map_err(not_allowed)?;
         for (event, cpu, fd) in &open {
             profiler.set_event(*event, *cpu, std::os::fd::AsFd::as_fd(fd)).map_err(failed)?;
         }
@@ -284,6 +284,14 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
         let attach = |part: Vec<Candidate>| move || part.into_iter().map(|it| it.attach(profiler)).collect::<Vec<_>>();
         let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(attach(part))).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    })
+}
+
+/// Why nothing can be put around programs.
+fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
+    crate::Error::Other(match error.is_permission() {
+        true => "this machine lets no program trace another (fentry and fexit: EPERM)".to_owned(),
+        false => error.to_string(),
     })
 }
 
