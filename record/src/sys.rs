@@ -139,6 +139,9 @@ pub(crate) struct Signals {
     before: libc::sigset_t,
 }
 
+/// What [`Signals`] blocks.
+const BLOCKED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD];
+
 impl Signals {
     /// Blocks the signals in this thread and those it starts from now on.
     pub(crate) fn block() -> io::Result<Signals> {
@@ -147,7 +150,7 @@ impl Signals {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+            for signal in BLOCKED {
                 libc::sigaddset(&raw mut set, signal);
             }
             let fd = answer(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
@@ -219,8 +222,8 @@ pub(crate) fn widen_pipe(fd: BorrowedFd<'_>, bytes: i32) {
 pub(crate) fn hold_before_exec(command: &mut Command, tell: OwnedFd, wait: OwnedFd, go: BorrowedFd<'_>) {
     let go_in_child = go.as_raw_fd();
     let hook = move || {
-        // SAFETY: getpid, close, write and read are async-signal-safe, as the time between fork and exec demands. The
-        // two descriptors used are owned by this closure and the buffers are locals. The one closed is this process's
+        // SAFETY: getpid, close, write, read and what handles signal sets are async-signal-safe, as the time between fork
+        // and exec demands; sigset_t is plain data for which all zeros is a value. The two descriptors used are owned by this closure and the buffers are locals. The one closed is this process's
         // own copy of `go`, open when it was forked; nothing uses it here.
         unsafe {
             // Its own copy would keep the pipe open after the recorder has ended.
@@ -232,12 +235,19 @@ pub(crate) fn hold_before_exec(command: &mut Command, tell: OwnedFd, wait: Owned
             let mut go = 0u8;
             loop {
                 match libc::read(wait.as_raw_fd(), (&raw mut go).cast(), 1) {
-                    1 => return Ok(()),
+                    1 => break,
                     0 => return Err(io::Error::from_raw_os_error(libc::ECANCELED)),
                     _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => (),
                     _ => return Err(io::Error::last_os_error()),
                 }
             }
+            // A shell that is blind to SIGCHLD waits for its children for ever.
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in BLOCKED {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            answer(libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut())).map(drop)
         }
     };
     // SAFETY: the hook makes async-signal-safe calls only and allocates nothing.
