@@ -45,10 +45,12 @@ fn nothing_stays_in_the_kernel() {
     assert_eq!(stats_sysctl(), switch);
 
     let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL];
-    let ways = signals.into_iter().flat_map(|signal| [(signal, None), (signal, Some("--aggregate"))]);
+    let object = concat!("--bpf-object=", env!("CARGO_MANIFEST_DIR"), "/fixtures/bpf/ip_histogram.bpf.o");
+    let ways =
+        signals.into_iter().flat_map(|signal| [None, Some("--aggregate"), Some(object)].map(|way| (signal, way)));
     for (signal, more) in ways {
         let mut child = bprec()
-            .args(["record", "-q", "-a", "-o"])
+            .args(["record", "-q", "-a", "-e", "cpu-clock", "-o"])
             .arg(&path)
             .args(more)
             .stdin(Stdio::null())

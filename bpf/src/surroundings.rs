@@ -130,24 +130,26 @@ impl Surroundings {
     }
 
     /// Programs put on perf events by ioctl. The kernel says that an event has a program of type perf_event, but not
-    /// which, so that it is known only when the machine has but one and that one has no link.
+    /// which, so that it is known only when the machine has but one without a link.
     fn perf_events(&mut self) -> Vec<Attachment> {
         let pids: BTreeSet<u32> = self.holders.perf_event_pids.iter().copied().collect();
         if pids.is_empty() {
             return Vec::new();
         }
         let all: Vec<u32> = prog_ids().map_while(Result::ok).filter(|id| is_perf_event(*id)).collect();
-        let linked = |id: &u32| self.attachments.iter().any(|it| it.prog_id == *id && it.link_id.is_some());
-        if all.iter().all(linked) {
-            return Vec::new();
-        }
-        let [prog_id] = all[..] else {
-            self.problems.push(format!(
-                "there are {} programs of type perf_event, and the kernel does not tell which of them is on the perf \
-                 events of processes {pids:?}",
-                all.len()
-            ));
-            return Vec::new();
+        let is_linked = |id: &u32| self.attachments.iter().any(|it| it.prog_id == *id && it.link_id.is_some());
+        let unlinked: Vec<u32> = all.into_iter().filter(|id| !is_linked(id)).collect();
+        let prog_id = match unlinked[..] {
+            // The events of links are perf events of these processes, too.
+            [] => return Vec::new(),
+            [prog_id] => prog_id,
+            _ => {
+                self.problems.push(format!(
+                    "programs {unlinked:?} of type perf_event have no link, and the kernel does not tell which of them is on \
+                     the perf events of processes {pids:?}"
+                ));
+                return Vec::new();
+            }
         };
         pids.into_iter()
             .map(|pid| Attachment {

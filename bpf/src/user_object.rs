@@ -103,12 +103,13 @@ impl UserObject {
         &self.programs
     }
 
-    /// The ids of all its maps.
+    /// The ids of its maps that hold something: all but those for events.
     ///
     /// # Errors
     /// When the kernel does not tell them.
     pub fn map_ids(&self) -> Result<Vec<u32>> {
-        self.object.maps().map(|map| Ok(FdInfo::of_own(map.as_fd())?.map_id.unwrap_or(0))).collect()
+        let holding = self.object.maps().filter(|map| map.map_type() != MapType::PerfEventArray);
+        holding.map(|map| Ok(FdInfo::of_own(map.as_fd())?.map_id.unwrap_or(0))).collect()
     }
 
     /// The maps that its programs put bytes out through.

@@ -393,7 +393,8 @@ fn programs_on_events_and_cgroups_without_a_link_are_found() {
     let expected = format!("perf_event event of process {}", holder.pid());
     let found = attachments(&around, id(&object, "inventory_perf_event"));
     // It cannot be told apart from others that the machine may have, and then that is said.
-    let is_ambiguous = |problem: &String| problem.contains("programs of type perf_event, and the kernel does not tell");
+    let is_ambiguous =
+        |problem: &String| problem.contains("of type perf_event have no link, and the kernel does not tell");
     let ambiguous = around.problems.iter().any(is_ambiguous);
     assert_ne!(found.contains(&expected), ambiguous, "{found:?} {:?}", around.problems);
 

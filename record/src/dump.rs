@@ -29,13 +29,13 @@ pub(crate) fn announce(session: &Session<'_>) {
     }
 }
 
-/// Reads the maps that the options ask for. The kernel addresses in their stack traces are returned.
+/// Reads the maps that the options ask for, and those of the user's programs. The kernel addresses in their stack traces are returned.
 ///
 /// # Errors
 /// When the output cannot be written. Maps that cannot be read are said.
 pub(crate) fn wanted(session: &mut Session<'_>) -> Result<Vec<u64>> {
     let wanted = &session.options.dump_maps;
-    let mut ids = Vec::new();
+    let mut ids = session.programs.map_ids()?;
     if !wanted.is_empty() {
         let names: Vec<(u32, String)> = map_ids().map_while(|id| id.ok()).filter_map(named).collect();
         for wanted in wanted {

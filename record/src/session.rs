@@ -47,7 +47,7 @@ pub(crate) struct Session<'a> {
     pub(crate) abilities: Abilities,
     pub(crate) opened: Opened,
     /// The objects behind some of the events; go after these.
-    _programs: UserPrograms,
+    pub(crate) programs: UserPrograms,
     pub(crate) sink: Sink,
     pub(crate) states: StateStream,
     pub(crate) aggregates: Option<Aggregates>,
@@ -139,7 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         aggregates,
         captor,
         inventory: Inventory::new(btfs, refs, programs.attachments().to_vec()),
-        _programs: programs,
+        programs,
         kallsyms: None,
         stats: None,
         bpf_sampler,
@@ -242,9 +242,30 @@ impl Session<'_> {
             self.pending.extend(aggregates.opening(&self.opened)?);
         }
         self.inventory.survey(true, &mut self.pending);
+        self.say_blinded();
         dump::announce(self);
         // The states wait until it is known when sampling starts: that one is the first of them.
         self.sink.checkpoint()
+    }
+
+    /// Says which perf events others have put programs on.
+    fn say_blinded(&self) {
+        let own = self.programs.attachments();
+        for state in &self.pending {
+            let State::Attachment(found) = state else { continue };
+            if found.kind != "perf_event" || own.contains(found) {
+                continue;
+            }
+            let event = match String::from_utf8_lossy(&found.target) {
+                name if name.is_empty() => "a perf event".into(),
+                name => name,
+            };
+            let text = format!(
+                "program {} is on {event}, which has no samples from inside kprobe, tracepoint and perf_event programs; ours do",
+                found.prog_id
+            );
+            (self.options.notify)(Level::Detail, &text);
+        }
     }
 
     /// Switches sampling on and lets the command go.

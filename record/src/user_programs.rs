@@ -94,6 +94,12 @@ impl UserPrograms {
         Ok(())
     }
 
+    /// The maps whose contents are recorded at the end, each with its key and value types.
+    pub(crate) fn map_ids(&self) -> Result<Vec<u32>> {
+        let ids = self.objects.iter().map(UserObject::map_ids).collect::<Result<Vec<_>, _>>()?;
+        Ok(ids.concat())
+    }
+
     /// Where its programs are.
     pub(crate) fn attachments(&self) -> &[Attachment] {
         &self.attachments

@@ -45,8 +45,8 @@ pub use input::Input;
 pub use maps::{MapFilter, MapsOptions, maps};
 pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
 pub use report::{
-    Aggregated, BlindSpot, BpfSampler, Charges, Count, EventReport, Hot, Missed, Origin, Program, Recorded, Report,
-    Row, Runs, SplitRow, Unit, Unknown,
+    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Charges, Count, EventReport, Hot, Missed, Origin, Program,
+    Recorded, Report, Row, Runs, SplitRow, Unit, Unknown,
 };
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};

@@ -7,10 +7,12 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state;
 
+mod blinded;
 mod build;
 mod rows;
 mod sampler;
 
+pub use blinded::BlindedEvent;
 pub(crate) use build::build;
 pub use sampler::{BlindSpot, BpfSampler};
 
@@ -315,6 +317,8 @@ pub struct Report {
     pub programs: Vec<Program>,
     /// One ledger per event.
     pub events: Vec<EventReport>,
+    /// Perf events that carry programs.
+    pub blinded: Vec<BlindedEvent>,
     /// Programs that were seen but are not in the recording.
     pub missed: Vec<Missed>,
     /// What could not be read, in words.

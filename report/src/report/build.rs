@@ -2,7 +2,7 @@
 
 use super::rows::{program_rows, programs};
 use super::sampler::bpf_sampler;
-use super::{Aggregated, Count, EventReport, Missed, Recorded, Report, Shown, Unit, is_asked_for, since};
+use super::{Aggregated, Count, EventReport, Missed, Recorded, Report, Shown, Unit, blinded, is_asked_for, since};
 use crate::counters::counting_of;
 use crate::index::{Index, Wanted};
 use crate::pass::{self, Ledger, Selection};
@@ -74,6 +74,10 @@ impl Builder<'_> {
         });
         Report {
             missed: self.missed(&programs, first),
+            blinded: {
+                let ids: Vec<Option<u32>> = programs.iter().map(|program| program.id).collect();
+                blinded::find(&self.index.states.attachments, &ids, &self.recording.names)
+            },
             recorded,
             split: self.options.by,
             sort: self.options.sort,

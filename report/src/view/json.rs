@@ -8,7 +8,10 @@ pub(crate) use maps::write as write_maps;
 
 use super::rows::choose;
 use super::text::share;
-use crate::{BpfSampler, Charges, Count, EventReport, Missed, Origin, Program, Recorded, Report, Row, SplitRow, Unit};
+use crate::{
+    BlindedEvent, BpfSampler, Charges, Count, EventReport, Missed, Origin, Program, Recorded, Report, Row, SplitRow,
+    Unit,
+};
 use bprec_format::state::Owner;
 use std::io::{self, Write};
 
@@ -28,6 +31,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         counting(json, "counting", report.counting.as_ref())?;
         json.list("programs", &report.programs, |json, it| program(json, report, it))?;
         json.list("events", &report.events, |json, event| self::event(json, report, event))?;
+        json.list("blinded_events", &report.blinded, |json, it| blinded(json, report, it))?;
         json.list("missed", &report.missed, missed)?;
         json.list("problems", &report.problems, |json, problem| json.string(problem))
     })?;
@@ -106,6 +110,16 @@ fn program(json: &mut Json<'_>, report: &Report, program: &Program) -> io::Resul
             Some(counting) => exact::program(json, program, &counting.events),
             None => Ok(()),
         }
+    })
+}
+
+fn blinded(json: &mut Json<'_>, report: &Report, blinded: &BlindedEvent) -> io::Result<()> {
+    json.object(|json| {
+        json.text("event", &blinded.event)?;
+        let program = report.programs.get(blinded.program);
+        json.optional("program_id", program.and_then(|program| program.id).map(u64::from))?;
+        json.optional_text("program", program.map(|program| program.name.as_str()))?;
+        json.boolean("own", blinded.own)
     })
 }
 

@@ -418,6 +418,14 @@ impl<'r> Table<'r> {
             notes
                 .push(format!("{} program{s} without samples or runs not shown (--all shows them)", self.chosen.quiet));
         }
+        for program in self.report.programs_on(&event.name) {
+            notes.push(format!(
+                "this event carries program {} ({}): it has the samples that the program lets through, and none from inside \
+                 kprobe, tracepoint and perf_event programs",
+                program_name(program),
+                program.id.unwrap_or_default()
+            ));
+        }
         if !event.has_chains {
             notes
                 .push("no kernel call chains in the recording: what programs call, and what calls them, is n/a".into());
@@ -528,6 +536,26 @@ fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()>
             let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
             notes.push(format!("  id {}{when}: {}", missed.id, clean(&missed.reason)));
         }
+    }
+    for blinded in report.blinded.iter().filter(|blinded| !blinded.own) {
+        let Some(program) = report.programs.get(blinded.program) else { continue };
+        let event = match blinded.event.as_str() {
+            "" => "a perf event, the kernel does not tell which".to_owned(),
+            event if event.starts_with("event of ") => {
+                format!("a perf {}, of which the kernel tells no more", clean(event))
+            }
+            event => format!("perf event {}", clean(event)),
+        };
+        let by = match owners(program) {
+            owners if owners.is_empty() => String::new(),
+            owners => format!(" of {owners}"),
+        };
+        notes.push(format!(
+            "program {} ({}){by} is on {event}: whoever samples by that gets none from inside kprobe, tracepoint and perf_event \
+             programs; the samples of this recording are not affected",
+            program_name(program),
+            program.id.unwrap_or_default()
+        ));
     }
     if report.recorded.unfinished {
         notes.push("the recording was cut off: it ends where the recorder wrote last".into());

@@ -1,0 +1,354 @@
+//! Programs of the user's on events of their own: that they run, that what they let through, put out and count is in the
+//! recording, and that nothing of them stays. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::Fixture;
+use bprec_format::state::{MapContents, State};
+use bprec_format::{Endian, Events, File, Metadata, RecordType};
+use serde_json::Value;
+use support::{Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed};
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/bpf").join(format!("{name}.bpf.o"));
+    path.to_str().unwrap().to_owned()
+}
+
+/// What one sample of a recording has.
+struct Seen {
+    event: String,
+    ip: u64,
+    pid: u32,
+    raw: Vec<u8>,
+}
+
+/// The samples of a recording, with the names of their events.
+fn samples(path: &Path) -> Vec<Seen> {
+    let bytes = std::fs::read(path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let names = Metadata::of_file(&file).event_names();
+    let events = Events::new(file.attrs(), Endian::NATIVE).unwrap();
+    let mut seen = Vec::new();
+    for record in file.records() {
+        let record = record.unwrap();
+        if record.kind != RecordType::SAMPLE {
+            continue;
+        }
+        let index = events.index_of(&record).unwrap();
+        let sample = events.all()[index].layout.sample(record.body(), 0).unwrap();
+        seen.push(Seen {
+            event: names[index].clone(),
+            ip: sample.ip().unwrap(),
+            pid: sample.pid_tid().unwrap().0,
+            raw: sample.raw().unwrap().unwrap_or_default().to_vec(),
+        });
+    }
+    seen
+}
+
+/// Key and value.
+type Entry = (Vec<u8>, Vec<u8>);
+
+/// The entries of the maps of a recording, by name.
+fn maps(path: &Path) -> HashMap<String, Vec<Entry>> {
+    let mut names = HashMap::new();
+    let mut contents: HashMap<u32, (MapContents, Vec<u8>)> = HashMap::new();
+    for sample in samples(path).into_iter().filter(|sample| sample.event == "bprec:state") {
+        match State::decode(&sample.raw, 0, Endian::NATIVE).unwrap() {
+            State::Map(map) => drop(names.insert(map.id, String::from_utf8(map.name).unwrap())),
+            State::MapContents(part) => {
+                let (_, run) = contents.entry(part.map_id).or_insert_with(|| (part.clone(), Vec::new()));
+                assert_eq!(part.offset, run.len() as u64);
+                run.extend(&part.bytes);
+            }
+            _ => {}
+        }
+    }
+    let entries = |(about, run): (MapContents, Vec<u8>)| {
+        let (key, value) = (about.key_bytes as usize, about.value_bytes as usize);
+        run.chunks_exact(key + value).map(|entry| (entry[..key].to_vec(), entry[key..].to_vec())).collect()
+    };
+    contents.into_iter().map(|(id, contents)| (names[&id].clone(), entries(contents))).collect()
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(wide)
+}
+
+/// The program of that name in a report.
+fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
+    report["programs"].as_array().unwrap().iter().find(|program| program["name"] == name).unwrap()
+}
+
+/// Whether the kernel is rid of a program, within a while: it frees them from workers, and other recordings that saw the program
+/// hold it to their end.
+fn is_gone(program: &Value) -> bool {
+    let id = program["id"].as_u64().unwrap();
+    wait_until(|| !bpf_ids("prog").contains(&id) || is_held(&format!("prog_id:\t{id}\n")))
+}
+
+/// Whether some process has a descriptor of which the kernel says this.
+fn is_held(line: &str) -> bool {
+    let files = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut descriptors = files("/proc".into()).flat_map(|process| files(process.join("fdinfo")));
+    descriptors.any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(line)))
+}
+
+fn wait_until(condition: impl Fn() -> bool) -> bool {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        if Instant::now() > patience {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    true
+}
+
+#[test]
+fn a_program_counts_the_very_samples_that_it_lets_through() {
+    let test = "a_program_counts_the_very_samples_that_it_lets_through";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let object = fixture("ip_histogram");
+    // One CPU, so that no two runs can make one entry at once.
+    record(&path, &["-q", "-e", "cpu-clock", "-C", "0", "-m", "4M", "--bpf-object", &object, "--", "sleep", "1"]);
+    let event = "cpu-clock (count_samples_by_ip)";
+    let mut let_through: BTreeMap<u64, u64> = BTreeMap::new();
+    let all = samples(&path);
+    for sample in all.iter().filter(|sample| sample.event == event) {
+        *let_through.entry(sample.ip).or_default() += 1;
+    }
+    assert!(let_through.values().sum::<u64>() > 500, "{let_through:?}");
+    assert!(all.iter().filter(|sample| sample.event == "cpu-clock").count() > 500, "the main samples are there, too");
+    let counted: BTreeMap<u64, u64> =
+        maps(&path)["samples_by_ip"].iter().map(|(ip, count)| (number(ip), number(count))).collect();
+    assert_eq!(counted, let_through);
+
+    let report = report(&path, &[]);
+    let program = by_name(&report, "count_samples_by_ip");
+    assert_eq!(program["attached"], serde_json::json!([format!("perf_event:{event}")]));
+    assert_eq!(program["owners"][0]["comm"], "bprec");
+    let own = report["blinded_events"].as_array().unwrap().iter().filter(|it| it["own"] == true).collect::<Vec<_>>();
+    assert_eq!(own.len(), 1);
+    assert_eq!((&own[0]["event"], &own[0]["program_id"]), (&event.into(), &program["id"]));
+    let table = succeed(bprec().args(["report", "-i"]).arg(&path));
+    let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
+    assert!(table.contains("this event carries program count_samples_by_ip ("), "{table}");
+    assert!(is_gone(program));
+    if perf_installed(test) {
+        let script = perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
+        let lines = script.lines().filter(|line| line.trim() == format!("{event}:")).count() as u64;
+        assert_eq!(lines, let_through.values().sum::<u64>());
+    }
+}
+
+#[test]
+fn children_inherit_the_program_with_the_event() {
+    let test = "children_inherit_the_program_with_the_event";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let object = fixture("ip_histogram");
+    // The child computes, the parent waits for it.
+    let burn = "(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo $$ > /dev/null) & wait; echo $$ > \"$0\"";
+    let parent = scratch.path("parent");
+    record(
+        &path,
+        &["-q", "-e", "task-clock", "--bpf-object", &object, "--", "sh", "-c", burn, parent.to_str().unwrap()],
+    );
+    let parent: u32 = std::fs::read_to_string(parent).unwrap().trim().parse().unwrap();
+    let event = "task-clock (count_samples_by_ip)";
+    let of_children = |event: &str| {
+        samples(&path).iter().filter(|sample| sample.event == event && sample.pid != parent).count() as u64
+    };
+    let (main, with_program) = (of_children("task-clock"), of_children(event));
+    assert!(main > 50 && with_program > 50, "{main} and {with_program} samples of the child");
+    let counted: u64 = maps(&path)["samples_by_ip"].iter().map(|(_, count)| number(count)).sum();
+    let all = samples(&path).iter().filter(|sample| sample.event == event).count() as u64;
+    // Two CPUs that meet a new address at the same moment can lose one.
+    assert!(counted <= all && counted + 20 >= all, "{counted} counted, {all} let through");
+    assert!(is_gone(by_name(&report(&path, &[]), "count_samples_by_ip")));
+}
+
+#[test]
+fn stacks_are_counted_by_command() {
+    let test = "stacks_are_counted_by_command";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let object = fixture("stacks_by_comm");
+    let burn = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    record(&path, &["-q", "-e", "task-clock", "--bpf-object", &object, "--", "sh", "-c", burn]);
+    let maps = maps(&path);
+    let event = "task-clock (count_stacks_by_comm)";
+    assert_eq!(samples(&path).iter().filter(|sample| sample.event == event).count(), 0, "it lets none through");
+    let main = samples(&path).iter().filter(|sample| sample.event == "task-clock").count() as u64;
+    let of_sh: u64 = maps["counts"].iter().filter(|(key, _)| key.starts_with(b"sh\0")).map(|(_, n)| number(n)).sum();
+    // Two events of one rate on one task: what either has more is at the ends.
+    assert!(of_sh * 10 > main * 9 && of_sh * 9 < main * 10, "{of_sh} counted, {main} sampled");
+    let with_user_stack = |key: &[u8]| i32::from_ne_bytes(key[20..24].try_into().unwrap()) >= 0;
+    assert!(maps["counts"].iter().any(|(key, _)| with_user_stack(key)), "user stacks are there without -g");
+    assert!(!maps["stacks"].is_empty());
+    let bss = &maps["stacks_b.bss"][0].1;
+    assert_eq!(bss.len(), 40);
+}
+
+#[test]
+fn every_length_comes_back_byte_by_byte() {
+    let test = "every_length_comes_back_byte_by_byte";
+    if !root(test) {
+        return;
+    }
+    const LONGEST: usize = 8000;
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let object = fixture("emit_lengths");
+    // A ring that all of it fits into, so that nothing has to be put out twice.
+    record(&path, &["-q", "-e", "cpu-clock", "-C", "0", "-m", "64M", "--bpf-object", &object, "--", "sleep", "3"]);
+    let payloads: Vec<Vec<u8>> =
+        samples(&path).into_iter().filter(|sample| sample.event == "payloads").map(|sample| sample.raw).collect();
+    assert_eq!(payloads.len(), LONGEST);
+    for (payload, length) in payloads.iter().zip(1..) {
+        // The kernel rounds up such that with the four bytes of its own size there are whole words.
+        assert_eq!(payload.len(), (length + 4usize).next_multiple_of(8) - 4);
+        let prefix = (length as u32).to_le_bytes();
+        assert_eq!(payload[..length.min(4)], prefix[..length.min(4)], "length {length}");
+        let wrong = (4..length).find(|at| payload[*at] != (7 * at) as u8);
+        assert_eq!(wrong, None, "length {length}");
+    }
+    let script = succeed(bprec().args(["script", "-F", "event,bpf-output", "-i"]).arg(&path));
+    let script = String::from_utf8(script.stdout).unwrap();
+    assert_eq!(script.lines().filter(|line| line.trim() == "payloads:").count(), LONGEST);
+    assert!(script.contains("0000: 06 00 00 00 1c 23 "), "the payload of six bytes");
+    if perf_installed(test) {
+        let input = path.to_str().unwrap();
+        let script = perf(&["script", "-F", "sw:event,bpf-output", "-i", input]);
+        assert_eq!(
+            script.lines().filter(|line| line.contains("BPF output: 0000: ")).count() - state_samples(&path),
+            LONGEST
+        );
+        assert!(script.contains("0000: 06 00 00 00 1c 23 "));
+    }
+}
+
+fn state_samples(path: &Path) -> usize {
+    samples(path).iter().filter(|sample| sample.event == "bprec:state").count()
+}
+
+#[test]
+fn maps_defined_the_old_way_are_recorded() {
+    let test = "maps_defined_the_old_way_are_recorded";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let burn = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    for name in ["old_style", "old_style_nobtf"] {
+        let path = scratch.path(name);
+        let object = fixture(name);
+        record(&path, &["-q", "-e", "task-clock", "--bpf-object", &object, "--", "sh", "-c", burn]);
+        let maps = maps(&path);
+        let runs: u64 = maps["by_cpu"].iter().map(|(_, runs)| number(runs)).sum();
+        assert!(runs > 20, "{name}: {runs}");
+        let (index, total) = &maps["totals"][1];
+        assert_eq!(number(index), 1);
+        assert!(number(&total[..8]) > 20);
+        // low 9 and high 2748 in 4 and 12 bits, an enum, a union, an array of arrays.
+        let grid = [0u16, 1, 2, 10, 11, 12].map(u16::to_ne_bytes).concat();
+        let rest = [&0xabc9u32.to_ne_bytes()[..], &2u32.to_ne_bytes(), &[1, 2, 3, 4], &grid].concat();
+        if cfg!(target_endian = "little") {
+            assert_eq!(total[8..], rest, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_rejected_object_ends_it_before_it_begins() {
+    let test = "a_rejected_object_ends_it_before_it_begins";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (path, marker) = (scratch.path("perf.data"), scratch.path("ran"));
+    std::fs::write(&path, "an older recording").unwrap();
+    let object = fixture("rejected");
+    let run = |object: &str| -> std::process::Output {
+        let mut command = bprec();
+        command
+            .args(["record", "-o"])
+            .arg(&path)
+            .args(["--bpf-object", object, "-e", "cpu-clock", "--", "touch"])
+            .arg(&marker);
+        command.output().unwrap()
+    };
+    for (object, words) in [
+        (
+            object.clone(),
+            &[
+                "rejected.bpf.o: program reads_through_a_pointer_that_may_be_null: the verifier rejects it",
+                "processed ",
+            ][..],
+        ),
+        (format!("{object}:of_another_type"), &["program of_another_type is in section"]),
+        (format!("{object}:nobody"), &["no program nobody; there are: sound_program (perf_event)"]),
+        (fixture("no_such_object"), &["no_such_object.bpf.o: No such file"]),
+    ] {
+        let output = run(&object);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        words.iter().for_each(|words| assert!(said.contains(words), "{said}"));
+        assert_eq!(std::fs::read(&path).unwrap(), b"an older recording");
+        assert!(!marker.exists() && !path.with_extension("data.old").exists());
+    }
+    // Its map went with it.
+    let is_there = || {
+        let listed = succeed(Command::new("bpftool").args(["-j", "map", "list"])).stdout;
+        String::from_utf8(listed).unwrap().contains("runs_of_the_sou")
+    };
+    assert!(wait_until(|| !is_there()), "its map stays");
+    // The program that is sound can be had without the other.
+    let output = run(&format!("{object}:sound_program"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(marker.exists());
+}
+
+#[test]
+fn programs_of_others_are_named_with_their_event() {
+    let test = "programs_of_others_are_named_with_their_event";
+    if !root(test) {
+        return;
+    }
+    let other = match Fixture::PERF_EVENT.start() {
+        Ok(other) => other,
+        Err(error) => return skip(test, &format!("{error:#}")),
+    };
+    let id = other.id_of("count_perf_samples").unwrap();
+    let scratch = Scratch::new();
+    let path: PathBuf = scratch.path("perf.data");
+    let output = record(&path, &["-v", "-e", "task-clock", "--", "true"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("program {id} is on cpu-clock, which has no samples from inside kprobe")), "{said}");
+    let report = report(&path, &[]);
+    let found = report["blinded_events"].as_array().unwrap().iter().find(|it| it["program_id"] == id).unwrap();
+    assert_eq!((&found["event"], &found["own"]), (&"cpu-clock".into(), &false.into()));
+    let table = succeed(bprec().args(["report", "-i"]).arg(&path));
+    let table = String::from_utf8(table.stdout).unwrap().replace("\n#  ", "");
+    let note = table.lines().find(|line| line.contains(&format!("program count_perf_samples ({id})"))).unwrap();
+    assert!(note.contains("is on perf event cpu-clock") && note.contains("are not affected"), "{note}");
+}
