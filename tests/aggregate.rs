@@ -242,6 +242,8 @@ fn a_killed_recorder_leaves_its_intervals() {
     let event = report(&path, &[])["events"][0].clone();
     assert!(event["samples"]["samples"].as_u64().unwrap() > 3, "{event:#}");
     assert!(event["aggregated"].is_object(), "{event:#}");
+    // Of what was counted since the last interval the samples are missing.
+    assert!(event["aggregated"]["blind_spot"].is_null(), "{event:#}");
 }
 
 /// Weighted samples up to the last checkpoint.

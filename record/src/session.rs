@@ -114,6 +114,9 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     }
     if let Some(aggregates) = &mut aggregates {
         aggregates.attach(&mut opened)?;
+        let text = "samples inside kprobe, tracepoint and perf_event programs are not counted: an event with a program has none; \
+                    reports say how much that may be ([blind spot])";
+        say(Level::Notice, text);
     }
     let btfs = Arc::new(BtfCache::new());
     let captor = if abilities.bpf && opened.side_band_everywhere {

@@ -201,7 +201,7 @@ pub struct Aggregated {
     pub overflow: Count,
     /// What the event counted and the program on it did not see, with as many samples as that would have been: those in
     /// kprobe, tracepoint and perf_event programs, where the kernel drops them. Part of nothing else. `None` where it
-    /// was not counted, or where only a part of the recording is reported.
+    /// was not counted, or where only a part of the recording is there or looked at.
     pub blind_spot: Option<Count>,
 }
 

@@ -190,7 +190,10 @@ impl Builder<'_> {
     fn aggregated(&self, event: usize) -> Option<Aggregated> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
-        let is_all = self.window.whole && options.cpus.is_none() && options.comms.is_empty();
+        // Nor is a part all that is left of a recording: one that was cut off, or a part that was written as one.
+        let ledger = &self.ledger.events[event];
+        let seen = Count { samples: account.samples, weight: account.period };
+        let is_all = self.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
         // At the rate of those that were seen.
         let samples = |weight: u64| {
@@ -200,7 +203,7 @@ impl Builder<'_> {
         Some(Aggregated {
             entries: account.entries,
             interval_ns: account.interval_ns,
-            overflow: self.ledger.events[event].overflow,
+            overflow: ledger.overflow,
             blind_spot: unseen.map(|weight| Count { samples: samples(weight), weight }),
         })
     }
