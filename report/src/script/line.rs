@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use bprec_format::feature::tracing::EventFormat;
 use bprec_format::records::CallchainDeferred;
+use bprec_format::sampler::Payload;
 use bprec_format::state::State;
 use bprec_format::{
     CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, context, event_type, misc, software,
@@ -12,6 +13,7 @@ use bprec_format::{
 use crate::recording::{Role, role};
 
 use super::fields::{Field, Fields};
+use super::sampled;
 use super::state;
 use super::tasks::Tasks;
 use super::text::{Plain, printable};
@@ -45,6 +47,10 @@ pub(crate) struct Line<'a> {
     pub(crate) misc: u16,
     /// Of the recording.
     pub(crate) endian: Endian,
+    /// What our sampling program says, if it made the sample.
+    pub(crate) sampled: Option<&'a Payload<'a>>,
+    /// What its registers are called, where that is known.
+    pub(crate) registers: &'static [&'static str],
     /// Of a tracepoint, with the byte order of its fields.
     pub(crate) format: Option<&'a (EventFormat<'a>, Endian)>,
 }
@@ -143,7 +149,10 @@ impl Style {
             {
                 state::describe(out, &state);
             } else if has(Field::BpfOutput) {
-                bpf_output(out, raw);
+                match line.sampled {
+                    Some(payload) => sampled::describe(out, payload, line.registers),
+                    None => bpf_output(out, raw),
+                }
             }
         }
         out.push('\n');

@@ -6,6 +6,7 @@ mod deferred;
 mod dump;
 mod fields;
 mod line;
+mod sampled;
 mod side;
 mod state;
 mod tasks;
@@ -16,11 +17,11 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use bprec_format::feature::tracing::{EventFormat, TracingData};
-use bprec_format::feature::{Feature, Payload as _};
+use bprec_format::feature::{Feature, Partial, Payload as _, Text};
 use bprec_format::records::Payload;
 use bprec_format::{
     AttrFlags, Callchain, Endian, Event, Events, Metadata, ReadFormat, Record, RecordType, SampleFields, SampleId,
-    SampleType, event_type,
+    SampleType, event_type, sampler,
 };
 
 use crate::order::Order;
@@ -228,6 +229,8 @@ struct Printer<'o> {
     names: Vec<String>,
     /// By event: the text of a tracepoint's format, and the byte order of its fields.
     formats: Vec<Option<(Vec<u8>, Endian)>>,
+    /// What registers are called on the machine that was recorded, where that is known.
+    registers: &'static [&'static str],
     /// By id: the count at the last sample, of events that are read with samples.
     counts: HashMap<u64, u64>,
     /// Number of sections when names were last read from them.
@@ -253,6 +256,7 @@ impl<'o> Printer<'o> {
             deferred: Deferred::default(),
             names: Vec::new(),
             formats: Vec::new(),
+            registers: &[],
             counts: HashMap::new(),
             sections: None,
             summary: ScriptSummary::default(),
@@ -267,6 +271,10 @@ impl<'o> Printer<'o> {
             self.tasks.names.read(metadata.sections(), metadata.endian());
         }
         self.names = metadata.event_names();
+        let arch = metadata.feature(Feature::ARCH).next();
+        let arch = arch.and_then(|section| Text::parse(&section.bytes, section.offset, metadata.endian()).ok());
+        let arch = arch.map(|partial: Partial<Text<'_>>| String::from_utf8_lossy(partial.value.0).into_owned());
+        self.registers = arch.and_then(|arch| sampler::register_names(&arch)).unwrap_or_default();
         self.style.event_width = self.names.iter().map(String::len).max().unwrap_or(0);
         self.formats = vec![None; self.names.len()];
         for section in metadata.feature(Feature::TRACING_DATA) {
@@ -434,14 +442,20 @@ impl<'o> Printer<'o> {
         self.summary.samples += 1;
         let format = self.formats.get(index).and_then(Option::as_ref);
         let format = format.and_then(|(text, endian)| Some((EventFormat::parse(text)?, *endian)));
+        let event = self.names.get(index).map_or("[unknown]", String::as_str);
+        let payload = fields.raw.filter(|_| event == sampler::EVENT_NAME);
+        let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
+        let merged = payload.as_ref().map(|payload| sampled::merged(fields, payload));
         let line = Line {
             attr: &events.all()[index].attr,
-            event: self.names.get(index).map_or("[unknown]", String::as_str),
-            fields,
-            period,
+            event,
+            fields: merged.as_ref().unwrap_or(fields),
+            period: merged.as_ref().and_then(|merged| merged.period).or(period),
             misc: record.misc,
             endian: events.endian(),
             format: format.as_ref(),
+            sampled: payload.as_ref(),
+            registers: self.registers,
         };
         self.style.sample(&mut self.text, &self.tasks, &line);
     }

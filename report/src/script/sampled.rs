@@ -1,0 +1,71 @@
+//! Samples that our sampling program made: its payload as fields of a sample, and the rest of it in words.
+
+use std::fmt::Write;
+
+use bprec_format::SampleFields;
+use bprec_format::sampler::{Parts, Payload};
+
+use super::text::Plain;
+
+/// The sample with what the payload says in the places that samples have for it.
+pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &Payload<'a>) -> SampleFields<'a> {
+    SampleFields {
+        period: payload.period.or(fields.period),
+        addr: payload.addr.or(fields.addr),
+        cgroup: payload.cgroup.or(fields.cgroup),
+        callchain: payload.callchain.filter(|chain| !chain.is_empty()),
+        ..fields.clone()
+    }
+}
+
+/// Appends what the payload holds, but for its call chain. `names` are those of the registers, where they are known.
+pub(super) fn describe(out: &mut String, payload: &Payload<'_>, names: &[&str]) {
+    out.push_str("      BPF sampler:");
+    // Writing to a string cannot fail.
+    let mut number = |name: &str, value: Option<u64>| {
+        if let Some(value) = value {
+            let _ = write!(out, " {name}={value}");
+        }
+    };
+    number("period", payload.period);
+    number("cgroup", payload.cgroup);
+    if let Some((pid, tid)) = payload.pid_tid {
+        let _ = write!(out, " task={pid}/{tid}");
+    }
+    if let Some(comm) = payload.comm {
+        let _ = write!(out, " comm={}", Plain(comm));
+    }
+    for (name, value) in [("ip", payload.ip), ("addr", payload.addr)] {
+        if let Some(value) = value {
+            let _ = write!(out, " {name}={value:#x}");
+        }
+    }
+    if let Some(value) = payload.value {
+        let _ = write!(out, " value={} enabled={} running={}", value.value, value.enabled_ns, value.running_ns);
+    }
+    if let Some(registers) = payload.registers {
+        out.push_str(" regs:");
+        for (number, value) in registers.iter() {
+            let _ = match names.get(number as usize) {
+                Some(name) => write!(out, " {name}={value:#x}"),
+                None => write!(out, " word{number}={value:#x}"),
+            };
+        }
+    }
+    const NAMES: [(&str, Parts); 9] = [
+        ("ip", Parts::IP),
+        ("period", Parts::PERIOD),
+        ("addr", Parts::ADDR),
+        ("task", Parts::TASK),
+        ("cgroup", Parts::CGROUP),
+        ("comm", Parts::COMM),
+        ("value", Parts::VALUE),
+        ("regs", Parts::REGISTERS),
+        ("stack", Parts::STACK),
+    ];
+    for (name, part) in NAMES {
+        if payload.missing.contains(part) {
+            let _ = write!(out, " {name}=n/a");
+        }
+    }
+}
