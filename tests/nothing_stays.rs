@@ -1,33 +1,55 @@
 //! After any end of a recording, `kill -9` included, the kernel is as it was. Real kernel, root; a test binary of its own, so that
-//! no other test's programs come and go beside it.
+//! no other test switches the kernel's statistics beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use support::{Scratch, bpf_ids, bprec, record, root, stats_sysctl};
 
-/// What there is now that was not there before: objects of each kind. The kernel frees what a process held from workers, so
-/// that it is asked again for a while.
-fn left_behind(before: &[Vec<u64>; 3]) -> Vec<Vec<u64>> {
-    let patience = Instant::now() + Duration::from_secs(10);
+/// Kinds of objects, as bpftool calls them.
+const KINDS: [&str; 3] = ["prog", "map", "link"];
+
+/// Ids by kind.
+type Ids = [BTreeSet<u64>; 3];
+
+/// What a process has descriptors of: also what others made, as a recorder holds every program.
+fn held_by(pid: u32) -> Ids {
+    let mut ids = Ids::default();
+    // Descriptors, and whole processes, may be gone by the time they are looked at.
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        for line in text.lines() {
+            for (kind, ids) in KINDS.iter().zip(&mut ids) {
+                let id = line.strip_prefix(kind).and_then(|rest| rest.strip_prefix("_id:"));
+                ids.extend(id.and_then(|id| id.trim().parse::<u64>().ok()));
+            }
+        }
+    }
+    ids
+}
+
+/// Of what a recorder held, that which is still there although no process holds it. The kernel frees what a process held from
+/// workers, so that it is asked again for a while.
+fn left_behind(held: &Ids) -> [Vec<u64>; 3] {
+    let patience = Instant::now() + Duration::from_secs(20);
     loop {
-        let left: Vec<Vec<u64>> = objects()
-            .into_iter()
-            .zip(before)
-            .map(|(now, before)| now.into_iter().filter(|id| !before.contains(id)).collect())
-            .collect();
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let others: Vec<Ids> = pids.map(held_by).collect();
+        let mut left: [Vec<u64>; 3] = Default::default();
+        for (kind, left) in left.iter_mut().enumerate() {
+            let is_left = |id: &u64| held[kind].contains(id) && !others.iter().any(|ids| ids[kind].contains(id));
+            left.extend(bpf_ids(KINDS[kind]).into_iter().filter(is_left));
+        }
         if left.iter().all(Vec::is_empty) || Instant::now() > patience {
             return left;
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(200));
     }
-}
-
-fn objects() -> [Vec<u64>; 3] {
-    ["prog", "map", "link"].map(bpf_ids)
 }
 
 #[test]
@@ -37,32 +59,47 @@ fn nothing_stays_in_the_kernel() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let (before, switch) = (objects(), stats_sysctl());
-    let nothing = vec![Vec::<u64>::new(); 3];
+    let switch = stats_sysctl();
+    let nothing: [Vec<u64>; 3] = Default::default();
 
     record(&path, &["-q", "-a", "--", "sleep", "0.3"]);
-    assert_eq!(left_behind(&before), nothing, "programs, maps, links after a clean end");
     assert_eq!(stats_sysctl(), switch);
 
-    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL];
+    let this_process = std::process::id().to_string();
     let object = concat!("--bpf-object=", env!("CARGO_MANIFEST_DIR"), "/fixtures/bpf/ip_histogram.bpf.o");
-    let ways =
-        signals.into_iter().flat_map(|signal| [None, Some("--aggregate"), Some(object)].map(|way| (signal, way)));
-    for (signal, more) in ways {
-        let mut child = bprec()
-            .args(["record", "-q", "-a", "-e", "cpu-clock", "-o"])
-            .arg(&path)
-            .args(more)
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(700));
-        // SAFETY: kill(2) takes two numbers; the process is our child and has not been waited for.
-        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
-        let status = child.wait().unwrap();
-        assert_eq!(status.success(), signal != libc::SIGKILL, "signal {signal}: {status}");
-        assert_eq!(left_behind(&before), nothing, "programs, maps, links after signal {signal} {more:?}");
-        assert_eq!(stats_sysctl(), switch, "after signal {signal}");
+    // Recordings, each with the least number of links that it has while it runs: the iterator's, and one per event with a
+    // program.
+    let ways: [(&[&str], usize); 5] = [
+        (&["-a"], 1),
+        (&["-a", "-e", "cpu-clock", "--aggregate"], 2),
+        (&["-a", "-e", "cpu-clock", object], 2),
+        (&["-a", "-e", "cpu-clock", "--bpf-sampler"], 2),
+        (&["-p", &this_process, "-e", "cpu-clock", "--bpf-sampler"], 2),
+    ];
+    for (arguments, links) in ways {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
+            let mut child = bprec()
+                .args(["record", "-q", "-o"])
+                .arg(&path)
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let patience = Instant::now() + Duration::from_secs(30);
+            while held_by(child.id())[2].len() < links {
+                assert!(Instant::now() < patience, "{arguments:?}: no {links} links after 30 s");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            let held = held_by(child.id());
+            assert!(held.iter().all(|ids| !ids.is_empty()) || links == 1, "{arguments:?}: {held:?}");
+            // SAFETY: kill(2) takes two numbers; the process is our child and has not been waited for.
+            assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+            let status = child.wait().unwrap();
+            assert_eq!(status.success(), signal != libc::SIGKILL, "signal {signal}: {status}");
+            assert_eq!(left_behind(&held), nothing, "programs, maps, links of {arguments:?} after signal {signal}");
+            assert_eq!(stats_sysctl(), switch, "{arguments:?} after signal {signal}");
+        }
     }
 }
