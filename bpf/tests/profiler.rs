@@ -57,7 +57,7 @@ fn every_run_is_counted_once() {
         }
         elapsed_ns.push(start.elapsed().as_nanos());
     }
-    let mut per_run = Vec::new();
+    let mut shortest = Vec::new();
     for ((name, pair), elapsed_ns) in names.iter().zip(&mut pairs).zip(elapsed_ns) {
         pair.detach();
         let counted = pair.read();
@@ -67,9 +67,10 @@ fn every_run_is_counted_once() {
         assert_eq!(pair.misses(), Some(0));
         assert_eq!(in_histogram(&counted), counted.measured);
         assert!(u128::from(counted.time_ns) <= elapsed_ns, "{name}: {counted:?} in {elapsed_ns} ns");
-        per_run.push(counted.time_ns / counted.measured);
+        shortest.push(counted.buckets[0].0);
     }
-    assert!(per_run[0] < per_run[1] && per_run[1] < per_run[2], "{per_run:?}");
+    // Interruptions make runs longer, never shorter: a hundred times the work shows in the shortest.
+    assert!(shortest[0] < shortest[2], "{shortest:?}");
     // What runs after the pair is gone is not counted.
     loaded.run(names[0], 100).unwrap();
     assert_eq!(pairs[0].read().runs, 3251);

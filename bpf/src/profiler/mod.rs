@@ -134,6 +134,11 @@ impl Profiler {
         Ok(Profiler { enter, leave, accounts, maps, events_map, events, cpus, gauge })
     }
 
+    /// Why programs of others should not be traced on this kernel, though it would let us; None when they may.
+    pub fn unsafe_here() -> Option<&'static str> {
+        refusal::kernel_reason()
+    }
+
     /// Whether a program is one of those that count others.
     pub fn is_own(program: &Program) -> bool {
         let named = sys::prog_block::<NAME_END>(program.fd(), program.id());

@@ -14,6 +14,8 @@ use crate::prog::ProgSnapshot;
 /// `BPF_JMP | BPF_CALL` of helper 12: a tail call, as the kernel shows it.
 const CALL: u8 = 0x85;
 const TAIL_CALL: i32 = 12;
+/// The oldest kernel on which others' programs are traced.
+const OLDEST: (u32, u32) = (6, 7);
 
 /// What has to be known about the machine to tell which programs can be traced without harm.
 #[derive(Debug)]
@@ -93,9 +95,20 @@ fn is_dispatcher(name: &str) -> bool {
 }
 
 fn tail_calls_are_counted(release: &str) -> bool {
+    version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
+}
+
+fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Why no program should be traced on this kernel, or None. A 6.1 kernel (emulated, once in some dozens of recordings) met
+/// the breakpoint by which it changes a running program's first instruction, did not know it, and stopped.
+pub(super) fn kernel_reason() -> Option<&'static str> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let reason = "before Linux 6.7 it is not safe to attach to programs while they run";
+    (version(&release) < OLDEST).then_some(reason)
 }
 
 #[cfg(test)]

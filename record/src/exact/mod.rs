@@ -78,6 +78,9 @@ impl Exact {
     ) -> Result<Exact> {
         let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
         let wanted = Wanted::parse(&asked.events)?;
+        if let Some(reason) = Profiler::unsafe_here() {
+            return Err(crate::Error::Other(reason.to_owned()));
+        }
         let Counting { events, absent, open, partial } = wanted.open(online);
         let level = if wanted.is_default { Level::Detail } else { Level::Warning };
         for event in &absent {
