@@ -121,9 +121,10 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
         }),
         Feature::GROUP_DESC => read(recording, section, |GroupDesc(groups)| {
             let group = |group: &bprec_format::feature::EventGroup<'_>| {
-                let members = group.leader_index..group.leader_index.saturating_add(group.members).saturating_add(1);
-                let names: Vec<&str> =
-                    members.filter_map(|at| Some(recording.names.get(at as usize)?.as_str())).collect();
+                // As many as there are, whatever the section says.
+                let members = (group.members as usize).saturating_add(1);
+                let names = recording.names.iter().skip(group.leader_index as usize).take(members);
+                let names: Vec<&str> = names.map(String::as_str).collect();
                 format!("group: {}{{{}}}", text(group.name), clean(&names.join(",")))
             };
             groups.iter().map(group).collect()
