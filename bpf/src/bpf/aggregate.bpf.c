@@ -15,15 +15,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 enum {
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_NOEXIST = 1,
-	BPF_F_USER_STACK = 1 << 8,
 };
-
-static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
-static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
-static __u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
-static long (*const bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
-static long (*const bpf_get_stack)(void *ctx, void *buf, __u32 size, __u64 flags) = (void *)67;
-static __u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
 
 /* Words of a call chain: the kernel's default of 127 frames, and a word before those of each mode. */
 #define WORDS 130
