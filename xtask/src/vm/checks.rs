@@ -14,7 +14,7 @@ use crate::test::Tally;
 const RECORDINGS: [&str; 2] = ["all", "trampoline"];
 
 /// A guest takes a tenth of this.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the payload in each of `guests`; the last line is `N passed, N failed, N skipped`.
 pub(crate) fn run(guests: &[&Guest]) -> Result<()> {
