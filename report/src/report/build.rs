@@ -75,7 +75,10 @@ impl Builder<'_> {
         Report {
             missed: self.missed(&programs, first),
             blinded: {
-                let ids: Vec<Option<u32>> = programs.iter().map(|program| program.id).collect();
+                // The events that our sampling program is on are told of where its samples are.
+                let sampler = self.index.states.sampler.as_ref().map(|sampler| sampler.prog_id);
+                let ids: Vec<Option<u32>> =
+                    programs.iter().map(|program| program.id.filter(|id| Some(*id) != sampler)).collect();
                 blinded::find(&self.index.states.attachments, &ids, &self.recording.names)
             },
             recorded,

@@ -55,7 +55,7 @@ pub(super) fn bpf_sampler(
         rate: told.map(|told| told.rate),
         carriers: told.map(|told| told.events),
         counts: told.and_then(|told| told.counts),
-        blind_spot: main_event(recording, told, asked).map(|main| BlindSpot {
+        blind_spot: main_event(recording, index, asked).map(|main| BlindSpot {
             event: recording.names[main].clone(),
             inside: ledgers[main].guarded,
             of: ledgers[main].samples,
@@ -63,9 +63,18 @@ pub(super) fn bpf_sampler(
     })
 }
 
-/// The main event to hold against: of the kind that carries the program, or else the first.
-fn main_event(recording: &Recording<'_>, told: Option<&state::Sampler>, asked: &[bool]) -> Option<usize> {
-    let mut mains = (0..asked.len()).filter(|event| asked[*event] && recording.roles[*event] == Role::Sampling);
+/// The main event to hold against: of the kind that carries the program, or else the first. One that carries a program itself is
+/// as blind.
+fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
+    let told = index.states.sampler.as_ref();
+    let carries_program = |event: usize| {
+        let name = recording.names[event].as_bytes();
+        let on_it = |it: &state::Attachment| it.kind == "perf_event" && it.target == name && name.ends_with(b")");
+        index.aggregations.contains_key(&event) || index.states.attachments.iter().any(on_it)
+    };
+    let is_main =
+        |event: &usize| asked[*event] && recording.roles[*event] == Role::Sampling && !carries_program(*event);
+    let mut mains = (0..asked.len()).filter(is_main);
     let is_kind = |event: &usize| {
         let attr = &recording.event(*event).attr;
         told.is_some_and(|told| (told.event_type, told.event_config) == (attr.kind, attr.config))
