@@ -13,7 +13,7 @@ use crate::test::Tally;
 /// The recordings that `run.sh` makes.
 const RECORDINGS: [&str; 2] = ["all", "trampoline"];
 
-/// A guest takes a tenth of this.
+/// A guest on an idle machine takes a fraction of this.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs the payload in each of `guests`; the last line is `N passed, N failed, N skipped`.
