@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, prog_ids};
+use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
 use bprec_format::state::{self, Attachment, Missed, ProgramRuns, Released, State};
 
@@ -227,6 +228,12 @@ impl Inventory {
     /// A BTF blob, which from then on is one of the file's.
     pub(crate) fn btf(&self, id: u32) -> Result<Arc<[u8]>, bprec_bpf::Error> {
         self.btfs.get(id)
+    }
+
+    /// Whether a program is of type perf_event.
+    pub(crate) fn is_perf_event(&self, prog_id: u32) -> bool {
+        let held = self.held.get(&prog_id);
+        held.is_some_and(|held| held.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))
     }
 
     /// What could not be looked at, each said once.

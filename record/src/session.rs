@@ -256,7 +256,8 @@ impl Session<'_> {
         let own = self.programs.attachments();
         for state in &self.pending {
             let State::Attachment(found) = state else { continue };
-            if found.kind != "perf_event" || own.contains(found) {
+            // Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
+            if found.kind != "perf_event" || own.contains(found) || !self.inventory.is_perf_event(found.prog_id) {
                 continue;
             }
             let event = match String::from_utf8_lossy(&found.target) {

@@ -18,8 +18,9 @@ pub struct BlindedEvent {
     pub own: bool,
 }
 
-/// The events that the attachments speak of, each once. `programs` are the ids by position, `names` those of the recording's
-/// own events.
+/// The events that the attachments speak of, each once. `programs` are the ids by position of those that are of type perf_event
+/// and not the recorder's, `names` those of the recording's own events. Before Linux 6.6 links on tracepoints and probes look like
+/// any on a perf event.
 pub(super) fn find(attachments: &[Attachment], programs: &[Option<u32>], names: &[String]) -> Vec<BlindedEvent> {
     let mut found: Vec<BlindedEvent> = Vec::new();
     for attachment in attachments.iter().filter(|attachment| attachment.kind == "perf_event") {

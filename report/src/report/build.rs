@@ -10,6 +10,7 @@ use crate::recording::Recording;
 use crate::window::Window;
 use crate::{Error, Options, Result, Split, glob, hot};
 use bprec_format::bpf::Tag;
+use bprec_format::bpf::names::ProgType;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
 use bprec_format::sampler::Parts;
 use bprec_format::{SampleType, event_type, software};
@@ -75,10 +76,12 @@ impl Builder<'_> {
         Report {
             missed: self.missed(&programs, first),
             blinded: {
-                // The events that our sampling program is on are told of where its samples are.
-                let sampler = self.index.states.sampler.as_ref().map(|sampler| sampler.prog_id);
+                // Of our own programs it is told elsewhere.
+                let counts = |program: &&super::Program| {
+                    program.prog_type == Some(ProgType::PERF_EVENT) && !program.name.starts_with("bprec_")
+                };
                 let ids: Vec<Option<u32>> =
-                    programs.iter().map(|program| program.id.filter(|id| Some(*id) != sampler)).collect();
+                    programs.iter().map(|program| Some(program).filter(counts).and_then(|it| it.id)).collect();
                 blinded::find(&self.index.states.attachments, &ids, &self.recording.names)
             },
             recorded,
