@@ -121,9 +121,8 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
         }),
         Feature::GROUP_DESC => read(recording, section, |GroupDesc(groups)| {
             let group = |group: &bprec_format::feature::EventGroup<'_>| {
-                // As many as there are, whatever the section says.
-                let members = (group.members as usize).saturating_add(1);
-                let names = recording.names.iter().skip(group.leader_index as usize).take(members);
+                // The leader is one of them. As many as there are, whatever the section says.
+                let names = recording.names.iter().skip(group.leader_index as usize).take(group.members as usize);
                 let names: Vec<&str> = names.map(String::as_str).collect();
                 format!("group: {}{{{}}}", text(group.name), clean(&names.join(",")))
             };
