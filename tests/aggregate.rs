@@ -15,7 +15,7 @@ use bprec_fixtures::{Fixture, Loaded};
 use bprec_format::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, Events, File, RECORD_HEADER_BYTES, RecordType, SampleType};
 use serde_json::Value;
-use support::{Scratch, end, perf, perf_installed, record, recording, report, root};
+use support::{Scratch, end, measured, perf, perf_installed, record, recording, report, root};
 
 /// The tests of this file share the machine's CPUs: one after the other, each has the load that it makes and no more.
 fn alone() -> MutexGuard<'static, ()> {
@@ -152,13 +152,6 @@ fn shares_are_those_of_plain_sampling() {
     let start = |path: &Path, more: &[&str]| -> Child {
         recording(path, "5", &[&["-e", "cpu-clock", "-c", "250000", "-I", "500"], more].concat())
     };
-    let children = [start(&plain_path, &[]), start(&counted_path, &["--aggregate"])];
-    load_for(Duration::from_millis(4_500));
-    children.into_iter().for_each(end);
-
-    let (plain, counted) = (report(&plain_path, &[]), report(&counted_path, &[]));
-    let total = |report: &Value| report["events"][0]["samples"]["samples"].as_u64().unwrap() as f64;
-    let (of_plain, of_counted) = (total(&plain), total(&counted));
     let programs = [
         (&a, "same_name_in_two_objects"),
         (&b, "same_name_in_two_objects"),
@@ -166,18 +159,31 @@ fn shares_are_those_of_plain_sampling() {
         (&tail, "tail_call_second"),
         (&tail, "tail_call_third"),
     ];
-    for (loaded, name) in programs {
-        let id = loaded.id_of(name).unwrap();
-        let samples = |report| row(report, id)["samples"].as_u64().unwrap() as f64;
-        let (n, m) = (samples(&plain), samples(&counted));
-        assert!(n > 50.0, "{name}: only {n} samples");
-        let deviation = (n / of_plain.powi(2) + m / of_counted.powi(2)).sqrt();
-        let difference = (n / of_plain - m / of_counted).abs();
-        assert!(
-            difference < 3.0 * deviation,
-            "{name}: {n} of {of_plain} and {m} of {of_counted}: {difference} apart, more than 3 × {deviation}"
-        );
-    }
+    measured(|| {
+        let children = [start(&plain_path, &[]), start(&counted_path, &["--aggregate"])];
+        load_for(Duration::from_millis(4_500));
+        children.into_iter().for_each(end);
+
+        let (plain, counted) = (report(&plain_path, &[]), report(&counted_path, &[]));
+        let total = |report: &Value| report["events"][0]["samples"]["samples"].as_u64().unwrap() as f64;
+        let (of_plain, of_counted) = (total(&plain), total(&counted));
+        programs.into_iter().try_for_each(|(loaded, name)| {
+            let id = loaded.id_of(name).unwrap();
+            let samples = |report| row(report, id)["samples"].as_u64().unwrap() as f64;
+            let (n, m) = (samples(&plain), samples(&counted));
+            if n <= 50.0 {
+                return Err(format!("{name}: only {n} samples"));
+            }
+            let deviation = (n / of_plain.powi(2) + m / of_counted.powi(2)).sqrt();
+            let difference = (n / of_plain - m / of_counted).abs();
+            match difference < 3.0 * deviation {
+                true => Ok(()),
+                false => Err(format!(
+                    "{name}: {n} of {of_plain} and {m} of {of_counted}: {difference} apart, more than 3 × {deviation}"
+                )),
+            }
+        })
+    });
     // The weight is the time of a period each, whatever was put together.
     let sums = sums(&counted_path);
     assert_eq!(sums.period, sums.samples * 250_000, "{sums:?}");

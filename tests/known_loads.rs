@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Scratch, end, recording, report, root};
+use support::{Scratch, end, measured, recording, report, root};
 
 /// The first event's row of the program with this id.
 fn row(report: &Value, id: u32) -> &Value {
@@ -23,17 +23,32 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes calls for so long, with pauses of changing length in between: calls that all take equally long would beat against the
-/// timer that samples.
+/// Makes calls for so long, with a pause of up to half a millisecond after each: calls that follow each other evenly beat against
+/// the timer that samples, and a pause shorter than its period shifts them too little.
 fn calls_for(time: Duration) {
     let until = Instant::now() + time;
     let mut random = 1u64;
     while Instant::now() < until {
         system_calls(1);
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        for _ in 0..random >> 54 {
+        let pause = Instant::now() + Duration::from_nanos((random >> 45) % 500_000);
+        while Instant::now() < pause {
             std::hint::spin_loop();
         }
+    }
+}
+
+/// Whether `heavy` is `factor` times `light`, within three standard deviations of two Poisson counts.
+fn in_proportion(name: &str, heavy: u64, light: u64, factor: f64) -> Result<(), String> {
+    let (heavy, light) = (heavy as f64, light as f64);
+    // A busy machine gives the load less time; so few would prove nothing.
+    if light <= 50.0 {
+        return Err(format!("{name}: only {light} samples"));
+    }
+    let deviation = (heavy + factor * factor * light).sqrt();
+    match (heavy - factor * light).abs() < 3.0 * deviation {
+        true => Ok(()),
+        false => Err(format!("{name}: {heavy} : {light}, expected {factor} : 1 within 3 × {deviation}")),
     }
 }
 
@@ -52,20 +67,16 @@ fn loops_of_one_to_three_cost_one_to_three() {
     let path = scratch.path("perf.data");
     // So long that what a run takes before and after its loop does not show.
     let (one, three) = (tp(300), tp(900));
-    let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
-    calls_for(Duration::from_millis(3_500));
-    end(child);
-
-    let report = report(&path, &["--by", "func"]);
-    for name in ["account_syscall_enter", "account_syscall_exit"] {
-        let samples = |loaded: &Loaded| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap() as f64;
-        let (a, b) = (samples(&one), samples(&three));
-        // A busy machine gives the load less time; so few would prove nothing.
-        assert!(a > 50.0, "{name}: only {a} samples");
-        // Of b − 3a, with Poisson counts.
-        let deviation = (b + 9.0 * a).sqrt();
-        assert!((b - 3.0 * a).abs() < 3.0 * deviation, "{name}: {a} : {b}, expected 1 : 3 within 3 × {deviation}");
-    }
+    measured(|| {
+        let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
+        calls_for(Duration::from_millis(3_500));
+        end(child);
+        let report = report(&path, &["--by", "func"]);
+        ["account_syscall_enter", "account_syscall_exit"].into_iter().try_for_each(|name| {
+            let samples = |loaded: &Loaded| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap();
+            in_proportion(name, samples(&three), samples(&one), 3.0)
+        })
+    });
 }
 
 /// Every sample of the file is in exactly one line, and every line in the total.
@@ -127,25 +138,18 @@ fn equal_names_and_tail_calls_are_told_apart() {
         fixture.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
     };
     let (a, b, tail) = (start(Fixture::TWIN_A, 200), start(Fixture::TWIN_B, 800), start(Fixture::TAIL_CALL, 200));
-    let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
-    calls_for(Duration::from_millis(3_500));
-    end(child);
-    let report = report(&path, &[]);
-    let samples = |loaded: &Loaded, name: &str| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap();
-
-    // (heavier, lighter, by how much): from the sources of the programs.
-    let twin = "same_name_in_two_objects";
-    let pairs = [
-        (samples(&b, twin), samples(&a, twin), 4.0),
-        (samples(&tail, "tail_call_second"), samples(&tail, "tail_call_first"), 2.0),
-        (samples(&tail, "tail_call_third"), samples(&tail, "tail_call_first"), 3.0),
-    ];
-    for (heavy, light, factor) in pairs {
-        let (heavy, light) = (heavy as f64, light as f64);
-        let deviation = (heavy + factor * factor * light).sqrt();
-        assert!(
-            (heavy - factor * light).abs() < 3.0 * deviation,
-            "{heavy} : {light}, expected {factor} : 1 within 3 × {deviation}"
-        );
-    }
+    measured(|| {
+        let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
+        calls_for(Duration::from_millis(3_500));
+        end(child);
+        let report = report(&path, &[]);
+        let samples =
+            |loaded: &Loaded, name: &str| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap();
+        // (heavier, lighter, by how much): from the sources of the programs.
+        let twin = "same_name_in_two_objects";
+        let first = samples(&tail, "tail_call_first");
+        in_proportion(twin, samples(&b, twin), samples(&a, twin), 4.0)?;
+        in_proportion("tail_call_second", samples(&tail, "tail_call_second"), first, 2.0)?;
+        in_proportion("tail_call_third", samples(&tail, "tail_call_third"), first, 3.0)
+    });
 }

@@ -46,6 +46,19 @@ pub(crate) fn perf_installed(test: &str) -> bool {
     found
 }
 
+/// Makes a measurement that obeys chance until it agrees, at most four times: a busy moment of the machine spoils one, what is wrong
+/// spoils all.
+pub(crate) fn measured(measurement: impl Fn() -> Result<(), String>) {
+    let mut misses = Vec::new();
+    for _ in 0..4 {
+        match measurement() {
+            Ok(()) => return,
+            Err(miss) => misses.push(miss),
+        }
+    }
+    panic!("no measurement agrees: {misses:#?}");
+}
+
 /// The program under test.
 pub(crate) fn bprec() -> Command {
     Command::new(env!("CARGO_BIN_EXE_bprec"))
