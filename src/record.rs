@@ -130,7 +130,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"])]
     aggregate_by: String,
 
-    /// Stacks that --aggregate counts per interval and event; samples beyond go to one [overflow] row. 1.2 kB each, twice.
+    /// Stacks that --aggregate counts per interval and event; samples beyond go to one `[overflow]` row. 1.2 kB each, twice.
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     aggregate_entries: u32,
 

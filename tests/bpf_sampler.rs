@@ -461,8 +461,10 @@ fn what_the_rings_lose_is_counted() {
         "--bpf-sampler-freq",
         "10000",
         "--",
-        "sleep",
-        "1",
+        "sh",
+        "-c",
+        // The recorder is stopped for a while, so that it cannot keep up however idle the machine is.
+        "sleep 0.3; kill -STOP $PPID; sleep 0.5; kill -CONT $PPID; sleep 0.3",
     ];
     record(&path, &arguments);
     let (samples, account) = read(&path);

@@ -88,7 +88,11 @@ fn rows_add_up_to_the_file() {
     let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let _programs = [tp(10), tp(10), Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().start().unwrap()];
+    let _programs = [
+        tp(200),
+        tp(200),
+        Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().loops(100).unwrap().start().unwrap(),
+    ];
     let child = recording(&path, "2", &["-F", "5000", "-e", "cpu-clock", "-g"]);
     calls_for(Duration::from_millis(1_800));
     end(child);

@@ -1,10 +1,8 @@
 //! States read back as what was written, in both byte orders.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 #[path = "common/strategies.rs"]
 mod strategies;
 
-use bprec_format::Endian;
 use bprec_format::sampler::Parts;
 use bprec_format::state::{
     AbsentEvent, Aggregation, Attachment, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents, CounterTier,
@@ -13,7 +11,7 @@ use bprec_format::state::{
     SharedTarget, State, TargetCounters,
 };
 use proptest::prelude::*;
-use strategies::{bytes, endian, name};
+use strategies::{bytes, endian};
 
 fn readings() -> impl Strategy<Value = Vec<Reading>> {
     prop::collection::vec(any::<[u64; 3]>(), 0..4).prop_map(|readings| {

@@ -138,3 +138,56 @@ fn open_outputs(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use bprec_format::{Endian, EventAttr, RecordType, Records, SampleType};
+
+    use super::*;
+    use crate::ring::Ring;
+
+    const RING_BYTES: usize = 1 << 16;
+
+    /// As on a kernel that has no links on events: what the program lets through arrives, and with the event the program goes.
+    #[test]
+    fn samples_arrive_from_an_event_whose_program_came_by_ioctl() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("perf_event.bpf.o");
+        std::fs::write(&path, include_bytes!("../../fixtures/bpf/perf_event.bpf.o")).unwrap();
+        let object = match UserObject::load(&path, None) {
+            Ok(object) => object,
+            Err(why) if !why.to_string().contains("permitted") => panic!("{why}"),
+            Err(why) => {
+                println!("SKIP samples_arrive_from_an_event_whose_program_came_by_ioctl: {why}");
+                return;
+            }
+        };
+        let task_clock = EventAttr {
+            kind: event_type::SOFTWARE,
+            config: 1,
+            sample_period: 1_000_000,
+            sample_type: SampleType::IP.with(SampleType::TID),
+            ..EventAttr::default()
+        };
+        let event = sys::perf_event_open(&task_clock, 0, -1).unwrap();
+        let ring = Ring::map(event.as_fd(), RING_BYTES).unwrap();
+        let attached = Attached::by_ioctl(object.programs()[0].fd.as_fd(), event.as_fd()).unwrap();
+        let started = Instant::now();
+        while ring.unread().len() < 10 * 24 && started.elapsed() < Duration::from_secs(60) {
+            std::hint::black_box((0..100_000u64).fold(1u64, |x, i| x.wrapping_mul(31).wrapping_add(i)));
+        }
+        drop((attached, event));
+        let samples = Records::new(ring.unread().first, 0, Endian::NATIVE).map_while(Result::ok);
+        assert!(samples.filter(|record| record.kind == RecordType::SAMPLE).count() >= 10);
+        let id = object.programs()[0].id;
+        drop((ring, object));
+        let alive = || bprec_bpf::prog_ids().any(|found| found.is_ok_and(|found| found == id));
+        // The kernel lets go of a program some time after its last descriptor.
+        while alive() {
+            assert!(started.elapsed() < Duration::from_secs(90), "program {id} stays");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

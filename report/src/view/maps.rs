@@ -63,7 +63,11 @@ fn contents(atlas: &Atlas<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::Result
     let Some(contents) = map.contents else { return Ok(()) };
     let when = seconds(contents.time_ns().wrapping_sub(atlas.start_ns) as i64);
     let cut = contents.cut().map(|cut| format!("; {}", clean(&cut))).unwrap_or_default();
-    writeln!(out, "  {} entries at {when} s{cut}", grouped(contents.len() as u64))?;
+    let entries = match contents.len() {
+        1 => "1 entry".to_owned(),
+        entries => format!("{} entries", grouped(entries as u64)),
+    };
+    writeln!(out, "  {entries} at {when} s{cut}")?;
     for entry in atlas.entries(map) {
         let key = entry.key.map(|key| format!("{}: ", clean(&key.to_string()))).unwrap_or_default();
         match &entry.values[..] {
