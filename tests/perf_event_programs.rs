@@ -205,6 +205,11 @@ fn stacks_are_counted_by_command() {
     let with_user_stack = |key: &[u8]| i32::from_ne_bytes(key[20..24].try_into().unwrap()) >= 0;
     assert!(maps["counts"].iter().any(|(key, _)| with_user_stack(key)), "user stacks are there without -g");
     assert!(!maps["stacks"].is_empty());
+    let text = succeed(bprec().args(["report", "--maps=stacks", "-i"]).arg(&path)).stdout;
+    let text = String::from_utf8(text).unwrap();
+    let frames: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("      0x")).collect();
+    // The kernel marks where its own and the user's frames begin.
+    assert!(!frames.is_empty() && !frames.iter().any(|frame| frame.starts_with("fffffffffffff")), "{text}");
     let bss = &maps["stacks_b.bss"][0].1;
     assert_eq!(bss.len(), 40);
 }

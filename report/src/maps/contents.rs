@@ -2,6 +2,7 @@
 
 use super::{Atlas, Map};
 use crate::address::Owner;
+use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
 use bprec_format::state::{ContentsEnd, MapContents};
@@ -164,7 +165,8 @@ impl Atlas<'_> {
 
     fn stack(&self, contents: &Contents, bytes: &[u8]) -> Vec<Frame> {
         let addresses = bytes.chunks_exact(8).map_while(|word| self.endian.u64_at(word, 0));
-        let addresses = addresses.take_while(|addr| *addr != 0).enumerate();
+        // Where kernel and user frames begin is marked by addresses that are none.
+        let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
             // All but the first are return addresses: a call may be the last instruction of its function.
             .map(|(at, addr)| Frame::Address { addr, symbol: self.symbol(addr, u64::from(at > 0), contents.time_ns()) })
