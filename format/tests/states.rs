@@ -56,13 +56,14 @@ prop_compose! {
             readings(),
             prop::collection::vec(any::<(u16, u64)>(), 0..5),
         )),
+        cpu in any::<Option<u32>>(),
     ) -> TargetCounters {
         let counts = counts.map(|((numbers, misses, sub_bits), readings, buckets)| {
             let [runs, measured, too_deep, discarded, every, time_ns] = numbers;
             let histogram = Histogram { sub_bits, buckets };
             RunCounts { runs, measured, too_deep, discarded, misses, every, time_ns, readings, histogram }
         });
-        TargetCounters { id, load_time_ns, function, name, since_ns, reason, counts }
+        TargetCounters { id, load_time_ns, function, name, since_ns, reason, counts, cpu }
     }
 }
 

@@ -203,4 +203,6 @@ pub struct Exact {
     pub events: Vec<String>,
     /// The part of the machine that counting may take; `None` is all of it.
     pub budget: Option<f64>,
+    /// Counts of each CPU beside those of all.
+    pub per_cpu: bool,
 }

@@ -291,7 +291,7 @@ impl Session<'_> {
         first_states.append(&mut self.pending);
         if let Counters::Exact(asked) = &self.options.counters {
             let known: Vec<_> = self.inventory.known().collect();
-            match Exact::start(asked, self.options, &machine::online_cpus(), &known, &mut first_states) {
+            match Exact::start(asked, self.options.notify, &machine::online_cpus(), &known, &mut first_states) {
                 Ok(exact) => self.exact = Some(exact),
                 // What was asked for cannot be meant; that is no matter of the machine.
                 Err(error @ Error::Event { .. }) => return Err(error),

@@ -44,7 +44,7 @@ pub(super) struct Account {
     cpus: usize,
 }
 
-/// What a pair has counted since it was attached, over all CPUs. Readings are in the order of the events.
+/// What a pair has counted since it was attached, on one CPU or several. Readings are in the order of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
     /// Runs that began.
@@ -113,33 +113,61 @@ impl Account {
         words
     }
 
-    /// Adds up all CPUs. A CPU that measures one run after the other may have counted one and not yet its time.
-    pub(super) fn read(&self, events: usize) -> Counted {
-        let mut counted = Counted { readings: vec![[0; 3]; events.min(EVENTS_MAX)], ..Counted::default() };
+    /// What each CPU has counted, by its number. A CPU that measures one run after the other may have counted one and not
+    /// yet its time.
+    pub(super) fn read(&self, events: usize) -> Vec<Counted> {
+        (0..self.cpus).map(|cpu| self.read_cpu(cpu, events.min(EVENTS_MAX))).collect()
+    }
+
+    fn read_cpu(&self, cpu: usize, events: usize) -> Counted {
+        let mut words = self.words_of(cpu);
+        for _ in 0..READ_AGAIN {
+            let again = self.words_of(cpu);
+            let settled = again[CLOSED] == words[CLOSED] && again[LEAVING] == 0;
+            words = again;
+            if settled {
+                break;
+            }
+        }
+        let readings = words[READINGS..BUCKETS].chunks_exact(3).take(events);
+        let taken = words[BUCKETS..][..BUCKETS_LEN].iter().enumerate().filter(|(_, runs)| **runs != 0);
+        Counted {
+            runs: words[RUNS],
+            measured: words[MEASURED],
+            too_deep: words[TOO_DEEP],
+            discarded: DISCARDED.map(|index| words[index]).iter().sum(),
+            open: words[OPENED].saturating_sub(words[CLOSED]),
+            time_ns: words[TIME_NS],
+            readings: readings.map(|reading| [reading[0], reading[1], reading[2]]).collect(),
+            buckets: taken.map(|(bucket, runs)| (bucket as u16, *runs)).collect(),
+        }
+    }
+}
+
+impl Counted {
+    /// What several CPUs have counted.
+    pub fn sum(cpus: &[Counted]) -> Counted {
+        let mut sum = Counted::default();
         let mut buckets = [0u64; BUCKETS_LEN];
-        for cpu in 0..self.cpus {
-            let mut words = self.words_of(cpu);
-            for _ in 0..READ_AGAIN {
-                let again = self.words_of(cpu);
-                let settled = again[CLOSED] == words[CLOSED] && again[LEAVING] == 0;
-                words = again;
-                if settled {
-                    break;
+        for cpu in cpus {
+            sum.runs += cpu.runs;
+            sum.measured += cpu.measured;
+            sum.too_deep += cpu.too_deep;
+            sum.discarded += cpu.discarded;
+            sum.open += cpu.open;
+            sum.time_ns += cpu.time_ns;
+            sum.readings.resize(sum.readings.len().max(cpu.readings.len()), [0; 3]);
+            for (sum, reading) in sum.readings.iter_mut().zip(&cpu.readings) {
+                sum.iter_mut().zip(reading).for_each(|(sum, part)| *sum += part);
+            }
+            for (bucket, runs) in &cpu.buckets {
+                if let Some(sum) = buckets.get_mut(usize::from(*bucket)) {
+                    *sum += runs;
                 }
             }
-            counted.runs += words[RUNS];
-            counted.measured += words[MEASURED];
-            counted.time_ns += words[TIME_NS];
-            for (reading, words) in counted.readings.iter_mut().zip(words[READINGS..BUCKETS].chunks_exact(3)) {
-                reading.iter_mut().zip(words).for_each(|(sum, word)| *sum += word);
-            }
-            buckets.iter_mut().zip(&words[BUCKETS..]).for_each(|(sum, word)| *sum += word);
-            counted.discarded += DISCARDED.map(|index| words[index]).iter().sum::<u64>();
-            counted.too_deep += words[TOO_DEEP];
-            counted.open += words[OPENED].saturating_sub(words[CLOSED]);
         }
         let taken = buckets.iter().enumerate().filter(|(_, runs)| **runs != 0);
-        counted.buckets = taken.map(|(bucket, runs)| (bucket as u16, *runs)).collect();
-        counted
+        sum.buckets = taken.map(|(bucket, runs)| (bucket as u16, *runs)).collect();
+        sum
     }
 }

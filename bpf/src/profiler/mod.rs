@@ -251,8 +251,13 @@ impl Pair {
         self.id
     }
 
-    /// What has been counted so far.
+    /// What has been counted so far, over all CPUs.
     pub fn read(&self) -> Counted {
+        Counted::sum(&self.read_cpus())
+    }
+
+    /// What has been counted so far on each CPU, by its number.
+    pub fn read_cpus(&self) -> Vec<Counted> {
         self.account.read(self.events)
     }
 

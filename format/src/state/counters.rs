@@ -9,13 +9,13 @@
 //! 13  time_ns u64 · list of target
 //!     target: sized (id u32 · load_time_ns u64 · function u32 · name text · since_ns u64 · reason text · counts u8
 //!     [runs u64 · measured u64 · too_deep u64 · discarded u64 · misses optional · every u64 · time_ns u64 ·
-//!     list of reading · sub_bits u8 · list of (bucket u16 · runs u64)])
+//!     list of reading · sub_bits u8 · list of (bucket u16 · runs u64)] · cpu optional)
 //! 14  time_ns u64 · list of target
 //!     target: sized (scope u8 · id u64 · name text · children u8 · since_ns u64 · reason text · list of reading)
 //!     reading: value u64 · enabled_ns u64 · running_ns u64
 //! ```
 //!
-//! Counts are totals since counting of that target began, over all CPUs: what happened between two snapshots is their
+//! Counts are totals since counting of that target began, over all CPUs where none is named: what happened between two snapshots is their
 //! difference, and the snapshot before the first is 0 at `since_ns`. Nothing is subtracted and nothing is scaled: that is
 //! the reader's work. A snapshot with many targets is several payloads of one time, see [`ProgramCounters::parts`].
 
@@ -132,6 +132,8 @@ pub struct TargetCounters {
     pub reason: String,
     /// What was counted; `None` when it never was.
     pub counts: Option<RunCounts>,
+    /// The CPU that the counts are of; `None` when they are of all of them.
+    pub cpu: Option<u32>,
 }
 
 /// What was counted of one function since [`TargetCounters::since_ns`]. Every run is in exactly one of `measured`,
@@ -363,6 +365,7 @@ impl TargetCounters {
         if let Some(counts) = &self.counts {
             counts.put(w);
         }
+        put_option(w, self.cpu.map(u64::from));
     }
 
     fn get(r: &mut Reader<'_>) -> Result<TargetCounters> {
@@ -374,6 +377,8 @@ impl TargetCounters {
             since_ns: r.u64("target begin")?,
             reason: get_string(r, "target reason")?,
             counts: if r.u8("target counts")? == 0 { None } else { Some(RunCounts::get(r)?) },
+            // The first version ended here.
+            cpu: if r.is_empty() { None } else { get_option(r, "target cpu")?.map(|cpu| cpu as u32) },
         })
     }
 }

@@ -20,7 +20,7 @@ use bprec_format::state::{Calibration, CounterEvents, CounterTier, ProgramCounte
 
 use crate::inventory::Known;
 use crate::options::Exact as Asked;
-use crate::{Level, Options, Result, machine, sys};
+use crate::{Level, Result, machine, sys};
 
 use budget::{Costs, Verdict};
 use events::{Counting, Wanted};
@@ -44,6 +44,8 @@ pub(crate) struct Exact {
     refused_at: Instant,
     targets: Vec<Target>,
     costs: Option<Costs>,
+    /// Counts of each CPU, too.
+    per_cpu: bool,
     /// What counting may take of a second, ns; `None` without a limit.
     budget_ns: Option<f64>,
     adapted: Instant,
@@ -71,7 +73,7 @@ impl Exact {
     /// When events cannot be understood, or this machine does not allow it; nothing has been attached then.
     pub(crate) fn start(
         asked: &Asked,
-        options: &Options,
+        notify: fn(Level, &str),
         online: &[u32],
         known: &[Known<'_>],
         states: &mut Vec<State>,
@@ -84,7 +86,7 @@ impl Exact {
         let Counting { events, absent, open, partial } = wanted.open(online);
         let level = if wanted.is_default { Level::Detail } else { Level::Warning };
         for event in &absent {
-            (options.notify)(level, &format!("{} is not counted: {}", event.name, event.reason));
+            notify(level, &format!("{} is not counted: {}", event.name, event.reason));
         }
         let profiler = Profiler::load(events.len(), partial, machine::possible_cpus()).map_err(not_allowed)?;
         for (event, cpu, fd) in &open {
@@ -92,7 +94,7 @@ impl Exact {
         }
         let gauged = profiler.gauge();
         if let Err(error) = &gauged {
-            (options.notify)(Level::Warning, &format!("what counting costs stays unknown: {error}"));
+            notify(Level::Warning, &format!("what counting costs stays unknown: {error}"));
         }
         let gauged = gauged.ok();
         let refusals = Refusals::look().map_err(failed)?;
@@ -118,6 +120,7 @@ impl Exact {
             refused_at: now,
             targets: Vec::new(),
             costs: gauged.as_ref().and_then(costs),
+            per_cpu: asked.per_cpu,
             budget_ns: asked.budget.map(|part| part * online.len() as f64 * 1e9),
             adapted: now,
             next_adapt: now + ADAPT_FIRST,
@@ -134,10 +137,10 @@ impl Exact {
                 Some(pattern) => format!("no program matches {pattern} yet"),
                 None => "there is no program to count yet".to_owned(),
             };
-            (options.notify)(Level::Notice, &text);
+            notify(Level::Notice, &text);
         }
         for target in exact.targets.iter().filter(|target| !target.reason.is_empty()) {
-            (options.notify)(Level::Detail, &format!("{} is not counted: {}", target.shown(), target.reason));
+            notify(Level::Detail, &format!("{} is not counted: {}", target.shown(), target.reason));
         }
         states.push(State::CounterEvents(CounterEvents {
             tier: CounterTier::EXACT,
@@ -206,7 +209,7 @@ impl Exact {
         self.underway -= new.len();
         let mut states = Vec::new();
         if !new.is_empty() {
-            states = snapshot_of(new.iter());
+            states = snapshot_of(new.iter(), self.per_cpu);
             self.targets.extend(new);
         }
         let now = Instant::now();
@@ -243,7 +246,8 @@ impl Exact {
     /// Counts as of now of all that are counted, and of those of which it has not been said why they are not, or no
     /// longer.
     pub(crate) fn snapshot(&mut self) -> Vec<State> {
-        let states = snapshot_of(self.targets.iter().filter(|target| target.is_attached() || !target.told));
+        let states =
+            snapshot_of(self.targets.iter().filter(|target| target.is_attached() || !target.told), self.per_cpu);
         self.targets.iter_mut().for_each(|target| target.told = !target.is_attached());
         states
     }
@@ -263,13 +267,13 @@ impl Exact {
                 scope.spawn(|| targets.iter_mut().for_each(|target| target.end("")));
             }
         });
-        snapshot_of(self.targets.iter())
+        snapshot_of(self.targets.iter(), self.per_cpu)
     }
 }
 
-fn snapshot_of<'a>(targets: impl Iterator<Item = &'a Target>) -> Vec<State> {
+fn snapshot_of<'a>(targets: impl Iterator<Item = &'a Target>, per_cpu: bool) -> Vec<State> {
     let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
-    let counters = targets.map(Target::counters).collect();
+    let counters = targets.flat_map(|target| target.counters(per_cpu)).collect();
     ProgramCounters::parts(time_ns, counters).into_iter().map(State::ProgramCounters).collect()
 }
 

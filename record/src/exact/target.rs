@@ -41,11 +41,19 @@ pub(super) struct Target {
     pub(super) tail_calls: bool,
     pair: Option<Pair>,
     /// The last counts, once it is detached.
-    last: Option<RunCounts>,
+    last: Option<Counts>,
     /// That it is not counted, or no longer, is in a snapshot.
     pub(super) told: bool,
     /// Runs at the last look.
     seen_runs: u64,
+}
+
+/// What was counted of a target, over all CPUs and on each.
+#[derive(Debug, Clone)]
+struct Counts {
+    all: RunCounts,
+    /// By number of the CPU.
+    cpus: Vec<RunCounts>,
 }
 
 impl Pattern {
@@ -172,33 +180,49 @@ impl Target {
         let Some(mut pair) = self.pair.take() else { return };
         let every = pair.every();
         pair.detach();
-        let counted = pair.read();
+        let mut cpus = pair.read_cpus();
         // What is still open will not be seen to end.
-        let open = counted.open;
-        let mut counts = run_counts(counted, pair.misses(), every);
-        counts.discarded += open;
-        self.last = Some(counts);
+        cpus.iter_mut().for_each(|counted| counted.discarded += counted.open);
+        self.last = Some(Counts::of(&cpus, pair.misses(), every));
         self.reason = reason.to_owned();
     }
 
-    /// Its counts as of now.
-    pub(super) fn counters(&self) -> TargetCounters {
-        TargetCounters {
+    /// Its counts as of now: the sum, and if wanted those of each CPU.
+    pub(super) fn counters(&self, per_cpu: bool) -> Vec<TargetCounters> {
+        let counts = match &self.pair {
+            Some(pair) => Some(Counts::of(&pair.read_cpus(), pair.misses(), pair.every())),
+            None => self.last.clone(),
+        };
+        let one = |counts: Option<RunCounts>, cpu: Option<u32>| TargetCounters {
             id: self.id,
             load_time_ns: self.load_time_ns,
             function: self.function,
             name: self.name.clone(),
             since_ns: self.since_ns,
             reason: self.reason.clone(),
-            counts: match &self.pair {
-                Some(pair) => Some(run_counts(pair.read(), pair.misses(), pair.every())),
-                None => self.last.clone(),
-            },
+            counts,
+            cpu,
+        };
+        let (all, cpus) = counts.map(|counts| (counts.all, counts.cpus)).unzip();
+        let cpus = cpus.filter(|_| per_cpu).into_iter().flatten();
+        // Most programs run on few of the CPUs.
+        let cpus = cpus.zip(0u32..).filter(|(counts, _)| counts.runs > 0);
+        let cpus = cpus.map(|(counts, cpu)| one(Some(counts), Some(cpu)));
+        std::iter::once(one(all, None)).chain(cpus).collect()
+    }
+}
+
+impl Counts {
+    fn of(cpus: &[Counted], misses: Option<u64>, every: u64) -> Counts {
+        Counts {
+            all: run_counts(&Counted::sum(cpus), misses, every),
+            // The kernel tells misses of all CPUs together.
+            cpus: cpus.iter().map(|counted| run_counts(counted, None, every)).collect(),
         }
     }
 }
 
-fn run_counts(counted: Counted, misses: Option<u64>, every: u64) -> RunCounts {
+fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
     let reading = |[value, enabled_ns, running_ns]: &[u64; 3]| Reading {
         value: *value,
         enabled_ns: *enabled_ns,
@@ -213,6 +237,6 @@ fn run_counts(counted: Counted, misses: Option<u64>, every: u64) -> RunCounts {
         every,
         time_ns: counted.time_ns,
         readings: counted.readings.iter().map(reading).collect(),
-        histogram: Histogram { sub_bits: HISTOGRAM_SUB_BITS, buckets: counted.buckets },
+        histogram: Histogram { sub_bits: HISTOGRAM_SUB_BITS, buckets: counted.buckets.clone() },
     }
 }
