@@ -4,6 +4,7 @@
 //! `/sys/bus/event_source/devices`, and the tracepoints of tracefs. Nothing is opened here; whether the machine can
 //! count an event shows when it is opened.
 
+pub(crate) mod groups;
 mod list;
 mod modifier;
 mod names;

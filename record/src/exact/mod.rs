@@ -5,7 +5,6 @@
 //! nothing to the others.
 
 mod budget;
-mod events;
 mod target;
 
 use std::collections::HashMap;
@@ -15,17 +14,19 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{Gauged, Profiler, Refusals};
+use bprec_bpf::{EVENTS_MAX, Gauged, Profiler, Refusals};
 use bprec_format::state::{Calibration, CounterEvents, CounterTier, ProgramCounters, State};
 
+use crate::event::groups::{Counting, Wanted};
 use crate::inventory::Known;
 use crate::options::Exact as Asked;
 use crate::{Level, Result, machine, sys};
 
 use budget::{Costs, Verdict};
-use events::{Counting, Wanted};
 use target::{Candidate, Pattern, Target};
 
+/// Events that are read together, so that what they count is of the same time.
+const DEFAULT_EVENTS: &str = "{cycles,instructions}";
 /// Threads that attach and detach: most of the time they wait for the kernel.
 const THREADS: usize = 4;
 /// Time between two looks at how often programs run, and the first one, before which every run is measured.
@@ -79,7 +80,11 @@ impl Exact {
         states: &mut Vec<State>,
     ) -> Result<Exact> {
         let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
-        let wanted = Wanted::parse(&asked.events)?;
+        let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
+        if wanted.count() > EVENTS_MAX {
+            let problem = format!("{} events are to be counted; there is room for {EVENTS_MAX}", wanted.count());
+            return Err(crate::Error::Event { event: asked.events.join(","), problem });
+        }
         if let Some(reason) = Profiler::unsafe_here() {
             return Err(crate::Error::Other(reason.to_owned()));
         }

@@ -1,63 +1,59 @@
-//! What exact counters count: events on every CPU, opened once for all programs.
+//! Lists of events in which braces hold groups, and what comes of opening them to be counted.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bprec_bpf::EVENTS_MAX;
 use bprec_format::state::{AbsentEvent, CounterEvent, CounterUnit};
 use bprec_format::{event_type, software};
 
-use crate::event::{self, EventSpec};
+use super::EventSpec;
 use crate::{Error, Result, sys};
-
-/// Events that are read together, so that what they count is of the same time.
-const DEFAULT: &str = "{cycles,instructions}";
 
 /// Events as they were asked for, one list per group.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    groups: Vec<Vec<EventSpec>>,
+pub(crate) struct Wanted {
+    pub(crate) groups: Vec<Vec<EventSpec>>,
     /// Nobody asked for them: that they are not there is no shortcoming.
-    pub(super) is_default: bool,
+    pub(crate) is_default: bool,
 }
 
 /// Events, opened.
 #[derive(Debug, Default)]
-pub(super) struct Counting {
+pub(crate) struct Counting {
     /// In the order in which they are read.
-    pub(super) events: Vec<CounterEvent>,
+    pub(crate) events: Vec<CounterEvent>,
     /// What could not be opened.
-    pub(super) absent: Vec<AbsentEvent>,
+    pub(crate) absent: Vec<AbsentEvent>,
     /// Index of the event, CPU, descriptor. They count as long as they are open.
-    pub(super) open: Vec<(usize, u32, OwnedFd)>,
+    pub(crate) open: Vec<(usize, u32, OwnedFd)>,
     /// A bit for each event that is not on every CPU.
-    pub(super) partial: u32,
+    pub(crate) partial: u32,
 }
 
 impl Wanted {
-    /// Reads lists of events, in which braces hold groups; none at all means what a PMU has.
+    /// Reads lists of events, in which braces hold groups; none at all means `default`.
     ///
     /// # Errors
     /// When a list cannot be understood.
-    pub(super) fn parse(lists: &[String]) -> Result<Wanted> {
-        let default = [DEFAULT.to_owned()];
-        let lists = if lists.is_empty() { &default } else { lists };
+    pub(crate) fn parse(lists: &[String], default: &str) -> Result<Wanted> {
+        let is_default = lists.is_empty();
+        let default = [default.to_owned()];
         let mut groups = Vec::new();
-        for list in lists {
+        for list in if is_default { &default } else { lists } {
             for group in split(list)? {
-                groups.push(event::parse(&group)?);
+                groups.push(super::parse(&group)?);
             }
         }
-        let wanted = Wanted { groups, is_default: std::ptr::eq(lists, &default) };
-        let count: usize = wanted.groups.iter().map(Vec::len).sum();
-        if count > EVENTS_MAX {
-            let problem = format!("{count} events are to be counted; there is room for {EVENTS_MAX}");
-            return Err(Error::Event { event: lists.join(","), problem });
-        }
-        Ok(wanted)
+        Ok(Wanted { groups, is_default })
     }
 
-    /// Opens the events on these CPUs. A group of which one cannot be opened goes on without it.
-    pub(super) fn open(&self, cpus: &[u32]) -> Counting {
+    /// How many events there are.
+    pub(crate) fn count(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum()
+    }
+
+    /// Opens the events on these CPUs, counting. A group of which one cannot be opened goes on without it.
+    pub(crate) fn open(&self, cpus: &[u32]) -> Counting {
         let mut counting = Counting::default();
         for group in &self.groups {
             let mut leaders: Vec<(u32, OwnedFd)> = Vec::new();
@@ -96,18 +92,24 @@ fn open_on(spec: &EventSpec, cpus: &[u32], leaders: &[(u32, OwnedFd)]) -> Result
         .map(|cpu| {
             let leader = leaders.iter().find(|(on, _)| on == cpu).map(|(_, fd)| fd.as_fd());
             let opened = sys::open_counter(&attr, *cpu as i32, leader);
-            opened.map(|fd| (*cpu, fd)).map_err(|error| match error.raw_os_error() {
-                Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::ENXIO) => {
-                    "this machine does not offer it (no hardware PMU, or a virtual machine without it)".to_owned()
-                }
-                Some(libc::EINVAL) if leader.is_some() => "it does not fit into its group".to_owned(),
-                _ => format!("perf_event_open on cpu {cpu}: {error}"),
-            })
+            opened.map(|fd| (*cpu, fd)).map_err(|error| refusal(&error, leader.is_some(), &format!("cpu {cpu}")))
         })
         .collect()
 }
 
-fn described(spec: &EventSpec, group: u32) -> CounterEvent {
+/// Why an event is not counted at a place.
+pub(crate) fn refusal(error: &io::Error, is_member: bool, place: &str) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::ENXIO) => {
+            "this machine does not offer it (no hardware PMU, or a virtual machine without it)".to_owned()
+        }
+        Some(libc::EINVAL) if is_member => "it does not fit into its group".to_owned(),
+        _ => format!("perf_event_open on {place}: {error}"),
+    }
+}
+
+/// An event as the states have it.
+pub(crate) fn described(spec: &EventSpec, group: u32) -> CounterEvent {
     let is_clock = spec.attr.kind == event_type::SOFTWARE
         && [software::CPU_CLOCK, software::TASK_CLOCK].contains(&spec.attr.config);
     CounterEvent {
