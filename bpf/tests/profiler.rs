@@ -3,40 +3,9 @@
 
 mod common;
 
-use std::os::fd::AsFd;
-
-use bprec_bpf::{BtfCache, Counted, Pair, Profiler, Program};
+use bprec_bpf::{Counted, Pair, Program};
 use bprec_fixtures::{Fixture, Loaded};
-use common::{can_load, has_jit};
-
-/// A profiler without events; says so when the machine does not allow one.
-fn profiler(test: &str) -> Option<Profiler> {
-    if !can_load(test) || !has_jit(test) {
-        return None;
-    }
-    match Profiler::load(0, 0, cpus()) {
-        Ok(profiler) => Some(profiler),
-        Err(error) if error.is_permission() => {
-            println!("SKIP {test}: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// One more than the highest number of a CPU that may ever be there.
-fn cpus() -> u32 {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
-    text.trim().rsplit([',', '-']).next().unwrap().parse::<u32>().unwrap() + 1
-}
-
-/// Attaches to the function of a program with this index.
-fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize) -> Pair {
-    let program = Program::take(loaded.id_of(name).unwrap()).unwrap();
-    let snapshot = program.fetch(&BtfCache::new()).unwrap();
-    let type_id = snapshot.info.view().functions().nth(function).unwrap().type_id.unwrap();
-    profiler.attach(program.as_fd(), program.id(), type_id, 1).unwrap()
-}
+use common::{attach, profiler};
 
 fn in_histogram(counted: &Counted) -> u64 {
     counted.buckets.iter().map(|(_, runs)| runs).sum()

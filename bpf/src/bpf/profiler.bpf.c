@@ -8,7 +8,7 @@
  * half was seen therefore cannot be mistaken for another.
  *
  * The kernel lets neither program of a pair run inside itself on one CPU; what it refuses, it counts. So each number below has one
- * writer per CPU, and nothing here needs to be atomic.
+ * writer per CPU, and nothing here needs to be atomic. But either may be interrupted, or preempted, by runs of the other.
  */
 #include "bprec_bpf.h"
 
@@ -171,7 +171,8 @@ int bprec_enter(void *ctx)
 	run = open_run(account, (__u64)ctx);
 	if (!run)
 		return 0;
-	run->key = (__u64)ctx;
+	/* Before all else of it: if it was another's that is just ending, that one sees that it is no longer. */
+	*(volatile __u64 *)&run->key = (__u64)ctx;
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < EVENTS_MAX; i++) {
 		if (i < events_used)
@@ -182,8 +183,11 @@ int bprec_enter(void *ctx)
 	return 0;
 }
 
-/* Adds a run to the account; none of it when a reading is missing or runs backwards. */
-static __always_inline void measured(struct account *account, struct open_run *run, __u32 cpu)
+/*
+ * Adds a run that ends to the account; none of it when a reading is missing or runs backwards. 0 when its place was taken for another run
+ * meanwhile, which then counted it as discarded.
+ */
+static __always_inline int measured(struct account *account, struct open_run *run, __u64 key, __u32 cpu)
 {
 	__u64 time_ns = bpf_ktime_get_ns() - run->start_ns;
 	struct reading now[EVENTS_MAX];
@@ -206,26 +210,33 @@ static __always_inline void measured(struct account *account, struct open_run *r
 			if (now[i].value < run->readings[i].value || now[i].enabled_ns < run->readings[i].enabled_ns ||
 			    now[i].running_ns < run->readings[i].running_ns)
 				whole = 0;
+			now[i].value -= run->readings[i].value;
+			now[i].enabled_ns -= run->readings[i].enabled_ns;
+			now[i].running_ns -= run->readings[i].running_ns;
 		}
 	}
+	/* After all that is read of it. */
+	if (*(volatile __u64 *)&run->key != key)
+		return 0;
 	if (!whole) {
 		account->discarded_leaving++;
-		return;
+		return 1;
 	}
 	account->measured++;
 	account->time_ns += time_ns;
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < EVENTS_MAX; i++) {
 		if (i < events_used) {
-			account->readings[i].value += now[i].value - run->readings[i].value;
-			account->readings[i].enabled_ns += now[i].enabled_ns - run->readings[i].enabled_ns;
-			account->readings[i].running_ns += now[i].running_ns - run->readings[i].running_ns;
+			account->readings[i].value += now[i].value;
+			account->readings[i].enabled_ns += now[i].enabled_ns;
+			account->readings[i].running_ns += now[i].running_ns;
 		}
 	}
 	/* Last, as the verifier goes through what follows once for each of its ways. */
 	bucket = bucket_of(time_ns);
 	if (bucket < BUCKETS)
 		account->buckets[bucket]++;
+	return 1;
 }
 
 SEC("fexit")
@@ -247,10 +258,8 @@ int bprec_leave(void *ctx)
 				account->closing = i;
 		}
 		closing = account->closing;
-		if (closing < OPEN_MAX) {
-			/* Nothing takes its place before `leaving` is cleared. */
+		if (closing < OPEN_MAX && measured(account, &account->open[closing], (__u64)ctx, cpu)) {
 			account->open[closing].key = 0;
-			measured(account, &account->open[closing], cpu);
 			/* After the numbers that it stands for: user space reads again when it has moved. */
 			account->closed++;
 		}

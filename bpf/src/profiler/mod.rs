@@ -220,6 +220,11 @@ fn source_register(registers: u8) -> u8 {
     if cfg!(target_endian = "little") { registers >> 4 } else { registers & 0xf }
 }
 
+/// The register of the second byte of an instruction that it writes, or that has the address it writes to.
+fn target_register(registers: u8) -> u8 {
+    if cfg!(target_endian = "little") { registers & 0xf } else { registers >> 4 }
+}
+
 /// The eight bytes of an instruction as the kernel reads them.
 fn word_of(insn: &libbpf_rs::libbpf_sys::bpf_insn) -> u64 {
     let registers = if cfg!(target_endian = "little") {

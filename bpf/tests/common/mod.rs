@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use bprec_bpf::{BtfCache, ProgSnapshot, Program, Surroundings};
+use bprec_bpf::{BtfCache, Pair, Profiler, ProgSnapshot, Program, Surroundings};
+use bprec_fixtures::Loaded;
+use bprec_format::bpf::btf::Btf;
 use libbpf_rs::{Object, ObjectBuilder, ProgramMut};
 use serde_json::Value;
 
@@ -246,4 +248,42 @@ impl Drop for Holder {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A profiler without events; says so when the machine does not allow one.
+pub fn profiler(test: &str) -> Option<Profiler> {
+    if !can_load(test) || !has_jit(test) {
+        return None;
+    }
+    match Profiler::load(0, 0, cpus()) {
+        Ok(profiler) => Some(profiler),
+        Err(error) if error.is_permission() => {
+            println!("SKIP {test}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// One more than the highest number of a CPU that may ever be there.
+fn cpus() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+    text.trim().rsplit([',', '-']).next().unwrap().parse::<u32>().unwrap() + 1
+}
+
+/// Attaches to the function of a program with this index.
+pub fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize) -> Pair {
+    let program = Program::take(loaded.id_of(name).unwrap()).unwrap();
+    let snapshot = program.fetch(&BtfCache::new()).unwrap();
+    let type_id = snapshot.info.view().functions().nth(function).unwrap().type_id.unwrap();
+    profiler.attach(program.as_fd(), program.id(), type_id, 1).unwrap()
+}
+
+/// The position of a function among those of a program.
+pub fn position_of(loaded: &Loaded, program: &str, function: &str) -> usize {
+    let snapshot = Program::take(loaded.id_of(program).unwrap()).unwrap().fetch(&BtfCache::new()).unwrap();
+    let btf = Btf::parse(snapshot.btf.as_deref().unwrap()).unwrap();
+    let name_of = |type_id| btf.func_name(type_id);
+    let is_it = |type_id: Option<u32>| type_id.and_then(name_of) == Some(function.as_bytes());
+    snapshot.info.view().functions().position(|found| is_it(found.type_id)).unwrap()
 }

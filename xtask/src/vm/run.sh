@@ -41,6 +41,14 @@ for test in tests/*; do
   # One at a time: recordings switch run statistics on for the whole machine, and these tests compare what is loaded before and after.
   timeout 180 "$test" --test-threads=1 --show-output $skips >"/out/tests/${test#tests/}.txt" 2>&1
 done
+# Again where programs may be preempted anywhere.
+preempt=/sys/kernel/debug/sched/preempt
+if [ -w $preempt ]; then
+  was=$(sed 's/.*(\(.*\)).*/\1/' $preempt)
+  echo full >$preempt
+  timeout 180 tests/bpf-overlap --test-threads=1 --show-output >/out/tests/bpf-overlap-preempted.txt 2>&1
+  echo "$was" >$preempt
+fi
 
 # recorded NAME LOAD...: records two seconds of a running load, and leaves what bprec and perf say of the file. The host compares.
 recorded() {

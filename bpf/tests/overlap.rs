@@ -1,0 +1,162 @@
+//! The program profiler where runs of one program overlap on a CPU: asleep, preempted, interrupted. What is expected is what the programs
+//! and their callers count and time themselves. Needs trampolines (fentry, fexit), which not every machine allows.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
+
+mod common;
+
+use std::time::Duration;
+
+use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS};
+use bprec_fixtures::{AbsentMemory, Fixture, Loaded, Ran, Request, run_on_cpu};
+use bprec_format::state::Histogram;
+use common::{attach, position_of, profiler};
+
+/// Runs in buckets that hold times of `from_ns` to `to_ns`.
+fn between(counted: &Counted, from_ns: u64, to_ns: u64) -> u64 {
+    let bucket = |ns| Histogram::bucket(ns, HISTOGRAM_SUB_BITS);
+    let range = bucket(from_ns)..=bucket(to_ns);
+    counted.buckets.iter().filter(|(bucket, _)| range.contains(bucket)).map(|(_, runs)| runs).sum()
+}
+
+#[test]
+fn sleeping_runs_end_in_any_order_and_are_not_mixed() {
+    let test = "sleeping_runs_end_in_any_order_and_are_not_mixed";
+    const NAME: &str = "sleep_in_the_middle";
+    let Some(profiler) = profiler(test) else { return };
+    // In which order runs that began one after the other end, and how many of them are more than can be open.
+    for (order, too_deep) in [(&[0, 1, 2, 3][..], 0), (&[3, 2, 1, 0], 0), (&[1, 3, 0, 2], 0), (&[5, 0, 4, 1, 3, 2], 2)]
+    {
+        let runs = order.len();
+        let memory = match AbsentMemory::new(runs) {
+            Ok(memory) => memory,
+            Err(error) => return println!("SKIP {test}: {error:#}"),
+        };
+        let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
+        let mut pair = attach(&profiler, &loaded, NAME, 0);
+        let (ran, outside_ns): (Vec<Ran>, u64) = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for page in 0..runs {
+                let request = Request { address: memory.address(page), ..Request::default() };
+                let loaded = &loaded;
+                threads.push(scope.spawn(move || {
+                    run_on_cpu(0).unwrap();
+                    let start = std::time::Instant::now();
+                    let ran = loaded.request(NAME, &request).unwrap();
+                    (ran, start.elapsed().as_nanos() as u64)
+                }));
+                memory.wait_for_reader().unwrap();
+            }
+            for (place, page) in order.iter().enumerate() {
+                // So that no two of them take about as long.
+                std::thread::sleep(Duration::from_millis(30 << place));
+                memory.give(*page).unwrap();
+                let patience = std::time::Instant::now() + Duration::from_secs(20);
+                while loaded.ran(NAME).unwrap() < place as u64 + 1 {
+                    assert!(std::time::Instant::now() < patience, "page {page} is given and its reader still waits");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            let ran: Vec<(Ran, u64)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            // The last to begin found no room.
+            let measured = &ran[..runs - too_deep as usize];
+            (measured.iter().map(|(ran, _)| *ran).collect(), measured.iter().map(|(_, outside_ns)| outside_ns).sum())
+        });
+        pair.detach();
+        let counted = pair.read();
+        assert_eq!((loaded.entered(NAME).unwrap(), loaded.ran(NAME).unwrap()), (runs as u64, runs as u64));
+        assert_eq!((counted.runs, pair.misses()), (runs as u64, Some(0)), "{order:?}");
+        assert_eq!(counted.measured, runs as u64 - too_deep, "{order:?}: {counted:?}");
+        assert_eq!((counted.too_deep, counted.discarded, counted.open), (too_deep, 0, 0), "{order:?}");
+        // Around what the program sees of itself, within what its caller waited.
+        let inside_ns: u64 = ran.iter().map(Ran::time_ns).sum();
+        assert!((inside_ns..=outside_ns).contains(&counted.time_ns), "{order:?}: {counted:?}, {ran:?}");
+        for ran in &ran {
+            // The bucket of its own time, or one of the next: what the pair sees is longer, and another run twice as long.
+            let time_ns = ran.time_ns();
+            assert_eq!(between(&counted, time_ns, time_ns + time_ns / 2), 1, "{order:?}: {ran:?} in {counted:?}");
+        }
+    }
+}
+
+/// What all runs of `work` together were.
+struct Work {
+    entered: u64,
+    inside: u64,
+    ns: u64,
+}
+
+fn work(loaded: &Loaded) -> Work {
+    let of = |name| loaded.variable(name).unwrap();
+    assert_eq!((of("under_way"), of("work_entered")), (0, of("work_ran")), "not all runs have ended");
+    Work { entered: of("work_entered"), inside: of("work_inside"), ns: of("work_ns") }
+}
+
+#[test]
+fn preempted_runs_are_counted_once_each() {
+    let test = "preempted_runs_are_counted_once_each";
+    let Some(profiler) = profiler(test) else { return };
+    let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
+    let mut pair = attach(&profiler, &loaded, "work_until_done", position_of(&loaded, "work_until_done", "work"));
+    const THREADS: u64 = 3;
+    const RUNS: u64 = 40;
+    let outside_ns: u64 = std::thread::scope(|scope| {
+        let run = || {
+            run_on_cpu(0).unwrap();
+            let start = std::time::Instant::now();
+            for _ in 0..RUNS {
+                let request = Request { rounds: 60_000, ..Request::default() };
+                loaded.request("work_until_done", &request).unwrap();
+            }
+            start.elapsed().as_nanos() as u64
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    pair.detach();
+    let (counted, own) = (pair.read(), work(&loaded));
+    println!("{} of {} runs found another under way", own.inside, own.entered);
+    assert_eq!(own.entered, THREADS * RUNS);
+    assert_eq!(counted.runs + pair.misses().unwrap(), own.entered, "{counted:?}");
+    assert_eq!(counted.measured + counted.discarded + counted.too_deep, counted.runs, "{counted:?}");
+    if (counted.measured, counted.too_deep) == (own.entered, 0) {
+        assert!((own.ns..=outside_ns).contains(&counted.time_ns), "{counted:?}, {} ns by itself", own.ns);
+    }
+    assert!(counted.measured * 10 >= own.entered * 9, "{counted:?}");
+}
+
+#[test]
+fn runs_from_an_interrupt_inside_runs_are_counted_once_each() {
+    let test = "runs_from_an_interrupt_inside_runs_are_counted_once_each";
+    let Some(profiler) = profiler(test) else { return };
+    run_on_cpu(0).unwrap();
+    let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
+    let mut pair = attach(&profiler, &loaded, "work_until_done", position_of(&loaded, "work_until_done", "work"));
+    const RUNS: u64 = 1000;
+    let alone = Request { rounds: 10_000, timer_rounds: 100, ..Request::default() };
+    let time_ns = loaded.request("work_until_done", &alone).unwrap().time_ns();
+    for run in 0..RUNS {
+        // At every time from before the first instruction of work to behind its last one.
+        let timer_ns = 1 + time_ns * run / RUNS;
+        loaded.request("work_until_done", &Request { timer_ns, ..alone }).unwrap();
+        // It has fired when it is armed again.
+        let patience = std::time::Instant::now() + Duration::from_secs(5);
+        while loaded.variable("work_ran").unwrap() < 2 * (run + 1) + 1 {
+            assert!(std::time::Instant::now() < patience, "the timer did not fire");
+        }
+    }
+    pair.detach();
+    let (counted, own) = (pair.read(), work(&loaded));
+    let misses = pair.misses().unwrap();
+    println!("{} of {} runs inside another; {misses} missed; {counted:?}", own.inside, own.entered);
+    assert_eq!(own.entered, 2 * RUNS + 1);
+    assert!(own.inside > RUNS / 20, "{} runs inside another are too few to tell anything", own.inside);
+    // What the kernel kept from us because our own program was interrupted is told; all else is counted.
+    assert_eq!(counted.runs + misses, own.entered, "{counted:?}");
+    assert_eq!(counted.measured + counted.discarded + counted.open, counted.runs, "{counted:?}");
+    assert_eq!(counted.too_deep, 0);
+    assert_eq!(counted.buckets.iter().map(|(_, runs)| runs).sum::<u64>(), counted.measured);
+    assert!(counted.measured > RUNS + own.inside / 2, "{counted:?}");
+    if counted.measured == own.entered {
+        assert!(counted.time_ns >= own.ns, "{counted:?}, {} ns by itself", own.ns);
+    }
+}
