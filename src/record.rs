@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bprec_record::{
     Aggregate, Bounds, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize, SamplerFields,
-    Summary, Target, WantedMap,
+    SharedOptions, Summary, Target, WantedMap, Whose,
 };
 
 use crate::{Outcome, say};
@@ -94,8 +94,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "stats|exact[=NAME]|off", default_value = "stats", value_parser = tier)]
     counters: Counters,
 
-    /// What `--counters exact` counts in each run, as for -e; {a,b} are counted together, or neither
-    /// [default: {cycles,instructions} where there is a PMU].
+    /// Count events of what is recorded (the machine, -C, -p, -t, the command) as well, exactly: they are read at each context
+    /// switch, once for all sessions on this machine, perf's `stat --bpf-counters` too. `bprec report --counters` shows them.
+    #[arg(long)]
+    bpf_counters: bool,
+
+    /// What --bpf-counters counts beside that: these cgroups, each with all below it.
+    #[arg(short = 'G', long = "cgroup", value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters")]
+    cgroup: Vec<PathBuf>,
+
+    /// Where --bpf-counters finds other sessions, and they it [default: /sys/fs/bpf/perf_attr_map, which is perf's].
+    #[arg(long, value_name = "PATH", requires = "bpf_counters")]
+    bpf_attr_map: Option<PathBuf>,
+
+    /// What `--counters exact` counts in each run, and --bpf-counters in each target, as for -e; {a,b} are counted together in
+    /// runs, or neither [default: {cycles,instructions} where there is a PMU; --bpf-counters cpu-clock, too].
     #[arg(long = "counter-event", value_name = "EVENT")]
     counter_event: Vec<String>,
 
@@ -213,13 +226,20 @@ fn options(args: Args) -> anyhow::Result<Options> {
             bail!("--budget {}: expected more than 0 percent", args.budget)
         }
         Counters::Exact(exact) => Counters::Exact(Exact {
-            events: args.counter_event,
+            events: args.counter_event.clone(),
             budget: (args.budget < 100.0).then_some(args.budget / 100.0),
             ..exact
         }),
-        _ if !args.counter_event.is_empty() => bail!("--counter-event: counted with --counters exact only"),
+        _ if !args.counter_event.is_empty() && !args.bpf_counters => {
+            bail!("--counter-event: counted with --counters exact or --bpf-counters only")
+        }
         other => other,
     };
+    let shared = args.bpf_counters.then(|| SharedOptions {
+        events: args.counter_event,
+        targets: args.cgroup.into_iter().map(Whose::Cgroup).collect(),
+        attr_map: args.bpf_attr_map,
+    });
     Ok(Options {
         target,
         events: args.event,
@@ -234,6 +254,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         duration,
         delay: args.delay.map(Duration::from_millis),
         counters,
+        shared,
         interval: Duration::from_millis(args.interval),
         dump_maps: args.dump_map,
         dump_bounds: Bounds { entries: args.dump_entries, bytes: dump_bytes },

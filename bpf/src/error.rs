@@ -146,7 +146,7 @@ impl fmt::Display for Object {
 pub(crate) struct Errno(pub(crate) i32);
 
 /// `ENOTSUPP`, which the kernel's BPF code lets through to user space though it is none of user space's errors.
-const ENOTSUPP: i32 = 524;
+pub(crate) const ENOTSUPP: i32 = 524;
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -170,6 +170,8 @@ impl fmt::Display for Errno {
             libc::EMFILE => "EMFILE",
             libc::ENOSPC => "ENOSPC",
             libc::ENOSYS => "ENOSYS",
+            libc::ENOTDIR => "ENOTDIR",
+            libc::EROFS => "EROFS",
             libc::EPROTO => "EPROTO",
             libc::EOPNOTSUPP => "EOPNOTSUPP",
             libc::ENOBUFS => "ENOBUFS",

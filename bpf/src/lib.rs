@@ -5,7 +5,7 @@
 //! netlink and mounted bpf file systems. Everything here only reads, but for what lasts exactly as long as its guard:
 //! [`StatsGuard`] switches the kernel's run statistics on, [`Refs`] loads a small iterator program of our own,
 //! [`UserObject`] holds programs of the user's, and [`Attached`] is a program on a perf event, for which
-//! [`SamplerProgram`] and [`Aggregator`] have some of ours; [`Profiler`] puts programs of ours around functions of others.
+//! [`SamplerProgram`] and [`Aggregator`] have some of ours; [`Profiler`] puts programs of ours around functions of others, [`Leader`] and [`Follower`] on context switches.
 //!
 //! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
 //! written, or reports: it answers with the types of
@@ -15,6 +15,7 @@
 mod access;
 mod aggregate;
 mod attach;
+mod bperf;
 mod btf;
 mod cgroups;
 mod contents;
@@ -44,6 +45,7 @@ mod user_object;
 pub use access::{Check, access};
 pub use aggregate::{Account, Aggregator, Stack, UserDetail};
 pub use attach::{Attached, Way};
+pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
 pub use btf::BtfCache;
 pub use contents::Bounds;
 pub use error::{Error, Object, Result};

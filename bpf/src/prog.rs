@@ -7,9 +7,14 @@ use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
 
 use crate::access;
+use crate::bperf;
 use crate::btf::BtfCache;
 use crate::error::Result;
+use crate::profiler;
 use crate::sys::{self, Kind};
+
+/// `struct bpf_prog_info` up to and with `name`.
+const NAME_END: usize = 80;
 
 /// The ids of the programs alive now, ascending. Ends after the first error.
 ///
@@ -60,6 +65,20 @@ impl Program {
     /// What it is for: one system call, no allocation.
     pub(crate) fn prog_type(&self) -> Result<ProgType> {
         sys::prog_block::<4>(self.fd(), self.id).map(|(info, _)| ProgType(sys::get_u32(&info, 0)))
+    }
+
+    /// Its name as the kernel has it, at most 15 bytes: one system call.
+    pub(crate) fn short_name(&self) -> Result<Vec<u8>> {
+        let (info, _) = sys::prog_block::<NAME_END>(self.fd(), self.id)?;
+        Ok(sys::up_to_nul(&info[NAME_END - 16..]).to_vec())
+    }
+
+    /// Whether it is of the kind that we load to count: around others' programs, or at context switches.
+    ///
+    /// # Errors
+    /// When the kernel does not tell its name.
+    pub fn counts(&self) -> Result<bool> {
+        Ok(profiler::is_own(self)? || bperf::is_own(self)?)
     }
 
     /// Everything the kernel tells about it. What it will not show is left out and listed with the reason.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use bprec_bpf::{BtfCache, Profiler, ProgSnapshot, Program, RunStats, prog_ids};
+use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
 use bprec_format::records::{BpfEvent, BpfEventKind, Payload};
 use bprec_format::state::{Missed, Owner};
 use bprec_format::{Endian, RecordType, Records, SampleId, SampleLayout};
@@ -219,8 +219,8 @@ impl Watcher {
         }
         let taken = Program::take(id);
         let is_ours = loader == Some(std::process::id());
-        if is_ours && taken.as_ref().is_ok_and(Profiler::is_own) {
-            // What counts programs is none of the recording's business, and goes when that has counted.
+        if is_ours && taken.as_ref().is_ok_and(|program| program.counts().unwrap_or(false)) {
+            // What counts is none of the recording's business, and goes when that has counted.
             self.seen.insert(id, true);
             return;
         }

@@ -38,6 +38,14 @@ pub enum Error {
         /// What is wrong with it, and what would be right.
         problem: String,
     },
+    /// A cgroup that is not there.
+    #[error("cgroup {}: {problem}", path.display())]
+    Cgroup {
+        /// As the user wrote it.
+        path: PathBuf,
+        /// Where it was looked for, and what would be right.
+        problem: String,
+    },
     /// The command could not be run.
     #[error("cannot run '{command}': {answer}")]
     Command {

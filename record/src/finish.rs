@@ -8,7 +8,7 @@ use bprec_format::state::{self, Cost, EventLoss, KernelSymbol, Loss, State};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout};
 
 use crate::session::Session;
-use crate::{Error, Level, Result, Summary, dump, features, sys};
+use crate::{Error, Level, Result, Summary, dump, features, shared, sys};
 
 /// The bytes of symbols in one payload: what fits into a record, with room for its own fields.
 const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
@@ -20,6 +20,9 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
     }
     session.opened.disable();
     let end_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+    if let Some(shared) = session.shared.take() {
+        session.pending.extend(shared::states(shared.finish()));
+    }
     if let Some(exact) = session.exact.take() {
         session.pending.extend(exact.finish());
     }

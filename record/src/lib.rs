@@ -29,6 +29,7 @@ mod recover;
 mod ring;
 mod sampler;
 mod session;
+mod shared;
 mod state_stream;
 mod summary;
 mod synth;
@@ -42,6 +43,7 @@ pub use bprec_bpf::Bounds;
 pub use error::{Error, Result};
 pub use options::{Aggregate, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
 pub use recover::{Recovered, recover};
+pub use shared::{Shared, SharedOptions, Whose};
 pub use summary::Summary;
 
 /// Records as `options` say, until the command ends, the duration is over, the targets are gone, or a signal

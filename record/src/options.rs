@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::SamplerFields;
+use crate::{SamplerFields, SharedOptions};
 use bprec_bpf::Bounds;
 
 /// Everything [`record`](crate::record) needs to know.
@@ -39,6 +39,8 @@ pub struct Options {
     pub delay: Option<Duration>,
     /// Where run counts of programs come from.
     pub counters: Counters,
+    /// Count events of what is recorded at context switches, and of the targets that this names beside it.
+    pub shared: Option<SharedOptions>,
     /// Time between two snapshots of the counters.
     pub interval: Duration,
     /// Maps whose contents are read when sampling has ended.
@@ -69,6 +71,7 @@ impl Default for Options {
             duration: None,
             delay: None,
             counters: Counters::Stats,
+            shared: None,
             interval: Duration::from_secs(1),
             dump_maps: Vec::new(),
             dump_bounds: Bounds::default(),

@@ -24,6 +24,7 @@ use crate::machine::{self, Abilities};
 use crate::open::{self, Opened, Places};
 use crate::output::Sink;
 use crate::sampler::{self, Sampler};
+use crate::shared::{self, Shared};
 use crate::state_stream::StateStream;
 use crate::sys::{self, Signals};
 use crate::tally::Tally;
@@ -57,6 +58,7 @@ pub(crate) struct Session<'a> {
     pub(crate) stats: Option<StatsGuard>,
     pub(crate) bpf_sampler: Option<BpfSampler>,
     pub(crate) exact: Option<Exact>,
+    pub(crate) shared: Option<Shared>,
     /// Counts as records pass by, in a stream; a file is read back at the end.
     pub(crate) tally: Tally,
     /// Sections that are known already.
@@ -147,6 +149,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         stats: None,
         bpf_sampler,
         exact: None,
+        shared: None,
         tally,
         sections: Vec::new(),
         pending: Vec::new(),
@@ -308,6 +311,12 @@ impl Session<'_> {
             first_states.extend(self.inventory.run_stats());
         }
         first_states.extend(self.exact.iter_mut().flat_map(Exact::snapshot));
+        self.shared = Shared::of_recording(
+            self.options,
+            workload.as_deref().map(|it| it.pid().cast_unsigned()),
+            &mut counters_note,
+        )?;
+        first_states.extend(self.shared.as_ref().map(|shared| State::CounterEvents(shared.events().clone())));
         self.start_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
         let boottime_ns = sys::clock_ns(sys::CLOCK_BOOTTIME);
         let realtime_ns = sys::clock_ns(sys::CLOCK_REALTIME);
@@ -386,6 +395,7 @@ impl Session<'_> {
                     self.pending.extend(self.inventory.run_stats());
                 }
                 self.pending.extend(self.exact.iter_mut().flat_map(Exact::snapshot));
+                self.pending.extend(self.shared.iter_mut().flat_map(|shared| shared::states(shared.snapshot())));
                 self.check_releases();
                 self.inventory.survey(false, &mut self.pending);
                 self.drain_aggregates()?;

@@ -53,6 +53,18 @@ fn open_event(attr: &EventAttr, pid: i32, cpu: i32, leader: Option<BorrowedFd<'_
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Bytes of `struct perf_event_attr` as this kernel knows it.
+pub(crate) fn kernel_attr_bytes() -> Option<usize> {
+    let mut block = AttrBytes([0; ATTR_SIZE_MAX]);
+    // More than any page: the kernel reads nothing of it, and answers with the size that it would take.
+    block.0[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
+    // SAFETY: the kernel reads the second word of the attr, refuses it, and writes its own size into that word; the block is
+    // initialised and borrowed exclusively for the call.
+    let fd = unsafe { perf::perf_event_open((&raw mut block).cast(), 0, -1, -1, 0) };
+    let size = u32::from_ne_bytes([block.0[4], block.0[5], block.0[6], block.0[7]]);
+    (fd < 0 && size != u32::MAX).then_some(size as usize)
+}
+
 /// Switches an event on.
 pub(crate) fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the request takes a number.

@@ -34,6 +34,7 @@ enum {
 #define BPF_F_USER_STACK (1ULL << 8)
 
 enum {
+	BPF_F_NO_PREALLOC = 1 << 0,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_F_PRESERVE_ELEMS = 1 << 11,
 };
@@ -42,16 +43,20 @@ enum {
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static __u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*const bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
 static long (*const bpf_perf_event_output)(void *ctx, void *map, __u64 flags, void *data, __u64 size) = (void *)25;
+static __u64 (*const bpf_get_current_task)(void) = (void *)35;
 static long (*const bpf_perf_event_read_value)(void *map, __u64 flags, void *value, __u32 bytes) = (void *)55;
 static long (*const bpf_perf_prog_read_value)(void *ctx, void *value, __u32 size) = (void *)56;
 static long (*const bpf_get_stack)(void *ctx, void *buf, __u32 size, __u64 flags) = (void *)67;
 static __u64 (*const bpf_get_current_cgroup_id)(void) = (void *)80;
+static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
+static __u64 (*const bpf_get_current_ancestor_cgroup_id)(int level) = (void *)123;
 static long (*const bpf_seq_write)(void *seq, const void *data, __u32 len) = (void *)127;
 
 #endif

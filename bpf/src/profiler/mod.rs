@@ -36,8 +36,6 @@ const LOAD_IMM64: u8 = 0x18;
 const OF_MAP: [u8; 2] = [1, 2];
 /// Bytes for what the verifier says when it refuses.
 const LOG_BYTES: usize = 1 << 16;
-/// `struct bpf_prog_info` up to and with `name`.
-const NAME_END: usize = 80;
 /// `struct bpf_prog_info` up to and with `recursion_misses`.
 const MISSES_END: usize = 216;
 
@@ -76,6 +74,12 @@ struct Half {
     /// Before the program: the link is what has to go.
     _link: OwnedFd,
     program: OwnedFd,
+}
+
+/// Whether a program is one of those that count others.
+pub(crate) fn is_own(program: &Program) -> Result<bool> {
+    let name = program.short_name()?;
+    Ok([ENTER, LEAVE, gauge::PROGRAM].iter().any(|own| own.as_bytes() == name))
 }
 
 impl Profiler {
@@ -137,15 +141,6 @@ impl Profiler {
     /// Why programs of others should not be traced on this kernel, though it would let us; None when they may.
     pub fn unsafe_here() -> Option<&'static str> {
         refusal::kernel_reason()
-    }
-
-    /// Whether a program is one of those that count others.
-    pub fn is_own(program: &Program) -> bool {
-        let named = sys::prog_block::<NAME_END>(program.fd(), program.id());
-        named.is_ok_and(|(info, _)| {
-            let name = sys::up_to_nul(&info[NAME_END - 16..]);
-            [ENTER, LEAVE, gauge::PROGRAM].iter().any(|own| own.as_bytes() == name)
-        })
     }
 
     /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.

@@ -12,6 +12,8 @@ use super::{Attr, bpf, cmd, get_u32, map_info};
 use crate::error::{Error, Object, Result};
 
 const LOOKUP: &str = "bpf(BPF_MAP_LOOKUP_ELEM)";
+const UPDATE: &str = "bpf(BPF_MAP_UPDATE_ELEM)";
+const DELETE: &str = "bpf(BPF_MAP_DELETE_ELEM)";
 const NEXT_KEY: &str = "bpf(BPF_MAP_GET_NEXT_KEY)";
 const LOOKUP_BATCH: &str = "bpf(BPF_MAP_LOOKUP_BATCH)";
 
@@ -138,6 +140,40 @@ impl<'fd> Entries<'fd> {
             Ok(_) => Ok(Some(next)),
             Err(libc::ENOENT) => Ok(None),
             Err(errno) => Err(self.refused(NEXT_KEY, errno)),
+        }
+    }
+
+    /// Sets the value of an entry, by the rule that the flags make (0: any, `BPF_NOEXIST`: only a new one). Not for maps that
+    /// have a value for each CPU.
+    pub(crate) fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<()> {
+        if (key.len(), value.len(), self.cpus.len()) != (self.key_bytes, self.copied_bytes, 0) {
+            let problem = format!("its keys and values have {} and {} bytes", self.key_bytes, self.copied_bytes);
+            return Err(Error::Answer { call: UPDATE, object: Object::Map(self.id), problem });
+        }
+        let mut attr = Attr::new();
+        attr.put_fd(0, self.fd);
+        attr.put_u64(8, self.pointer(key));
+        attr.put_u64(16, value.as_ptr() as u64);
+        attr.put_u64(24, flags);
+        // SAFETY: the kernel reads the map's key and value sizes from `key` and `value`, which have just been checked to be
+        // as long; both outlive the call.
+        unsafe { bpf(cmd::MAP_UPDATE_ELEM, &mut attr, 32) }.map(drop).map_err(|errno| self.refused(UPDATE, errno))
+    }
+
+    /// Removes an entry; whether there was one.
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<bool> {
+        if key.len() != self.key_bytes {
+            let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
+            return Err(Error::Answer { call: DELETE, object: Object::Map(self.id), problem });
+        }
+        let mut attr = Attr::new();
+        attr.put_fd(0, self.fd);
+        attr.put_u64(8, self.pointer(key));
+        // SAFETY: the kernel reads the map's key size from `key`, which has just been checked to be as long.
+        match unsafe { bpf(cmd::MAP_DELETE_ELEM, &mut attr, 16) } {
+            Ok(_) => Ok(true),
+            Err(libc::ENOENT) => Ok(false),
+            Err(errno) => Err(self.refused(DELETE, errno)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Maps made, and programs loaded, attached and run, for the programs of our own around those of others.
 
+use std::ffi::CStr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -81,6 +82,29 @@ pub(crate) fn attach_tracing(program: BorrowedFd<'_>) -> Result<OwnedFd, i32> {
     attr.put_fd(8, program);
     // SAFETY: the pointer to a name is null; the command returns a descriptor.
     unsafe { bpf_fd(cmd::RAW_TRACEPOINT_OPEN, &mut attr, 12) }
+}
+
+/// Attaches a program to a raw tracepoint for as long as the descriptor is open. Err is the errno.
+pub(crate) fn attach_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, i32> {
+    let mut attr = Attr::new();
+    attr.put_u64(0, name.as_ptr() as u64);
+    attr.put_fd(8, program);
+    // SAFETY: the name ends in a NUL and outlives the call; the command returns a descriptor.
+    unsafe { bpf_fd(cmd::RAW_TRACEPOINT_OPEN, &mut attr, 12) }
+}
+
+/// Runs a raw tracepoint program that looks at no arguments once on `cpu`, where the task that is on it is current; what it
+/// returned. Err is the errno: ENXIO for a CPU that is not online.
+pub(crate) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> Result<u32, i32> {
+    /// `BPF_F_TEST_RUN_ON_CPU`
+    const ON_CPU: u32 = 1;
+    let mut attr = Attr::new();
+    attr.put_fd(0, program);
+    attr.put_u32(64, ON_CPU);
+    attr.put_u32(68, cpu);
+    // SAFETY: all pointers are null, with lengths of 0; nothing is written but numbers of the block.
+    unsafe { bpf(cmd::PROG_TEST_RUN, &mut attr, 72) }?;
+    Ok(attr.u32(4))
 }
 
 /// Runs a socket filter `repeat` times on a small packet; the kernel's mean time per run, ns. Err is the errno.

@@ -11,6 +11,7 @@ pub(crate) mod load;
 mod mount;
 pub(crate) mod netlink;
 mod perf_event;
+mod pin;
 
 pub(crate) use batch::take_batch;
 pub(crate) use entries::{Cursor, Entries, value_at};
@@ -19,6 +20,7 @@ pub(crate) use info::{
 };
 
 pub(crate) use perf_event::{forget_pin, link_to_event, set_program};
+pub(crate) use pin::{create_hash, obj_pin, try_lock, unlock};
 
 pub use mount::private_mount;
 
@@ -34,8 +36,10 @@ mod cmd {
     pub(super) const MAP_CREATE: i32 = 0;
     pub(super) const MAP_LOOKUP_ELEM: i32 = 1;
     pub(super) const MAP_UPDATE_ELEM: i32 = 2;
+    pub(super) const MAP_DELETE_ELEM: i32 = 3;
     pub(super) const MAP_GET_NEXT_KEY: i32 = 4;
     pub(super) const PROG_LOAD: i32 = 5;
+    pub(super) const OBJ_PIN: i32 = 6;
     pub(super) const OBJ_GET: i32 = 7;
     pub(super) const PROG_TEST_RUN: i32 = 10;
     pub(super) const PROG_GET_NEXT_ID: i32 = 11;
@@ -221,25 +225,30 @@ pub(crate) fn fd_by_id(kind: Kind, id: u32) -> Result<OwnedFd> {
 
 /// A descriptor of what is pinned at `path` in a bpf file system. Maps come read-only.
 pub(crate) fn obj_get(path: &Path) -> Result<OwnedFd> {
+    // Links are refused with EINVAL unless opened for reading and writing.
+    match obj_get_for(path, BPF_F_RDONLY) {
+        Err(error) if error.errno() == Some(libc::EINVAL) => obj_get_for(path, 0),
+        other => other,
+    }
+}
+
+/// A descriptor of what is pinned at `path`, to be written to.
+pub(crate) fn obj_get_writable(path: &Path) -> Result<OwnedFd> {
+    obj_get_for(path, 0)
+}
+
+fn obj_get_for(path: &Path, flags: u32) -> Result<OwnedFd> {
     let call = "bpf(BPF_OBJ_GET)";
     let object = || Object::Path(path.to_owned());
     let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
         return Err(Error::Answer { call, object: object(), problem: "a NUL inside the path".to_owned() });
     };
-    let open = |flags: u32| {
-        let mut attr = Attr::new();
-        attr.put_u64(0, c_path.as_ptr() as u64);
-        attr.put_u32(12, flags);
-        // SAFETY: the one pointer is `c_path`, NUL-terminated and alive until after the call; the command returns a
-        // descriptor.
-        unsafe { bpf_fd(cmd::OBJ_GET, &mut attr, 16) }
-    };
-    // Links are refused with EINVAL unless opened for reading and writing.
-    let answer = match open(BPF_F_RDONLY) {
-        Err(libc::EINVAL) => open(0),
-        other => other,
-    };
-    answer.map_err(|errno| {
+    let mut attr = Attr::new();
+    attr.put_u64(0, c_path.as_ptr() as u64);
+    attr.put_u32(12, flags);
+    // SAFETY: the one pointer is `c_path`, NUL-terminated and alive until after the call; the command returns a
+    // descriptor.
+    unsafe { bpf_fd(cmd::OBJ_GET, &mut attr, 16) }.map_err(|errno| {
         let remedy = match errno {
             libc::EPERM | libc::EACCES => Some("needs permission to open the pin (run as root)"),
             libc::EMFILE | libc::ENFILE => Some(NEEDS_FILES),

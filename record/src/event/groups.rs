@@ -59,8 +59,7 @@ impl Wanted {
             let mut leaders: Vec<(u32, OwnedFd)> = Vec::new();
             let number = counting.events.len() as u32;
             for spec in group {
-                let own: Vec<u32> =
-                    cpus.iter().copied().filter(|cpu| spec.cpus.as_ref().is_none_or(|on| on.contains(cpu))).collect();
+                let own = cpus_of(spec, cpus);
                 match open_on(spec, &own, &leaders) {
                     Ok(fds) => {
                         let index = counting.events.len();
@@ -81,8 +80,17 @@ impl Wanted {
     }
 }
 
-/// Opens one event on each of the CPUs, behind the leader there.
-fn open_on(spec: &EventSpec, cpus: &[u32], leaders: &[(u32, OwnedFd)]) -> Result<Vec<(u32, OwnedFd)>, String> {
+/// Those of the CPUs on which an event counts.
+pub(crate) fn cpus_of(spec: &EventSpec, cpus: &[u32]) -> Vec<u32> {
+    cpus.iter().copied().filter(|cpu| spec.cpus.as_ref().is_none_or(|on| on.contains(cpu))).collect()
+}
+
+/// Opens one event on each of the CPUs, behind the leader there. Err says why not.
+pub(crate) fn open_on(
+    spec: &EventSpec,
+    cpus: &[u32],
+    leaders: &[(u32, OwnedFd)],
+) -> Result<Vec<(u32, OwnedFd)>, String> {
     if cpus.is_empty() {
         return Err("its PMU counts on none of the CPUs".to_owned());
     }
