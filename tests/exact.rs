@@ -161,6 +161,124 @@ fn numbers_are_possible_whatever_runs_while_counting_begins_and_ends() {
     wait_until_none_is_left();
 }
 
+/// Waits until so many programs have one of the recorder's before them.
+fn wait_until_counted(programs: usize) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    let begins = |item: &&Value| item["name"] == "bprec_enter";
+    while own_programs().iter().filter(begins).count() < programs {
+        assert!(Instant::now() < patience, "not {programs} programs are counted: {:#?}", own_programs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_refused_among_fifty_are_said_and_the_others_are_counted() {
+    let Some(_alone) = allowed("the_refused_among_fifty_are_said_and_the_others_are_counted") else { return };
+    const NAMES: [&str; 5] =
+        ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"];
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let all: Vec<Loaded> = (0..10).map(|_| load()).collect();
+    let no_btf = Fixture::NO_BTF.open().unwrap().load().unwrap();
+    let dispatcher = Fixture::DISPATCHER.open().unwrap().load().unwrap();
+    let place = Fixture::EXTENSION.open().unwrap();
+    let extension = place.on_function_of(&dispatcher, "pass_to_another", "place_for_another").unwrap().start().unwrap();
+    let crowded = load();
+    let mut crowd = Vec::new();
+    while let Ok(one) = Fixture::FENTRY.open().unwrap().on_program(&crowded, "loop_of_100").unwrap().start() {
+        crowd.push(one);
+        assert!(crowd.len() < 100, "there is no limit to the programs around a function");
+    }
+    let id = |loaded: &Loaded, name: &str| loaded.id_of(name).unwrap();
+    let refused = [
+        (no_btf.programs().unwrap()[0].id, "it has no BTF"),
+        (id(&dispatcher, "pass_to_another"), "an extension has taken the place"),
+        (id(&dispatcher, "xdp_dispatcher"), "it is a dispatcher"),
+        (id(&crowded, "loop_of_100"), "as many programs as the kernel allows"),
+    ];
+    let mut ids: Vec<u32> = all.iter().flat_map(|loaded| NAMES.map(|name| id(loaded, name))).collect();
+    assert_eq!(ids.len(), 50);
+    ids.extend(refused.iter().map(|(id, _)| *id));
+    ids.push(id(&extension, "run_in_its_place"));
+    let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+    let child =
+        recording(&path, "6", &["-F", "100", "--counters", &format!("exact={}", ids.join(",")), "--budget", "100"]);
+    wait_until_counted(51);
+    all.iter().for_each(|loaded| NAMES.iter().for_each(|name| loaded.run(name, 3).unwrap()));
+    dispatcher.run("pass_to_another", 4).unwrap();
+    crowded.run("loop_of_100", 5).unwrap();
+    end(child);
+    let report = report(&path, &[]);
+    for loaded in &all {
+        for name in NAMES {
+            assert_eq!(number(exact(&report, loaded, name), "measured"), 3);
+        }
+    }
+    assert_eq!(number(exact(&report, &extension, "run_in_its_place"), "measured"), 4);
+    for (id, reason) in refused {
+        let program = program(&report, id);
+        assert!(program["exact"].is_null());
+        assert!(program["exact_unknown"].as_str().unwrap().contains(reason), "{}", program["exact_unknown"]);
+    }
+}
+
+#[test]
+fn an_extension_attaches_to_a_dispatcher_that_is_recorded() {
+    let Some(_alone) = allowed("an_extension_attaches_to_a_dispatcher_that_is_recorded") else { return };
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let dispatcher = Fixture::DISPATCHER.open().unwrap().load().unwrap();
+    let names = ["xdp_dispatcher", "pass_to_another"];
+    let loaded = load();
+    let pattern = "exact=xdp_dispatcher:*,pass_to_another:*,run_in_its_place,loop_of_100";
+    let child = recording(&path, "6", &["-F", "100", "--counters", pattern, "--budget", "100"]);
+    wait_until_counted(1);
+    let extensions = names.map(|name| {
+        let opened = Fixture::EXTENSION.open().unwrap();
+        opened.on_function_of(&dispatcher, name, "place_for_another").unwrap().start().unwrap()
+    });
+    // They join.
+    wait_until_counted(3);
+    for (times, name) in [(10, names[0]), (20, names[1])] {
+        dispatcher.run(name, times).unwrap();
+    }
+    loaded.run("loop_of_100", 5).unwrap();
+    end(child);
+    let report = report(&path, &[]);
+    for (extension, times) in extensions.iter().zip([10, 20]) {
+        assert_eq!(extension.entered("run_in_its_place").unwrap(), times);
+        assert_eq!(number(exact(&report, extension, "run_in_its_place"), "measured"), times);
+    }
+    assert_eq!(number(exact(&report, &loaded, "loop_of_100"), "measured"), 5);
+    for name in names {
+        let reason = &program(&report, dispatcher.id_of(name).unwrap())["exact_unknown"];
+        assert!(reason.as_str().unwrap().contains("no extension could be attached"), "{reason}");
+    }
+}
+
+#[test]
+fn the_last_counts_of_an_unloaded_program_are_kept() {
+    let Some(_alone) = allowed("the_last_counts_of_an_unloaded_program_are_kept") else { return };
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let child = recording(&path, "4", &["-F", "100", "--counters", "exact=loop_of_1000", "--budget", "100"]);
+    let loaded = load();
+    wait_until_counted(1);
+    loaded.run("loop_of_1000", 123).unwrap();
+    let id = loaded.id_of("loop_of_1000").unwrap();
+    drop(loaded);
+    // What counts it lets go when everyone else has.
+    let patience = Instant::now() + Duration::from_secs(20);
+    while own_programs().iter().any(|item| item["name"] == "bprec_leave") {
+        assert!(Instant::now() < patience, "it is still counted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    end(child);
+    let report = report(&path, &[]);
+    let exact = &program(&report, id)["exact"];
+    assert_eq!((number(exact, "runs"), number(exact, "measured")), (123, 123), "{exact:#}");
+}
+
 #[test]
 fn one_that_is_refused_is_said_and_the_others_are_counted() {
     let Some(_alone) = allowed("one_that_is_refused_is_said_and_the_others_are_counted") else { return };
