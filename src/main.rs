@@ -1,7 +1,7 @@
 //! `bprec`: what each BPF program costs, who pays for it, and why.
 //!
 //! Options become one call of `bprec-record` or `bprec-report`, and its result becomes an exit code: 0 done, 1 nothing
-//! matched, 2 error. A reader that closes its end of a pipe early is no error.
+//! matched, 2 error; `stat` with a command has the command's. A reader that closes its end of a pipe early is no error.
 
 mod draft;
 mod recover;
@@ -11,6 +11,8 @@ mod script;
 
 #[cfg(all(feature = "record", target_os = "linux"))]
 mod record;
+#[cfg(all(feature = "record", target_os = "linux"))]
+mod stat;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -23,6 +25,8 @@ use clap::Parser;
 enum Command {
     #[cfg(all(feature = "record", target_os = "linux"))]
     Record(Box<record::Args>),
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Stat(Box<stat::Args>),
     Report(Box<report::Args>),
     Script(Box<script::Args>),
     Rewrite(Box<rewrite::Args>),
@@ -33,6 +37,9 @@ enum Command {
 enum Outcome {
     Done,
     NothingMatched,
+    /// A command was run, and its exit code is ours.
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Command(u8),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +55,8 @@ fn main() -> ExitCode {
     let result = match command {
         #[cfg(all(feature = "record", target_os = "linux"))]
         Command::Record(args) => record::run(*args),
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Command::Stat(args) => stat::run(*args),
         Command::Report(args) => report::run(*args),
         Command::Script(args) => script::run(*args),
         Command::Rewrite(args) => rewrite::run(*args),
@@ -56,6 +65,8 @@ fn main() -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::NothingMatched) => ExitCode::from(1),
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Ok(Outcome::Command(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             say(&format!("bprec: {}", message(&error)));

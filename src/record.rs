@@ -164,11 +164,7 @@ pub(crate) struct Args {
 static SHOWN: AtomicU8 = AtomicU8::new(Level::Notice as u8);
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    if args.quiet {
-        SHOWN.store(Level::Warning as u8, Ordering::Relaxed);
-    } else if args.verbose {
-        SHOWN.store(Level::Detail as u8, Ordering::Relaxed);
-    }
+    show(args.quiet, args.verbose);
     let quiet = args.quiet;
     let options = options(args)?;
     let summary = bprec_record::record(&options)?;
@@ -262,12 +258,25 @@ fn options(args: Args) -> anyhow::Result<Options> {
             .aggregate
             .then(|| Aggregate { entries: args.aggregate_entries, user_addresses: args.aggregate_by == "ip" }),
         argv: std::env::args_os().collect(),
-        notify: |level, message| {
-            if level as u8 <= SHOWN.load(Ordering::Relaxed) {
-                say(&format!("bprec: {message}"));
-            }
-        },
+        notify,
     })
+}
+
+/// Has messages up to this level shown.
+pub(crate) fn show(quiet: bool, verbose: bool) {
+    let level = match (quiet, verbose) {
+        (true, _) => Level::Warning,
+        (_, true) => Level::Detail,
+        _ => Level::Notice,
+    };
+    SHOWN.store(level as u8, Ordering::Relaxed);
+}
+
+/// Says it on standard error, if it is to be shown.
+pub(crate) fn notify(level: Level, message: &str) {
+    if level as u8 <= SHOWN.load(Ordering::Relaxed) {
+        say(&format!("bprec: {message}"));
+    }
 }
 
 /// A tier of counters.
@@ -284,7 +293,7 @@ fn tier(text: &str) -> Result<Counters, String> {
 }
 
 /// `0,2-5` as numbers.
-fn cpu_list(text: &str) -> Option<Vec<u32>> {
+pub(crate) fn cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

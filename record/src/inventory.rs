@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, prog_ids};
+use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
 use bprec_format::state::{self, Attachment, Missed, ProgramRuns, Released, State};
@@ -51,6 +52,33 @@ struct Held {
 pub(crate) struct Known<'a> {
     pub(crate) program: &'a Program,
     pub(crate) snapshot: &'a ProgSnapshot,
+}
+
+impl Known<'_> {
+    /// Id and load time.
+    pub(crate) fn key(self) -> (u32, u64) {
+        (self.program.id(), self.snapshot.info.view().load_time_ns().unwrap_or(0))
+    }
+
+    /// Its functions, the entry first: position, type and name, which is empty where BTF has none.
+    pub(crate) fn functions(self) -> Vec<(u32, Option<u32>, String)> {
+        let btf = self.snapshot.btf.as_deref().and_then(|btf| BtfTypes::parse(btf).ok());
+        let functions = self.snapshot.info.view();
+        let functions = functions.functions().map(|function| {
+            let named = btf.as_ref().and_then(|btf| btf.type_by_id(function.type_id?)?.name());
+            let name = named.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
+            (function.index as u32, function.type_id, name)
+        });
+        functions.collect()
+    }
+
+    /// The full name of its entry function, or else the kernel's short one.
+    pub(crate) fn name(self) -> String {
+        let entry = self.functions().into_iter().next().map(|(_, _, name)| name).filter(|name| !name.is_empty());
+        entry.unwrap_or_else(|| {
+            String::from_utf8_lossy(self.snapshot.info.view().name().unwrap_or_default()).into_owned()
+        })
+    }
 }
 
 impl Inventory {
@@ -189,6 +217,11 @@ impl Inventory {
         let parts = last_runs.chunks(RUNS_PER_STATE);
         states.extend(parts.map(|part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec() })));
         released
+    }
+
+    /// Gives up what everyone else has let go of; nothing more is to be said of it.
+    pub(crate) fn let_go(&mut self) {
+        self.held.retain(|_, held| !held.released);
     }
 
     /// Looks at what is around programs not looked at yet: owners, maps, attachments, pins. Programs that have only just

@@ -4,6 +4,8 @@
 //! there into the output without looking at it. Beside that it keeps hold of every BPF program alive at any moment of
 //! the recording, reads its statistics, and writes what perf has no record for as `bprec:state` samples.
 //!
+//! [`stat`] counts without recording: the same sources of counts, whose states it hands to its caller as they come.
+//!
 //! This crate must not know of command lines, terminals or reports: it takes options that are already understood, hands
 //! messages to a function of the caller's, and returns a [`Summary`]. What the kernel says about BPF programs comes from
 //! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in the modules `ring` and `sys` alone.
@@ -30,6 +32,7 @@ mod ring;
 mod sampler;
 mod session;
 mod shared;
+mod stat;
 mod state_stream;
 mod summary;
 mod synth;
@@ -44,6 +47,7 @@ pub use error::{Error, Result};
 pub use options::{Aggregate, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
 pub use recover::{Recovered, recover};
 pub use shared::{Shared, SharedOptions, Whose};
+pub use stat::{Counted, Counts, Moment, ProgramName, Readings, StatOptions, stat};
 pub use summary::Summary;
 
 /// Records as `options` say, until the command ends, the duration is over, the targets are gone, or a signal

@@ -153,12 +153,12 @@ fn process_of(thread: i32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
-fn task_number(pid: u32) -> Result<i32> {
+pub(crate) fn task_number(pid: u32) -> Result<i32> {
     i32::try_from(pid).ok().filter(|pid| *pid > 0).ok_or_else(|| Error::Other(format!("{pid} is not a process id")))
 }
 
 /// The threads of a process.
-fn threads(pid: u32) -> Result<Vec<i32>> {
+pub(crate) fn threads(pid: u32) -> Result<Vec<i32>> {
     let path = format!("/proc/{}/task", task_number(pid)?);
     let entries = fs::read_dir(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::Other(format!("no process with pid {pid}")),

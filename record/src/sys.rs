@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
+use bprec_format::state::Reading;
 use bprec_format::{ATTR_SIZE_MAX, Endian, EventAttr};
 use perf_event_open_sys as perf;
 
@@ -28,20 +29,39 @@ struct AttrBytes([u8; ATTR_SIZE_MAX]);
 ///
 /// The attr is handed over in the smallest size that holds it, so that kernels which know less accept it too.
 pub(crate) fn perf_event_open(attr: &EventAttr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
-    open_event(attr, pid, cpu, None)
+    open_event(attr, pid, cpu, None, false)
 }
 
 /// Opens an event that counts all tasks on a CPU, on the hardware together with its leader.
 pub(crate) fn open_counter(attr: &EventAttr, cpu: i32, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
-    open_event(attr, -1, cpu, leader)
+    open_event(attr, -1, cpu, leader, false)
 }
 
-fn open_event(attr: &EventAttr, pid: i32, cpu: i32, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+/// Opens an event that counts a task, all of them (`pid` −1) or a cgroup (`pid` is a descriptor of its directory), on a CPU or on
+/// any (−1), on the hardware together with its leader.
+pub(crate) fn open_counter_at(
+    attr: &EventAttr,
+    pid: i32,
+    cpu: i32,
+    leader: Option<BorrowedFd<'_>>,
+    of_cgroup: bool,
+) -> io::Result<OwnedFd> {
+    open_event(attr, pid, cpu, leader, of_cgroup)
+}
+
+fn open_event(
+    attr: &EventAttr,
+    pid: i32,
+    cpu: i32,
+    leader: Option<BorrowedFd<'_>>,
+    of_cgroup: bool,
+) -> io::Result<OwnedFd> {
     let mut bytes = Vec::with_capacity(ATTR_SIZE_MAX);
     EventAttr { size: attr.smallest_size(), ..attr.clone() }.encode(&mut bytes, Endian::NATIVE);
     let mut block = AttrBytes([0; ATTR_SIZE_MAX]);
     block.0[..bytes.len()].copy_from_slice(&bytes);
-    let flags = libc::c_ulong::from(perf::bindings::PERF_FLAG_FD_CLOEXEC);
+    let cgroup = if of_cgroup { perf::bindings::PERF_FLAG_PID_CGROUP } else { 0 };
+    let flags = libc::c_ulong::from(perf::bindings::PERF_FLAG_FD_CLOEXEC | cgroup);
     let group = leader.map_or(-1, |leader| leader.as_raw_fd());
     // SAFETY: the kernel reads `size` bytes of the attr (in its second word, at most ATTR_SIZE_MAX) and, on E2BIG, writes
     // its own size into that word; the block is initialised, of that length, and borrowed exclusively for the call.
@@ -115,6 +135,21 @@ pub(crate) fn read_value(event: BorrowedFd<'_>) -> io::Result<u64> {
     }
 }
 
+/// Reads the counter of an event that was opened with both `PERF_FORMAT_TOTAL_TIME_*` alone.
+pub(crate) fn read_reading(event: BorrowedFd<'_>) -> io::Result<Reading> {
+    let mut values = [0u64; 3];
+    // SAFETY: `values` is writable for the length given.
+    let read = unsafe { libc::read(event.as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(&values)) };
+    match usize::try_from(read) {
+        Ok(bytes) if bytes == size_of_val(&values) => {
+            let [value, enabled_ns, running_ns] = values;
+            Ok(Reading { value, enabled_ns, running_ns })
+        }
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
 /// What [`poll`] found of one descriptor.
 pub(crate) type PollFd = libc::pollfd;
 
@@ -151,6 +186,15 @@ pub(crate) struct Signals {
     before: libc::sigset_t,
 }
 
+/// A signal that asks for the end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Its number.
+    pub(crate) signal: i32,
+    /// The terminal sent it, to everything in the foreground, and no process.
+    pub(crate) by_kernel: bool,
+}
+
 /// What [`Signals`] blocks.
 const BLOCKED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD];
 
@@ -182,7 +226,12 @@ impl Signals {
 
     /// Takes what has arrived; whether one asks for the end.
     pub(crate) fn take(&self) -> bool {
-        let mut stop = false;
+        self.take_asked().is_some()
+    }
+
+    /// Takes what has arrived; the last one that asks for the end.
+    pub(crate) fn take_asked(&self) -> Option<Asked> {
+        let mut asked = None;
         loop {
             // SAFETY: signalfd_siginfo is plain data for which all zeros is a value.
             let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
@@ -190,9 +239,11 @@ impl Signals {
             // SAFETY: `info` is writable for the length given.
             let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), bytes) };
             if read != bytes as isize {
-                return stop;
+                return asked;
             }
-            stop |= info.ssi_signo != libc::SIGCHLD as u32;
+            if info.ssi_signo != libc::SIGCHLD as u32 {
+                asked = Some(Asked { signal: info.ssi_signo as i32, by_kernel: info.ssi_code == libc::SI_KERNEL });
+            }
         }
     }
 }
@@ -268,8 +319,13 @@ pub(crate) fn hold_before_exec(command: &mut Command, tell: OwnedFd, wait: Owned
 
 /// Sends SIGTERM to a child that has not been waited for.
 pub(crate) fn terminate(pid: i32) {
+    send(pid, libc::SIGTERM);
+}
+
+/// Sends a signal to a child that has not been waited for.
+pub(crate) fn send(pid: i32, signal: i32) {
     // SAFETY: takes no pointers; the caller has not waited for the child, so the pid is still its own.
-    unsafe { libc::kill(pid, libc::SIGTERM) };
+    unsafe { libc::kill(pid, signal) };
 }
 
 /// Raises the limit of open files as far as it goes; the limit that holds now.
@@ -340,6 +396,20 @@ pub(crate) fn usage() -> Usage {
         system_ns: ns(usage.ru_stime),
         max_rss_bytes: usage.ru_maxrss.cast_unsigned() * 1024,
     }
+}
+
+/// CPU time in user mode and in the kernel of the children that were waited for.
+pub(crate) fn children_usage() -> (Duration, Duration) {
+    // SAFETY: rusage is plain data for which all zeros is a value, and the kernel writes one.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
+    };
+    (time(usage.ru_utime), time(usage.ru_stime))
 }
 
 /// Bytes of a page.

@@ -85,6 +85,15 @@ impl Workload {
         Ok(())
     }
 
+    /// Passes a signal on that the terminal has not sent to it as well.
+    pub(crate) fn signal(&self, asked: sys::Asked) {
+        if let State::Running(child) = &self.state
+            && !asked.by_kernel
+        {
+            sys::send(child.id().cast_signed(), asked.signal);
+        }
+    }
+
     /// How it ended, once it has.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if let State::Running(child) = &mut self.state

@@ -6,7 +6,7 @@
 //!
 //! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
 //! not in the recording is not known and is shown as `n/a`, never as 0. Its boundary is [`by_prog`], [`counters`],
-//! [`header`] and what they take and give.
+//! [`header`], [`Meter`] and what they take and give.
 
 mod address;
 mod charge;
@@ -37,7 +37,8 @@ mod view;
 mod window;
 
 pub use counters::{
-    CounterRow, CounterSource, CounterTotals, CountersReport, Counting, EventPerRun, Exact, PERCENTILES, PerRun,
+    CounterRow, CounterSource, CounterTotals, CountersReport, Counting, EventPerRun, Exact, Meter, Metered, MeteredRow,
+    PERCENTILES, PerRun,
 };
 pub use error::{Error, Result};
 pub use header::header;
@@ -51,6 +52,7 @@ pub use report::{
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};
 pub use source::Source;
+pub use view::{StatFormat, StatWriter};
 
 /// Charges every sample of the recording to the BPF program that it was taken in.
 ///

@@ -7,11 +7,13 @@ mod grid;
 mod json;
 mod maps;
 mod rows;
+mod stat;
 mod table;
 pub(crate) mod text;
 
 pub(crate) use json::write_maps as write_maps_json;
 pub(crate) use maps::write as write_maps_text;
+pub use stat::{StatFormat, StatWriter};
 
 use crate::{Report, Result};
 use std::io::Write;

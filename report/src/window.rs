@@ -15,6 +15,11 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// All of the time.
+    pub(crate) fn everything() -> Window {
+        Window { parts: vec![(0, u64::MAX)], whole: true }
+    }
+
     /// Works out `range` in a recording.
     ///
     /// # Errors
@@ -33,7 +38,7 @@ impl Window {
     /// When percentages are asked of a recording without times.
     pub(crate) fn new(range: &TimeRange, span: Option<(u64, u64)>) -> Result<Window> {
         let parts = match range {
-            TimeRange::All => return Ok(Window { parts: vec![(0, u64::MAX)], whole: true }),
+            TimeRange::All => return Ok(Window::everything()),
             TimeRange::Absolute(from, to) => vec![(from.unwrap_or(0), to.unwrap_or(u64::MAX))],
             TimeRange::Percent(parts) => {
                 let Some((first, last)) = span else {

@@ -23,7 +23,8 @@ use crate::options::Exact as Asked;
 use crate::{Level, Result, machine, sys};
 
 use budget::{Costs, Verdict};
-use target::{Candidate, Pattern, Target};
+pub(crate) use target::Pattern;
+use target::{Candidate, Target};
 
 /// Events that are read together, so that what they count is of the same time.
 const DEFAULT_EVENTS: &str = "{cycles,instructions}";

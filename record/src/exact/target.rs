@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Pair, Profiler, makes_tail_calls};
-use bprec_format::bpf::btf::Btf;
 use bprec_format::state::{Histogram, Reading, RunCounts, TargetCounters};
 
 use crate::glob::glob;
@@ -12,7 +11,7 @@ use crate::sys;
 
 /// Which functions of which programs are asked for.
 #[derive(Debug)]
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     /// Patterns of programs, by full name or id; and of their functions, without which the entry is meant.
     parts: Vec<(String, Option<String>)>,
 }
@@ -58,7 +57,7 @@ struct Counts {
 
 impl Pattern {
     /// `PROGRAM[:FUNCTION]`, several with commas; none is the entry of every program.
-    pub(super) fn new(text: Option<&str>) -> Pattern {
+    pub(crate) fn new(text: Option<&str>) -> Pattern {
         let part = |part: &str| match part.split_once(':') {
             Some((program, function)) => (program.to_owned(), Some(function.to_owned())),
             None => (part.to_owned(), None),
@@ -66,24 +65,19 @@ impl Pattern {
         Pattern { parts: text.unwrap_or("*").split(',').map(str::trim).filter(|it| !it.is_empty()).map(part).collect() }
     }
 
+    /// Whether a program is asked for, or some function of it.
+    pub(crate) fn matches(&self, known: Known<'_>) -> bool {
+        let name = known.name();
+        self.parts.iter().any(|(program, _)| is_program(program, &name, known.program.id()))
+    }
+
     /// The functions of a program that are asked for; with a refusal they are to stay alone for that reason.
     pub(super) fn choose(&self, known: Known<'_>, refusal: Option<&str>) -> Vec<Candidate> {
         let info = known.snapshot.info.view();
         let id = info.id().unwrap_or(0);
-        let btf = known.snapshot.btf.as_deref().and_then(|btf| Btf::parse(btf).ok());
-        let names: Vec<(u32, Option<u32>, String)> = info
-            .functions()
-            .map(|function| {
-                let named = btf.as_ref().and_then(|btf| btf.type_by_id(function.type_id?)?.name());
-                let name = named.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
-                (function.index as u32, function.type_id, name)
-            })
-            .collect();
-        let short = || String::from_utf8_lossy(info.name().unwrap_or_default()).into_owned();
-        let program_name = names.first().map(|(_, _, name)| name.clone()).filter(|name| !name.is_empty());
-        let program_name = program_name.unwrap_or_else(short);
-        let is_program =
-            |pattern: &str| glob(pattern, &program_name) || pattern.parse::<u32>().is_ok_and(|asked| asked == id);
+        let names = known.functions();
+        let program_name = known.name();
+        let is_program = |pattern: &str| is_program(pattern, &program_name, id);
         let wanted = |index: u32, name: &str| {
             self.parts.iter().any(|(program, function)| {
                 is_program(program)
@@ -128,6 +122,11 @@ impl Pattern {
             })
             .collect()
     }
+}
+
+/// Whether a program has the name or the id that is asked for.
+fn is_program(pattern: &str, name: &str, id: u32) -> bool {
+    glob(pattern, name) || pattern.parse::<u32>().is_ok_and(|asked| asked == id)
 }
 
 impl Candidate {

@@ -6,10 +6,12 @@
 
 mod estimate;
 mod exact;
+mod live;
 mod over_time;
 mod track;
 
 pub use exact::{Counting, EventPerRun, Exact, PERCENTILES, PerRun};
+pub use live::{Meter, Metered, MeteredRow};
 pub use over_time::{CounterRow, CounterSource, CounterTotals, CountersReport};
 
 pub(crate) use exact::{counting_of, disagreements, exact_program};
@@ -44,6 +46,8 @@ pub(crate) struct CounterHistory {
     pub(crate) exact: Option<CounterEvents>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, Target>,
+    /// The same on one CPU, by its number.
+    pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), Target>,
     pub(crate) stats: BTreeMap<(u32, u64), Target>,
     pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
 }
@@ -59,7 +63,11 @@ impl CounterHistory {
 
     pub(crate) fn programs(&mut self, snapshot: &ProgramCounters, window: &Window) {
         for it in &snapshot.targets {
-            let target = self.targets.entry((it.id, it.load_time_ns, it.function)).or_default();
+            let key = (it.id, it.load_time_ns, it.function);
+            let target = match it.cpu {
+                None => self.targets.entry(key).or_default(),
+                Some(cpu) => self.cpu_targets.entry((key, cpu)).or_default(),
+            };
             target.name = String::from_utf8_lossy(&it.name).into_owned();
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {

@@ -2,7 +2,7 @@
 
 use super::exact::{Counting, Exact, counting_of, exact};
 use super::track::Track;
-use super::{CounterHistory, Target};
+use super::{CounterHistory, Target, TargetKey};
 use crate::index::{Index, Wanted};
 use crate::recording::Recording;
 use crate::window::Window;
@@ -47,6 +47,8 @@ pub struct CounterRow {
     pub load_time_ns: Option<u64>,
     /// Which function of the program; 0 is the entry.
     pub function: u32,
+    /// The CPU that it was counted on; `None` for all, and for a target that is a CPU.
+    pub cpu: Option<u32>,
     /// Name of the program or function, of the task, path of the cgroup.
     pub name: String,
     /// From when, ns since the recording's start.
@@ -106,8 +108,10 @@ pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<
     let mut maker = Maker {
         index: &index,
         options,
-        start_ns: session.map(|session| session.start_ns).or(first).unwrap_or(0),
-        cpus: cpus.filter(|cpus| *cpus > 0),
+        scale: Scale {
+            start_ns: session.map(|session| session.start_ns).or(first).unwrap_or(0),
+            cpus: cpus.filter(|cpus| *cpus > 0),
+        },
         exact: history.exact.as_ref().map(counting_of),
         shared: history.shared.as_ref().map(counting_of),
         rows: Vec::new(),
@@ -121,8 +125,8 @@ pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<
         problems.push(format!("{} more records could not be read", index.bad_records));
     }
     Ok(CountersReport {
-        start_ns: maker.start_ns,
-        cpus: maker.cpus,
+        start_ns: maker.scale.start_ns,
+        cpus: maker.scale.cpus,
         exact: maker.exact,
         shared: maker.shared,
         counters_note: session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty()),
@@ -136,8 +140,7 @@ pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<
 struct Maker<'m> {
     index: &'m Index,
     options: &'m Options,
-    start_ns: u64,
-    cpus: Option<u32>,
+    scale: Scale,
     exact: Option<Counting>,
     shared: Option<Counting>,
     rows: Vec<CounterRow>,
@@ -146,14 +149,91 @@ struct Maker<'m> {
 }
 
 /// What a row is about.
-struct About<'a> {
-    source: CounterSource,
-    kind: &'static str,
-    id: u64,
-    load_time_ns: Option<u64>,
-    function: u32,
-    name: String,
-    target: &'a Target,
+pub(super) struct About<'a> {
+    pub(super) source: CounterSource,
+    pub(super) kind: &'static str,
+    pub(super) id: u64,
+    pub(super) load_time_ns: Option<u64>,
+    pub(super) function: u32,
+    pub(super) cpu: Option<u32>,
+    pub(super) name: String,
+    pub(super) target: &'a Target,
+}
+
+impl<'a> About<'a> {
+    /// A function of a program; `program` is the program's name.
+    pub(super) fn program(source: CounterSource, key: TargetKey, program: &str, target: &'a Target) -> About<'a> {
+        let (id, load_time_ns, function) = key;
+        let name = match function {
+            0 => program.to_owned(),
+            _ => format!("{program}/{}", target.name),
+        };
+        About {
+            source,
+            kind: "program",
+            id: id.into(),
+            load_time_ns: Some(load_time_ns),
+            function,
+            cpu: None,
+            name,
+            target,
+        }
+    }
+
+    pub(super) fn shared(scope: SharedScope, id: u64, target: &'a Target) -> About<'a> {
+        let (source, name) = (CounterSource::Shared, target.name.clone());
+        About { source, kind: scope_name(scope), id, load_time_ns: None, function: 0, cpu: None, name, target }
+    }
+}
+
+/// What numbers are held against.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Scale {
+    /// Where times count from, ns of the clock.
+    pub(super) start_ns: u64,
+    /// CPUs that were online.
+    pub(super) cpus: Option<u32>,
+}
+
+impl Scale {
+    /// What a track comes to.
+    pub(super) fn row(&self, about: &About<'_>, track: &Track, counting: &Counting) -> CounterRow {
+        let (from_ns, to_ns) = track.span.unwrap_or_default();
+        let since_start = |time: u64| time.wrapping_sub(self.start_ns) as i64;
+        let is_shared = about.source == CounterSource::Shared;
+        // What is of one CPU, or of one thread, has no more time than one CPU has.
+        let is_of_one = about.cpu.is_some() || matches!(about.kind, "cpu" | "pid");
+        let cpus = if is_of_one { Some(1) } else { self.cpus };
+        let values = if is_shared {
+            // Not per run: as if there had been one.
+            exact(about.function, &about.name, "", &track.as_one_run(), counting, cpus)
+        } else {
+            exact(about.function, &about.name, &about.target.reason, track, counting, cpus)
+        };
+        CounterRow {
+            source: about.source,
+            kind: about.kind,
+            id: about.id,
+            load_time_ns: about.load_time_ns,
+            function: about.function,
+            cpu: about.cpu,
+            name: about.name.clone(),
+            from_ns: since_start(from_ns),
+            to_ns: since_start(to_ns),
+            counts: values.map(|values| {
+                let time = values.time.filter(|_| !is_shared).map(|time| time.value * values.runs as f64);
+                // None of no runs took any time.
+                let time = time.or((!is_shared && values.runs == 0 && values.flaws.is_empty()).then_some(0.0));
+                let covered = track.covered_ns as f64;
+                CounterTotals {
+                    measured_ns: track.sum.time_ns,
+                    readings: track.sum.readings.clone(),
+                    cpu_percent: time.filter(|_| covered > 0.0).map(|time| time * 100.0 / covered),
+                    values,
+                }
+            }),
+        }
+    }
 }
 
 impl Maker<'_> {
@@ -170,23 +250,14 @@ impl Maker<'_> {
         }
         let shared = self.shared.clone().unwrap_or_default();
         for ((scope, id), target) in &history.shared_targets {
-            let about = About {
-                source: CounterSource::Shared,
-                kind: scope_name(*scope),
-                id: *id,
-                load_time_ns: None,
-                function: 0,
-                name: target.name.clone(),
-                target,
-            };
-            self.target(&about, &shared);
+            self.target(&About::shared(*scope, *id, target), &shared);
         }
         self.limit();
         self.rows.sort_by_key(|row| (row.from_ns, row.to_ns));
     }
 
-    fn program<'a>(&self, source: CounterSource, key: (u32, u64, u32), target: &'a Target) -> About<'a> {
-        let (id, load_time_ns, function) = key;
+    fn program<'a>(&self, source: CounterSource, key: TargetKey, target: &'a Target) -> About<'a> {
+        let (id, load_time_ns, _) = key;
         let known = self
             .index
             .programs
@@ -194,11 +265,7 @@ impl Maker<'_> {
             .iter()
             .find(|known| known.id == Some(id) && known.info.is_some_and(|info| info.load_time_ns == load_time_ns));
         let name = known.and_then(|known| known.functions.first()).map_or("", |function| &function.name);
-        let name = match function {
-            0 => name.to_owned(),
-            _ => format!("{name}/{}", target.name),
-        };
-        About { source, kind: "program", id: id.into(), load_time_ns: Some(load_time_ns), function, name, target }
+        About::program(source, key, name, target)
     }
 
     fn target(&mut self, about: &About<'_>, counting: &Counting) {
@@ -217,51 +284,16 @@ impl Maker<'_> {
             return;
         }
         for interval in &about.target.track.intervals {
-            let row = self.row(about, Track::of(interval), counting);
+            let row = self.scale.row(about, &Track::of(std::slice::from_ref(interval)), counting);
             if self.options.all || says_something(&row) {
                 self.rows.push(row);
             }
         }
         if about.target.track.span.is_some() {
-            let row = self.row(about, &about.target.track, counting);
+            let row = self.scale.row(about, &about.target.track, counting);
             if self.options.all || says_something(&row) {
                 self.totals.push(row);
             }
-        }
-    }
-
-    fn row(&self, about: &About<'_>, track: impl std::borrow::Borrow<Track>, counting: &Counting) -> CounterRow {
-        let track = track.borrow();
-        let (from_ns, to_ns) = track.span.unwrap_or_default();
-        let since_start = |time: u64| time.wrapping_sub(self.start_ns) as i64;
-        let is_shared = about.source == CounterSource::Shared;
-        let values = if is_shared {
-            // Not per run: as if there had been one.
-            exact(about.function, &about.name, "", &track.as_one_run(), counting, self.cpus)
-        } else {
-            exact(about.function, &about.name, &about.target.reason, track, counting, self.cpus)
-        };
-        CounterRow {
-            source: about.source,
-            kind: about.kind,
-            id: about.id,
-            load_time_ns: about.load_time_ns,
-            function: about.function,
-            name: about.name.clone(),
-            from_ns: since_start(from_ns),
-            to_ns: since_start(to_ns),
-            counts: values.map(|values| {
-                let time = values.time.filter(|_| !is_shared).map(|time| time.value * values.runs as f64);
-                // None of no runs took any time.
-                let time = time.or((!is_shared && values.runs == 0 && values.flaws.is_empty()).then_some(0.0));
-                let covered = track.covered_ns as f64;
-                CounterTotals {
-                    measured_ns: track.sum.time_ns,
-                    readings: track.sum.readings.clone(),
-                    cpu_percent: time.filter(|_| covered > 0.0).map(|time| time * 100.0 / covered),
-                    values,
-                }
-            }),
         }
     }
 
@@ -293,7 +325,7 @@ fn key(row: &CounterRow) -> Key {
 }
 
 /// Something was counted, or something is wrong.
-fn says_something(row: &CounterRow) -> bool {
+pub(super) fn says_something(row: &CounterRow) -> bool {
     match &row.counts {
         Err(_) => true,
         Ok(counts) => {

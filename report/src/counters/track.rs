@@ -70,17 +70,23 @@ impl Track {
         }
     }
 
-    /// One interval alone.
-    pub(crate) fn of(interval: &Interval) -> Track {
+    /// Some intervals alone.
+    pub(crate) fn of(intervals: &[Interval]) -> Track {
         let mut track = Track::default();
-        track.fold(interval.from_ns, interval.to_ns, &interval.counts);
+        for interval in intervals {
+            track.fold(interval.from_ns, interval.to_ns, &interval.counts);
+        }
         track
     }
 
     /// Readings that are of no runs, as those of one run.
     pub(crate) fn as_one_run(&self) -> Track {
         let mut track = Track::default();
-        let one = RunCounts { runs: 1, measured: 1, every: 1, ..self.sum.clone() };
+        let mut one = RunCounts { runs: 1, measured: 1, every: 1, ..self.sum.clone() };
+        // For a time in which none of its tasks ran nothing was to be counted, and there was nothing.
+        for reading in one.readings.iter_mut().filter(|reading| **reading == Reading::default()) {
+            *reading = whole(0);
+        }
         if let Some((from_ns, to_ns)) = self.span {
             track.fold(from_ns, to_ns, &Ok(one));
         }

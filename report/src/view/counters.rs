@@ -239,7 +239,7 @@ fn row(json: &mut Json<'_>, report: &CountersReport, row: &CounterRow) -> io::Re
     })
 }
 
-fn counts(
+pub(super) fn counts(
     json: &mut Json<'_>,
     counting: Option<&Counting>,
     source: CounterSource,

@@ -9,7 +9,7 @@ use crate::{Counting, EventPerRun, EventReport, Exact, PerRun, Program, Report, 
 pub(super) const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
 
 /// A value that cannot be true.
-const IMPOSSIBLE: &str = "n/a!";
+pub(super) const IMPOSSIBLE: &str = "n/a!";
 
 /// Columns that a recording with exact counters has.
 pub(super) fn columns(counting: &Counting) -> Vec<Column> {
@@ -44,14 +44,24 @@ pub(super) fn cells(program: &Program, counting: &Counting) -> Vec<String> {
 pub(super) fn value_cells(exact: &Exact, events: usize) -> Vec<String> {
     let mut cells: Vec<String> = exact.events.iter().map(|event| event_cell(event, exact)).collect();
     cells.resize(events, UNKNOWN.into());
-    cells.push(exact.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}")));
-    // The middle of the bucket.
-    let middle = |(first, last): (u64, u64)| grouped(first + (last - first) / 2);
-    cells.extend(exact.percentiles.map(|bounds| bounds.map_or(UNKNOWN.into(), middle)));
+    cells.extend(tail_cells(exact));
     cells
 }
 
-fn event_cell(event: &Result<EventPerRun, Unknown>, exact: &Exact) -> String {
+/// Instructions per cycle and percentiles.
+pub(super) fn tail_cells(exact: &Exact) -> Vec<String> {
+    let mut cells = vec![exact.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}"))];
+    cells.extend(exact.percentiles.map(|bounds| bounds.map_or(UNKNOWN.into(), |bounds| grouped(middle(bounds)))));
+    cells
+}
+
+/// The middle of a bucket.
+pub(super) fn middle((first, last): (u64, u64)) -> u64 {
+    first + (last - first) / 2
+}
+
+/// An event per run.
+pub(super) fn event_cell(event: &Result<EventPerRun, Unknown>, exact: &Exact) -> String {
     match event {
         Ok(event) => value(&event.per_run, exact.is_estimate) + &turns(event),
         Err(unknown) if exact.flaws.contains(&unknown.0) => IMPOSSIBLE.into(),
@@ -263,7 +273,7 @@ pub(super) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact
 }
 
 /// A few names, and how many more.
-fn listed(names: &[String]) -> String {
+pub(super) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 6;
     let more = names.len().saturating_sub(SHOWN);
     let shown = names[..names.len() - more].join(", ");

@@ -282,17 +282,23 @@ fn missed(json: &mut Json<'_>, missed: &Missed) -> io::Result<()> {
     })
 }
 
-/// Writes values, indented, members in the order of the calls.
+/// Writes values, indented or on one line, members in the order of the calls.
 pub(super) struct Json<'w> {
     out: &'w mut dyn Write,
-    depth: usize,
+    /// How deep what is open is nested; `None` on one line.
+    depth: Option<usize>,
     /// Nothing has been written into the object or list that is open.
     empty: bool,
 }
 
 impl<'w> Json<'w> {
     pub(super) fn new(out: &'w mut dyn Write) -> Json<'w> {
-        Json { out, depth: 0, empty: true }
+        Json { out, depth: Some(0), empty: true }
+    }
+
+    /// All of the document on one line.
+    pub(super) fn on_one_line(out: &'w mut dyn Write) -> Json<'w> {
+        Json { out, depth: None, empty: true }
     }
 
     /// Ends the document.
@@ -322,19 +328,24 @@ impl<'w> Json<'w> {
 
     /// Starts the next element of what is open.
     fn next(&mut self) -> io::Result<()> {
-        let separator = if self.empty { "\n" } else { ",\n" };
-        self.empty = false;
-        write!(self.out, "{separator}{:1$}", "", self.depth * 2)
+        let separator = if self.empty { "" } else { "," };
+        let is_first = std::mem::replace(&mut self.empty, false);
+        match self.depth {
+            Some(depth) => write!(self.out, "{separator}\n{:1$}", "", depth * 2),
+            None if is_first => Ok(()),
+            None => self.raw(", "),
+        }
     }
 
     fn nested(&mut self, ends: [&str; 2], content: impl FnOnce(&mut Self) -> io::Result<()>) -> io::Result<()> {
         self.raw(ends[0])?;
-        self.depth += 1;
+        let depth = self.depth;
+        self.depth = depth.map(|depth| depth + 1);
         self.empty = true;
         content(self)?;
-        self.depth -= 1;
-        if !self.empty {
-            write!(self.out, "\n{:1$}", "", self.depth * 2)?;
+        self.depth = depth;
+        if let (Some(depth), false) = (depth, self.empty) {
+            write!(self.out, "\n{:1$}", "", depth * 2)?;
         }
         self.empty = false;
         self.raw(ends[1])
@@ -379,7 +390,7 @@ impl<'w> Json<'w> {
         self.member(name, |json| write!(json.out, "{number}"))
     }
 
-    fn boolean(&mut self, name: &str, value: bool) -> io::Result<()> {
+    pub(super) fn boolean(&mut self, name: &str, value: bool) -> io::Result<()> {
         self.member(name, |json| write!(json.out, "{value}"))
     }
 
@@ -428,7 +439,7 @@ mod tests {
     #[test]
     fn values_are_written_as_json_has_them() {
         let mut out = Vec::new();
-        let mut json = Json { out: &mut out, depth: 0, empty: true };
+        let mut json = Json::new(&mut out);
         json.object(|json| {
             json.text("a\"b", "\u{1b}[0m\\ \u{9b}é\n")?;
             json.list("none", &[0u8; 0], |_, _| Ok(()))?;
@@ -454,5 +465,14 @@ mod tests {
   "count": {"samples": 1, "weight": 2}
 }"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let mut out = Vec::new();
+        let mut json = Json::on_one_line(&mut out);
+        json.object(|json| {
+            json.list("two", &[1u64, 2], |json, n| json.object(|json| json.number("n", *n)))?;
+            json.null("none")
+        })
+        .unwrap();
+        json.end().unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "{\"two\": [{\"n\": 1}, {\"n\": 2}], \"none\": null}\n");
     }
 }

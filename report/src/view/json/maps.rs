@@ -10,7 +10,7 @@ use std::io::{self, Write};
 const VERSION: u64 = 1;
 
 pub(crate) fn write(atlas: &Atlas<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut json = Json { out, depth: 0, empty: true };
+    let mut json = Json::new(out);
     json.object(|json| {
         json.text("format", "bprec maps")?;
         json.number("version", VERSION)?;

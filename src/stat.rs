@@ -1,0 +1,217 @@
+//! `bprec stat`.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bprec_record::{Counted, Moment, StatOptions, stat};
+use bprec_report::{Meter, Metered, StatFormat, StatWriter};
+
+use crate::record::{cpu_list, notify, show};
+use crate::{Outcome, say};
+
+/// Count what BPF programs do, or events of tasks, CPUs and cgroups, without recording.
+///
+/// Without anything else all BPF programs are counted until Ctrl-C; with a command, until it ends. With -e and a command, or
+/// with -a, -C, -p, -t or -G, events are counted instead, as perf stat counts them. The table goes to standard output, and
+/// to standard error where a command runs.
+#[derive(clap::Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Args {
+    /// BPF programs: ids, names with * and ?, or all; PROG:FUNC is a function of a program. May be given several times.
+    #[arg(
+        short,
+        long = "bpf-prog",
+        value_name = "PROG,…",
+        value_delimiter = ',',
+        conflicts_with_all = ["cpu", "pid", "tid", "cgroup"]
+    )]
+    bpf_prog: Vec<String>,
+
+    /// Events of the whole machine; beside -b it says nothing new.
+    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid", "cgroup"])]
+    all_cpus: bool,
+
+    /// Events on each of these CPUs: 0,2-5.
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid", "cgroup"])]
+    cpu: Option<String>,
+
+    /// Events of each of these processes, with all their threads and children.
+    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"])]
+    pid: Vec<u32>,
+
+    /// Events of each of these threads.
+    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', conflicts_with = "cgroup")]
+    tid: Vec<u32>,
+
+    /// Events of each of these cgroups, with those below: paths as in /proc/PID/cgroup.
+    #[arg(short = 'G', long, value_name = "PATH,…", value_delimiter = ',')]
+    cgroup: Vec<String>,
+
+    /// What to count, as for bprec record; {a,b} are counted together, or neither. Of programs, what happens in their runs
+    /// [default: {cycles,instructions}]; else clocks, context switches, migrations, page faults, cycles, instructions, branches.
+    #[arg(short, long = "event", value_name = "EVENT")]
+    event: Vec<String>,
+
+    /// Count each so many milliseconds, and all of it at the end.
+    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
+    interval: Option<u64>,
+
+    /// One line per value, with this between its fields (docs/stat.md has them).
+    #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json")]
+    separator: Option<String>,
+
+    /// One JSON object per line (docs/stat.md has its members).
+    #[arg(short, long = "json-output", visible_alias = "json")]
+    json: bool,
+
+    /// Of each CPU, too. Of programs only exact counters can.
+    #[arg(short = 'A', long = "no-aggr")]
+    per_cpu: bool,
+
+    /// Stop after so many milliseconds.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
+    timeout: Option<u64>,
+
+    /// Where to; `-` is standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// What exact counters may cost, in percent of the machine; where programs run often, only some of their runs are
+    /// measured. 100 measures them all.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
+    budget: f64,
+
+    /// Say only what went wrong.
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Say what is done, and how.
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Command to run; counting ends with it.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    show(args.quiet, args.verbose);
+    let (out, width) = output(args.output.as_deref(), !args.command.is_empty())?;
+    let mut out = BufWriter::new(out);
+    let format = match (&args.separator, args.json) {
+        (Some(separator), _) if separator.is_empty() => bail!("-x: a separator cannot be empty"),
+        (Some(separator), _) => StatFormat::Csv(if separator == "\\t" { "\t".to_owned() } else { separator.clone() }),
+        (None, true) => StatFormat::Json,
+        (None, false) => StatFormat::Text(width),
+    };
+    let mut writer = StatWriter::new(format, args.interval.is_some(), args.per_cpu);
+    let mut meter = Meter::new(!args.bpf_prog.is_empty());
+    let asked = args.bpf_prog.join(",");
+    let options = options(args)?;
+    let mut total: Option<Metered> = None;
+    let counts = stat(&options, |readings| {
+        for program in readings.programs {
+            meter.name(program.id, program.load_time_ns, program.name, program.prog_type);
+        }
+        readings.states.into_iter().for_each(|state| meter.add(state));
+        match readings.moment {
+            Moment::Between if options.interval.is_none() => meter.skip(),
+            Moment::Between => {}
+            Moment::Interval | Moment::End => {
+                if options.interval.is_some() {
+                    writer.interval(&meter.interval(readings.time_ns), &mut out)?;
+                    out.flush()?;
+                }
+                if readings.moment == Moment::End {
+                    total = Some(meter.total(readings.time_ns));
+                }
+            }
+        }
+        anyhow::Ok(())
+    })?;
+    if let Some(total) = &total {
+        writer.total(total, counts.command_time, &mut out)?;
+        out.flush()?;
+    }
+    match counts.command {
+        Some(status) if !status.success() => {
+            if let Some(signal) = status.signal() {
+                let name =
+                    options.command.iter().flatten().next().map(|name| name.to_string_lossy()).unwrap_or_default();
+                say(&format!("bprec: {name} was killed by signal {signal}"));
+            }
+            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            Ok(Outcome::Command(u8::try_from(code).unwrap_or(u8::MAX)))
+        }
+        _ if !counts.matched => {
+            let what = if asked.is_empty() { String::new() } else { format!(" matches {asked}") };
+            say(&format!("bprec: no BPF program{what}"));
+            Ok(Outcome::NothingMatched)
+        }
+        _ => Ok(Outcome::Done),
+    }
+}
+
+/// Where tables go, and how wide they may be.
+fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Write>, usize)> {
+    let terminal = |is_terminal: bool| match is_terminal.then(terminal_size::terminal_size).flatten() {
+        Some((width, _)) => usize::from(width.0),
+        None => usize::MAX,
+    };
+    Ok(match path {
+        Some(path) if path != Path::new("-") => {
+            let mut options = OpenOptions::new();
+            // What a machine does is its owner's business.
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let file = options.open(path).with_context(|| format!("open {}", path.display()))?;
+            (Box::new(file), usize::MAX)
+        }
+        None if has_command => (Box::new(io::stderr()), terminal(io::stderr().is_terminal())),
+        _ => (Box::new(io::stdout()), terminal(io::stdout().is_terminal())),
+    })
+}
+
+fn options(args: Args) -> anyhow::Result<StatOptions> {
+    let command = (!args.command.is_empty()).then_some(args.command);
+    let what = if !args.bpf_prog.is_empty() {
+        let is_all = args.bpf_prog.iter().any(|part| part == "all");
+        Counted::Programs((!is_all).then(|| args.bpf_prog.join(",")))
+    } else if let Some(list) = args.cpu {
+        Counted::Cpus(cpu_list(&list).with_context(|| format!("-C {list}: expected a list like 0,2-5"))?)
+    } else if !args.pid.is_empty() {
+        Counted::Processes(args.pid)
+    } else if !args.tid.is_empty() {
+        Counted::Threads(args.tid)
+    } else if !args.cgroup.is_empty() {
+        Counted::Cgroups(args.cgroup)
+    } else if args.all_cpus {
+        Counted::System
+    } else if command.is_some() && !args.event.is_empty() {
+        Counted::Command
+    } else {
+        Counted::Programs(None)
+    };
+    let by_task = matches!(what, Counted::Processes(_) | Counted::Threads(_) | Counted::Command | Counted::Cgroups(_));
+    if args.per_cpu && by_task {
+        bail!("-A: events of tasks and cgroups are not told by CPU; -a -A and -C count what runs there");
+    }
+    if args.budget.is_nan() || args.budget <= 0.0 {
+        bail!("--budget {}: expected more than 0 percent", args.budget);
+    }
+    Ok(StatOptions {
+        what,
+        events: args.event,
+        command,
+        duration: args.timeout.map(Duration::from_millis),
+        interval: args.interval.map(Duration::from_millis),
+        per_cpu: args.per_cpu,
+        budget: (args.budget < 100.0).then_some(args.budget / 100.0),
+        notify,
+    })
+}
