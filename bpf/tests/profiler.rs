@@ -3,9 +3,11 @@
 
 mod common;
 
-use bprec_bpf::{Counted, Pair, Program};
-use bprec_fixtures::{Fixture, Loaded};
-use common::{attach, profiler};
+use std::os::fd::{AsFd, OwnedFd};
+
+use bprec_bpf::{Counted, Pair, Profiler, Program, Source};
+use bprec_fixtures::{Fixture, Loaded, online_cpus, open_software_counter};
+use common::{attach, profiler, profiler_of};
 
 fn in_histogram(counted: &Counted) -> u64 {
     counted.buckets.iter().map(|(_, runs)| runs).sum()
@@ -125,6 +127,70 @@ fn a_gate_measures_one_in_so_many() {
     let long = long_runs(&gated, bucket) - long_runs(&every_run, bucket);
     // 60 expected, and as much as chance (and a busy machine, upwards) makes of it.
     assert!(long >= 60 - 40, "{long} long runs among {measured}");
+}
+
+/// Opens cpu-clock in the places of these events, on every CPU.
+fn clocks(profiler: &Profiler, events: &[usize]) -> Vec<OwnedFd> {
+    const CPU_CLOCK: u64 = 0;
+    let places = online_cpus().unwrap().into_iter().flat_map(|cpu| events.iter().map(move |event| (*event, cpu)));
+    places
+        .map(|(event, cpu)| {
+            let fd = open_software_counter(cpu, CPU_CLOCK).unwrap();
+            profiler.set_event(event, cpu as u32, fd.as_fd()).unwrap();
+            fd
+        })
+        .collect()
+}
+
+#[test]
+fn clocks_agree_in_whatever_way_they_are_read() {
+    let test = "clocks_agree_in_whatever_way_they_are_read";
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    for first in [Source::Leading, Source::Always] {
+        let second = if first == Source::Leading { Source::Following } else { Source::Leading };
+        let Some(profiler) = profiler_of(test, &[first, second, Source::Clock], 0) else { return };
+        let _open = clocks(&profiler, &[0, 1, 2]);
+        let pair = attach(&profiler, &loaded, "loop_of_10000", 0);
+        let start = std::time::Instant::now();
+        loaded.run("loop_of_10000", 2000).unwrap();
+        let elapsed_ns = start.elapsed().as_nanos() as u64;
+        let counted = pair.read();
+        assert_eq!((counted.measured, counted.discarded), (2000, 0), "{first:?}");
+        let [one, two, clock] = counted.readings[..] else { panic!("{counted:?}") };
+        // What a clock counts is the time of the run, and nothing here ever waits for hardware.
+        assert_eq!(clock, [counted.time_ns; 3]);
+        assert_eq!((one[1], two[1]), (one[2], two[2]), "{counted:?}");
+        // The first is read within the second.
+        assert!(one[0] <= two[0] && two[0] <= elapsed_ns, "{counted:?} in {elapsed_ns} ns");
+        if first == Source::Leading {
+            assert_eq!((one[1], two[1]), (counted.time_ns, one[1]), "a group has one time");
+        } else {
+            assert_eq!(one[1], counted.time_ns);
+            // By two clocks of the kernel, one of which is kept in step with the world's.
+            let within = counted.time_ns as f64 <= 1.001 * one[0] as f64;
+            assert!(within, "the time is read within all events: {counted:?}");
+        }
+        assert!(two[0] as f64 <= 2.0 * counted.time_ns as f64, "reading is not most of it: {counted:?}");
+    }
+}
+
+#[test]
+fn a_missing_event_spoils_a_run_unless_it_may_be_missing() {
+    let test = "a_missing_event_spoils_a_run_unless_it_may_be_missing";
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    for source in [Source::Leading, Source::Always] {
+        for partial in [0, 0b10] {
+            let Some(profiler) = profiler_of(test, &[Source::Always, source], partial) else { return };
+            let _open = clocks(&profiler, &[0]);
+            let pair = attach(&profiler, &loaded, "loop_of_100", 0);
+            loaded.run("loop_of_100", 500).unwrap();
+            let counted = pair.read();
+            let (whole, spoilt) = if partial == 0 { (0, 500) } else { (500, 0) };
+            assert_eq!((counted.measured, counted.discarded), (whole, spoilt), "{source:?}: {counted:?}");
+            assert_eq!(counted.readings[1], [0; 3]);
+            assert_eq!(counted.readings[0][0] > 0, partial != 0);
+        }
+    }
 }
 
 #[test]

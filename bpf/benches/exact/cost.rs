@@ -8,21 +8,51 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{BtfCache, Pair, Profiler, Program};
+use bprec_bpf::{BtfCache, Pair, Profiler, Program, Source};
 use bprec_fixtures::{Fixture, Loaded, online_cpus, open_software_counter};
 
 use crate::Result;
 
 const TARGET: &str = "do_nothing";
 /// Runs at a time, of which the kernel gives the mean.
-const RUNS: u32 = 4000;
-const ROUNDS: usize = 41;
+const RUNS: u32 = 2000;
+const ROUNDS: usize = 101;
 /// No run is measured by chance.
 const NEVER: u64 = 1 << 30;
-/// `PERF_COUNT_SW_*` and their names: clocks are read by reading a clock, the others are numbers in memory.
-const EVENTS: [(u64, &str); 4] = [(0, "cpu-clock"), (1, "task-clock"), (2, "page-faults"), (3, "context-switches")];
-/// What bpftool calls its first four; a bpftool without a PMU has to be built with software events in their place.
-const METRICS: [&str; 4] = ["cycles", "instructions", "l1d_loads", "llc_misses"];
+const NOTHING: &str = "nothing";
+const EMPTY: &str = "empty fentry";
+
+/// A software event: every machine has them.
+#[derive(Clone, Copy)]
+struct Event {
+    /// `PERF_COUNT_SW_*`
+    config: u64,
+    name: &'static str,
+    /// What bpftool calls it, when it is built with this event in the place of a hardware event.
+    metric: Option<&'static str>,
+    source: Source,
+}
+
+const fn event(config: u64, name: &'static str, metric: Option<&'static str>, source: Source) -> Event {
+    Event { config, name, metric, source }
+}
+
+/// Two clocks, and two numbers in memory.
+const MIXED: [Event; 4] = [
+    event(0, "cpu-clock", Some("cycles"), Source::Clock),
+    event(1, "task-clock", Some("instructions"), Source::Clock),
+    event(2, "page-faults", Some("l1d_loads"), Source::Always),
+    event(3, "context-switches", Some("llc_misses"), Source::Always),
+];
+/// Numbers in memory.
+const NUMBERS: [Event; 4] = [
+    MIXED[2],
+    MIXED[3],
+    event(4, "cpu-migrations", None, Source::Always),
+    event(5, "minor-faults", None, Source::Always),
+];
+const SETS: [&[Event]; 4] = [MIXED.first_chunk::<1>().unwrap(), NUMBERS.first_chunk::<1>().unwrap(), &MIXED, &NUMBERS];
+
 /// How long a tool may take to attach.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -54,46 +84,56 @@ impl Drop for Held {
 
 /// The table.
 pub(crate) fn bench(perf: &Path, bpftool: &Path) -> Result<()> {
-    let mut ways = vec![Way::new("nothing", |_| Ok(Held::Nothing))?];
-    for (name, fixture) in [("empty fentry", Fixture::EMPTY), ("empty fentry and fexit", Fixture::EMPTY_PAIR)] {
+    let mut ways = vec![Way::new(NOTHING, |_| Ok(Held::Nothing))?];
+    for (name, fixture) in [(EMPTY, Fixture::EMPTY), ("empty fentry and fexit", Fixture::EMPTY_PAIR)] {
         ways.push(Way::new(name, |target| {
             let loaded = fixture.open()?.on_program(target, TARGET)?.start()?;
             Ok(Held::Fixture { _loaded: Box::new(loaded) })
         })?);
     }
-    ways.push(Way::new("bprec, skipped", |target| ours(target, 1, NEVER))?);
-    for events in [0, 1, 4] {
-        ways.push(Way::new(&format!("bprec, {events} events"), |target| ours(target, events, 1))?);
+    ways.push(Way::new("bprec, skipped", |target| ours(target, SETS[0], NEVER))?);
+    ways.push(Way::new("bprec, no events", |target| ours(target, &[], 1))?);
+    for events in SETS {
+        ways.push(Way::new(&format!("bprec: {}", names(events)), |target| ours(target, events, 1))?);
     }
-    for events in [1, 4] {
-        let list = EVENTS[..events].iter().map(|(_, name)| *name).collect::<Vec<_>>().join(",");
-        let way = Way::new(&format!("perf stat -b, {events} events"), |target| {
+    for events in [&NUMBERS[..1], &NUMBERS] {
+        let name = format!("bprec, read like a hardware group: {}", names(events));
+        ways.push(Way::new(&name, |target| ours(target, &as_hardware(events), 1))?);
+    }
+    for events in SETS {
+        let way = Way::new(&format!("perf stat -b: {}", names(events)), |target| {
             let id = target.id_of(TARGET)?.to_string();
-            tool(Command::new(perf).args(["stat", "-b", &id, "-e", &list]), 2 * events)
+            tool(Command::new(perf).args(["stat", "-b", &id, "-e", &names(events)]), 2 * events.len())
         });
         ways.push(way?);
     }
-    for events in [1, 4] {
-        let way = Way::new(&format!("bpftool prog profile, {events} events"), |target| {
+    for events in SETS {
+        let Some(metrics) = events.iter().map(|event| event.metric).collect::<Option<Vec<_>>>() else { continue };
+        let way = Way::new(&format!("bpftool prog profile: {}", names(events)), |target| {
             let id = target.id_of(TARGET)?.to_string();
-            tool(Command::new(bpftool).args(["prog", "profile", "id", &id]).args(&METRICS[..events]), 2)
+            tool(Command::new(bpftool).args(["prog", "profile", "id", &id]).args(&metrics), 2)
         });
         ways.push(way?);
     }
     measure(&mut ways)?;
-    let bare = ways[0].median_ns();
-    let (one, four) = (ways[7].median_ns() - bare, ways[8].median_ns() - bare);
-    let empty = ways[1].median_ns() - bare;
-    println!("| around a program that does nothing | ns per run | added | of an empty fentry | of perf's, 1 event | of perf's, 4 events |");
-    println!("| --- | --- | --- | --- | --- | --- |");
+    let added = |name: &str| {
+        let found = ways.iter().find(|way| way.name == name);
+        found.map(|way| way.usual_ns() - ways[0].usual_ns()).unwrap_or(f64::NAN)
+    };
+    println!(
+        "| around a program that does nothing | ns per run | added | of an empty fentry | of perf's with the same events |"
+    );
+    println!("| --- | --- | --- | --- | --- |");
     for way in &ways {
-        let (median, added) = (way.median_ns(), way.median_ns() - bare);
+        let of_perf =
+            way.name.split_once(": ").map(|(_, events)| added(&way.name) / added(&format!("perf stat -b: {events}")));
         println!(
-            "| {} | {median:.0} | {added:.0} | {:.2} | {:.2} | {:.2} |",
+            "| {} | {:.0} | {:.0} | {:.2} | {} |",
             way.name,
-            added / empty,
-            added / one,
-            added / four
+            way.usual_ns(),
+            added(&way.name),
+            added(&way.name) / added(EMPTY),
+            of_perf.filter(|ratio| ratio.is_finite()).map(|ratio| format!("{ratio:.2}")).unwrap_or_default(),
         );
     }
     println!();
@@ -103,7 +143,9 @@ pub(crate) fn bench(perf: &Path, bpftool: &Path) -> Result<()> {
 /// What takes as long with trampolines as without, to compare machines by.
 pub(crate) fn yardsticks() -> Result<()> {
     let target = Fixture::IDLE.open()?.load()?;
-    for (name, unit, units) in [("do_nothing", "run", 1.0), ("loop_200", "200 instructions", 1.0), ("read_the_clock_20", "call", 20.0)] {
+    for (name, unit, units) in
+        [("do_nothing", "run", 1.0), ("loop_200", "200 instructions", 1.0), ("read_the_clock_20", "call", 20.0)]
+    {
         let mut times = (0..ROUNDS).map(|_| target.run(name, RUNS)).collect::<std::result::Result<Vec<_>, _>>()?;
         times.sort_unstable();
         println!("yardstick {name}: {:.1} ns per {unit}", times[ROUNDS / 2].as_nanos() as f64 / units);
@@ -135,20 +177,32 @@ impl Way {
         Ok(Way { name: name.to_owned(), target, _held: held, times: Vec::new() })
     }
 
-    fn median_ns(&self) -> f64 {
+    /// The lower quartile: what else the machine does only ever adds.
+    fn usual_ns(&self) -> f64 {
         let mut times = self.times.clone();
         times.sort_unstable();
-        times[times.len() / 2].as_nanos() as f64
+        times[times.len() / 4].as_nanos() as f64
     }
 }
 
-/// Our pair, with so many events, measuring one in `every` runs.
-fn ours(target: &Loaded, events: usize, every: u64) -> Result<Held> {
-    let profiler = Profiler::load(events, 0, possible_cpus()?)?;
+fn names(events: &[Event]) -> String {
+    events.iter().map(|event| event.name).collect::<Vec<_>>().join(",")
+}
+
+/// The same events, read as those of hardware are.
+fn as_hardware(events: &[Event]) -> Vec<Event> {
+    let source = |index| if index == 0 { Source::Leading } else { Source::Following };
+    events.iter().enumerate().map(|(index, event)| Event { source: source(index), ..*event }).collect()
+}
+
+/// Our pair, with these events, measuring one in `every` runs.
+fn ours(target: &Loaded, events: &[Event], every: u64) -> Result<Held> {
+    let sources: Vec<Source> = events.iter().map(|event| event.source).collect();
+    let profiler = Profiler::load(&sources, 0, possible_cpus()?)?;
     let mut open = Vec::new();
-    for (index, (config, _)) in EVENTS[..events].iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         for cpu in online_cpus()? {
-            let fd = open_software_counter(cpu, *config)?;
+            let fd = open_software_counter(cpu, event.config)?;
             profiler.set_event(index, cpu as u32, fd.as_fd())?;
             open.push(fd);
         }

@@ -47,6 +47,7 @@ static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static __u64 (*const bpf_perf_event_read)(void *map, __u64 flags) = (void *)22;
 static __u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*const bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
 static long (*const bpf_perf_event_output)(void *ctx, void *map, __u64 flags, void *data, __u64 size) = (void *)25;

@@ -63,6 +63,15 @@ struct account {
 const volatile __u32 events_used = 0;
 /* Bits of the events that are not there on every CPU: what is missing then adds nothing. */
 const volatile __u32 events_partial = 0;
+/*
+ * Reading an event is most of what measuring a run costs, and half of that are the times for which it was enabled and on the hardware. So
+ * only these are read with them: the first of each group that may have to wait for the hardware,
+ */
+const volatile __u32 events_leading = 0;
+/* these have the times of the last such before them, as a group is on the hardware as a whole, */
+const volatile __u32 events_following = 0;
+/* these are clocks of a CPU: what they count is the time of the run, for which nothing is read. The rest never waits. */
+const volatile __u32 events_clocks = 0;
 
 /* One account per CPU. */
 struct {
@@ -117,11 +126,42 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return (log2 << SUB_BITS) + (ns >> log2);
 }
 
+/* What the kernel gives in place of a value when an event cannot be read. */
+#define IS_ERROR(value) ((value) >= -4095ULL)
+
+/* The first event's time enabled is the clock, when it is read anyway and on every CPU. */
+#define FIRST_IS_CLOCK (events_leading & ~events_partial & 1)
+
+/* Reads one of the events; with times that are zero when it cannot be read, or a value that is an error. */
+static __always_inline void read_event(struct reading *reading, __u32 i, __u32 cpu)
+{
+	if (events_leading & 1 << i)
+		bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, reading, sizeof(*reading));
+	else
+		reading->value = bpf_perf_event_read(&events, cpu * EVENTS_MAX + i);
+}
+
+/* The time by the clock of start_ns. */
+static __always_inline __u64 clock_ns(__u32 cpu)
+{
+	struct reading first;
+
+	if (!FIRST_IS_CLOCK)
+		return bpf_ktime_get_ns();
+	read_event(&first, 0, cpu);
+	return first.enabled_ns;
+}
+
 /* A place for a run that begins, or none. */
-static __always_inline struct open_run *open_run(struct account *account, __u64 key)
+static __always_inline struct open_run *open_run(struct account *account, __u64 key, __u32 cpu)
 {
 	struct open_run *oldest = &account->open[0];
 
+	/* The usual case: all places are free. What ends meanwhile makes more room. */
+	if (account->opened == account->closed) {
+		account->opened++;
+		return oldest;
+	}
 	/* Whatever had this address is over, though its end was not seen. */
 #pragma clang loop unroll(full)
 	for (int i = 0; i < OPEN_MAX; i++) {
@@ -139,11 +179,39 @@ static __always_inline struct open_run *open_run(struct account *account, __u64 
 		if (account->open[i].start_ns < oldest->start_ns)
 			oldest = &account->open[i];
 	}
-	if (bpf_ktime_get_ns() - oldest->start_ns > STALE_NS) {
+	if (clock_ns(cpu) - oldest->start_ns > STALE_NS) {
 		account->discarded_entering++;
 		return oldest;
 	}
 	account->too_deep++;
+	return 0;
+}
+
+/* Begins to measure a run. A function of its own, so that the registers it needs are not saved for the many runs that are skipped. */
+static __noinline int begin(struct account *account, __u64 key, __u32 cpu)
+{
+	struct open_run *run;
+
+	/* By chance, so that no rhythm of the load is met; one in `every` on average. */
+	if (account->every > 1)
+		account->skip = bpf_get_prandom_u32() % (2 * account->every - 1);
+	if (account->leaving) {
+		account->discarded_entering++;
+		return 0;
+	}
+	run = open_run(account, key, cpu);
+	if (!run)
+		return 0;
+	/* Before all else of it: if it was another's that is just ending, that one sees that it is no longer. */
+	*(volatile __u64 *)&run->key = key;
+#pragma clang loop unroll(full)
+	for (__u32 k = 0; k < EVENTS_MAX; k++) {
+		__u32 i = EVENTS_MAX - 1 - k;
+
+		if (i < events_used && !(events_clocks & 1 << i))
+			read_event(&run->readings[i], i, cpu);
+	}
+	run->start_ns = FIRST_IS_CLOCK ? run->readings[0].enabled_ns : bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -152,7 +220,6 @@ int bprec_enter(void *ctx)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct account *account = bpf_map_lookup_elem(&accounts, &cpu);
-	struct open_run *run;
 
 	if (!account)
 		return 0;
@@ -161,26 +228,7 @@ int bprec_enter(void *ctx)
 		account->skip--;
 		return 0;
 	}
-	/* By chance, so that no rhythm of the load is met; one in `every` on average. */
-	if (account->every > 1)
-		account->skip = bpf_get_prandom_u32() % (2 * account->every - 1);
-	if (account->leaving) {
-		account->discarded_entering++;
-		return 0;
-	}
-	run = open_run(account, (__u64)ctx);
-	if (!run)
-		return 0;
-	/* Before all else of it: if it was another's that is just ending, that one sees that it is no longer. */
-	*(volatile __u64 *)&run->key = (__u64)ctx;
-#pragma clang loop unroll(full)
-	for (__u32 i = 0; i < EVENTS_MAX; i++) {
-		if (i < events_used)
-			/* What cannot be read is zero in all three. */
-			bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, &run->readings[i], sizeof(run->readings[i]));
-	}
-	run->start_ns = bpf_ktime_get_ns();
-	return 0;
+	return begin(account, (__u64)ctx, cpu);
 }
 
 /*
@@ -189,32 +237,43 @@ int bprec_enter(void *ctx)
  */
 static __always_inline int measured(struct account *account, struct open_run *run, __u64 key, __u32 cpu)
 {
-	__u64 time_ns = bpf_ktime_get_ns() - run->start_ns;
+	__u64 time_ns = FIRST_IS_CLOCK ? 0 : bpf_ktime_get_ns() - run->start_ns;
+	__u64 enabled_ns, running_ns;
 	struct reading now[EVENTS_MAX];
+	__u32 absent = 0;
 	__u32 bucket;
-	int whole = (__s64)time_ns >= 0;
+	int whole = 1;
 
 	/* In the reverse order, so that what is read twice encloses what was read between. */
 #pragma clang loop unroll(full)
-	for (__u32 k = 0; k < EVENTS_MAX; k++) {
-		__u32 i = EVENTS_MAX - 1 - k;
+	for (__u32 i = 0; i < EVENTS_MAX; i++) {
+		if (i < events_used && !(events_clocks & 1 << i)) {
+			struct reading *before = &run->readings[i];
+			int missing;
 
-		if (i < events_used) {
-			/* What cannot be read is zero in all three. */
-			bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, &now[i], sizeof(now[i]));
-			if (!run->readings[i].enabled_ns) {
-				now[i] = run->readings[i];
+			read_event(&now[i], i, cpu);
+			missing = events_leading & 1 << i ? !before->enabled_ns : IS_ERROR(before->value);
+			if (missing) {
+				absent |= 1 << i;
 				if (!(events_partial & 1 << i))
 					whole = 0;
 			}
-			if (now[i].value < run->readings[i].value || now[i].enabled_ns < run->readings[i].enabled_ns ||
-			    now[i].running_ns < run->readings[i].running_ns)
+			if (events_leading & 1 << i) {
+				if (now[i].value < before->value || now[i].enabled_ns < before->enabled_ns ||
+				    now[i].running_ns < before->running_ns)
+					whole = 0;
+				now[i].enabled_ns -= before->enabled_ns;
+				now[i].running_ns -= before->running_ns;
+			} else if (now[i].value < before->value || (!missing && IS_ERROR(now[i].value))) {
 				whole = 0;
-			now[i].value -= run->readings[i].value;
-			now[i].enabled_ns -= run->readings[i].enabled_ns;
-			now[i].running_ns -= run->readings[i].running_ns;
+			}
+			now[i].value -= before->value;
 		}
 	}
+	if (FIRST_IS_CLOCK)
+		time_ns = now[0].enabled_ns;
+	if ((__s64)time_ns < 0)
+		whole = 0;
 	/* After all that is read of it. */
 	if (*(volatile __u64 *)&run->key != key)
 		return 0;
@@ -224,12 +283,21 @@ static __always_inline int measured(struct account *account, struct open_run *ru
 	}
 	account->measured++;
 	account->time_ns += time_ns;
+	enabled_ns = running_ns = time_ns;
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < EVENTS_MAX; i++) {
 		if (i < events_used) {
-			account->readings[i].value += now[i].value;
-			account->readings[i].enabled_ns += now[i].enabled_ns;
-			account->readings[i].running_ns += now[i].running_ns;
+			if (events_leading & 1 << i) {
+				enabled_ns = now[i].enabled_ns;
+				running_ns = now[i].running_ns;
+			} else if (!(events_following & 1 << i)) {
+				enabled_ns = running_ns = time_ns;
+			}
+			if (!(events_partial & absent & 1 << i)) {
+				account->readings[i].value += events_clocks & 1 << i ? time_ns : now[i].value;
+				account->readings[i].enabled_ns += enabled_ns;
+				account->readings[i].running_ns += running_ns;
+			}
 		}
 	}
 	/* Last, as the verifier goes through what follows once for each of its ways. */
@@ -237,6 +305,26 @@ static __always_inline int measured(struct account *account, struct open_run *ru
 	if (bucket < BUCKETS)
 		account->buckets[bucket]++;
 	return 1;
+}
+
+/* Ends a run that may be measured. As begin(), a function of its own. */
+static __noinline int end(struct account *account, __u64 key, __u32 cpu)
+{
+	__u64 closing;
+
+	account->closing = OPEN_MAX;
+#pragma clang loop unroll(full)
+	for (int i = 0; i < OPEN_MAX; i++) {
+		if (account->open[i].key == key)
+			account->closing = i;
+	}
+	closing = account->closing;
+	if (closing < OPEN_MAX && measured(account, &account->open[closing], key, cpu)) {
+		account->open[closing].key = 0;
+		/* After the numbers that it stands for: user space reads again when it has moved. */
+		account->closed++;
+	}
+	return 0;
 }
 
 SEC("fexit")
@@ -248,22 +336,8 @@ int bprec_leave(void *ctx)
 	if (!account)
 		return 0;
 	account->leaving = 1;
-	if (account->opened != account->closed) {
-		__u64 closing;
-
-		account->closing = OPEN_MAX;
-#pragma clang loop unroll(full)
-		for (int i = 0; i < OPEN_MAX; i++) {
-			if (account->open[i].key == (__u64)ctx)
-				account->closing = i;
-		}
-		closing = account->closing;
-		if (closing < OPEN_MAX && measured(account, &account->open[closing], (__u64)ctx, cpu)) {
-			account->open[closing].key = 0;
-			/* After the numbers that it stands for: user space reads again when it has moved. */
-			account->closed++;
-		}
-	}
+	if (account->opened != account->closed)
+		end(account, (__u64)ctx, cpu);
 	account->leaving = 0;
 	return 0;
 }

@@ -8,6 +8,7 @@
 mod account;
 mod gauge;
 mod refusal;
+mod source;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -22,6 +23,7 @@ use account::Account;
 pub use account::{Counted, EVENTS_MAX};
 pub use gauge::Gauged;
 pub use refusal::{Refusals, makes_tail_calls};
+pub use source::Source;
 
 const OBJECT: &[u8] = include_bytes!("../bpf/profiler.bpf.o");
 const ENTER: &str = "bprec_enter";
@@ -89,11 +91,13 @@ impl Profiler {
     ///
     /// # Errors
     /// When the kernel has no trampolines or does not allow them; with libbpf's account.
-    pub fn load(events: usize, partial_events: u32, cpus: u32) -> Result<Profiler> {
+    pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         let gauge = gauge::Gauge::load()?;
         let refused = |(source, log)| Error::Load { program: ENTER, source, log };
         // In the order of their definition.
-        let constants = [(events as u32).to_ne_bytes(), partial_events.to_ne_bytes()].concat();
+        let [leading, following, clocks] = source::masks(events);
+        let constants =
+            [events.len() as u32, partial_events, leading, following, clocks].map(u32::to_ne_bytes).concat();
         let (object, target) = (ObjectBuilder::default().open_memory(OBJECT), gauge.program());
         let loaded = quietly(|| {
             let mut object = object?;
@@ -135,7 +139,7 @@ impl Profiler {
             }
         }
         let (Some(accounts), Some(events_map)) = (accounts, events_map) else { return Err(unfit("it lacks a map")) };
-        Ok(Profiler { enter, leave, accounts, maps, events_map, events, cpus, gauge })
+        Ok(Profiler { enter, leave, accounts, maps, events_map, events: events.len(), cpus, gauge })
     }
 
     /// Why programs of others should not be traced on this kernel, though it would let us; None when they may.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use bprec_bpf::{BtfCache, Pair, Profiler, ProgSnapshot, Program, Surroundings};
+use bprec_bpf::{BtfCache, Pair, Profiler, ProgSnapshot, Program, Source, Surroundings};
 use bprec_fixtures::Loaded;
 use bprec_format::bpf::btf::Btf;
 use libbpf_rs::{Object, ObjectBuilder, ProgramMut};
@@ -252,10 +252,15 @@ impl Drop for Holder {
 
 /// A profiler without events; says so when the machine does not allow one.
 pub fn profiler(test: &str) -> Option<Profiler> {
+    profiler_of(test, &[], 0)
+}
+
+/// The same, for these events, some of which may be missing.
+pub fn profiler_of(test: &str, events: &[Source], partial: u32) -> Option<Profiler> {
     if !can_load(test) || !has_jit(test) {
         return None;
     }
-    match Profiler::load(0, 0, cpus()) {
+    match Profiler::load(events, partial, cpus()) {
         Ok(profiler) => Some(profiler),
         Err(error) if error.is_permission() => {
             println!("SKIP {test}: {error}");

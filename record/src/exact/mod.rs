@@ -14,8 +14,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{EVENTS_MAX, Gauged, Profiler, Refusals};
-use bprec_format::state::{Calibration, CounterEvents, CounterTier, ProgramCounters, State};
+use bprec_bpf::{EVENTS_MAX, Gauged, Profiler, Refusals, Source};
+use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, ProgramCounters, State};
 
 use crate::event::groups::{Counting, Wanted};
 use crate::inventory::Known;
@@ -94,7 +94,7 @@ impl Exact {
         for event in &absent {
             notify(level, &format!("{} is not counted: {}", event.name, event.reason));
         }
-        let profiler = Profiler::load(events.len(), partial, machine::possible_cpus()).map_err(not_allowed)?;
+        let profiler = Profiler::load(&sources(&events), partial, machine::possible_cpus()).map_err(not_allowed)?;
         for (event, cpu, fd) in &open {
             profiler.set_event(*event, *cpu, std::os::fd::AsFd::as_fd(fd)).map_err(failed)?;
         }
@@ -300,6 +300,22 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
     })
 }
 
+/// How each event is read. A group of software events never waits for hardware; any other does as a whole.
+fn sources(events: &[CounterEvent]) -> Vec<Source> {
+    let groups = events.chunk_by(|a, b| a.group == b.group);
+    let of_group = |group: &[CounterEvent]| -> Vec<Source> {
+        let never_waits = group.iter().all(|event| event.software);
+        let source = |(index, event): (usize, &CounterEvent)| match never_waits {
+            true if event.unit == CounterUnit::NANOSECONDS => Source::Clock,
+            true => Source::Always,
+            false if index == 0 => Source::Leading,
+            false => Source::Following,
+        };
+        group.iter().enumerate().map(source).collect()
+    };
+    groups.flat_map(of_group).collect()
+}
+
 /// Why nothing can be put around programs.
 fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
     crate::Error::Other(match error.is_permission() {
@@ -321,5 +337,36 @@ fn calibration(gauged: Gauged) -> Calibration {
         inside: gauged.inside,
         measured_ns: Some(gauged.measured_ns),
         skipped_ns: Some(gauged.skipped_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_wait_is_read_with_its_times_once_a_group() {
+        let event = |group, software, unit| CounterEvent {
+            name: String::new(),
+            attr_type: 0,
+            config: 0,
+            group,
+            unit,
+            software,
+        };
+        let (number, clock) = (CounterUnit::EVENTS, CounterUnit::NANOSECONDS);
+        let events = [
+            // {cycles,instructions,cpu-clock}
+            event(0, false, number),
+            event(0, false, number),
+            event(0, true, clock),
+            // cpu-clock, {page-faults,task-clock}, cycles
+            event(3, true, clock),
+            event(4, true, number),
+            event(4, true, clock),
+            event(6, false, number),
+        ];
+        use Source::{Always, Clock, Following, Leading};
+        assert_eq!(sources(&events), [Leading, Following, Following, Clock, Always, Clock, Leading]);
     }
 }
