@@ -51,7 +51,7 @@ const NUMBERS: [Event; 4] = [
     event(4, "cpu-migrations", None, Source::Always),
     event(5, "minor-faults", None, Source::Always),
 ];
-const SETS: [&[Event]; 4] = [MIXED.first_chunk::<1>().unwrap(), NUMBERS.first_chunk::<1>().unwrap(), &MIXED, &NUMBERS];
+const SETS: [&[Event]; 4] = [&[MIXED[0]], &[NUMBERS[0]], &MIXED, &NUMBERS];
 
 /// How long a tool may take to attach.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -146,7 +146,8 @@ pub(crate) fn yardsticks() -> Result<()> {
     for (name, unit, units) in
         [("do_nothing", "run", 1.0), ("loop_200", "200 instructions", 1.0), ("read_the_clock_20", "call", 20.0)]
     {
-        let mut times = (0..ROUNDS).map(|_| target.run(name, RUNS)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut times =
+            (0..ROUNDS).map(|_| target.mean_time(name, RUNS)).collect::<std::result::Result<Vec<_>, _>>()?;
         times.sort_unstable();
         println!("yardstick {name}: {:.1} ns per {unit}", times[ROUNDS / 2].as_nanos() as f64 / units);
     }
@@ -164,7 +165,7 @@ fn measure(ways: &mut [Way]) -> Result<()> {
             order.reverse();
         }
         for way in order {
-            way.times.push(way.target.run(TARGET, RUNS)?);
+            way.times.push(way.target.mean_time(TARGET, RUNS)?);
         }
     }
     Ok(())
