@@ -24,13 +24,7 @@ use crate::{Outcome, say};
 #[command(args_override_self = true)]
 pub(crate) struct Args {
     /// BPF programs: ids, names with * and ?, or all; PROG:FUNC is a function of a program. May be given several times.
-    #[arg(
-        short,
-        long = "bpf-prog",
-        value_name = "PROG,…",
-        value_delimiter = ',',
-        conflicts_with_all = ["cpu", "pid", "tid", "cgroup"]
-    )]
+    #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',')]
     bpf_prog: Vec<String>,
 
     /// Events of the whole machine; beside -b it says nothing new.
@@ -51,7 +45,16 @@ pub(crate) struct Args {
 
     /// Events of each of these cgroups, with those below: paths as in /proc/PID/cgroup.
     #[arg(short = 'G', long, value_name = "PATH,…", value_delimiter = ',')]
-    cgroup: Vec<String>,
+    cgroup: Vec<PathBuf>,
+
+    /// Count events at each context switch, once for all sessions on this machine, perf's `stat --bpf-counters` too; for the
+    /// machine, or what -C, -p, -t, -G or a command say.
+    #[arg(long)]
+    bpf_counters: bool,
+
+    /// Where --bpf-counters finds other sessions, and they it [default: /sys/fs/bpf/perf_attr_map, which is perf's].
+    #[arg(long, value_name = "PATH", requires = "bpf_counters")]
+    bpf_attr_map: Option<PathBuf>,
 
     /// What to count, as for bprec record; {a,b} are counted together, or neither. Of programs, what happens in their runs
     /// [default: {cycles,instructions}]; else clocks, context switches, migrations, page faults, cycles, instructions, branches.
@@ -178,6 +181,26 @@ fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Wri
 }
 
 fn options(args: Args) -> anyhow::Result<StatOptions> {
+    if !args.bpf_prog.is_empty() {
+        let others = [
+            ("-C", args.cpu.is_some()),
+            ("-p", !args.pid.is_empty()),
+            ("-t", !args.tid.is_empty()),
+            ("-G", !args.cgroup.is_empty()),
+            ("--bpf-counters", args.bpf_counters),
+        ];
+        if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
+            bail!(
+                "-b with {other}: a BPF program is counted wherever and for whomever it runs. {}",
+                match *other {
+                    "-C" => "-A tells it by CPU, where exact counters are to be had",
+                    "--bpf-counters" => "That counts events of tasks, CPUs and cgroups; leave -b away for it",
+                    _ =>
+                        "Leave -b away for events of tasks; for whom programs run is told by bprec record -a and bprec report --by comm",
+                }
+            );
+        }
+    }
     let command = (!args.command.is_empty()).then_some(args.command);
     let what = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|part| part == "all");
@@ -190,9 +213,9 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         Counted::Threads(args.tid)
     } else if !args.cgroup.is_empty() {
         Counted::Cgroups(args.cgroup)
-    } else if args.all_cpus {
+    } else if args.all_cpus || args.bpf_counters && command.is_none() {
         Counted::System
-    } else if command.is_some() && !args.event.is_empty() {
+    } else if command.is_some() && (args.bpf_counters || !args.event.is_empty()) {
         Counted::Command
     } else {
         Counted::Programs(None)
@@ -211,6 +234,8 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         duration: args.timeout.map(Duration::from_millis),
         interval: args.interval.map(Duration::from_millis),
         per_cpu: args.per_cpu,
+        shared: args.bpf_counters,
+        attr_map: args.bpf_attr_map,
         budget: (args.budget < 100.0).then_some(args.budget / 100.0),
         notify,
     })

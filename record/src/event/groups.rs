@@ -112,6 +112,9 @@ pub(crate) fn refusal(error: &io::Error, is_member: bool, place: &str) -> String
             "this machine does not offer it (no hardware PMU, or a virtual machine without it)".to_owned()
         }
         Some(libc::EINVAL) if is_member => "it does not fit into its group".to_owned(),
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "perf_event_open on {place}: {error}; needs root, CAP_PERFMON, or a lower kernel.perf_event_paranoid"
+        ),
         _ => format!("perf_event_open on {place}: {error}"),
     }
 }

@@ -18,6 +18,7 @@ use crate::{Error, Level, Options, Result, Target, machine, sys};
 use leaders::{Leading, read_now};
 use targets::{Place, Plan};
 
+pub(crate) use targets::Cgroup;
 pub use targets::Whose;
 
 /// What is counted when nothing is asked for; what of it the machine lacks is left out.

@@ -201,16 +201,21 @@ fn planned(place: Place, scope: SharedScope, id: u64) -> Planned {
 
 /// A cgroup as it was found.
 #[derive(Debug, PartialEq, Eq)]
-struct Cgroup {
-    id: u64,
+pub(crate) struct Cgroup {
+    pub(crate) id: u64,
     /// Path below the mount point.
-    name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
+    pub(crate) directory: PathBuf,
     /// Bits of the levels on which it can be.
     levels: u32,
 }
 
 impl Cgroup {
-    fn find(asked: &Path) -> Result<Cgroup> {
+    /// Looks up a directory, or a path below where the hierarchy is mounted.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub(crate) fn find(asked: &Path) -> Result<Cgroup> {
         let wrong = |problem: String| Error::Cgroup { path: asked.to_owned(), problem };
         let mounts = bprec_bpf::mounts_of_type(b"cgroup2")?;
         let Some(root) = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first()) else {
@@ -232,7 +237,7 @@ impl Cgroup {
         let is_whole = fs::metadata(root).is_ok_and(|metadata| metadata.ino() == ROOT_CGROUP);
         let levels = if is_whole && level < LEVELS { 1 << level } else { u32::MAX };
         let name = Path::new("/").join(below).as_os_str().as_bytes().to_vec();
-        Ok(Cgroup { id: metadata.ino(), name, levels })
+        Ok(Cgroup { id: metadata.ino(), name, directory, levels })
     }
 }
 

@@ -7,11 +7,14 @@ mod targets;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use bprec_format::state::{Session, State};
 
+use crate::shared::{self, Shared, SharedOptions, Whose};
 use crate::sys::{self, Signals};
 use crate::workload::Workload;
 use crate::{Error, Level, machine};
@@ -41,6 +44,10 @@ pub struct StatOptions {
     pub per_cpu: bool,
     /// The part of the machine that counting of programs may take; `None` is all of it.
     pub budget: Option<f64>,
+    /// Count events of targets at context switches, shared with other sessions. Programs are not concerned.
+    pub shared: bool,
+    /// Where such sessions find each other; `None` is where perf does.
+    pub attr_map: Option<PathBuf>,
     /// Takes messages as they arise.
     pub notify: fn(Level, &str),
 }
@@ -59,7 +66,7 @@ pub enum Counted {
     /// Events of each of these threads.
     Threads(Vec<u32>),
     /// Events of each of these cgroups, with those below.
-    Cgroups(Vec<String>),
+    Cgroups(Vec<PathBuf>),
     /// Events of the command and its children.
     Command,
 }
@@ -74,7 +81,10 @@ impl fmt::Display for Counted {
             Counted::Cpus(cpus) => write!(f, "cpu {}", list(cpus)),
             Counted::Processes(pids) => write!(f, "pid {}", list(pids)),
             Counted::Threads(tids) => write!(f, "tid {}", list(tids)),
-            Counted::Cgroups(paths) => write!(f, "cgroup {}", paths.join(",")),
+            Counted::Cgroups(paths) => {
+                let paths: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
+                write!(f, "cgroup {}", paths.join(","))
+            }
             Counted::Command => f.write_str("command"),
         }
     }
@@ -132,6 +142,8 @@ pub struct Counts {
 enum Source {
     Programs(Box<Programs>),
     Targets(Targets),
+    /// `None` once it has ended.
+    Shared(Option<Box<Shared>>),
 }
 
 /// Counts as `options` say, until the command ends, the duration is over, the targets are gone, or a signal (SIGINT, SIGTERM)
@@ -172,6 +184,11 @@ pub fn stat<E: From<Error>>(
             let programs = Programs::start(pattern.as_deref(), options, &mut session, &mut states)?;
             Source::Programs(Box::new(programs))
         }
+        what if options.shared => {
+            let shared = start_shared(what, options, workload.as_ref().map(Workload::pid))?;
+            states.push(State::CounterEvents(shared.events().clone()));
+            Source::Shared(Some(Box::new(shared)))
+        }
         what => Source::Targets(Targets::open(what, options, workload.as_ref().map(Workload::pid), &mut states)?),
     };
     session.start_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
@@ -209,7 +226,7 @@ pub fn stat<E: From<Error>>(
         stop |= end.is_some_and(|end| end <= now);
         stop |= match &mut workload {
             Some(workload) => workload.ended().is_some(),
-            None => source.is_gone(),
+            None => are_gone(&options.what),
         };
         let mut states = source.tend();
         if stop {
@@ -246,15 +263,15 @@ impl Source {
     /// Lets counting begin, where it has not.
     fn enable(&mut self, start_ns: u64) -> Result<(), Error> {
         match self {
-            Source::Programs(_) => Ok(()),
             Source::Targets(targets) => targets.enable(start_ns),
+            Source::Programs(_) | Source::Shared(_) => Ok(()),
         }
     }
 
     fn new_names(&mut self) -> Vec<ProgramName> {
         match self {
             Source::Programs(programs) => programs.new_names(),
-            Source::Targets(_) => Vec::new(),
+            Source::Targets(_) | Source::Shared(_) => Vec::new(),
         }
     }
 
@@ -262,14 +279,14 @@ impl Source {
     fn tend(&mut self) -> Vec<State> {
         match self {
             Source::Programs(programs) => programs.tend(),
-            Source::Targets(_) => Vec::new(),
+            Source::Targets(_) | Source::Shared(_) => Vec::new(),
         }
     }
 
     fn tend_at(&self) -> Option<Instant> {
         match self {
             Source::Programs(programs) => Some(programs.tend_at()),
-            Source::Targets(_) => None,
+            Source::Targets(_) | Source::Shared(_) => None,
         }
     }
 
@@ -277,6 +294,7 @@ impl Source {
         match self {
             Source::Programs(programs) => programs.read(),
             Source::Targets(targets) => targets.read(),
+            Source::Shared(counting) => counting.as_mut().map(|it| shared::states(it.snapshot())).unwrap_or_default(),
         }
     }
 
@@ -284,20 +302,49 @@ impl Source {
         match self {
             Source::Programs(programs) => programs.finish(),
             Source::Targets(targets) => targets.finish(),
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        match self {
-            Source::Programs(_) => false,
-            Source::Targets(targets) => targets.are_gone(),
+            Source::Shared(counting) => counting.take().map(|it| shared::states(it.finish())).unwrap_or_default(),
         }
     }
 
     fn matched(&self) -> bool {
         match self {
             Source::Programs(programs) => programs.matched(),
-            Source::Targets(_) => true,
+            Source::Targets(_) | Source::Shared(_) => true,
         }
+    }
+}
+
+/// Begins to count at context switches.
+fn start_shared(what: &Counted, options: &StatOptions, command: Option<i32>) -> Result<Shared, Error> {
+    let process = |id: u32| Whose::Process { id, children: true };
+    let command = command.map(i32::unsigned_abs);
+    let targets = match what {
+        Counted::Programs(_) | Counted::System => {
+            let each = machine::online_cpus().into_iter().filter(|_| options.per_cpu).map(Whose::Cpu);
+            std::iter::once(Whose::Machine).chain(each).collect()
+        }
+        Counted::Cpus(cpus) => cpus.iter().copied().map(Whose::Cpu).collect(),
+        Counted::Processes(ids) => ids.iter().copied().map(process).collect(),
+        Counted::Threads(ids) => ids.iter().copied().map(Whose::Thread).collect(),
+        Counted::Cgroups(paths) => paths.iter().cloned().map(Whose::Cgroup).collect(),
+        Counted::Command => command.into_iter().map(process).collect(),
+    };
+    let asked = SharedOptions { events: options.events.clone(), targets, attr_map: options.attr_map.clone() };
+    let mut shared = Shared::start(&asked, options.notify)?;
+    // It is held before its exec, under a name of ours.
+    let name = options.command.iter().flatten().next().and_then(|path| Path::new(path).file_name());
+    if let (Counted::Command, Some(id), Some(name)) = (what, command, name) {
+        shared.name_task(id, name.as_encoded_bytes());
+    }
+    Ok(shared)
+}
+
+/// All tasks that are counted have ended.
+fn are_gone(what: &Counted) -> bool {
+    match what {
+        Counted::Processes(ids) | Counted::Threads(ids) => {
+            ids.iter().all(|id| !fs::exists(format!("/proc/{id}")).unwrap_or(true))
+        }
+        _ => false,
     }
 }

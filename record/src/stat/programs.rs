@@ -28,6 +28,8 @@ pub(super) struct Programs {
     stats: Option<StatsGuard>,
     /// Ids and load times of programs that are asked for.
     wanted: HashSet<(u32, u64)>,
+    /// All of them by id.
+    only_ids: bool,
     new: Vec<ProgramName>,
     /// States that came up since the last call of `tend`.
     pending: Vec<State>,
@@ -76,6 +78,7 @@ impl Programs {
             exact: None,
             stats: None,
             wanted: HashSet::new(),
+            only_ids: pattern.is_some() && ids(pattern).all(|id| id.is_some()),
             new: Vec::new(),
             pending: Vec::new(),
             next_look: Instant::now() + LOOK_EVERY,
@@ -116,16 +119,12 @@ impl Programs {
 
     /// Ids are of programs that are there: one that is not will not come.
     fn check_ids(&self, pattern: Option<&str>) -> Result<()> {
-        let Some(pattern) = pattern else { return Ok(()) };
-        let ids = pattern.split(',').map(|part| part.split(':').next().unwrap_or(part).trim());
-        for id in ids.filter_map(|part| part.parse::<u32>().ok()) {
-            if !self.wanted.iter().any(|(known, _)| *known == id) {
-                return Err(Error::Other(format!(
-                    "there is no BPF program with id {id} (bpftool prog list shows them)"
-                )));
+        match ids(pattern).flatten().find(|id| !self.wanted.iter().any(|(known, _)| known == id)) {
+            Some(id) => {
+                Err(Error::Other(format!("there is no BPF program with id {id} (bpftool prog list shows them)")))
             }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Looks which of the programs held are asked for and new.
@@ -224,7 +223,7 @@ impl Programs {
 
     /// What is pending of the programs that are asked for.
     fn take_pending(&mut self) -> Vec<State> {
-        let wanted = &self.wanted;
+        let (wanted, only_ids) = (&self.wanted, self.only_ids);
         let mut pending = std::mem::take(&mut self.pending);
         pending.retain_mut(|state| match state {
             State::RunStats(stats) => {
@@ -232,9 +231,17 @@ impl Programs {
                 !stats.programs.is_empty()
             }
             State::Released(released) => wanted.contains(&(released.id, released.load_time_ns)),
+            // What was gone before it had a name may have been asked for.
+            State::Missed(_) => !only_ids,
             State::Program(_) => false,
             _ => true,
         });
         pending
     }
+}
+
+/// The programs of a pattern, as ids where they are.
+fn ids(pattern: Option<&str>) -> impl Iterator<Item = Option<u32>> {
+    let programs = pattern.into_iter().flat_map(|pattern| pattern.split(','));
+    programs.map(|part| part.split(':').next().unwrap_or(part).trim().parse().ok())
 }

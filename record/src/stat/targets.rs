@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use bprec_format::state::{
@@ -14,6 +13,7 @@ use bprec_format::{AttrFlags, EventAttr, ReadFormat};
 use super::{Counted, StatOptions};
 use crate::event::EventSpec;
 use crate::event::groups::{Wanted, described, refusal};
+use crate::shared::Cgroup;
 use crate::{Error, Level, Result, machine, sys};
 
 /// What is counted when nothing else is asked for: in tasks, and on CPUs.
@@ -32,8 +32,6 @@ pub(super) struct Targets {
     open: Vec<Vec<Vec<Counter>>>,
     /// A target for each CPU of the only one, which is the machine.
     per_cpu: bool,
-    /// The tasks, where all are named.
-    tasks: Vec<u32>,
     /// They are switched on by the command's exec.
     enabled_by_exec: bool,
     /// The shortest time that a reading took.
@@ -95,7 +93,15 @@ impl Targets {
             }
         }
         if events.is_empty() {
-            let reasons: Vec<String> = absent.iter().map(|it| format!("{}: {}", it.name, it.reason)).collect();
+            let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+            for it in &absent {
+                match reasons.iter_mut().find(|(reason, _)| *reason == it.reason) {
+                    Some((_, names)) => names.push(&it.name),
+                    None => reasons.push((&it.reason, vec![&it.name])),
+                }
+            }
+            let reasons: Vec<String> =
+                reasons.iter().map(|(reason, names)| format!("{}: {reason}", names.join(", "))).collect();
             return Err(Error::Other(format!("nothing can be counted: {}", reasons.join("; "))));
         }
         if !wanted.is_default {
@@ -103,10 +109,6 @@ impl Targets {
                 (options.notify)(Level::Warning, &format!("{} is not counted: {}", event.name, event.reason));
             }
         }
-        let tasks = match what {
-            Counted::Processes(ids) | Counted::Threads(ids) => ids.clone(),
-            _ => Vec::new(),
-        };
         states.push(State::CounterEvents(CounterEvents {
             tier: CounterTier::SHARED,
             time_ns: sys::clock_ns(sys::CLOCK_MONOTONIC),
@@ -117,7 +119,7 @@ impl Targets {
             note: String::new(),
         }));
         let per_cpu = options.per_cpu && *what == Counted::System;
-        Ok(Targets { targets, open, per_cpu, tasks, enabled_by_exec, usual: None })
+        Ok(Targets { targets, open, per_cpu, enabled_by_exec, usual: None })
     }
 
     /// Switches the events on, those that wait for a command apart. Nothing was counted before `start_ns`.
@@ -139,12 +141,6 @@ impl Targets {
             })?;
         }
         Ok(())
-    }
-
-    /// All named tasks have ended.
-    pub(super) fn are_gone(&self) -> bool {
-        let is_gone = |id: &u32| !fs::exists(format!("/proc/{id}")).unwrap_or(true);
-        !self.tasks.is_empty() && self.tasks.iter().all(is_gone)
     }
 
     /// Counts as of now.
@@ -258,9 +254,9 @@ fn chosen(
         Counted::Cgroups(paths) => paths
             .iter()
             .map(|path| {
-                let (path, directory, id) = cgroup(path)?;
-                let target =
-                    SharedTarget { name: path.into_bytes(), children: true, ..target(SharedScope::CGROUP, id) };
+                let found = Cgroup::find(path)?;
+                let directory = File::open(&found.directory).map_err(|error| Error::file(&found.directory, error))?;
+                let target = SharedTarget { name: found.name, children: true, ..target(SharedScope::CGROUP, found.id) };
                 let places = online.iter().map(|cpu| (directory.as_raw_fd(), *cpu as i32)).collect();
                 Ok((target, Places { places, cgroup: Some(directory), inherit: false }))
             })
@@ -368,28 +364,4 @@ fn comm(id: u32) -> Vec<u8> {
     let mut comm = fs::read(format!("/proc/{id}/comm")).unwrap_or_default();
     comm.pop_if(|byte| *byte == b'\n');
     comm
-}
-
-/// A cgroup by its path below the mount of the hierarchy, or as a directory: its path, its directory and its id.
-fn cgroup(asked: &str) -> Result<(String, File, u64)> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mut found = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (path, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
-        let counts = kind == "cgroup2" || kind == "cgroup" && options.split(',').any(|it| it == "perf_event");
-        counts.then(|| (kind, path.to_owned()))
-    });
-    // Where both are, the old one has the controller that perf events need.
-    let mount = found.clone().find(|(kind, _)| *kind == "cgroup").or_else(|| found.next());
-    let Some((_, mount)) = mount else {
-        return Err(Error::Other("no cgroup hierarchy that perf events know is mounted".to_owned()));
-    };
-    let below = asked.strip_prefix(mount.as_str()).unwrap_or(asked).trim_matches('/');
-    let directory = format!("{mount}/{below}");
-    let opened = File::open(&directory).and_then(|file| {
-        let about = file.metadata()?;
-        if about.is_dir() { Ok((about.ino(), file)) } else { Err(io::ErrorKind::NotADirectory.into()) }
-    });
-    let (id, file) = opened.map_err(|error| Error::file(&directory, error))?;
-    Ok((format!("/{below}"), file, id))
 }

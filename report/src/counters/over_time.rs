@@ -206,7 +206,7 @@ impl Scale {
         let cpus = if is_of_one { Some(1) } else { self.cpus };
         let values = if is_shared {
             // Not per run: as if there had been one.
-            exact(about.function, &about.name, "", &track.as_one_run(), counting, cpus)
+            exact(about.function, &about.name, &about.target.reason, &track.as_one_run(), counting, cpus)
         } else {
             exact(about.function, &about.name, &about.target.reason, track, counting, cpus)
         };

@@ -274,7 +274,7 @@ fn notes(metered: &Metered) -> Vec<String> {
             }
         }
         if let Some(Ok(counts)) = shared.map(|shared| &shared.counts) {
-            notes.extend(counts.values.flaws.iter().map(|flaw| format!("! {name}: {}", clean(flaw))));
+            notes.extend(exact_notes(&name, &counts.values));
         }
         if let Some(Err(unknown)) = &row.shared {
             notes.push(format!("{name}: not counted, {}", clean(&unknown.0)));
@@ -287,8 +287,10 @@ fn notes(metered: &Metered) -> Vec<String> {
     if metered.quiet > 0 {
         notes.push(format!("{} did not run; -b all shows them", counted(metered.quiet as u64, "more program")));
     }
-    for (reason, ids) in grouped_by(metered.missed.iter().map(|(id, reason)| (reason.clone(), id.to_string()))) {
-        notes.push(format!("not counted: program {} ({})", listed(&ids), clean(&reason)));
+    if !metered.missed.is_empty() {
+        let ids: Vec<String> = metered.missed.iter().map(|(id, _)| id.to_string()).collect();
+        let missed = counted(ids.len() as u64, "program");
+        notes.push(format!("not counted: {missed} that came and went, or could not be taken: {}", listed(&ids)));
     }
     notes
 }
