@@ -490,11 +490,11 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    if !pin_a_map(&bpf, "128", "8", "1") {
+    if !pin_a_map(&bpf, "128", "8", "2") {
         println!("SKIP {test}: bpftool cannot create maps");
         return;
     }
-    // Of an older perf, with room for one event.
+    // Of an older perf, with room for one event and the two names that it has.
     let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
     let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[Whose::Machine]), say).unwrap();
     assert_eq!(programs_of(&first), programs_of(&second)[..1]);

@@ -266,7 +266,7 @@ impl Locked {
         entries.update(key, &value, ANY).map_err(|error| match error.errno() {
             Some(libc::E2BIG) => {
                 let path = self.map().map_or(Path::new(""), AttrMap::path);
-                unfit(path, format!("it is full: {} other events are counted", all.len()))
+                unfit(path, format!("it is full: all {} entries are in use", all.len()))
             }
             _ => error,
         })

@@ -7,7 +7,7 @@ use std::thread;
 
 use bprec_bpf::{AttrMap, Follower, Leader, Locked, Place};
 use bprec_format::state::{AbsentEvent, CounterEvent};
-use bprec_format::{ATTR_SIZE_MAX, Endian, EventAttr};
+use bprec_format::{ATTR_SIZE_MAX, AttrFlags, Endian, EventAttr, event_type};
 
 use crate::event::EventSpec;
 use crate::event::groups::{self, Wanted};
@@ -94,27 +94,16 @@ fn leading(
     cpus: Vec<u32>,
     group: u32,
     locked: Option<&Locked>,
-    keys: &mut Vec<Vec<u8>>,
+    published: &mut Vec<Vec<u8>>,
 ) -> Result<Result<Leading, String>> {
     let event = groups::described(spec, group);
-    let key = locked.map(|locked| key(spec, locked.key_bytes()));
+    let keys = locked.map(|locked| keys_of(spec, locked.key_bytes()));
     let mut private = None;
-    if let (Some(locked), Some(key)) = (locked, &key) {
-        let place = match key {
-            Ok(key) => locked.find(key),
-            Err(problem) => Ok(Place::Strange(problem.clone())),
-        };
-        match place {
-            Ok(Place::Leader(leader)) => match silent(&leader, &cpus)? {
-                None => return Ok(Ok(Leading { event, leader, cpus, of: Owner::Other })),
-                Some(cpu) => {
-                    let id = leader.program_id();
-                    private = Some(format!("program {id}, another session's, does not read it on CPU {cpu}"));
-                }
-            },
-            Ok(Place::Free) => (),
-            Ok(Place::Strange(problem)) => private = Some(problem),
-            Err(error) => private = Some(error.to_string()),
+    if let (Some(locked), Some(keys)) = (locked, &keys) {
+        match followed(locked, keys, &cpus)? {
+            Ok(Some(leader)) => return Ok(Ok(Leading { event, leader, cpus, of: Owner::Other })),
+            Ok(None) => (),
+            Err(reason) => private = Some(reason),
         }
     }
     let open = match groups::open_on(spec, &cpus, &[]) {
@@ -126,10 +115,12 @@ fn leading(
     if let Some(cpu) = silent(&leader, &cpus)? {
         return Ok(Err(format!("a BPF program cannot read it on CPU {cpu}")));
     }
-    let of = match (locked, key, private) {
-        (Some(locked), Some(Ok(key)), None) => match locked.publish(&key, &leader) {
+    let of = match (locked, keys, private) {
+        (Some(locked), Some(Ok(keys)), None) => match locked.publish(&keys[0], &leader) {
             Ok(()) => {
-                keys.push(key);
+                // Where it has no room it is found under the first all the same.
+                let names = keys.iter().skip(1).filter(|key| locked.publish(key, &leader).is_ok()).cloned();
+                published.extend(std::iter::once(keys[0].clone()).chain(names));
                 Owner::Ours
             }
             Err(error) => Owner::Private(error.to_string()),
@@ -140,16 +131,54 @@ fn leading(
     Ok(Ok(Leading { event, leader, cpus, of }))
 }
 
-/// The attributes of an event as perf has them before anything else is set, in the size of the map's keys.
-fn key(spec: &EventSpec, key_bytes: usize) -> Result<Vec<u8>, String> {
-    let attr = EventAttr { flags: spec.attr.flags.with_precise_ip(0), ..spec.attr.clone() };
+/// A leader of another session's for the event that has one of these names, or none; Ok(Err) says why one cannot be followed.
+fn followed(
+    locked: &Locked,
+    keys: &Result<Vec<Vec<u8>>, String>,
+    cpus: &[u32],
+) -> Result<Result<Option<Leader>, String>> {
+    let keys = match keys {
+        Ok(keys) => keys,
+        Err(problem) => return Ok(Err(problem.clone())),
+    };
+    let mut refused = None;
+    for key in keys {
+        let reason = match locked.find(key) {
+            Ok(Place::Leader(leader)) => match silent(&leader, cpus)? {
+                None => return Ok(Ok(Some(leader))),
+                Some(cpu) => {
+                    let id = leader.program_id();
+                    format!("program {id}, another session's, does not read it on CPU {cpu}")
+                }
+            },
+            Ok(Place::Free) => continue,
+            Ok(Place::Strange(problem)) => problem,
+            Err(error) => error.to_string(),
+        };
+        refused = refused.or(Some(reason));
+    }
+    Ok(refused.map_or(Ok(None), Err))
+}
+
+/// The names that an event goes by in the map: its attributes as perf has them before anything else is set. Before 6.13 perf leaves guests
+/// out unless it is told otherwise: where there can be none, this is the same event. Err says why it has no name.
+fn keys_of(spec: &EventSpec, key_bytes: usize) -> Result<Vec<Vec<u8>>, String> {
+    let flags = spec.attr.flags.with_precise_ip(0);
+    let mut keys = vec![key(&spec.attr, flags, key_bytes)?];
+    let has_guests = spec.attr.kind != event_type::SOFTWARE && Path::new("/dev/kvm").exists();
+    if !has_guests && !flags.contains(AttrFlags::EXCLUDE_GUEST) {
+        keys.push(key(&spec.attr, flags.with(AttrFlags::EXCLUDE_GUEST), key_bytes)?);
+    }
+    Ok(keys)
+}
+
+fn key(attr: &EventAttr, flags: AttrFlags, key_bytes: usize) -> Result<Vec<u8>, String> {
     let needed = attr.smallest_size();
     if needed as usize > key_bytes {
         return Err(format!("its attributes have {needed} bytes, and the keys of the map {key_bytes}"));
     }
-    let size = key_bytes.min(ATTR_SIZE_MAX) as u32;
     let mut key = Vec::with_capacity(key_bytes);
-    EventAttr { size, ..attr }.encode(&mut key, Endian::NATIVE);
+    EventAttr { size: key_bytes.min(ATTR_SIZE_MAX) as u32, flags, ..attr.clone() }.encode(&mut key, Endian::NATIVE);
     key.resize(key_bytes, 0);
     // Longer than what we can write: the size is that of the tool that made the map all the same.
     key[4..8].copy_from_slice(&(key_bytes as u32).to_ne_bytes());
