@@ -149,7 +149,7 @@ pub struct Program {
 }
 
 /// A program that was seen but could not be captured.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Missed {
     /// Program id.
     pub id: u32,
@@ -215,7 +215,7 @@ pub struct Map {
 }
 
 /// Where a program is attached.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Attachment {
     /// The program.
     pub prog_id: u32,
@@ -241,7 +241,7 @@ pub struct Released {
 }
 
 /// A kernel function.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct KernelSymbol {
     /// First address.
     pub addr: u64,

@@ -4,7 +4,7 @@
 use bprec_report::{Input, Options, ScriptOptions, Show, Source, by_prog, header, script};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let show = Show { task: true, mmap: true, switch: true, namespace: true, cgroup: true, lost: true, bpf: true };
+    let show = Show { task: true, mmap: true, switch: true, namespace: true, cgroup: true, lost: true, throttle: true, bpf: true };
     for dump in [false, true] {
         let options = ScriptOptions { show, dump, ..ScriptOptions::default() };
         let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut std::io::sink());

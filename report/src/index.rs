@@ -11,6 +11,7 @@ use crate::recording::{Recording, Role};
 use crate::runs::RunHistory;
 use crate::symbols::{KernelMaps, KernelSymbols, Kind};
 use crate::tasks::{Tasks, TasksBuilder};
+use crate::told::{Said, Told};
 use crate::window::Window;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
@@ -141,15 +142,25 @@ fn skip_samples(records: &mut Records<'_>, endian: Endian, limit: u64, is_wanted
     records.skip(at);
 }
 
+/// Start, end and name of what the kernel has mapped: itself, a module.
+type KernelMap = (u64, u64, String);
+
+impl Said for KernelMap {}
+impl Said for KernelSymbol {}
+impl Said for state::Missed {}
+impl Said for state::Attachment {}
+
 struct Walk<'r, 'a> {
     recording: &'r Recording<'a>,
     window: &'r Window,
     wanted: Wanted,
     has_state: bool,
-    side: Vec<SideEvent>,
+    side: Told<SideEvent>,
     tasks: TasksBuilder,
-    symbols: Vec<KernelSymbol>,
-    maps: Vec<(u64, u64, String)>,
+    symbols: Told<KernelSymbol>,
+    maps: Told<KernelMap>,
+    missed: Told<state::Missed>,
+    attachments: Told<state::Attachment>,
     index: Index,
 }
 
@@ -160,10 +171,12 @@ impl<'r, 'a> Walk<'r, 'a> {
             window,
             wanted,
             has_state: recording.roles.contains(&Role::State),
-            side: Vec::new(),
+            side: Told::default(),
             tasks: TasksBuilder::default(),
-            symbols: Vec::new(),
-            maps: Vec::new(),
+            symbols: Told::default(),
+            maps: Told::default(),
+            missed: Told::default(),
+            attachments: Told::default(),
             index: Index {
                 counters: CounterHistory { over_time: wanted.over_time, ..CounterHistory::default() },
                 ..Index::default()
@@ -295,7 +308,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Program(program) => {
                 states.programs.insert((program.id, program.load_time_ns), program);
             }
-            State::Missed(missed) => states.missed.push(missed),
+            State::Missed(missed) => self.missed.push(missed),
             State::RunStats(stats) => {
                 self.index.runs.add(&stats, self.window);
                 self.index.counters.stats(&stats, states.session.as_ref(), self.window);
@@ -303,7 +316,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::CounterEvents(events) => self.index.counters.events(events),
             State::ProgramCounters(snapshot) => self.index.counters.programs(&snapshot, self.window),
             State::SharedCounters(snapshot) => self.index.counters.shared(&snapshot, self.window),
-            State::Attachment(attachment) => states.attachments.push(attachment),
+            State::Attachment(attachment) => self.attachments.push(attachment),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);
             }
@@ -318,8 +331,11 @@ impl<'r, 'a> Walk<'r, 'a> {
             State::Sampler(sampler) => states.sampler = Some(sampler),
             State::Aggregation(aggregation) => self.aggregation(aggregation),
             State::KernelSymbols(symbols) => {
-                let room = MAX_SYMBOLS.saturating_sub(self.symbols.len());
-                self.symbols.extend(symbols.into_iter().take(room));
+                for symbol in symbols {
+                    if self.symbols.len() < MAX_SYMBOLS {
+                        self.symbols.push(symbol);
+                    }
+                }
             }
             _ => {}
         }
@@ -341,11 +357,14 @@ impl<'r, 'a> Walk<'r, 'a> {
         let infos = self.infos();
         let btf = self.btf();
         let to_boottime_ns = self.index.states.session.as_ref().map(|session| session.to_boottime_ns);
-        let mut programs = Programs::join(std::mem::take(&mut self.side), &infos, &btf, to_boottime_ns);
+        let mut programs = Programs::join(std::mem::take(&mut self.side).into_vec(), &infos, &btf, to_boottime_ns);
         let mut index = self.index;
-        self.symbols.extend(names::kernel_symbols(self.recording.sections(), self.recording.endian()));
-        index.symbols = KernelSymbols::new(self.symbols);
-        index.kernel = KernelMaps::new(self.maps);
+        index.states.missed = self.missed.into_vec();
+        index.states.attachments = self.attachments.into_vec();
+        let mut symbols = self.symbols.into_vec();
+        symbols.extend(names::kernel_symbols(self.recording.sections(), self.recording.endian()));
+        index.symbols = KernelSymbols::new(symbols);
+        index.kernel = KernelMaps::new(self.maps.into_vec());
         index.tasks = self.tasks.build();
         let always =
             |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };

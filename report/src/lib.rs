@@ -33,6 +33,7 @@ mod script;
 mod source;
 mod symbols;
 mod tasks;
+mod told;
 mod view;
 mod window;
 

@@ -5,6 +5,7 @@
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
 use crate::address::{Owner, Range};
+use crate::told::Said;
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
@@ -14,7 +15,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// A record of the side band about code that came or went.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SideEvent {
     pub(crate) time_ns: u64,
     /// CPU and thread that it happened on: a program's symbols and its BPF_EVENT share them.
@@ -23,12 +24,22 @@ pub(crate) struct SideEvent {
 }
 
 /// What happened.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     /// KSYMBOL.
     Symbol { addr: u64, len_bytes: u32, kind: KsymbolKind, gone: bool, name: Vec<u8> },
     /// BPF_EVENT.
     Program { kind: BpfEventKind, id: u32, tag: [u8; 8] },
+}
+
+impl Said for SideEvent {
+    fn undated_about(&self) -> Option<u64> {
+        let about = match self.what {
+            What::Symbol { addr, .. } => addr,
+            What::Program { id, .. } => id.into(),
+        };
+        (self.time_ns == 0).then_some(about)
+    }
 }
 
 /// A function of a program.

@@ -1,9 +1,10 @@
 //! Names of tasks over time.
 
+use crate::told::{Said, Told};
 use rustc_hash::FxHashMap;
 
 /// What happened to a task.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum TaskEvent {
     /// It has this name, by its number in [`Tasks::name`].
     Named(u32),
@@ -11,12 +12,22 @@ pub(crate) enum TaskEvent {
     Forked(u32),
 }
 
+/// When, and to which thread.
+type TaskAt = (u64, u32, TaskEvent);
+
+impl Said for TaskAt {
+    fn undated_about(&self) -> Option<u64> {
+        let (time_ns, tid, _) = *self;
+        (time_ns == 0).then_some(tid.into())
+    }
+}
+
 /// Collects events of tasks in any order.
 #[derive(Debug, Default)]
 pub(crate) struct TasksBuilder {
     names: Vec<String>,
     numbers: FxHashMap<String, u32>,
-    events: Vec<(u64, u32, TaskEvent)>,
+    events: Told<TaskAt>,
 }
 
 impl TasksBuilder {
@@ -43,11 +54,12 @@ impl TasksBuilder {
 
     /// Orders the events by time; a new task has its parent's name until it gets its own.
     pub(crate) fn build(mut self) -> Tasks {
-        self.events.sort_by_key(|(time, ..)| *time);
         let idle = self.number("swapper");
+        let mut events = self.events.into_vec();
+        events.sort_by_key(|(time, ..)| *time);
         let mut tasks = Tasks { names: Vec::new(), by_tid: FxHashMap::default() };
         tasks.by_tid.insert(0, vec![(0, idle)]);
-        for (time_ns, tid, event) in self.events {
+        for (time_ns, tid, event) in events {
             let name = match event {
                 TaskEvent::Named(name) => Some(name),
                 TaskEvent::Forked(parent) => tasks.at(parent, time_ns),

@@ -4,7 +4,7 @@ use super::{put_string, string};
 use crate::{Reader, Result, Writer};
 
 /// What a KSYMBOL names (`PERF_RECORD_KSYMBOL_TYPE_*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KsymbolKind(pub u16);
 
 impl KsymbolKind {
@@ -59,7 +59,7 @@ impl<'a> Ksymbol<'a> {
 }
 
 /// What happened to a program (`PERF_BPF_EVENT_*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BpfEventKind(pub u16);
 
 impl BpfEventKind {

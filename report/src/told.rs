@@ -1,0 +1,115 @@
+//! What the side band said, without what it had said before: a stream may say the same for days, and what is kept of it must not grow
+//! with that.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::hash::Hash;
+
+/// Something that a recording says.
+pub(crate) trait Said: Eq + Hash {
+    /// What it is about, when nothing but its place among others about the same says when it was so. Saying the like of
+    /// anything else twice changes nothing.
+    fn undated_about(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// What was said, in order. Less than twice as much is kept as there is to know, beyond a constant.
+#[derive(Debug)]
+pub(crate) struct Told<T> {
+    said: Vec<T>,
+    /// How much there may be before it is looked through for repetitions.
+    room: usize,
+}
+
+/// Until there is so much, repetitions cost less than looking for them.
+const MIN_ROOM: usize = 1 << 14;
+
+impl<T> Default for Told<T> {
+    fn default() -> Self {
+        Told { said: Vec::new(), room: MIN_ROOM }
+    }
+}
+
+impl<T: Said> Told<T> {
+    pub(crate) fn push(&mut self, said: T) {
+        if self.said.len() >= self.room {
+            self.compact();
+            self.room = (2 * self.said.len()).max(MIN_ROOM);
+        }
+        self.said.push(said);
+    }
+
+    fn compact(&mut self) {
+        let (mut all, mut last) = (FxHashSet::default(), FxHashMap::default());
+        let is_new = |said| match T::undated_about(said) {
+            None => all.insert(said),
+            Some(subject) => last.insert(subject, said) != Some(said),
+        };
+        let new: Vec<bool> = self.said.iter().map(is_new).collect();
+        let mut new = new.into_iter();
+        self.said.retain(|_| new.next() == Some(true));
+    }
+
+    /// How much is kept.
+    pub(crate) fn len(&self) -> usize {
+        self.said.len()
+    }
+
+    /// All of it, in the order in which it was said.
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        self.said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    struct Event {
+        time_ns: u64,
+        about: u64,
+        what: u32,
+    }
+
+    impl Said for Event {
+        fn undated_about(&self) -> Option<u64> {
+            (self.time_ns == 0).then_some(self.about)
+        }
+    }
+
+    fn told(events: impl Iterator<Item = (u64, u64, u32)>) -> Vec<Event> {
+        let mut told = Told::default();
+        events.for_each(|(time_ns, about, what)| told.push(Event { time_ns, about, what }));
+        told.compact();
+        told.into_vec()
+    }
+
+    #[test]
+    fn what_is_said_again_is_kept_once_and_in_order() {
+        let one = [(30, 1, 1), (10, 2, 1), (30, 1, 2), (20, 1, 1)];
+        let told = told(one.into_iter().cycle().take(40));
+        assert_eq!(told, one.map(|(time_ns, about, what)| Event { time_ns, about, what }));
+    }
+
+    #[test]
+    fn without_a_time_it_is_the_last_word_that_counts() {
+        // It comes, goes and comes again: only the second coming in a row says nothing new.
+        let told = told([(0, 1, 1), (0, 2, 1), (0, 1, 1), (0, 1, 0), (0, 1, 1), (0, 2, 1)].into_iter());
+        let said: Vec<(u64, u32)> = told.iter().map(|event| (event.about, event.what)).collect();
+        assert_eq!(said, [(1, 1), (2, 1), (1, 0), (1, 1)]);
+    }
+
+    #[test]
+    fn repetitions_do_not_take_memory() {
+        let mut told = Told::default();
+        for round in 0..100 {
+            for at in 0..10_000 {
+                told.push(Event { time_ns: 1 + at, about: 0, what: 0 });
+                assert!(told.len() <= MIN_ROOM + 10_000, "{} in round {round}", told.len());
+            }
+        }
+        told.compact();
+        assert_eq!(told.len(), 10_000);
+    }
+}
