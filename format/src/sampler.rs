@@ -60,6 +60,19 @@ impl Parts {
     /// Call chain.
     pub const STACK: Parts = Parts(1 << 8);
 
+    /// All of them by the names that options and texts have for them.
+    pub const NAMES: [(&str, Parts); 9] = [
+        ("ip", Parts::IP),
+        ("period", Parts::PERIOD),
+        ("addr", Parts::ADDR),
+        ("task", Parts::TASK),
+        ("cgroup", Parts::CGROUP),
+        ("comm", Parts::COMM),
+        ("value", Parts::VALUE),
+        ("regs", Parts::REGISTERS),
+        ("stack", Parts::STACK),
+    ];
+
     /// All parts of this version.
     const KNOWN: Parts = Parts((1 << 9) - 1);
 

@@ -26,23 +26,17 @@ pub struct SamplerFields {
     named_value: bool,
 }
 
-/// Fields that are one part each.
-const PART_NAMES: [(&str, Parts); 7] = [
-    ("ip", Parts::IP),
-    ("period", Parts::PERIOD),
-    ("addr", Parts::ADDR),
-    ("task", Parts::TASK),
-    ("cgroup", Parts::CGROUP),
-    ("comm", Parts::COMM),
-    ("value", Parts::VALUE),
-];
+/// Fields that are one part each; of registers and stacks it is said which.
+fn single_parts() -> impl Iterator<Item = (&'static str, Parts)> {
+    Parts::NAMES.into_iter().filter(|(_, part)| ![Parts::REGISTERS, Parts::STACK].contains(part))
+}
 
 impl Default for SamplerFields {
     /// `ip,period,task,cgroup,comm,value,stack`, and `ustack` where the main events have user call chains.
     fn default() -> SamplerFields {
-        let parts = PART_NAMES.iter().filter(|(_, part)| *part != Parts::ADDR);
+        let parts = single_parts().filter(|(_, part)| *part != Parts::ADDR);
         SamplerFields {
-            parts: parts.fold(Parts::STACK, |all, (_, part)| all.with(*part)),
+            parts: parts.fold(Parts::STACK, |all, (_, part)| all.with(part)),
             registers: 0,
             kernel_stack: true,
             user_stack: None,
@@ -98,8 +92,8 @@ impl SamplerFields {
                 "stack" => fields.kernel_stack = add,
                 "ustack" => fields.user_stack = Some(add),
                 _ => {
-                    let Some((_, part)) = PART_NAMES.into_iter().find(|(known, _)| *known == name) else {
-                        let known: Vec<&str> = PART_NAMES.iter().map(|(name, _)| *name).collect();
+                    let Some((_, part)) = single_parts().find(|(known, _)| *known == name) else {
+                        let known: Vec<&str> = single_parts().map(|(name, _)| name).collect();
                         let problem = format!("no such field; there are {},regs=…,stack,ustack", known.join(","));
                         return Err(wrong(word, &problem));
                     };

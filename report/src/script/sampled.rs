@@ -52,18 +52,7 @@ pub(super) fn describe(out: &mut String, payload: &Payload<'_>, names: &[&str]) 
             };
         }
     }
-    const NAMES: [(&str, Parts); 9] = [
-        ("ip", Parts::IP),
-        ("period", Parts::PERIOD),
-        ("addr", Parts::ADDR),
-        ("task", Parts::TASK),
-        ("cgroup", Parts::CGROUP),
-        ("comm", Parts::COMM),
-        ("value", Parts::VALUE),
-        ("regs", Parts::REGISTERS),
-        ("stack", Parts::STACK),
-    ];
-    for (name, part) in NAMES {
+    for (name, part) in Parts::NAMES {
         if payload.missing.contains(part) {
             let _ = write!(out, " {name}=n/a");
         }
