@@ -183,6 +183,20 @@ fn the_blind_spot_is_stated_in_numbers() {
     assert!(by_main > 200.0, "only {by_main} samples");
     let deviation = (by_main + by_sampler).sqrt();
     assert!((by_main - by_sampler).abs() < 4.0 * deviation + 0.1 * by_main, "{by_main} and {by_sampler}");
+    // What a selection of that program leaves are these samples and no other.
+    let part = scratch.path("part.data");
+    let mut rewrite = bprec();
+    rewrite.args(["rewrite", "-i"]).arg(&path).arg("-o").arg(&part).args(["--prog", &twin.to_string()]);
+    succeed(&mut rewrite);
+    let left = report(&part, &["--all"]);
+    for (name, samples) in [("cpu-clock", by_main), (EVENT_NAME, by_sampler)] {
+        let left = event(&left, name);
+        assert_eq!(
+            (inclusive(left, twin) as f64, number(&left["samples"]["samples"]) as f64),
+            (samples, samples),
+            "{name}"
+        );
+    }
     // A row that the sampler cannot fill says so, rather than 0.
     let row = sampler["rows"].as_array().unwrap().iter().find(|row| row["id"] == ids[0]).unwrap();
     assert!(row["blind"].as_str().unwrap().contains("tracepoint"), "{row:#}");
