@@ -156,7 +156,7 @@ pub(crate) struct Args {
     verbose: bool,
 
     /// Command to run; the recording ends with it.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -99,7 +99,7 @@ pub(crate) struct Args {
     verbose: bool,
 
     /// Command to run; counting ends with it.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 

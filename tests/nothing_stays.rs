@@ -1,4 +1,4 @@
-//! After any end of a recording, `kill -9` included, the kernel is as it was. Real kernel, root; a test binary of its own, so that
+//! After any end of a recording, or of counting without one, `kill -9` included, the kernel is as it was. Real kernel, root; a test binary of its own, so that
 //! no other test switches the kernel's statistics beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
@@ -67,21 +67,22 @@ fn nothing_stays_in_the_kernel() {
 
     let this_process = std::process::id().to_string();
     let object = concat!("--bpf-object=", env!("CARGO_MANIFEST_DIR"), "/fixtures/bpf/ip_histogram.bpf.o");
-    // Recordings, each with the least number of links that it has while it runs: the iterator's, and one per event with a
+    // Each with the least number of links that it has while it runs: the iterator's, and one per event with a
     // program.
-    let ways: [(&[&str], usize); 5] = [
-        (&["-a"], 1),
-        (&["-a", "-e", "cpu-clock", "--aggregate"], 2),
-        (&["-a", "-e", "cpu-clock", object], 2),
-        (&["-a", "-e", "cpu-clock", "--bpf-sampler"], 2),
-        (&["-p", &this_process, "-e", "cpu-clock", "--bpf-sampler"], 2),
+    let ways: [(&[&str], usize); 6] = [
+        (&["record", "-a"], 1),
+        (&["record", "-a", "-e", "cpu-clock", "--aggregate"], 2),
+        (&["record", "-a", "-e", "cpu-clock", object], 2),
+        (&["record", "-a", "-e", "cpu-clock", "--bpf-sampler"], 2),
+        (&["record", "-p", &this_process, "-e", "cpu-clock", "--bpf-sampler"], 2),
+        (&["stat", "-b", "all"], 1),
     ];
     for (arguments, links) in ways {
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
             let mut child = bprec()
-                .args(["record", "-q", "-o"])
-                .arg(&path)
                 .args(arguments)
+                .args(["-q", "-o"])
+                .arg(&path)
                 .stdin(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()

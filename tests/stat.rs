@@ -1,0 +1,414 @@
+//! `bprec stat`: known loads come out as they were, in every form; perf and the programs' own counts are the judges.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::load::system_calls;
+use bprec_fixtures::{Fixture, Loaded};
+use serde_json::Value;
+use support::{Scratch, bprec, measured, perf_installed, root, skip, succeed};
+
+/// Counting under way, with its output in a file.
+struct Counting {
+    child: Child,
+    out: PathBuf,
+}
+
+/// Starts to count, and waits until the first counts are read: the command, which sleeps, is not let go before.
+fn counting(scratch: &Scratch, name: &str, seconds: &str, arguments: &[&str]) -> Counting {
+    let (out, started) = (scratch.path(name), scratch.path(&format!("{name}.started")));
+    let child = bprec()
+        .args(["stat", "-q", "-o"])
+        .arg(&out)
+        .args(arguments)
+        .args(["--", "sh", "-c", "touch \"$0\"; exec sleep \"$1\""])
+        .arg(&started)
+        .arg(seconds)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for(&started);
+    Counting { child, out }
+}
+
+fn wait_for(path: &Path) {
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !path.exists() {
+        assert!(Instant::now() < patience, "{} is not there after 30 s", path.display());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Counting {
+    fn end(mut self) -> String {
+        assert!(self.child.wait().unwrap().success());
+        fs::read_to_string(&self.out).unwrap()
+    }
+}
+
+/// The lines of JSON of one kind.
+fn rows(text: &str, kind: &str) -> Vec<Value> {
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|e| panic!("{e}: {line}")));
+    lines.filter(|line| line["row"] == kind).collect()
+}
+
+/// The one row of a program's entry, of all CPUs.
+fn of(rows: &[Value], id: u32) -> &Value {
+    let mut found = rows.iter().filter(|row| row["id"] == id && row["function"] == 0 && row["cpu"].is_null());
+    let row = found.next().unwrap_or_else(|| panic!("no row of {id} in {rows:#?}"));
+    assert!(found.next().is_none(), "two rows of {id}");
+    row
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn load() -> Loaded {
+    Fixture::COUNTED.open().unwrap().load().unwrap()
+}
+
+#[test]
+fn runs_are_exact_and_every_form_has_the_same_numbers() {
+    if !root("runs_are_exact_and_every_form_has_the_same_numbers") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let loaded = load();
+    let id = |name| loaded.id_of(name).unwrap();
+    let both = format!("{},{}", id("loop_of_100"), id("loop_of_1000"));
+    // All of them see all of the runs.
+    let json = counting(&scratch, "json", "3", &["-b", &both, "-j", "-I", "200"]);
+    let csv = counting(&scratch, "csv", "3", &["-b", &both, "-x", ";"]);
+    let text = counting(&scratch, "text", "3", &["-b", &both]);
+    for times in [300, 200, 100] {
+        loaded.run("loop_of_100", times).unwrap();
+        loaded.run("loop_of_1000", 2 * times).unwrap();
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    let (json, csv, text) = (json.end(), csv.end(), text.end());
+    let (totals, intervals) = (rows(&json, "total"), rows(&json, "interval"));
+    assert_eq!(totals.len(), 2, "{json}");
+    for name in ["loop_of_100", "loop_of_1000"] {
+        let total = of(&totals, id(name));
+        let runs = loaded.entered(name).unwrap();
+        assert_eq!(total["name"], name);
+        assert_eq!(number(&total["stats"]["runs"]), runs);
+        let best = &total[total["source"].as_str().unwrap()];
+        assert_eq!(number(&best["runs"]), runs);
+        for member in ["runs", "measured_ns"] {
+            let parts = intervals.iter().filter(|row| row["id"] == id(name)).map(|row| number(&row["stats"][member]));
+            assert_eq!(parts.sum::<u64>(), number(&total["stats"][member]), "{name} {member}");
+        }
+
+        // value, unit, event, running_ns, percent, metric, metric_unit, source, kind, id, function, name
+        let fields: Vec<Vec<&str>> = csv.lines().map(|line| line.split(';').collect()).collect();
+        let value = |event: &str| {
+            let line = fields.iter().find(|line| line[2] == event && line[9] == id(name).to_string());
+            line.unwrap_or_else(|| panic!("no {event} of {name} in {csv}")).clone()
+        };
+        assert_eq!((value("runs")[0], value("runs")[11]), (runs.to_string().as_str(), name));
+        let line = text.lines().find(|line| line.split_whitespace().any(|word| word == name)).unwrap();
+        let cells: Vec<String> = line.split_whitespace().map(|cell| cell.replace(',', "")).collect();
+        assert_eq!(cells[0], id(name).to_string(), "{text}");
+        assert_eq!(cells[3], runs.to_string(), "{text}");
+        if total["source"] == "stats" {
+            // The kernel's own number, which is one for all who look.
+            let time_ns = number(&total["stats"]["measured_ns"]);
+            let kernel = loaded.run_stats(name).unwrap();
+            assert_eq!((kernel.run_cnt, kernel.run_time_ns), (runs, time_ns));
+            assert_eq!(value("time")[0], time_ns.to_string());
+            assert_eq!(value("time")[5].parse::<f64>().unwrap(), time_ns as f64 / runs as f64);
+            let shown: f64 = cells[4].parse().unwrap();
+            assert!((shown - time_ns as f64 / runs as f64).abs() <= 0.5, "{line}: {time_ns} ns");
+            assert_eq!(value("recursion-misses")[0], kernel.recursion_misses.to_string());
+        }
+    }
+}
+
+#[test]
+fn programs_that_come_and_go_are_counted() {
+    if !root("programs_that_come_and_go_are_counted") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let counting = counting(&scratch, "json", "3", &["-b", "churn_0071*", "-j", "-I", "100"]);
+    let mut ran = Vec::new();
+    for number in [7101, 7102] {
+        let churn = Fixture::churn(number).unwrap().start().unwrap();
+        system_calls(200);
+        let name = format!("churn_{number:06}");
+        let mut churn = churn;
+        churn.detach();
+        // A CPU may be in it still.
+        std::thread::sleep(Duration::from_millis(50));
+        ran.push((churn.id_of(&name).unwrap(), name.clone(), churn.run_stats(&name).unwrap().run_cnt));
+    }
+    let text = counting.end();
+    let (totals, intervals) = (rows(&text, "total"), rows(&text, "interval"));
+    assert_eq!(totals.len(), 2, "{text}");
+    for (id, name, runs) in ran {
+        let total = of(&totals, id);
+        assert_eq!(total["name"], name.as_str());
+        assert!(runs >= 200);
+        assert_eq!(number(&total["stats"]["runs"]), runs, "{name}");
+        assert!(total["unloaded_ns"].is_i64(), "{total:#}");
+        let parts = intervals.iter().filter(|row| row["id"] == id).map(|row| number(&row["stats"]["runs"]));
+        assert_eq!(parts.sum::<u64>(), runs);
+    }
+}
+
+/// Exit code of a command that nothing is expected of.
+fn code(command: &mut Command) -> Option<i32> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().code()
+}
+
+#[test]
+fn exit_codes_are_the_commands_or_say_what_went_wrong() {
+    let run = |command: &str| code(bprec().args(["stat", "-q", "-e", "task-clock", "--", "sh", "-c", command]));
+    assert_eq!((run("exit 0"), run("exit 7")), (Some(0), Some(7)));
+    // As shells have it; perf says 0.
+    assert_eq!(run("kill -9 $$"), Some(128 + 9));
+    assert_eq!(code(bprec().args(["stat", "-e", "task-clock", "--", "/no/such/command"])), Some(2));
+    assert_eq!(code(bprec().args(["stat", "-e", "no-such-event", "--", "true"])), Some(2));
+    for other in [["-p", "1"], ["-C", "0"], ["-G", "/"]] {
+        let output = bprec().args(["stat", "-b", "1"]).args(other).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(&format!("-b with {}", other[0])));
+    }
+    if root("exit_codes_are_the_commands_or_say_what_went_wrong") {
+        assert_eq!(code(bprec().args(["stat", "-b", "2147483646", "--timeout", "50"])), Some(2));
+        assert_eq!(code(bprec().args(["stat", "-b", "no_such_program_at_all", "--timeout", "50"])), Some(1));
+    }
+}
+
+/// What perf counts of an event in a command.
+fn by_perf(event: &str, command: &[&str]) -> f64 {
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "-x,", "-e", event, "--"]).args(command).env("LC_ALL", "C");
+    let output = perf.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = text.lines().find(|line| line.contains(event)).unwrap_or_else(|| panic!("{text}"));
+    line.split(',').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+/// What `stat` counts of it.
+fn by_us(event: &str, more: &[&str], command: &[&str]) -> f64 {
+    let output = succeed(bprec().args(["stat", "-x,", "-e", event]).args(more).arg("--").args(command));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = text.lines().find(|line| line.contains(event)).unwrap_or_else(|| panic!("{text}"));
+    line.split(',').next().unwrap().parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+#[test]
+fn events_of_a_command_are_those_of_perf() {
+    let test = "events_of_a_command_are_those_of_perf";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    // 64 MiB in pages of 4 KiB, written by a child's child; a hundred sleeps, each of which is a switch.
+    let pages = ["sh", "-c", "sh -c 'dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null'; :"];
+    let switches = ["sh", "-c", "i=0; while [ $i -lt 100 ]; do sleep 0.001; i=$((i+1)); done"];
+    let agree = |event: &str, command: &[&str], least: f64, share: f64| {
+        measured(|| {
+            let perf: Vec<f64> = (0..3).map(|_| by_perf(event, command)).collect();
+            let ours: Vec<f64> = (0..3).map(|_| by_us(event, &[], command)).collect();
+            let (low, high) = perf.iter().fold((f64::MAX, 0.0f64), |(low, high), it| (low.min(*it), high.max(*it)));
+            let ok = ours.iter().all(|it| *it >= low * (1.0 - share) && *it <= high * (1.0 + share) && *it >= least);
+            if ok { Ok(()) } else { Err(format!("{event}: perf {perf:?}, ours {ours:?}")) }
+        });
+    };
+    let page_bytes = 4096.0;
+    agree("page-faults", &pages, 64.0 * 1048576.0 / page_bytes / 512.0, 0.02);
+    agree("context-switches", &switches, 100.0, 0.2);
+}
+
+#[test]
+fn the_machine_has_as_much_time_as_its_cpus() {
+    if !root("the_machine_has_as_much_time_as_its_cpus") {
+        return;
+    }
+    let output = succeed(bprec().args([
+        "stat",
+        "-a",
+        "-A",
+        "-j",
+        "-I",
+        "100",
+        "-e",
+        "cpu-clock,context-switches",
+        "--timeout",
+        "700",
+    ]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (totals, intervals) = (rows(&text, "total"), rows(&text, "interval"));
+    let value = |row: &Value, event: usize| number(&row["shared"]["readings"][event]["value"]);
+    let machine = totals.iter().find(|row| row["kind"] == "machine").unwrap();
+    for event in 0..2 {
+        let cpus = totals.iter().filter(|row| row["kind"] == "cpu").map(|row| value(row, event));
+        assert_eq!(cpus.sum::<u64>(), value(machine, event), "the CPUs are the machine");
+        let parts = intervals.iter().filter(|row| row["kind"] == "machine").map(|row| value(row, event));
+        assert_eq!(parts.sum::<u64>(), value(machine, event), "the intervals are all of it");
+    }
+    let cpus = totals.iter().filter(|row| row["kind"] == "cpu").count() as u64;
+    let elapsed_ns = number(&rows(&text, "end")[0]["elapsed_ns"]);
+    let clock_ns = value(machine, 0);
+    assert!(clock_ns <= elapsed_ns * cpus, "{clock_ns} ns of {elapsed_ns} ns on {cpus} CPUs");
+    assert!(clock_ns * 10 >= elapsed_ns * cpus * 9, "{clock_ns} ns of {elapsed_ns} ns on {cpus} CPUs");
+    for row in totals.iter().chain(&intervals) {
+        let flaws = row["shared"]["flaws"].as_array();
+        assert!(flaws.is_none_or(Vec::is_empty) && row["shared_unknown"].is_null(), "{row:#}");
+    }
+}
+
+#[test]
+fn processes_and_threads_have_their_own_counts() {
+    if !root("processes_and_threads_have_their_own_counts") {
+        return;
+    }
+    let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let mut children = [spin(), spin()];
+    let list = children.each_ref().map(|child| child.id().to_string()).join(",");
+    let output = succeed(bprec().args(["stat", "-j", "-e", "task-clock", "--timeout", "1000", "-p", &list]));
+    children.iter_mut().for_each(|child| child.kill().unwrap());
+    children.iter_mut().for_each(|child| drop(child.wait().unwrap()));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let totals = rows(&text, "total");
+    assert_eq!(totals.len(), 2, "{text}");
+    for (row, child) in totals.iter().zip(&children) {
+        assert!(children.iter().any(|child| row["id"] == child.id()));
+        assert_eq!((&row["kind"], &row["name"]), (&Value::from("tgid"), &Value::from("sh")));
+        // Two that never rest, on however many CPUs others leave.
+        assert!(number(&row["shared"]["readings"][0]["value"]) > 10_000_000, "{row:#} {}", child.id());
+    }
+}
+
+/// Sends SIGINT to this process alone.
+fn interrupt(child: &Child) {
+    // SAFETY: kill(2) takes two numbers; the process is our child and has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) }, 0);
+}
+
+#[test]
+fn an_interrupt_prints_what_there_is() {
+    if !root("an_interrupt_prints_what_there_is") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let loaded = load();
+    let out = scratch.path("out");
+    let mut child = bprec()
+        .args(["stat", "-j", "-I", "50", "-b", &loaded.id_of("loop_of_100").unwrap().to_string(), "-o"])
+        .arg(&out)
+        .spawn()
+        .unwrap();
+    let patience = Instant::now() + Duration::from_secs(30);
+    while fs::metadata(&out).map_or(0, |about| about.len()) == 0 {
+        assert!(Instant::now() < patience, "nothing was printed in 30 s");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    loaded.run("loop_of_100", 25).unwrap();
+    interrupt(&child);
+    assert!(child.wait().unwrap().success());
+    let text = fs::read_to_string(&out).unwrap();
+    assert_eq!(number(&of(&rows(&text, "total"), loaded.id_of("loop_of_100").unwrap())["stats"]["runs"]), 25);
+    assert_eq!(rows(&text, "end").len(), 1);
+
+    // The command is given it too, and its answer is ours.
+    let started = scratch.path("started");
+    let mut child = bprec()
+        .args(["stat", "-x,", "-e", "task-clock", "-o"])
+        .arg(&out)
+        .args(["--", "sh", "-c", "trap 'exit 5' INT; touch \"$0\"; while :; do sleep 0.05; done"])
+        .arg(&started)
+        .spawn()
+        .unwrap();
+    wait_for(&started);
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert!(fs::read_to_string(&out).unwrap().contains("task-clock"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    if !root("a_closed_pipe_is_no_error") {
+        return;
+    }
+    let mut child =
+        bprec().args(["stat", "-a", "-e", "cpu-clock", "-x,", "-I", "20"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("cpu-clock"), "{first}");
+    assert!(child.wait().unwrap().success());
+}
+
+/// Programs in runs short and many, under load, whatever else there is: needs exact counters.
+#[test]
+fn short_counts_under_load_are_possible() {
+    let test = "short_counts_under_load_are_possible";
+    if !root(test) {
+        return;
+    }
+    let loaded = load();
+    let names = ["loop_of_100", "loop_of_1000", "call_a_subprogram"];
+    let ids = names.map(|name| loaded.id_of(name).unwrap());
+    let list = ids.map(|id| id.to_string()).join(",");
+    let probe = succeed(bprec().args(["stat", "-q", "-j", "-b", &list, "--timeout", "20"]));
+    let probe = String::from_utf8(probe.stdout).unwrap();
+    if rows(&probe, "begin")[0]["exact"].is_null() {
+        skip(test, rows(&probe, "begin")[0]["counters_note"].as_str().unwrap());
+        return;
+    }
+    let quit = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !quit.load(std::sync::atomic::Ordering::Relaxed) {
+                names.iter().for_each(|name| loaded.run(name, 20).unwrap());
+            }
+        });
+        for round in 0..10u64 {
+            let timeout = (300 + round * 77).to_string();
+            let budget = if round % 2 == 0 { "100" } else { "0.5" };
+            let arguments = ["-q", "-j", "-A", "-I", "60", "--budget", budget, "--timeout", &timeout, "-b", &list];
+            let output = succeed(bprec().arg("stat").args(arguments));
+            let text = String::from_utf8(output.stdout).unwrap();
+            check_possible(&text, &ids);
+        }
+        quit.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// No counter is above what its time and its CPUs have room for; intervals, and CPUs, add up to the total.
+fn check_possible(text: &str, ids: &[u32]) {
+    let begin = &rows(text, "begin")[0];
+    let cpus = number(&begin["cpus"]);
+    let (totals, intervals) = (rows(text, "total"), rows(text, "interval"));
+    for id in ids {
+        let total = of(&totals, *id);
+        let exact = &total["exact"];
+        assert!(exact.is_object(), "{total:#}");
+        assert!(exact["flaws"].as_array().unwrap().is_empty(), "{total:#}");
+        let elapsed_ns = number(&rows(text, "end")[0]["elapsed_ns"]);
+        assert!(number(&exact["measured_ns"]) <= elapsed_ns * cpus, "{total:#}");
+        assert!(number(&exact["runs"]) > 0, "it ran all the time: {total:#}");
+        let mine = |row: &&Value| row["id"] == *id && row["function"] == 0;
+        for member in ["runs", "measured", "measured_ns"] {
+            let sum = |rows: &[Value], of_cpus: bool| -> u64 {
+                let rows = rows.iter().filter(mine).filter(|row| row["cpu"].is_null() != of_cpus);
+                rows.filter(|row| row["exact"].is_object()).map(|row| number(&row["exact"][member])).sum()
+            };
+            let all = number(&exact[member]);
+            assert_eq!(sum(&intervals, false), all, "intervals, {member}: {text}");
+            assert_eq!(sum(&totals, true), all, "CPUs, {member}: {text}");
+        }
+        for row in intervals.iter().filter(mine) {
+            assert!(row["exact"].is_null() || row["exact"]["flaws"].as_array().unwrap().is_empty(), "{row:#}");
+        }
+    }
+}
