@@ -244,6 +244,14 @@ pub struct EventReport {
     pub bpf_sampler: Option<BpfSampler>,
 }
 
+impl Program {
+    /// It is one of those that the recorder puts around others to count them. The recorder holds none of them, so that the
+    /// recording has no info of them and nothing is missed.
+    pub fn counts_others(&self) -> bool {
+        ["bprec_enter", "bprec_leave", "bprec_gauge"].contains(&&*self.name)
+    }
+}
+
 impl EventReport {
     /// All that is charged to BPF: every program, and the lines that no program could be told for.
     pub fn bpf(&self) -> Count {

@@ -110,14 +110,16 @@ pub(crate) fn variance(histogram: &Histogram) -> Option<f64> {
     Some(squares.sum::<f64>() / (runs - 1.0))
 }
 
-/// The bucket that the run is in which takes longer than `per_mille` of 1000 others: its first and last time. `None` when there are
-/// too few runs for one to be beyond it.
+/// The bucket of the shortest of the longest runs, which are as many as `per_mille` of 1000 leave: its first and last time. One in a
+/// thousand that takes longer than all others is so in the 999th, whatever its number is rounded to. `None` when there are too few
+/// runs for one to be beyond it.
 pub(crate) fn percentile(histogram: &Histogram, per_mille: u32) -> Option<(u64, u64)> {
     let runs = histogram.buckets.iter().fold(0u128, |sum, (_, runs)| sum + u128::from(*runs));
-    if runs * u128::from(1000 - per_mille.min(1000)) < 1000 {
+    let longest = runs * u128::from(1000 - per_mille.min(1000)) / 1000;
+    if longest == 0 {
         return None;
     }
-    let rank = (runs * u128::from(per_mille)).div_ceil(1000).max(1);
+    let rank = runs - longest + 1;
     let mut below = 0;
     for (bucket, runs) in &histogram.buckets {
         below += u128::from(*runs);
@@ -185,7 +187,8 @@ mod tests {
         let buckets = vec![(Histogram::bucket(100, 2), 990), (Histogram::bucket(11_000, 2), 10)];
         let histogram = Histogram { sub_bits: 2, buckets };
         assert_eq!(percentile(&histogram, 500), Some((96, 111)));
-        assert_eq!(percentile(&histogram, 990), Some((96, 111)));
+        assert_eq!(percentile(&histogram, 989), Some((96, 111)));
+        assert_eq!(percentile(&histogram, 990), Some((10_240, 12_287)), "one in a hundred is beyond all others");
         assert_eq!(percentile(&histogram, 999), Some((10_240, 12_287)));
         let few = Histogram { sub_bits: 2, buckets: vec![(30, 999)] };
         assert_eq!(percentile(&few, 999), None, "none of 999 runs is beyond it");

@@ -237,7 +237,7 @@ impl Builder<'_> {
             reason: missed.reason.clone(),
         });
         let mut missed: Vec<Missed> = told.collect();
-        for program in programs.iter().filter(|program| !program.captured && !is_recorders_own(program)) {
+        for program in programs.iter().filter(|program| !program.captured && !program.counts_others()) {
             let Some(id) = program.id else { continue };
             if missed.iter().all(|missed| missed.id != id) {
                 let time_ns = match program.loaded {
@@ -267,10 +267,4 @@ impl Builder<'_> {
         }
         problems
     }
-}
-
-/// The programs that the recorder puts around others to count them. It holds none of them, so that the recording has no
-/// info of them and nothing is missed.
-fn is_recorders_own(program: &super::Program) -> bool {
-    ["bprec_enter", "bprec_leave", "bprec_gauge"].contains(&&*program.name)
 }

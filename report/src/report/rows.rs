@@ -52,11 +52,12 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64, countin
     });
     let runs = runs(known, index, window, loaded);
     let cpus = states.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0);
-    let counted = key.zip(counting);
-    let counted = counted.map(|(key, counting)| (counting, exact_program(&index.counters, counting, key, cpus)));
-    let (exact, exact_functions, disagreements) = match counted {
-        None => (Err(Unknown("the recording has no exact counters".into())), Vec::new(), Vec::new()),
-        Some((counting, program)) => {
+    let unknown = |why: &str| (Err(Unknown(why.into())), Vec::new(), Vec::new());
+    let (exact, exact_functions, disagreements) = match (counting, key) {
+        (None, _) => unknown("the recording has no exact counters"),
+        (Some(_), None) => unknown("the recording does not tell which program it is"),
+        (Some(counting), Some(key)) => {
+            let program = exact_program(&index.counters, counting, key, cpus);
             let exact = program.entry.unwrap_or_else(|| Err(Unknown("it was not chosen to be counted".into())));
             let said = match (&runs, &exact) {
                 (Ok(runs), Ok(exact)) => disagreements(runs, exact, counting),

@@ -41,7 +41,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let exact = report.counting.iter().flat_map(exact_columns);
     csv_line(COLUMNS.iter().map(|name| (*name).to_owned()).chain(exact), out)?;
     for event in &report.events {
-        let chosen = choose(report, event);
+        let chosen = choose(report, event, false);
         for row in chosen.shown {
             let program = &report.programs[row.program];
             let blind = row.blind.is_some() && row.charges.total.samples == 0;

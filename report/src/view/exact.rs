@@ -171,7 +171,7 @@ pub(super) fn notes(report: &Report, rows: &[&Row], counting: &Counting) -> Vec<
     }
     notes.extend(how(counting, exact.iter().map(|(_, exact)| *exact)));
     let mut refused: Vec<(&str, Vec<String>)> = Vec::new();
-    for program in &programs {
+    for program in programs.iter().filter(|program| !program.counts_others()) {
         if let Err(unknown) = &program.exact {
             match refused.iter_mut().find(|(reason, _)| *reason == unknown.0) {
                 Some((_, names)) => names.push(program_name(program)),

@@ -148,7 +148,7 @@ fn moment(json: &mut Json<'_>, name: &str, origin: Option<Origin>) -> io::Result
 }
 
 fn event(json: &mut Json<'_>, report: &Report, event: &EventReport) -> io::Result<()> {
-    let chosen = choose(report, event);
+    let chosen = choose(report, event, false);
     json.object(|json| {
         json.text("name", &event.name)?;
         json.text(

@@ -8,20 +8,36 @@ pub(super) struct Chosen<'r> {
     /// Programs left out that have samples, and what is charged to them.
     pub(super) rest: usize,
     pub(super) rest_charges: Charges,
+    /// Programs that count others, left out, and what is charged to them.
+    pub(super) counting: usize,
+    pub(super) counting_charges: Charges,
     /// Programs left out because nothing happened to them.
     pub(super) quiet: usize,
 }
 
-pub(super) fn choose<'r>(report: &Report, event: &'r EventReport) -> Chosen<'r> {
+/// Which rows are shown. With `fold`, those of programs that count others are put together.
+pub(super) fn choose<'r>(report: &Report, event: &'r EventReport, fold: bool) -> Chosen<'r> {
     let options = &report.shown;
-    let mut chosen = Chosen { shown: Vec::new(), rest: 0, rest_charges: Charges::default(), quiet: 0 };
+    let mut chosen = Chosen {
+        shown: Vec::new(),
+        rest: 0,
+        rest_charges: Charges::default(),
+        counting: 0,
+        counting_charges: Charges::default(),
+        quiet: 0,
+    };
     for row in &event.rows {
         let asked = options.asked.as_ref().map(|asked| asked[row.program]);
         let loud = options.all || asked == Some(true) || happened(report, row);
         let room = options.limit.is_none_or(|limit| chosen.shown.len() < limit);
-        if asked != Some(false) && loud && room {
+        let has_samples = row.charges.total.samples > 0 || row.charges.sum().samples > 0;
+        if fold && report.programs[row.program].counts_others() && asked.is_none() && !options.all {
+            // There are two for each program that is counted: together they say what counting takes.
+            chosen.counting += usize::from(has_samples);
+            chosen.counting_charges.merge(&row.charges);
+        } else if asked != Some(false) && loud && room {
             chosen.shown.push(row);
-        } else if row.charges.total.samples > 0 || row.charges.sum().samples > 0 {
+        } else if has_samples {
             chosen.rest += 1;
             chosen.rest_charges.merge(&row.charges);
         } else {

@@ -180,7 +180,7 @@ struct Table<'r> {
 
 impl<'r> Table<'r> {
     fn new(report: &'r Report, event: &'r EventReport) -> Table<'r> {
-        let chosen = choose(report, event);
+        let chosen = choose(report, event, true);
         let columns = columns(report);
         let mut table = Table { report, event, chosen, columns, notes: Vec::new(), lines: Vec::new() };
         for row in table.chosen.shown.clone() {
@@ -286,6 +286,11 @@ impl<'r> Table<'r> {
         if self.chosen.rest > 0 {
             let charges = self.chosen.rest_charges;
             let name = format!("({} other program{})", self.chosen.rest, if self.chosen.rest == 1 { "" } else { "s" });
+            self.line(name, charges.sum(), Some((&charges, false)));
+        }
+        if self.chosen.counting > 0 {
+            let charges = self.chosen.counting_charges;
+            let name = format!("(counting, {} programs)", self.chosen.counting);
             self.line(name, charges.sum(), Some((&charges, false)));
         }
         let entry = Charges { entry: event.entry, ..Charges::default() };
