@@ -120,6 +120,8 @@ pub(crate) fn stats_sysctl() -> String {
 /// Starts recording the machine for so many seconds, and waits until it samples: the command is not let go before.
 pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
     let started = path.with_extension("started");
+    // Of another recording under this name.
+    drop(std::fs::remove_file(&started));
     let child = bprec()
         .args(["record", "-q", "-a", "-o"])
         .arg(path)

@@ -1,0 +1,242 @@
+//! Exact counters against figures from elsewhere: plain perf events around many runs, what a program reads itself, and the instructions
+//! that the kernel's compiler made. Needs trampolines, and counters that give the same for the same work every time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use bprec_fixtures::load::system_calls;
+use bprec_fixtures::{Counter, Fixture, HardwareEvent, Loaded};
+use serde_json::Value;
+use support::{Scratch, end, measured, program, recording, report, root, skip};
+
+/// Instructions in the loop of each, as many as in its name.
+const LOOPS: [(&str, u64); 3] = [("loop_of_100", 100), ("loop_of_1000", 1000), ("loop_of_10000", 10_000)];
+/// Runs of each program while it is recorded. Few of the shortest: an interrupt in one of some thousand is more than one in a hundred of
+/// all their instructions.
+const RUNS: u64 = 1000;
+const RUNS_OF_THE_SHORTEST: u64 = 200;
+
+/// Whether counters here are such that they can be held against each other; says so when not.
+fn counters_repeat(test: &str) -> bool {
+    if !root(test) {
+        return false;
+    }
+    let loaded = load(&Fixture::COUNTED);
+    for event in [HardwareEvent::Instructions, HardwareEvent::Cycles] {
+        let times = || plain(&loaded, "loop_of_1000", event).map_err(|error| error.to_string());
+        let (one, other) = match (times(), times()) {
+            (Ok(one), Ok(other)) => (one, other),
+            (Err(why), _) | (_, Err(why)) => {
+                skip(test, &why);
+                return false;
+            }
+        };
+        if (one - other).abs() > 0.003 * one {
+            skip(test, &format!("{event:?} of the same work are not the same here: {one:.0} and {other:.0} a run"));
+            return false;
+        }
+    }
+    true
+}
+
+fn load(fixture: &Fixture) -> Loaded {
+    fixture.open().unwrap().load().unwrap()
+}
+
+/// What one more run comes to by a counter of this thread: what a call takes beside its runs cancels out. The one in the middle of
+/// several.
+fn plain(loaded: &Loaded, name: &str, event: HardwareEvent) -> anyhow::Result<f64> {
+    const TIMES: u32 = 200;
+    let counter = Counter::of_this_thread(event)?;
+    let of = |times: u32| -> anyhow::Result<f64> {
+        let before = counter.value()?;
+        loaded.run(name, times)?;
+        Ok((counter.value()? - before) as f64)
+    };
+    let mut found = Vec::new();
+    for _ in 0..9 {
+        found.push((of(2 * TIMES)? - of(TIMES)?) / f64::from(TIMES));
+    }
+    found.sort_by(f64::total_cmp);
+    Ok(found[found.len() / 2])
+}
+
+/// What a run comes to beyond one of a program that does nothing.
+fn beyond_nothing(loaded: &Loaded, name: &str, event: HardwareEvent) -> f64 {
+    plain(loaded, name, event).unwrap() - plain(loaded, "does_nothing", event).unwrap()
+}
+
+/// Records while `load` is at work.
+fn recorded(scratch: &Scratch, pattern: &str, load: impl FnOnce()) -> Value {
+    let path = scratch.path("perf.data");
+    let pattern = format!("exact={pattern}");
+    // As good as no samples: taking one in the middle of a run is in its counts.
+    let child = recording(&path, "3", &["-e", "cpu-clock", "-F", "1", "--counters", &pattern, "--budget", "100"]);
+    load();
+    end(child);
+    report(&path, &[])
+}
+
+fn exact(report: &Value, id: u32) -> Result<&Value, String> {
+    let program = program(report, id);
+    match &program["exact"] {
+        Value::Null => Err(program["exact_unknown"].to_string()),
+        exact => Ok(exact),
+    }
+}
+
+/// What an event came to per run.
+fn per_run(exact: &Value, event: &str) -> Result<f64, String> {
+    let events = exact["events"].as_array().ok_or("no events")?;
+    let found = events.iter().find(|it| it["name"] == event).ok_or_else(|| format!("no {event} in {exact:#}"))?;
+    found["per_run"]["value"].as_f64().ok_or_else(|| found["unknown"].to_string())
+}
+
+/// How often a program is run.
+fn runs(name: &str) -> u32 {
+    if name == LOOPS[0].0 { RUNS_OF_THE_SHORTEST as u32 } else { RUNS as u32 }
+}
+
+fn within(part: f64, what: &str, found: f64, expected: f64) -> Result<(), String> {
+    println!("{what}: {found:.1}, expected {expected:.1} ({:+.2} %)", (found / expected - 1.0) * 100.0);
+    match (found - expected).abs() <= part * expected {
+        true => Ok(()),
+        false => Err(format!("{what}: {found:.1}, expected {expected:.1}")),
+    }
+}
+
+#[test]
+fn events_per_run_are_what_plain_counters_say() {
+    if !counters_repeat("events_per_run_are_what_plain_counters_say") {
+        return;
+    }
+    let loaded = load(&Fixture::COUNTED);
+    let scratch = Scratch::new();
+    measured(|| {
+        let names = LOOPS.map(|(name, _)| name).into_iter().chain(["call_a_subprogram"]);
+        let expected: Vec<(&str, f64, f64)> = names
+            .map(|name| {
+                let of = |event| beyond_nothing(&loaded, name, event);
+                (name, of(HardwareEvent::Instructions), of(HardwareEvent::Cycles))
+            })
+            .collect();
+        let before: Vec<u64> = expected.iter().map(|(name, ..)| loaded.entered(name).unwrap()).collect();
+        let report = recorded(&scratch, "loop_of_*,call_a_subprogram,run_inside_itself", || {
+            expected.iter().for_each(|(name, ..)| loaded.run(name, runs(name)).unwrap());
+        });
+        for ((name, instructions, cycles), before) in expected.iter().zip(before) {
+            let exact = exact(&report, loaded.id_of(name).unwrap())?;
+            assert_eq!(exact["runs"].as_u64(), Some(loaded.entered(name).unwrap() - before), "{name}");
+            assert_eq!(exact["measured"], exact["runs"], "{name}");
+            let (found_instructions, found_cycles) = (per_run(exact, "instructions")?, per_run(exact, "cycles")?);
+            within(0.01, &format!("{name} instructions"), found_instructions, *instructions)?;
+            within(0.03, &format!("{name} cycles"), found_cycles, *cycles)?;
+            let ipc = exact["ipc"].as_f64().ok_or("no IPC")?;
+            within(0.001, &format!("{name} IPC"), ipc, found_instructions / found_cycles)?;
+        }
+        // Of what did not run, nothing is known but that.
+        let idle = exact(&report, loaded.id_of("run_inside_itself").unwrap())?;
+        assert_eq!(idle["runs"], 0);
+        for event in idle["events"].as_array().unwrap() {
+            assert!(event["per_run"].is_null() && event["unknown"] == "no run was measured", "{event:#}");
+        }
+        Ok(())
+    });
+}
+
+/// Arm's instructions are four bytes each, and the programs have one loop: what a run comes to can be counted by hand.
+#[cfg(target_arch = "aarch64")]
+#[test]
+fn instructions_per_run_are_those_of_the_machine_code() {
+    let test = "instructions_per_run_are_those_of_the_machine_code";
+    if !counters_repeat(test) {
+        return;
+    }
+    let loaded = load(&Fixture::COUNTED);
+    let scratch = Scratch::new();
+    let code = |name: &str| {
+        let bytes = loaded.machine_code(name).unwrap();
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    // Up to the one `ret`; what lies behind is for trampolines.
+    let body = |code: &[u32]| code.iter().position(|word| *word == 0xd65f_03c0).unwrap() as u64 + 1;
+    measured(|| {
+        let report = recorded(&scratch, "loop_of_*", || {
+            LOOPS.iter().for_each(|(name, _)| loaded.run(name, runs(name)).unwrap());
+        });
+        for (name, in_loop) in LOOPS {
+            let code_of_it = code(name);
+            // A conditional branch backwards: its distance in words.
+            let back = code_of_it.iter().find_map(|word| {
+                let offset = (word << 8) as i32 >> 13;
+                (word >> 24 == 0x54 && offset < 0).then_some(u64::from(offset.unsigned_abs()) + 1)
+            });
+            let round = back.unwrap();
+            let expected = body(&code_of_it) + round * (in_loop / 2 - 1) - body(&code("does_nothing"));
+            let found = per_run(exact(&report, loaded.id_of(name).unwrap())?, "instructions")?;
+            within(0.01, &format!("{name} instructions by its machine code"), found, expected as f64)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn cycles_per_run_are_what_a_program_reads_itself() {
+    if !counters_repeat("cycles_per_run_are_what_a_program_reads_itself") {
+        return;
+    }
+    let scratch = Scratch::new();
+    measured(|| {
+        let mut loaded = Fixture::MEASURED.open().unwrap().for_this_thread().unwrap().load().unwrap();
+        loaded.read_event(HardwareEvent::Cycles).unwrap();
+        loaded.attach().unwrap();
+        system_calls(RUNS);
+        let read = ["read_around_a_loop", "read_around_nothing"].map(|name| {
+            let unread = loaded.variable("unread").unwrap();
+            assert_eq!((loaded.ran(name).unwrap(), unread), (RUNS, 0), "{name}");
+            loaded.variable(&format!("{name}_events")).unwrap() as f64 / RUNS as f64
+        });
+        // Not at the same time: the pair around the function would be in what the program reads.
+        let report = recorded(&scratch, "read_around_a_loop:*", || system_calls(RUNS));
+        let program = program(&report, loaded.id_of("read_around_a_loop").unwrap());
+        let functions = program["exact_functions"].as_array().unwrap();
+        let function =
+            functions.iter().find(|it| it["name"] == "loop_of_10000").ok_or("the function is not counted")?;
+        assert_eq!(function["measured"], RUNS);
+        within(0.03, "cycles of a function between two readings", per_run(function, "cycles")?, read[0] - read[1])
+    });
+}
+
+#[test]
+fn one_run_in_a_thousand_is_in_the_percentile_beyond() {
+    if !counters_repeat("one_run_in_a_thousand_is_in_the_percentile_beyond") {
+        return;
+    }
+    let name = "rarely_a_hundred_times_longer";
+    let scratch = Scratch::new();
+    measured(|| {
+        let loaded = Fixture::COUNTED.open().unwrap().set("rarely", 1000).unwrap().load().unwrap();
+        let report = recorded(&scratch, name, || loaded.run(name, 5000).unwrap());
+        assert_eq!(loaded.ran(name).unwrap(), 5);
+        let exact = exact(&report, loaded.id_of(name).unwrap())?;
+        let upto = |percent: f64| {
+            let all = exact["percentiles"].as_array().unwrap();
+            let found = all.iter().find(|it| it["percent"] == percent).unwrap();
+            (found["from_ns"].as_f64().unwrap(), found["to_ns"].as_f64().unwrap())
+        };
+        let long = load(&Fixture::COUNTED);
+        // The loops of both: 200 instructions and 20,000, by the time that another program takes for 1,000 and 10,000.
+        let of = |name| beyond_nothing(&long, name, HardwareEvent::Cycles);
+        let per_instruction = (of("loop_of_10000") - of("loop_of_1000")) / 9000.0;
+        let (p50, p99, p999) = (upto(50.0), upto(99.0), upto(99.9));
+        println!("p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}, {per_instruction:.3} cycles per instruction of a loop");
+        assert!(p99.1 < 10.0 * p50.1, "one in a hundred is as short as the others: {exact:#}");
+        // A quarter of the power of two that a time is in is the width of a bucket.
+        let ghz = 1.0;
+        let expected = 20_000.0 * per_instruction / ghz;
+        match (p999.0 / 1.25..=p999.1 * 1.25).contains(&expected) {
+            true => Ok(()),
+            false => Err(format!("p99.9 is {p999:?} ns, a long run takes {expected:.0} ns: {exact:#}")),
+        }
+    });
+}
