@@ -5,7 +5,7 @@ demo:
 	@setup/install build
 	@setup/demo
 
-# Every test; the last line is `N passed, N failed, N skipped`.
+# Every test, here and on other kernels under QEMU (docs/vm.md); the last line is `N passed, N failed, N skipped`.
 test:
 	@setup/install test
-	@cargo xtask test
+	@cargo xtask test-everywhere

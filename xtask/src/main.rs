@@ -26,9 +26,10 @@ const USAGE: &str = "usage: cargo xtask <task>
   licences          check the licences of all dependencies
   tree              check headers, file sizes and stray machine paths in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
+  test-everywhere   the same, then in every guest, with one closing line over all
   vm setup [GUEST…]            fetch and unpack what the guests are made of
   vm run GUEST PAYLOAD OUT     boot, run PAYLOAD/run.sh in it as root, bring its /out back as OUT/out
-  vm test [GUEST…]             the root tests and a recording in each guest";
+  vm test [GUEST…]             what each guest is there to test";
 
 fn main() -> ExitCode {
     match run() {
@@ -53,6 +54,7 @@ fn run() -> Result<()> {
         ("licences", []) => licences::check(),
         ("tree", []) => tree::check(),
         ("test", arguments) => test::run(arguments),
+        ("test-everywhere", []) => test::everywhere(),
         ("vm", arguments) => vm::main(arguments),
         _ => bail!("{USAGE}"),
     }

@@ -1,4 +1,4 @@
-//! Running all tests, and saying in one line how they went.
+//! Running all tests, here and in guests, and saying in one line how they went.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -10,6 +10,20 @@ use anyhow::{Context, Result, ensure};
 ///
 /// A test that cannot run here prints a line `SKIP <test>: <reason>` and returns; it counts as skipped, not as passed.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let mut tally = Tally::default();
+    here(arguments, &mut tally)?;
+    tally.close()
+}
+
+/// The same without arguments, then every guest, with one closing line over all.
+pub(crate) fn everywhere() -> Result<()> {
+    let mut tally = Tally::default();
+    here(&[], &mut tally)?;
+    crate::vm::test_all(&mut tally);
+    tally.close()
+}
+
+fn here(arguments: &[&str], tally: &mut Tally) -> Result<()> {
     let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(arguments)
@@ -20,7 +34,6 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         .spawn()
         .context("run cargo test")?;
     let output = child.stdout.take().context("cargo test has no output")?;
-    let mut tally = Tally::default();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("read the output of cargo test")?;
         let line = String::from_utf8_lossy(&line);
@@ -29,7 +42,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
     let success = child.wait().context("wait for cargo test")?.success();
     tally.end(success);
-    tally.close()
+    Ok(())
 }
 
 /// What the lines of one or more test binaries add up to.

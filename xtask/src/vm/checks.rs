@@ -7,54 +7,75 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::guest::{self, Outcome};
-use super::{Guest, Machine, Unavailable, images, payload, recordings};
+use super::{Guest, Unavailable, images, payload, recordings};
 use crate::test::Tally;
 
-/// The recordings that `run.sh` makes.
-const RECORDINGS: [&str; 2] = ["all", "trampoline"];
+/// A guest on an idle machine takes a fifth of this.
+const LIMIT: Duration = Duration::from_secs(900);
 
-/// A guest on an idle machine takes a fraction of this.
-const LIMIT: Duration = Duration::from_secs(600);
-
-/// Runs the payload in each of `guests`; the last line is `N passed, N failed, N skipped`.
-pub(crate) fn run(guests: &[&Guest]) -> Result<()> {
-    let mut tally = Tally::default();
-    let mut payloads = Vec::new();
+/// Tests in each of `guests`, results added to `tally`. Says at the end how long each took.
+pub(crate) fn run(guests: &[&Guest], tally: &mut Tally) {
+    let mut unavailable = Vec::new();
+    let mut times = Vec::new();
     for guest in guests {
-        let started = Instant::now();
-        match in_guest(guest, &mut payloads, &mut tally) {
-            Ok(seconds) => {
-                println!(
-                    "vm {}: {seconds:.1} s in the guest, {:.1} s in all",
-                    guest.name,
-                    started.elapsed().as_secs_f64()
-                );
-            }
-            Err(why) => match why.downcast_ref::<Unavailable>() {
-                Some(missing) => tally.skip(&format!("vm {}", guest.name), &missing.to_string()),
+        let mut phases = Phases::of(guest);
+        if let Err(why) = in_guest(guest, &mut phases, tally) {
+            match why.downcast_ref::<Unavailable>() {
+                Some(missing) => unavailable.push((guest.name, missing.to_string())),
                 None => tally.fail(&format!("vm {}", guest.name), &format!("{why:#}")),
-            },
+            }
         }
+        times.push(phases);
     }
-    tally.close()
+    let same = |(_, why): &(&str, String)| unavailable.first().is_some_and(|(_, first)| first == why);
+    if unavailable.len() == guests.len() && unavailable.iter().all(same) {
+        unavailable.drain(1..);
+        unavailable.iter_mut().for_each(|(name, _)| *name = "guests");
+    }
+    unavailable.iter().for_each(|(name, why)| tally.skip(&format!("vm {name}"), why));
+    times.iter().for_each(|phases| println!("vm {phases}"));
 }
 
-/// One guest, its checks added to `tally`; gives the seconds from its start to its end.
-fn in_guest(guest: &Guest, payloads: &mut Vec<Machine>, tally: &mut Tally) -> Result<f64> {
-    let images = images::prepare(guest)?;
-    let target = target_directory();
-    let payload_for = |machine: Machine| target.join("vm").join(format!("payload-{}", machine.debian()));
-    // What guests of another machine record is read here by this machine's build.
-    for machine in [Machine::NATIVE, guest.machine] {
-        if !payloads.contains(&machine) {
-            payload::assemble(&payload_for(machine), machine, &target)?;
-            payloads.push(machine);
-        }
+/// What is being done for a guest, and how long it took.
+struct Phases {
+    guest: &'static str,
+    seconds: Vec<(&'static str, f64)>,
+}
+
+impl Phases {
+    fn of(guest: &Guest) -> Self {
+        Self { guest: guest.name, seconds: Vec::new() }
     }
-    let payload = &payload_for(guest.machine);
-    let bprec = payload_for(Machine::NATIVE).join("bin/bprec");
+
+    /// Does something under a name, which is said before.
+    fn phase<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        println!("vm {}: {name}", self.guest);
+        let started = Instant::now();
+        let result = work();
+        self.seconds.push((name, started.elapsed().as_secs_f64()));
+        result
+    }
+}
+
+impl std::fmt::Display for Phases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all: f64 = self.seconds.iter().map(|(_, seconds)| seconds).sum();
+        write!(f, "{}: {all:.0} s", self.guest)?;
+        let parts = self.seconds.iter().map(|(name, seconds)| format!("{name} {seconds:.0} s"));
+        write!(f, " ({})", parts.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// One guest, its checks added to `tally`.
+fn in_guest(guest: &Guest, phases: &mut Phases, tally: &mut Tally) -> Result<()> {
+    let images = phases.phase("set up", || images::prepare(guest))?;
+    let target = target_directory();
     let out = target.join("vm").join(guest.name);
-    let run = guest::run(guest, &images, payload, &out, LIMIT)?;
+    let payload = target.join("vm").join(format!("{}.payload", guest.name));
+    // What guests of another machine record is read here by this machine's build.
+    let bprec = phases.phase("build", || payload::assemble(&payload, guest, &target))?;
+    let run = phases.phase("test", || guest::run(guest, &images, &payload, &out, LIMIT))?;
+    fs::remove_dir_all(&payload)?;
     ensure!(run.outcome == Outcome::Ended(0), "{}; see {}", run.outcome, out.join("console.log").display());
     let kept = out.join("out");
     let named = |check: &str| format!("vm {} {check}", guest.name);
@@ -63,7 +84,7 @@ fn in_guest(guest: &Guest, payloads: &mut Vec<Machine>, tally: &mut Tally) -> Re
         [first, ..] => tally.fail(&named("kernel_log"), &format!("{} lines, first: {first}", run.complaints.len())),
     }
     results(&fs::read_to_string(kept.join("results.txt")).context("the guest left no results")?, &named, tally);
-    for recording in RECORDINGS {
+    for recording in guest.recordings {
         for (check, result) in recordings::checks(&kept.join("recordings"), recording, &bprec) {
             match result {
                 Ok(()) => tally.pass(),
@@ -71,8 +92,7 @@ fn in_guest(guest: &Guest, payloads: &mut Vec<Machine>, tally: &mut Tally) -> Re
             }
         }
     }
-    test_programs(&kept.join("tests"), guest, tally)?;
-    Ok(run.seconds)
+    test_programs(&kept.join("tests"), guest, tally)
 }
 
 /// Adds the lines that the guest's checks wrote.

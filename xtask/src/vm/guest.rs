@@ -1,9 +1,9 @@
 //! One run of one guest.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::cpio::Archive;
 use super::images::Images;
 use super::packages::fresh;
-use super::{Guest, Machine, cache};
+use super::{Guest, Machine, Pace, cache};
 
 /// How long a guest may take when nobody says otherwise.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
@@ -62,22 +62,14 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
     let results = out.join("results.tar");
     File::create(&results)?.set_len(RESULT_BYTES)?;
     let console = out.join("console.log");
-    let status = Command::new("timeout")
+    let mut emulator = Command::new("timeout");
+    emulator
         // The bound holds even if this process does not live to see the end.
         .args(["--foreground", "--kill-after=5", &limit.as_secs().to_string()])
         .args(images.emulator.command())
         .args(machine(guest.machine))
-        .args([
-            "-accel",
-            "tcg,thread=multi",
-            "-smp",
-            "2",
-            "-m",
-            "1536M",
-            "-nodefaults",
-            "-no-user-config",
-            "-no-reboot",
-        ])
+        .args(processors(guest.pace))
+        .args(["-m", "1536M", "-nodefaults", "-no-user-config", "-no-reboot"])
         .args(["-display", "none", "-serial", "stdio", "-device", "virtio-blk-pci,drive=results"])
         .arg("-drive")
         .arg(format!("if=none,id=results,format=raw,cache=unsafe,file={}", results.display()))
@@ -86,11 +78,8 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
         .arg("-initrd")
         .arg(&initrd)
         .args(["-append", &format!("console={} panic=-1 quiet{}", terminal(guest.machine), parameters(guest.machine))])
-        .stdin(Stdio::null())
-        .stdout(File::create(&console)?)
-        .stderr(File::options().append(true).open(&console)?)
-        .status()
-        .context("run timeout")?;
+        .stdin(Stdio::null());
+    let status = watched(&mut emulator, guest.name, &console)?;
     drop(turn);
     fs::remove_file(&initrd)?;
     let kept = out.join("out");
@@ -107,6 +96,32 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
     fs::remove_file(&results)?;
     let complaints = complaints(&kept, &console)?;
     Ok(Run { outcome, seconds: started.elapsed().as_secs_f64(), complaints })
+}
+
+/// Runs the emulator to its end. What it and the guest say is kept in `console`; what `init.sh` and the payload say of their progress
+/// is passed on.
+fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<ExitStatus> {
+    let mut kept = File::options().create(true).append(true).open(console)?;
+    let errors = kept.try_clone()?;
+    let mut running = emulator.stdout(Stdio::piped()).stderr(errors).spawn().context("run timeout")?;
+    let output = running.stdout.take().context("the emulator has no output")?;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("read the guest's console")?;
+        kept.write_all(&line)?;
+        kept.write_all(b"\n")?;
+        if let Some(said) = String::from_utf8_lossy(&line).trim_end().strip_prefix("guest: ") {
+            println!("vm {name}: {said}");
+        }
+    }
+    running.wait().context("wait for the emulator")
+}
+
+/// With the clock by instructions, time in which nothing is to be done passes at once.
+fn processors(pace: Pace) -> &'static [&'static str] {
+    match pace {
+        Pace::Time => &["-accel", "tcg,thread=multi", "-smp", "2"],
+        Pace::Instructions => &["-accel", "tcg,thread=single", "-smp", "1", "-icount", "shift=0,sleep=off"],
+    }
 }
 
 fn machine(machine: Machine) -> &'static [&'static str] {

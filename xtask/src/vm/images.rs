@@ -17,9 +17,20 @@ use super::{Guest, Machine, Unavailable, cache};
 /// 7.2), and a guest that dies must mean something.
 const EMULATOR_SUITE: &str = "trixie";
 
-/// What runs in the guest beside our own binaries. `libelf1` is also the name that newer releases provide.
-const PROGRAMS: [&str; 9] =
-    ["busybox-static", "coreutils", "linux-perf", "bpftool", "iproute2", "util-linux", "libelf1", "zlib1g", "libzstd1"];
+/// What runs in the guest beside our own binaries: busybox's shell goes by the name `exe`. `libelf1` is also the name that newer releases
+/// provide.
+const PROGRAMS: [&str; 10] = [
+    "busybox-static",
+    "coreutils",
+    "dash",
+    "linux-perf",
+    "bpftool",
+    "iproute2",
+    "util-linux",
+    "libelf1",
+    "zlib1g",
+    "libzstd1",
+];
 
 /// Packages that come along as dependencies of others' maintenance scripts; nothing in a guest runs them.
 const UNUSED: [&str; 5] = ["dpkg_", "tar_", "perl_", "perl-modules-", "tzdata_"];

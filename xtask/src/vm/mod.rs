@@ -16,15 +16,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// A kernel of Debian's, and the release whose programs run on it.
+use crate::test::Tally;
+
+/// A kernel of Debian's, the release whose programs run on it, and what it is there to test.
 pub(crate) struct Guest {
     /// What the command line calls it.
     pub(crate) name: &'static str,
     pub(crate) machine: Machine,
+    pub(crate) pace: Pace,
     /// The suite that the kernel is from.
     pub(crate) kernel_suite: &'static str,
     /// The suite that perf, bpftool and the C library are from.
     pub(crate) user_suite: &'static str,
+    /// Test programs, as `CRATE-NAME`, or `CRATE-` for all of a crate's and nothing for all there are.
+    pub(crate) tests: &'static [&'static str],
+    /// Loads that are recorded, and the recordings held against perf.
+    pub(crate) recordings: &'static [&'static str],
+}
+
+/// What a guest's clock goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    /// The host's clock; two CPUs.
+    Time,
+    /// The instructions of its one CPU: a nanosecond and a cycle each. The same work counts the same every time.
+    Instructions,
 }
 
 /// What is emulated.
@@ -56,13 +72,77 @@ impl Machine {
     }
 }
 
-/// Guests in the order in which they are tested.
-pub(crate) const GUESTS: [Guest; 4] = [
-    Guest { name: "x86-6.1", machine: Machine::Amd64, kernel_suite: "bookworm-security", user_suite: "bookworm" },
-    Guest { name: "x86-6.12", machine: Machine::Amd64, kernel_suite: "trixie", user_suite: "trixie" },
-    Guest { name: "x86-new", machine: Machine::Amd64, kernel_suite: "trixie-backports", user_suite: "trixie" },
-    Guest { name: "arm64-6.12", machine: Machine::Arm64, kernel_suite: "trixie", user_suite: "trixie" },
+/// The recordings of all loads that there are, and of one that has a trampoline for itself.
+const RECORDINGS: &[&str] = &["all", "trampoline"];
+
+/// Guests in the order in which they are tested. The first runs everything that asks the kernel; the others what may differ there.
+pub(crate) const GUESTS: [Guest; 5] = [
+    Guest {
+        name: "x86-6.12",
+        machine: Machine::Amd64,
+        pace: Pace::Time,
+        kernel_suite: "trixie",
+        user_suite: "trixie",
+        tests: &[""],
+        recordings: RECORDINGS,
+    },
+    Guest {
+        name: "x86-new",
+        machine: Machine::Amd64,
+        pace: Pace::Time,
+        kernel_suite: "trixie-backports",
+        user_suite: "trixie",
+        tests: &["bpf-", "fixtures-", "bprec-exact", "bprec-known_loads", "bprec-nothing_stays"],
+        recordings: RECORDINGS,
+    },
+    Guest {
+        name: "x86-6.1",
+        machine: Machine::Amd64,
+        pace: Pace::Time,
+        kernel_suite: "bookworm-security",
+        user_suite: "bookworm",
+        tests: &["bpf-", "fixtures-", "bprec-nothing_stays"],
+        recordings: RECORDINGS,
+    },
+    Guest {
+        name: "arm64-6.12",
+        machine: Machine::Arm64,
+        pace: Pace::Time,
+        kernel_suite: "trixie",
+        user_suite: "trixie",
+        tests: &[
+            "bpf-overlap",
+            "bpf-profiler",
+            "bpf-programs",
+            "fixtures-known_loads",
+            "bprec-exact",
+            "bprec-bpf_sampler",
+            "bprec-perf_reads_it",
+        ],
+        recordings: RECORDINGS,
+    },
+    Guest {
+        name: "arm64-icount",
+        machine: Machine::Arm64,
+        pace: Pace::Instructions,
+        kernel_suite: "trixie",
+        user_suite: "trixie",
+        tests: &["bprec-exact_truth"],
+        recordings: &[],
+    },
 ];
+
+impl Guest {
+    /// Whether it runs a test program of a crate.
+    pub(crate) fn tests(&self, program: &str) -> bool {
+        let is_meant = |wanted: &str| match wanted {
+            "" => true,
+            _ if wanted.ends_with('-') => program.starts_with(wanted),
+            _ => program == wanted,
+        };
+        self.tests.iter().any(|wanted| is_meant(wanted))
+    }
+}
 
 /// Something outside the project is missing, such as a package that cannot be fetched: a reason to skip, not to fail.
 #[derive(Debug)]
@@ -96,9 +176,18 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
                 outcome => bail!("{}: {outcome}; see {}", guest.name, Path::new(out).join("console.log").display()),
             }
         }
-        ["test", names @ ..] => checks::run(&chosen(names)?),
+        ["test", names @ ..] => {
+            let mut tally = Tally::default();
+            checks::run(&chosen(names)?, &mut tally);
+            tally.close()
+        }
         _ => bail!("usage: cargo xtask vm setup [GUEST…] | vm run GUEST PAYLOAD OUT | vm test [GUEST…]"),
     }
+}
+
+/// Tests in every guest, added to `tally`.
+pub(crate) fn test_all(tally: &mut Tally) {
+    checks::run(&GUESTS.each_ref(), tally);
 }
 
 /// The guests called `names`, or all.
@@ -125,5 +214,5 @@ pub(crate) fn cache() -> Result<PathBuf> {
         Some(base) => base,
         None => std::env::home_dir().context("neither XDG_CACHE_HOME nor HOME is set")?.join(".cache"),
     };
-    Ok(base.join("bprec-vm").join("1"))
+    Ok(base.join("bprec-vm").join("2"))
 }

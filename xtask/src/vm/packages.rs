@@ -50,21 +50,21 @@ impl Suite {
     }
 
     /// The kernel image behind the meta package `meta`: the packages to unpack, whose names change with every update. Newer releases
-    /// split it into the image proper and its modules.
+    /// split it into the image proper and its modules, with meta packages of their own.
     pub(crate) fn kernel(&self, meta: &str) -> Result<Vec<String>> {
-        let parts = |package: &str| -> Result<Vec<String>> {
+        let wanted = ["linux-image-", "linux-binary-", "linux-modules-"];
+        let mut found = vec![meta.to_owned()];
+        let mut next = 0;
+        while let Some(package) = found.get(next) {
             let depends = self.apt("apt-cache", &["depends", "--important", package], &self.root)?;
             let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
-            let wanted = ["linux-image-", "linux-binary-", "linux-modules-"];
-            Ok(names.filter(|name| wanted.iter().any(|w| name.starts_with(w))).map(str::to_owned).collect())
-        };
-        let image = parts(meta)?;
-        ensure!(
-            image.len() == 1,
-            Unavailable(format!("{meta} of {} depends on {image:?}, not on one image", self.name))
-        );
-        let split = parts(&image[0])?;
-        Ok(if split.is_empty() { image } else { split })
+            let parts = names.filter(|name| wanted.iter().any(|prefix| name.starts_with(prefix)));
+            let new: Vec<String> = parts.filter(|name| !found.iter().any(|it| it == name)).map(str::to_owned).collect();
+            found.extend(new);
+            next += 1;
+        }
+        ensure!(found.len() > 1, "{meta} of {} depends on no image", self.name);
+        Ok(found)
     }
 
     /// Fetches exactly `packages`, without what they depend on; gives the files.

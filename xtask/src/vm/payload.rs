@@ -1,5 +1,6 @@
 //! What the guests run: the project's binaries and those test programs that touch the kernel.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,30 +9,37 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::packages::fresh;
-use super::{Machine, cross};
+use super::{GUESTS, Guest, Machine, cross};
 
 /// Crates (by directory, the root is "") whose test programs ask the kernel; what the others test is the same on every kernel.
 const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
-/// Test programs among them that ask for the sources.
-const NEEDS_SOURCES: [&str; 3] = ["architecture", "recover", "replay"];
+/// Test programs among them that do not.
+const SAME_EVERYWHERE: [&str; 4] = ["architecture", "recover", "replay", "rewrite"];
 /// The binaries that tests and checks call by name.
 const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
+/// What test programs read of the sources.
+const OBJECTS: &str = "fixtures/bpf";
 
-/// Builds everything for `machine` below the directory `target` and lays it out in `directory`: `run.sh`, `bin/`, `tests/`, and
-/// `built_at`, the path under which the test programs expect `bin/`.
-pub(crate) fn assemble(directory: &Path, machine: Machine, target: &Path) -> Result<()> {
+/// Builds what guests of the machine of `guest` run below the directory `target`, all at once, and lays out what this one runs in `directory`: `run.sh`, `bin/`, `tests/`, `recordings` (names of loads), `sources/`, and in `built_at` and `sources_at` the
+/// paths under which the test programs expect `bin/` and `sources/`. Gives this machine's `bprec`.
+pub(crate) fn assemble(directory: &Path, guest: &Guest, target: &Path) -> Result<PathBuf> {
     fresh(directory)?;
     for name in ["bin", "tests"] {
         fs::create_dir(directory.join(name))?;
     }
     fs::write(directory.join("run.sh"), include_bytes!("run.sh"))?;
+    fs::write(directory.join("recordings"), guest.recordings.join("\n"))?;
     // The same selection as `cargo xtask test`, so that neither builds anything again for the other.
-    let arguments = ["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"];
-    let built = if machine == Machine::NATIVE {
-        executables(&cargo(&arguments)?, &std::env::current_dir()?, None)?
+    let native = executables(&cargo(&["test", "--workspace"])?, &std::env::current_dir()?, None)?;
+    let bprec = native.iter().find(|built| built.name == "bprec" && !built.test).context("no bprec was built")?;
+    let bprec = bprec.path.clone();
+    let built = if guest.machine == Machine::NATIVE {
+        native
     } else {
-        let target = target.join("vm").join("cross");
-        executables(&cross::cargo(&arguments, &target)?, Path::new(cross::SOURCES), Some(&target))?
+        let runs_it =
+            |test: &&Built| GUESTS.iter().any(|other| other.machine == guest.machine && other.tests(&test.shown()));
+        let wanted = native.iter().filter(|test| asks_the_kernel(test)).filter(runs_it);
+        cross_built(&wanted.collect::<Vec<_>>(), target)?
     };
     for name in BINARIES {
         let binary = built.iter().find(|built| built.name == name && !built.test);
@@ -40,14 +48,51 @@ pub(crate) fn assemble(directory: &Path, machine: Machine, target: &Path) -> Res
         let built_at = binary.built_at.parent().context("a binary without a directory")?;
         fs::write(directory.join("built_at"), format!("{}\n", built_at.display()))?;
     }
-    let asks_the_kernel = |built: &&Built| {
-        built.test && TESTED.contains(&built.package.as_str()) && !NEEDS_SOURCES.contains(&built.name.as_str())
-    };
-    for test in built.iter().filter(asks_the_kernel) {
-        let package = if test.package.is_empty() { "bprec" } else { &test.package };
-        stripped(test, &directory.join("tests").join(format!("{package}-{}", test.name)))?;
+    let tests: Vec<&Built> = built.iter().filter(|it| asks_the_kernel(it) && guest.tests(&it.shown())).collect();
+    for wanted in guest.tests {
+        let found = tests.iter().any(|test| wanted.is_empty() || test.shown().starts_with(wanted));
+        ensure!(found, "{} is to run the test program {wanted}, which there is not", guest.name);
     }
-    Ok(())
+    for test in tests {
+        stripped(test, &directory.join("tests").join(test.shown()))?;
+    }
+    let objects = directory.join("sources").join(OBJECTS);
+    fs::create_dir_all(&objects)?;
+    for file in crate::tree::files_under(Path::new(OBJECTS))? {
+        fs::copy(&file, objects.join(file.file_name().context("a file without a name")?))?;
+    }
+    let sources_at = if guest.machine == Machine::NATIVE { std::env::current_dir()? } else { cross::SOURCES.into() };
+    fs::write(directory.join("sources_at"), format!("{}\n", sources_at.display()))?;
+    Ok(bprec)
+}
+
+fn asks_the_kernel(built: &Built) -> bool {
+    built.test && TESTED.contains(&built.package.as_str()) && !SAME_EVERYWHERE.contains(&built.name.as_str())
+}
+
+/// The test programs `wanted`, and the binaries of their crates, which cargo builds for them, for the other machine.
+fn cross_built(wanted: &[&Built], target: &Path) -> Result<Vec<Built>> {
+    let target = target.join("vm").join("cross");
+    let mut arguments = vec!["test".to_owned()];
+    for package in wanted.iter().map(|test| test.package.as_str()).collect::<BTreeSet<_>>() {
+        arguments.extend(["--package".to_owned(), package_name(package)]);
+    }
+    for test in wanted {
+        // What is in a crate itself goes by the crate's name.
+        match test.kind.as_str() {
+            "test" => arguments.extend(["--test".to_owned(), test.name.clone()]),
+            "lib" => arguments.push("--lib".to_owned()),
+            _ => {}
+        }
+    }
+    arguments.dedup();
+    arguments.extend(BUILD.map(str::to_owned));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    executables(&cross::cargo(&arguments, &target)?, Path::new(cross::SOURCES), Some(&target))
+}
+
+fn package_name(directory: &str) -> String {
+    if directory.is_empty() { "bprec".to_owned() } else { format!("bprec-{directory}") }
 }
 
 /// An executable that cargo built.
@@ -55,6 +100,8 @@ struct Built {
     /// Its crate's directory below the root.
     package: String,
     name: String,
+    /// As cargo calls it: `test`, `lib`, `bin`.
+    kind: String,
     test: bool,
     /// Where the build saw it.
     built_at: PathBuf,
@@ -64,10 +111,21 @@ struct Built {
     native: bool,
 }
 
-/// Runs this machine's cargo; gives what it printed.
+impl Built {
+    /// How guests call it.
+    fn shown(&self) -> String {
+        format!("{}-{}", if self.package.is_empty() { "bprec" } else { &self.package }, self.name)
+    }
+}
+
+/// Builds, runs nothing, and says what was built.
+const BUILD: [&str; 3] = ["--no-run", "--locked", "--message-format=json-render-diagnostics"];
+
+/// Has this machine's cargo build; gives what it printed.
 fn cargo(arguments: &[&str]) -> Result<Vec<u8>> {
     let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(arguments)
+        .args(BUILD)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
@@ -88,6 +146,7 @@ fn executables(messages: &[u8], sources: &Path, cross: Option<&Path>) -> Result<
         built.push(Built {
             package: package.to_string_lossy().into_owned(),
             name: message["target"]["name"].as_str().context("a target without a name")?.to_owned(),
+            kind: message["target"]["kind"][0].as_str().unwrap_or_default().to_owned(),
             test: message["profile"]["test"].as_bool().unwrap_or(false),
             built_at: path.into(),
             path: match cross {
