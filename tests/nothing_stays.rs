@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use bprec_fixtures::Fixture;
 use support::{Scratch, bpf_ids, bprec, record, root, stats_sysctl};
 
 /// Kinds of objects, as bpftool calls them.
@@ -61,6 +62,8 @@ fn nothing_stays_in_the_kernel() {
     let path = scratch.path("perf.data");
     let switch = stats_sysctl();
     let nothing: [Vec<u64>; 3] = Default::default();
+    // So that there is something to count.
+    let _loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
 
     record(&path, &["-q", "-a", "--", "sleep", "0.3"]);
     assert_eq!(stats_sysctl(), switch);

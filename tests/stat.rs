@@ -277,7 +277,7 @@ fn processes_and_threads_have_their_own_counts() {
     let list = children.each_ref().map(|child| child.id().to_string()).join(",");
     let output = succeed(bprec().args(["stat", "-j", "-e", "task-clock", "--timeout", "1000", "-p", &list]));
     children.iter_mut().for_each(|child| child.kill().unwrap());
-    children.iter_mut().for_each(|child| drop(child.wait().unwrap()));
+    children.iter_mut().for_each(|child| assert!(!child.wait().unwrap().success()));
     let text = String::from_utf8(output.stdout).unwrap();
     let totals = rows(&text, "total");
     assert_eq!(totals.len(), 2, "{text}");
