@@ -92,7 +92,25 @@ pub(crate) fn withheld_reason(is_xlated: bool) -> String {
     if is_xlated { format!("constants are blinded (net.core.bpf_jit_harden), and {hidden}") } else { hidden.to_owned() }
 }
 
+const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYSLOG: u32 = 34;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// Whether this process has the privilege that loading and attaching tracing programs takes. Where they are refused all the same, more of
+/// it does not help.
+pub fn may_trace() -> bool {
+    has_capability(CAP_SYS_ADMIN) || has_capability(CAP_BPF) && has_capability(CAP_PERFMON)
+}
+
+/// What to do where the kernel refuses to load or to attach a program of ours for lack of permission.
+pub(crate) fn permission_remedy() -> &'static str {
+    if may_trace() {
+        "no privilege is missing: a policy of the kernel (lockdown), of a security module or of the container forbids it"
+    } else {
+        "needs CAP_BPF and CAP_PERFMON (run as root)"
+    }
+}
 
 /// Whether this process has a capability in effect.
 fn has_capability(capability: u32) -> bool {

@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::access;
 use crate::error::{Error, Object, Result};
 use crate::fdinfo::FdInfo;
 use crate::sys;
@@ -82,7 +83,7 @@ fn refused(call: &'static str, program: BorrowedFd<'_>, errno: i32) -> Error {
             "the program takes call stacks: that needs an event with kernel and user call chains (-g), or one that is not \
              precise (no :p)",
         ),
-        libc::EPERM | libc::EACCES => Some("needs CAP_BPF and CAP_PERFMON (run as root)"),
+        libc::EPERM | libc::EACCES => Some(access::permission_remedy()),
         libc::EINVAL => Some("the event takes no program of this type"),
         _ => None,
     };

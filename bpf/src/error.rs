@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use crate::access;
+
 /// Result of asking the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -210,8 +212,9 @@ struct LoadHint<'a>(&'a libbpf_rs::Error, &'a str);
 impl fmt::Display for LoadHint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LINES: usize = 12;
-        if self.0.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-            return f.write_str("; needs CAP_BPF and CAP_PERFMON (run as root)");
+        // The verifier rejects programs with EACCES as well, and says why.
+        if self.0.kind() == libbpf_rs::ErrorKind::PermissionDenied && !self.1.contains("BEGIN PROG LOAD LOG") {
+            return write!(f, "; {}", access::permission_remedy());
         }
         let lines: Vec<&str> = self.1.lines().filter(|line| !line.trim().is_empty()).collect();
         lines.iter().skip(lines.len().saturating_sub(LINES)).try_for_each(|line| write!(f, "\n  {line}"))

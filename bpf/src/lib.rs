@@ -42,7 +42,7 @@ mod sys;
 mod tracing;
 mod user_object;
 
-pub use access::{Check, access};
+pub use access::{Check, access, may_trace};
 pub use aggregate::{Account, Aggregator, Stack, UserDetail};
 pub use attach::{Attached, Way};
 pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_rs::{MapCore, MapFlags, MapType, Object, ObjectBuilder, OpenObject, ProgramType};
 
+use crate::access;
 use crate::error::{Errno, Error, Result};
 use crate::fdinfo::FdInfo;
 use crate::old_maps;
@@ -195,8 +196,9 @@ fn not_loaded(source: &libbpf_rs::Error, log: &str) -> String {
     }
     if source.kind() == libbpf_rs::ErrorKind::PermissionDenied {
         return format!(
-            "the kernel does not let it be loaded ({}); needs CAP_BPF and CAP_PERFMON (run as root)",
-            Errno(libc::EPERM)
+            "the kernel does not let it be loaded ({}); {}",
+            Errno(libc::EPERM),
+            access::permission_remedy()
         );
     }
     let words: Vec<&str> = lines.iter().map(|line| line.trim_start_matches("libbpf: ")).collect();

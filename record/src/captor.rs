@@ -217,10 +217,13 @@ impl Watcher {
         if self.seen.get(&id) == Some(&true) {
             return;
         }
+        // What counts programs, and by which libbpf finds out what this kernel can do, is none of the recording's business,
+        // and goes by itself. All else of ours is loaded before.
+        if loader == Some(std::process::id()) {
+            return;
+        }
         let taken = Program::take(id);
-        let is_ours = loader == Some(std::process::id());
-        if is_ours && taken.as_ref().is_ok_and(|program| program.counts().unwrap_or(false)) {
-            // What counts is none of the recording's business, and goes when that has counted.
+        if loader.is_none() && taken.as_ref().is_ok_and(|program| program.counts().unwrap_or(false)) {
             self.seen.insert(id, true);
             return;
         }

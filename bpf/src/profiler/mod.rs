@@ -81,7 +81,7 @@ struct Half {
 /// Whether a program is one of those that count others.
 pub(crate) fn is_own(program: &Program) -> Result<bool> {
     let name = program.short_name()?;
-    Ok([ENTER, LEAVE, gauge::PROGRAM].iter().any(|own| own.as_bytes() == name))
+    Ok(str::from_utf8(&name).is_ok_and(is_own_name))
 }
 
 impl Profiler {
@@ -211,6 +211,11 @@ impl Profiler {
         }
         relocated
     }
+}
+
+/// Whether a program goes by the name of one of those that count others.
+fn is_own_name(name: &str) -> bool {
+    [ENTER, LEAVE, gauge::PROGRAM].contains(&name)
 }
 
 /// The register of the second byte of an instruction that says what an immediate number is.

@@ -49,9 +49,13 @@ impl Refusals {
         let info = program.info.view();
         let id = info.id().unwrap_or(0);
         let btf = program.btf.as_deref().and_then(|btf| Btf::parse(btf).ok());
-        let reason = if self.extended.contains(&id) {
+        let name = btf.as_ref().and_then(|btf| entry_name(&info, btf));
+        let is_named = |is: fn(&str) -> bool| name.as_deref().is_some_and(is);
+        let reason = if is_named(super::is_own_name) {
+            "it counts the runs of programs itself"
+        } else if self.extended.contains(&id) {
             "an extension has taken the place of a function of it, and no other could while that is traced"
-        } else if btf.as_ref().is_some_and(|btf| entry_name(&info, btf).is_some_and(|name| is_dispatcher(&name))) {
+        } else if is_named(is_dispatcher) {
             "it is a dispatcher: no extension could be attached to what is traced"
         } else if btf.as_ref().is_some_and(|btf| has_place_for_extension(&info, btf)) {
             "a function of it does nothing, as in a dispatcher: no extension could be attached to what is traced"

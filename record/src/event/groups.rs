@@ -75,6 +75,11 @@ impl Wanted {
                     Err(reason) => counting.absent.push(AbsentEvent { name: spec.name.clone(), reason }),
                 }
             }
+            // An event that joins a group which counts already may be left out of it until the group starts again.
+            for (_, leader) in leaders.iter().filter(|_| group.len() > 1) {
+                // Of one's own event neither is refused; were it, the event would be shown not to have run.
+                drop(sys::disable(leader.as_fd()).and_then(|()| sys::enable(leader.as_fd())));
+            }
         }
         counting
     }

@@ -33,6 +33,8 @@ const THREADS: usize = 4;
 /// Time between two looks at how often programs run, and the first one, before which every run is measured.
 const ADAPT_EVERY: Duration = Duration::from_millis(200);
 const ADAPT_FIRST: Duration = Duration::from_millis(20);
+/// One in so many runs of a program is measured that runs too often for the budget, until that is sure.
+const HARDLY_ANY: u64 = 1 << 20;
 /// How old the list of extensions may be when a program comes.
 const REFUSALS_AGE: Duration = Duration::from_secs(1);
 
@@ -50,7 +52,6 @@ pub(crate) struct Exact {
     per_cpu: bool,
     /// What counting may take of a second, ns; `None` without a limit.
     budget_ns: Option<f64>,
-    adapted: Instant,
     next_adapt: Instant,
     /// What to attach to, and what became of it. The thread ends with the first.
     to_attach: Sender<Candidate>,
@@ -128,7 +129,6 @@ impl Exact {
             costs: gauged.as_ref().and_then(costs),
             per_cpu: asked.per_cpu,
             budget_ns: asked.budget.map(|part| part * online.len() as f64 * 1e9),
-            adapted: now,
             next_adapt: now + ADAPT_FIRST,
             to_attach,
             attached,
@@ -136,8 +136,7 @@ impl Exact {
         };
         let candidates = known.iter().flat_map(|known| exact.candidates(*known)).collect();
         exact.targets = attach_all(candidates, &exact.shared.profiler);
-        exact.adapted = Instant::now();
-        exact.next_adapt = exact.adapted + ADAPT_FIRST;
+        exact.next_adapt = Instant::now() + ADAPT_FIRST;
         if exact.targets.is_empty() {
             let text = match &asked.pattern {
                 Some(pattern) => format!("no program matches {pattern} yet"),
@@ -209,21 +208,21 @@ impl Exact {
         references
     }
 
-    /// Takes in what the thread has attached to, and keeps within the budget. Returns the counts of those that are new.
+    /// Takes in what the thread has attached to, and keeps within the budget. Returns the counts of those that are new, and the last ones
+    /// of those that are no longer counted.
     pub(crate) fn tend(&mut self) -> Vec<State> {
         let new: Vec<Target> = self.attached.try_iter().collect();
         self.underway -= new.len();
-        let mut states = Vec::new();
-        if !new.is_empty() {
-            states = snapshot_of(new.iter(), self.per_cpu);
-            self.targets.extend(new);
-        }
+        let mut states = snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu);
+        self.targets.extend(new);
         let now = Instant::now();
         if now >= self.next_adapt {
             self.next_adapt = now + ADAPT_EVERY;
-            self.adapt(now.duration_since(self.adapted));
-            self.adapted = now;
+            self.adapt(now);
         }
+        // At once, as what was counted is of the time up to here.
+        states.extend(snapshot_of(self.targets.iter().filter(|target| target.is_news()), self.per_cpu));
+        self.all_told();
         states
     }
 
@@ -232,14 +231,16 @@ impl Exact {
         self.budget_ns.and(self.costs).map(|_| self.next_adapt)
     }
 
-    fn adapt(&mut self, since: Duration) {
+    fn adapt(&mut self, now: Instant) {
         let (Some(budget_ns), Some(costs)) = (self.budget_ns, self.costs) else { return };
-        let seconds = since.as_secs_f64().max(1e-3);
         let mut live: Vec<&mut Target> = self.targets.iter_mut().filter(|target| target.is_attached()).collect();
-        let rates: Vec<f64> = live.iter_mut().map(|target| target.new_runs() as f64 / seconds).collect();
+        let rates: Vec<f64> = live.iter_mut().map(|target| target.rate(now)).collect();
         for ((target, rate), verdict) in live.iter_mut().zip(&rates).zip(budget::divide(&rates, costs, budget_ns)) {
+            let was_too_often = std::mem::replace(&mut target.too_often, verdict == Verdict::TooOften);
             match verdict {
                 Verdict::Every(every) => target.set_every(every),
+                // A short look may have met a burst.
+                Verdict::TooOften if !was_too_often => target.set_every(HARDLY_ANY),
                 Verdict::TooOften => target.end(&format!(
                     "it ran {rate:.0} times a second: to see that many runs, {:.0} ns each, takes more than counting may \
                      (--budget)",
@@ -252,10 +253,14 @@ impl Exact {
     /// Counts as of now of all that are counted, and of those of which it has not been said why they are not, or no
     /// longer.
     pub(crate) fn snapshot(&mut self) -> Vec<State> {
-        let states =
-            snapshot_of(self.targets.iter().filter(|target| target.is_attached() || !target.told), self.per_cpu);
-        self.targets.iter_mut().for_each(|target| target.told = !target.is_attached());
+        let targets = self.targets.iter().filter(|target| target.is_attached() || target.is_news());
+        let states = snapshot_of(targets, self.per_cpu);
+        self.all_told();
         states
+    }
+
+    fn all_told(&mut self) {
+        self.targets.iter_mut().for_each(|target| target.told = !target.is_attached());
     }
 
     /// Detaches everything; the last counts.
@@ -273,7 +278,7 @@ impl Exact {
                 scope.spawn(|| targets.iter_mut().for_each(|target| target.end("")));
             }
         });
-        snapshot_of(self.targets.iter(), self.per_cpu)
+        snapshot_of(self.targets.iter().filter(|target| target.is_news()), self.per_cpu)
     }
 }
 
@@ -318,9 +323,15 @@ fn sources(events: &[CounterEvent]) -> Vec<Source> {
 
 /// Why nothing can be put around programs.
 fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
-    crate::Error::Other(match error.is_permission() {
-        true => "this machine lets no program trace another (fentry and fexit: EPERM)".to_owned(),
-        false => error.to_string(),
+    crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
+        (true, true) => {
+            "this machine lets no program trace another (fentry and fexit: EPERM, though no privilege is missing)"
+                .to_owned()
+        }
+        (true, false) => {
+            "tracing programs (fentry and fexit: EPERM) takes CAP_BPF and CAP_PERFMON; run as root".to_owned()
+        }
+        (false, _) => error.to_string(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! One function of a program: chosen, attached to or refused, and counted.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Pair, Profiler, makes_tail_calls};
 use bprec_format::state::{Histogram, Reading, RunCounts, TargetCounters};
@@ -43,8 +44,11 @@ pub(super) struct Target {
     last: Option<Counts>,
     /// That it is not counted, or no longer, is in a snapshot.
     pub(super) told: bool,
-    /// Runs at the last look.
+    /// Runs at the last look, and when that was.
     seen_runs: u64,
+    seen_at: Option<Instant>,
+    /// At the last look its runs were too many for the budget.
+    pub(super) too_often: bool,
 }
 
 /// What was counted of a target, over all CPUs and on each.
@@ -135,7 +139,10 @@ impl Candidate {
         let Candidate { mut target, place } = self;
         let Some((program, type_id)) = place else { return target };
         match profiler.attach(program.as_fd(), target.id, type_id, 1) {
-            Ok(pair) => target.pair = Some(pair),
+            Ok(pair) => {
+                target.pair = Some(pair);
+                target.seen_at = Some(Instant::now());
+            }
             Err(error) => target.reason = error.to_string(),
         }
         target.since_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
@@ -156,16 +163,21 @@ impl Target {
         self.pair.is_some()
     }
 
+    /// That it is not counted, or no longer, is still to be said.
+    pub(super) fn is_news(&self) -> bool {
+        !self.is_attached() && !self.told
+    }
+
     pub(super) fn references(&self) -> i64 {
         self.pair.as_ref().map_or(0, Pair::references)
     }
 
-    /// Runs since the last call.
-    pub(super) fn new_runs(&mut self) -> u64 {
+    /// Runs per second since the last call, or since it is counted.
+    pub(super) fn rate(&mut self, now: Instant) -> f64 {
         let runs = self.pair.as_ref().map_or(self.seen_runs, |pair| pair.read().runs);
-        let new = runs.saturating_sub(self.seen_runs);
-        self.seen_runs = runs;
-        new
+        let new = runs.saturating_sub(std::mem::replace(&mut self.seen_runs, runs));
+        let since = self.seen_at.replace(now).map_or(Duration::ZERO, |seen_at| now.duration_since(seen_at));
+        new as f64 / since.as_secs_f64().max(1e-3)
     }
 
     pub(super) fn set_every(&self, every: u64) {
