@@ -114,6 +114,8 @@ pub struct Session {
     pub stats_were_on: bool,
     /// Time between two snapshots.
     pub interval_ns: u64,
+    /// The process that recorded. What it loads during the recording is there to count, and is not captured.
+    pub recorder_pid: Option<u32>,
 }
 
 /// Someone who holds a program: a process with a file descriptor of it, of its link or of its map.
@@ -348,6 +350,9 @@ impl Session {
             put_text(w, text.as_bytes());
         }
         w.u8(self.stats_were_on.into()).u64(self.interval_ns);
+        if let Some(pid) = self.recorder_pid {
+            w.u32(pid);
+        }
     }
 
     fn get(r: &mut Reader<'_>) -> Result<Session> {
@@ -363,6 +368,8 @@ impl Session {
             counters_note: get_string(r, "session counters note")?,
             stats_were_on: r.u8("session stats")? != 0,
             interval_ns: r.u64("session interval")?,
+            // Older recordings end here.
+            recorder_pid: if r.is_empty() { None } else { Some(r.u32("session recorder")?) },
         })
     }
 }

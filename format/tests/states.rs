@@ -106,8 +106,9 @@ fn state() -> impl Strategy<Value = State> {
         cgroup,
     });
     prop_oneof![
-        (any::<(u64, u64, i64, u32, bool, u64)>(), [text; 5]).prop_map(|(numbers, texts)| {
-            let (start_ns, realtime_ns, to_boottime_ns, cpus_online, stats_were_on, interval_ns) = numbers;
+        (any::<(u64, u64, i64, u32, bool, u64, Option<u32>)>(), [text; 5]).prop_map(|(numbers, texts)| {
+            let (start_ns, realtime_ns, to_boottime_ns, cpus_online, stats_were_on, interval_ns, recorder_pid) =
+                numbers;
             let [target, event, event_note, counters, counters_note] = texts;
             State::Session(Session {
                 start_ns,
@@ -121,6 +122,7 @@ fn state() -> impl Strategy<Value = State> {
                 counters_note,
                 stats_were_on,
                 interval_ns,
+                recorder_pid,
             })
         }),
         (

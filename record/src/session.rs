@@ -344,6 +344,7 @@ impl Session<'_> {
             counters_note,
             stats_were_on,
             interval_ns: u64::try_from(self.options.interval.max(INTERVAL_MIN).as_nanos()).unwrap_or(u64::MAX),
+            recorder_pid: Some(std::process::id()),
         });
         first_states.append(&mut self.pending);
         self.pending = first_states;

@@ -250,6 +250,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn payload(&mut self, payload: Payload<'_>, id: &SampleId, event: usize) {
         let time_ns = id.time_ns.unwrap_or(0);
         let place = (id.cpu.unwrap_or(0), id.pid_tid.map_or(0, |(_, tid)| tid));
+        let pid = id.pid_tid.map(|(pid, _)| pid);
         let mut side = |what| self.side.push(SideEvent { time_ns, place, what });
         match payload {
             Payload::Ksymbol(symbol) => side(What::Symbol {
@@ -259,7 +260,7 @@ impl<'r, 'a> Walk<'r, 'a> {
                 gone: symbol.is_unregister(),
                 name: symbol.name.to_vec(),
             }),
-            Payload::BpfEvent(it) => side(What::Program { kind: it.kind, id: it.id, tag: it.tag }),
+            Payload::BpfEvent(it) => side(What::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
             Payload::Fork(task) => self.tasks.forked(time_ns.max(task.time_ns), task.tid, task.ptid),
             Payload::Cgroup(cgroup) => {

@@ -29,7 +29,7 @@ pub(crate) enum What {
     /// KSYMBOL.
     Symbol { addr: u64, len_bytes: u32, kind: KsymbolKind, gone: bool, name: Vec<u8> },
     /// BPF_EVENT.
-    Program { kind: BpfEventKind, id: u32, tag: [u8; 8] },
+    Program { kind: BpfEventKind, id: u32, tag: [u8; 8], pid: Option<u32> },
 }
 
 impl Said for SideEvent {
@@ -65,6 +65,8 @@ pub(crate) struct Known {
     pub(crate) unloaded_ns: Option<u64>,
     /// It has no machine code: the interpreter runs it.
     pub(crate) interpreted: bool,
+    /// The process that loaded it, if that was seen.
+    pub(crate) loader_pid: Option<u32>,
 }
 
 impl Known {
@@ -212,8 +214,10 @@ impl Timeline {
                 let owner = Owner::OutOfLine;
                 self.out_of_line.push(Range { start: addr, end, from_ns: 0, to_ns: u64::MAX, owner, announced: false });
             }
-            What::Program { kind: BpfEventKind::PROG_LOAD, id, tag } => self.loaded(time_ns, place, id, tag),
-            What::Program { kind: BpfEventKind::PROG_UNLOAD, id, tag } => self.unloaded(time_ns, place, id, tag),
+            What::Program { kind: BpfEventKind::PROG_LOAD, id, tag, pid } => {
+                self.loaded(time_ns, place, id, tag, pid.filter(|_| time_ns > 0));
+            }
+            What::Program { kind: BpfEventKind::PROG_UNLOAD, id, tag, .. } => self.unloaded(time_ns, place, id, tag),
             What::Program { .. } => {}
         }
     }
@@ -280,7 +284,7 @@ impl Timeline {
         self.pending.entry((place, true)).or_default().push(index);
     }
 
-    fn loaded(&mut self, time_ns: u64, place: (u32, u32), id: u32, tag: [u8; 8]) {
+    fn loaded(&mut self, time_ns: u64, place: (u32, u32), id: u32, tag: [u8; 8], loader_pid: Option<u32>) {
         let symbols = self.pending.remove(&(place, false)).unwrap_or_default();
         let interpreted = self.interpreted.remove(&place).unwrap_or(false);
         let program = match self.by_id.get(&id) {
@@ -289,6 +293,7 @@ impl Timeline {
         };
         let known = &mut self.known[program as usize];
         known.interpreted |= interpreted && symbols.is_empty();
+        known.loader_pid = known.loader_pid.or(loader_pid);
         // A program that was there before has been announced without a time.
         let first_news = known.loaded_ns.is_none();
         if first_news && time_ns > 0 {

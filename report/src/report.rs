@@ -10,6 +10,7 @@ use bprec_format::state;
 mod blinded;
 mod build;
 mod rows;
+mod sampled;
 mod sampler;
 
 pub use blinded::BlindedEvent;
@@ -136,6 +137,8 @@ pub struct Program {
     pub addressed: bool,
     /// Its `bpf_prog_info` is in the recording.
     pub captured: bool,
+    /// The recorder loaded it during the recording, and did not capture it.
+    pub of_recorder: bool,
     /// What it did in the window.
     pub runs: Result<Runs, Unknown>,
     /// What was counted exactly in the window, when the recording has such counters ([`Report::counting`]).
@@ -144,6 +147,17 @@ pub struct Program {
     pub exact_functions: Vec<Exact>,
     /// Where statistics and exact counters say different things of the same.
     pub disagreements: Vec<String>,
+}
+
+impl Program {
+    /// What was counted exactly, unless statistics are of more of the time.
+    pub fn exact_throughout(&self) -> Option<&Exact> {
+        let exact = self.exact.as_ref().ok()?;
+        match self.runs.as_ref().ok().and_then(|runs| runs.span) {
+            Some(span) => crate::counters::covers(exact, span).then_some(exact),
+            None => Some(exact),
+        }
+    }
 }
 
 /// One program's line of the ledger.
@@ -155,6 +169,8 @@ pub struct Row {
     pub charges: Charges,
     /// Why samples cannot be taken in it, or are too few; then none is not 0 %.
     pub blind: Option<Unknown>,
+    /// Where samples of time and the kernel's statistics say different things of the same.
+    pub disagreement: Option<String>,
     /// Its parts, largest first.
     pub parts: Vec<SplitRow>,
 }
@@ -222,6 +238,8 @@ pub struct EventReport {
     pub has_chains: bool,
     /// A timer that cannot interrupt where interrupts are off.
     pub is_timer: bool,
+    /// Samples are of all that ran in the recording, on all CPUs, and none is missing: they can be held against other counts.
+    pub samples_are_whole: bool,
     /// Programs, in order.
     pub rows: Vec<Row>,
     /// In code that runs programs, no telling which.
@@ -248,7 +266,8 @@ impl Program {
     /// It is one of those that the recorder puts around others to count them. The recorder holds none of them, so that the
     /// recording has no info of them and nothing is missed.
     pub fn counts_others(&self) -> bool {
-        ["bprec_enter", "bprec_leave", "bprec_gauge"].contains(&&*self.name)
+        // Recordings that do not tell who recorded have the names.
+        self.of_recorder || ["bprec_enter", "bprec_leave", "bprec_gauge"].contains(&&*self.name)
     }
 }
 

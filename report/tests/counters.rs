@@ -331,6 +331,40 @@ fn sources_are_compared() {
 }
 
 #[test]
+fn sources_are_held_against_each_other_where_they_are_of_the_same_time() {
+    let [(_, load_11), (_, load_13), ..] = programs()[..] else { panic!() };
+    let snapshot = |time_ns, targets| State::ProgramCounters(ProgramCounters { time_ns, targets });
+    let missing = |misses| RunCounts { misses: Some(misses), ..runs(3000, 20_000, 1, 1, 0) };
+    let with = |misses| {
+        let ended = TargetCounters {
+            reason: "it ran too often".into(),
+            ..target(11, load_11, RunCounts { misses: Some(0), ..runs(700, 1040, 1, 1, 0) })
+        };
+        let states = [
+            State::CounterEvents(events()),
+            snapshot(START_NS + S / 4, vec![ended]),
+            snapshot(START_NS + 2 * S, vec![target(13, load_13, missing(misses))]),
+        ];
+        by_prog(&fixture_with(&states), &Options::default()).unwrap()
+    };
+    let report = with(6000);
+    // 9,007 runs by stats in all of the time, 700 counted in a quarter of a second.
+    let partly = program(&report, 11);
+    assert_eq!((partly.exact.as_ref().unwrap().runs, partly.exact_throughout()), (700, None));
+    assert_eq!(partly.disagreements, [""; 0]);
+    let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+    assert!(table.contains("9,007s") && !table.contains("700e"), "{table}");
+    assert!(table.contains("no longer counted, it ran too often"), "{table}");
+    // 9,004 by stats, 3,000 counted: what was missed explains it.
+    let about_runs = |report: &Report| {
+        let said = &program(report, 13).disagreements;
+        said.iter().find(|said| said.contains("runs by stats")).cloned()
+    };
+    assert_eq!(about_runs(&report), None);
+    assert_eq!(about_runs(&with(100)).as_deref(), Some("9004 runs by stats, 3000 counted exactly and 100 missed"));
+}
+
+#[test]
 fn every_view_says_the_same_with_any_number_of_threads() {
     let input = fixture_with(&scenario());
     let with = |threads| Options { threads: Some(threads), ..Options::default() };

@@ -4,6 +4,10 @@
 //! One pair serves a function, for all events; the events are opened once per CPU for all pairs. The end of a function is
 //! attached before its begin and detached after it, so that whatever began under our eyes also ends there. Everything
 //! goes with its descriptors.
+//!
+//! Newer kernels (7.x) have fsession: one program for both ends, with a word that belongs to the run. What that word would be for, the
+//! address of the arguments does on every kernel, and is tested where runs overlap (tests/overlap.rs); and a session takes as many of the
+//! trampoline's places and of its calls as a pair.
 
 mod account;
 mod gauge;

@@ -16,6 +16,9 @@ use bprec_format::sampler::Parts;
 use bprec_format::{SampleType, event_type, software};
 use std::collections::BTreeSet;
 
+/// What the recorder calls a recording of everything.
+const SYSTEM_WIDE: &str = "system wide";
+
 /// Makes the report.
 pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Report> {
     let events = asked_events(recording, options)?;
@@ -178,6 +181,7 @@ impl Builder<'_> {
             machine: if is_clock { capacity() } else { None },
             has_chains,
             is_timer: is_clock,
+            samples_are_whole: self.samples_are_whole(event, recorded),
             rows: Vec::new(),
             entry: ledger.entry,
             interpreted: ledger.interpreted,
@@ -191,6 +195,22 @@ impl Builder<'_> {
         };
         report.rows = program_rows(self.index, ledger, programs, order, &report, self.options);
         report
+    }
+
+    /// Whether samples are of all that ran, and of all of the time that other counts are of.
+    fn samples_are_whole(&self, event: usize, recorded: &Recorded) -> bool {
+        let is_all = self.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
+        // A timer that comes late has fewer samples than there was time for.
+        let weight = self.ledger.events[event].samples.weight;
+        let cpus = recorded.cpus.unwrap_or(0);
+        let machine_ns = recorded.elapsed_ns.unwrap_or(0).saturating_mul(cpus.into());
+        let all_there = u128::from(weight) * 10 >= u128::from(machine_ns) * 9;
+        let throttled = self.index.lost.throttled.get(&event).is_some_and(|times| *times > 0);
+        is_all
+            && recorded.target.as_deref() == Some(SYSTEM_WIDE)
+            && all_there
+            && self.lost(event) == Some(0)
+            && !throttled
     }
 
     fn aggregated(&self, event: usize) -> Option<Aggregated> {

@@ -1,6 +1,7 @@
 //! Programs, and their lines of the ledger.
 
-use super::{Charges, Count, EventReport, Origin, Program, Row, Runs, SplitRow, Unknown, since};
+use super::sampled::disagreement;
+use super::{Charges, Count, EventReport, Origin, Program, Row, Runs, SplitRow, Unit, Unknown, since};
 use crate::charge::{EventLedger, Key};
 use crate::counters::{Counting, disagreements, exact_program};
 use crate::index::Index;
@@ -85,6 +86,9 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64, countin
         interpreted: known.interpreted,
         addressed: known.functions.iter().any(|function| function.addr.is_some()),
         captured: known.info.is_some(),
+        of_recorder: known.info.is_none()
+            && known.loader_pid.is_some()
+            && known.loader_pid == states.session.as_ref().and_then(|session| session.recorder_pid),
         runs,
         exact,
         exact_functions,
@@ -133,10 +137,16 @@ pub(super) fn program_rows(
         .enumerate()
         .map(|(position, number)| {
             let charges = ledger.programs[*number as usize];
+            let program = &programs[position];
+            let blind = blind(program, index.guarded[*number as usize], &charges, event, tail_calls);
+            // What is reached by tail calls is in the time of its caller, and has the samples.
+            let is_told = event.samples_are_whole && event.unit == Unit::Nanoseconds && blind.is_none() && !tail_calls;
+            let runs = program.runs.as_ref().ok().filter(|_| is_told);
             Row {
                 program: position,
                 charges,
-                blind: blind(&programs[position], index.guarded[*number as usize], &charges, event, tail_calls),
+                disagreement: runs.and_then(|runs| disagreement(&charges, runs, &event.name, event.samples)),
+                blind,
                 parts: split_rows(index, *number, std::mem::take(&mut parts[*number as usize]), options),
             }
         })
@@ -162,12 +172,12 @@ fn order_of(a: &Row, b: &Row, programs: &[Program], sort: Sort) -> Ordering {
         Sort::Helper => largest_first(|charges| charges.helper),
         Sort::Entry => largest_first(|charges| charges.entry),
         Sort::Total => largest_first(|charges| charges.total),
-        Sort::Runs => by_runs(|program| match (&program.exact, &program.runs) {
-            (Ok(exact), _) => Some((exact.runs, 1)),
-            (Err(_), runs) => runs.as_ref().ok().map(|runs| (runs.count, 1)),
+        Sort::Runs => by_runs(|program| match (program.exact_throughout(), &program.runs) {
+            (Some(exact), _) => Some((exact.runs, 1)),
+            (None, runs) => runs.as_ref().ok().map(|runs| (runs.count, 1)),
         }),
         Sort::NsPerRun => by_runs(|program| {
-            let exact = program.exact.as_ref().ok().and_then(|exact| exact.time);
+            let exact = program.exact_throughout().and_then(|exact| exact.time);
             match (exact, program.runs.as_ref().ok()) {
                 (Some(time), _) => Some(((time.value * 1000.0) as u64, 1000)),
                 (None, runs) => runs.filter(|runs| runs.count > 0).map(|runs| (runs.time_ns, runs.count)),

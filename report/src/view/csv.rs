@@ -5,7 +5,7 @@ use super::text::{clean, csv_line, owners, share};
 use crate::{Charges, Count, Counting, EventReport, Exact, Origin, Program, Report};
 use std::io::{self, Write};
 
-const COLUMNS: [&str; 29] = [
+const COLUMNS: [&str; 30] = [
     "event",
     "kind",
     "id",
@@ -35,6 +35,7 @@ const COLUMNS: [&str; 29] = [
     "unloaded_ns",
     "attached",
     "owner",
+    "disagreement",
 ];
 
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
@@ -47,6 +48,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
             let blind = row.blind.is_some() && row.charges.total.samples == 0;
             let charges = if blind { None } else { Some(&row.charges) };
             let line = Line::new(event, "program").program(program).charges(charges, true).facts(program);
+            let line = line.optional("disagreement", row.disagreement.as_deref().map(clean));
             line.exact(program, report.counting.as_ref()).write(out, report)?;
             for part in &row.parts {
                 let line = Line::new(event, "part").program(program).set("part", clean(&part.name));

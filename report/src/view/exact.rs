@@ -22,9 +22,9 @@ pub(super) fn columns(counting: &Counting) -> Vec<Column> {
 /// Runs, time per run and misses from the best source, with a letter that names it.
 pub(super) fn run_cells(program: &Program, stats: [String; 3]) -> [String; 3] {
     let [runs, time, misses] = stats.map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
-    match &program.exact {
-        Err(_) => [runs, time, misses],
-        Ok(exact) => {
+    match program.exact_throughout() {
+        None => [runs, time, misses],
+        Some(exact) => {
             let exact_time = time_cell(exact);
             let time = if exact_time == UNKNOWN { time } else { format!("{exact_time}e") };
             [format!("{}e", grouped(exact.runs)), time, misses]
@@ -113,8 +113,12 @@ pub(super) fn by_source(report: &Report, event: &EventReport, rows: &[&Row]) -> 
             Err(_) => (UNKNOWN.into(), UNKNOWN.into()),
         };
         let total = row.charges.total;
-        let is_time = event.unit == Unit::Nanoseconds && row.blind.is_none() && total.samples > 0 && exact.runs > 0;
-        let sampled = is_time.then(|| decimal(total.weight as f64 / exact.runs as f64));
+        // Of the runs of all of the time, where samples are of all of them.
+        let all_runs = program.exact_throughout().map(|exact| exact.runs);
+        let all_runs = all_runs.or(program.runs.as_ref().ok().map(|runs| runs.count)).filter(|runs| *runs > 0);
+        let is_time =
+            event.samples_are_whole && event.unit == Unit::Nanoseconds && row.blind.is_none() && total.samples > 0;
+        let sampled = all_runs.filter(|_| is_time).map(|runs| decimal(total.weight as f64 / runs as f64));
         lines.push(vec![
             program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
             program_name(program),
@@ -185,10 +189,6 @@ pub(super) fn notes(report: &Report, rows: &[&Row], counting: &Counting) -> Vec<
     for (program, exact) in exact {
         let name = target_name(program, exact);
         notes.extend(exact_notes(&name, exact));
-    }
-    for program in programs {
-        let said = program.disagreements.iter().map(|said| format!("≠ {}: {said}", program_name(program)));
-        notes.extend(said);
     }
     notes
 }

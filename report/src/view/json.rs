@@ -237,6 +237,7 @@ fn row(json: &mut Json<'_>, report: &Report, event: &EventReport, row: &Row) -> 
         json.optional("id", program.id.map(u64::from))?;
         json.text("name", &program.name)?;
         json.optional_text("blind", row.blind.as_ref().map(|unknown| unknown.0.as_str()))?;
+        json.optional_text("disagreement", row.disagreement.as_deref())?;
         charges(json, event, &row.charges, true)?;
         if report.split.is_some() {
             json.list("parts", &row.parts, |json, part: &SplitRow| {

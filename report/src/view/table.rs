@@ -417,6 +417,11 @@ impl<'r> Table<'r> {
         notes.extend(
             self.report.counting.iter().flat_map(|counting| exact::notes(self.report, &self.chosen.shown, counting)),
         );
+        for row in &self.chosen.shown {
+            let program = &self.report.programs[row.program];
+            let said = program.disagreements.iter().chain(&row.disagreement);
+            notes.extend(said.map(|said| format!("≠ {}: {}", program_name(program), clean(said))));
+        }
         notes.extend(self.notes.iter().cloned());
         if self.chosen.quiet > 0 {
             let s = if self.chosen.quiet == 1 { "" } else { "s" };
