@@ -223,12 +223,12 @@ fn what_is_cut_or_missing_is_said() {
         &["-a", "--dump-map", &id.to_string(), "--dump-entries", "1", "--dump-map", "no_such_map?", "--", "true"],
     );
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("(typed_per_cpu): 1 entries; cut at 1 entries"), "{said}");
+    assert!(said.contains("(typed_per_cpu): 1 entry; cut at 1 entry"), "{said}");
     assert!(said.contains("there is no map no_such_map? yet"), "{said}");
     assert!(said.contains("there is no map no_such_map?: nothing of it is recorded"), "{said}");
     let report = report_maps(&path, &[]);
     let contents = &map(&report, &loaded, "typed_per_cpu")["contents"];
-    assert_eq!((&contents["entries"], &contents["cut"]), (&json!(1), &json!("cut at 1 entries")));
+    assert_eq!((&contents["entries"], &contents["cut"]), (&json!(1), &json!("cut at 1 entry")));
     assert_eq!(map(&report, &loaded, "typed_hash")["contents"], Value::Null);
     // Maps of a program.
     let program = loaded.id_of("write_typed_values").unwrap().to_string();

@@ -208,13 +208,13 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
     /// Takes in one entry, or says why not.
     fn entry(&mut self, key: &[u8], copied: &[u8]) -> Result<Cut, E> {
         if self.entries == self.bounds.entries {
-            return Ok(Some(format!("cut at {} entries", self.entries)));
+            return Ok(Some(format!("cut at {}", entries(self.entries))));
         }
         let value_bytes = self.part.value_bytes as usize;
         let values = self.part.cpus.len().max(1);
         let entry_bytes = (key.len() + value_bytes * values) as u64;
         if self.bytes + entry_bytes > self.bounds.bytes {
-            return Ok(Some(format!("cut at {} bytes, {} entries", self.bytes, self.entries)));
+            return Ok(Some(format!("cut at {} bytes, {}", self.bytes, entries(self.entries))));
         }
         self.entries += 1;
         self.bytes += entry_bytes;
@@ -257,4 +257,8 @@ impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
         let entries = self.entries;
         self.hand_over(Some(ContentsEnd { entries, time_ns, cut }))
     }
+}
+
+fn entries(entries: u64) -> String {
+    format!("{entries} {}", if entries == 1 { "entry" } else { "entries" })
 }

@@ -132,10 +132,11 @@ fn map(session: &mut Session<'_>, map: &Map, addresses: &mut BTreeSet<u64>) -> R
         },
     )?;
     let Some(end) = end else { return Ok(()) };
+    let entries = if end.entries == 1 { "1 entry".to_owned() } else { format!("{} entries", end.entries) };
     if end.cut.is_empty() {
-        (session.options.notify)(Level::Detail, &format!("{what}: {} entries", end.entries));
+        (session.options.notify)(Level::Detail, &format!("{what}: {entries}"));
     } else {
-        (session.options.notify)(Level::Warning, &format!("{what}: {} entries; {}", end.entries, end.cut));
+        (session.options.notify)(Level::Warning, &format!("{what}: {entries}; {}", end.cut));
     }
     Ok(())
 }

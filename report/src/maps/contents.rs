@@ -64,9 +64,11 @@ impl Contents {
             _ if self.has_gap => Some("a part of it is missing in the recording".to_owned()),
             None => Some("the recording ends within it".to_owned()),
             Some(end) if !end.cut.is_empty() => Some(end.cut.clone()),
-            Some(end) if end.entries != self.len() as u64 => {
-                Some(format!("it says that it has {} entries", end.entries))
-            }
+            Some(end) if end.entries != self.len() as u64 => Some(format!(
+                "it says that it has {} {}",
+                end.entries,
+                if end.entries == 1 { "entry" } else { "entries" }
+            )),
             Some(_) => None,
         }
     }

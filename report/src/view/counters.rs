@@ -140,7 +140,7 @@ fn shared(report: &CountersReport, chosen: Chosen<'_>) -> (Vec<String>, usize) {
 }
 
 fn time(row: &CounterRow) -> String {
-    format!("{}-{}", seconds(row.from_ns), seconds(row.to_ns))
+    format!("{}..{}", seconds(row.from_ns), seconds(row.to_ns))
 }
 
 fn name(row: &CounterRow) -> String {
@@ -187,7 +187,8 @@ fn notes(report: &CountersReport) -> Vec<String> {
         }
     }
     for (name, id, reason) in &report.refused {
-        notes.push(format!("not counted: {} (id {id}): {}", clean(name), clean(reason)));
+        let name = if name.is_empty() { "[no name]".to_owned() } else { clean(name) };
+        notes.push(format!("not counted: {name} (id {id}): {}", clean(reason)));
     }
     notes.extend(report.problems.iter().map(|problem| clean(problem)));
     notes

@@ -70,6 +70,10 @@ fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usi
             }
         }
     }
+    // Where counts are not from where they were asked to be.
+    if let Some(note) = &recorded.counters_note {
+        write_wrapped(&clean(note), out, width)?;
+    }
     writeln!(out, "#")
 }
 
