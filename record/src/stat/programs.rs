@@ -15,8 +15,10 @@ use crate::machine::{self, Abilities};
 use crate::options;
 use crate::{Error, Level, Result, sampler};
 
-/// Time between two looks at what has come and gone.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time between two looks at what has come, and of that what has gone.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two looks at what else has gone.
+const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(1);
 
 /// The programs, counting.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub(super) struct Programs {
     /// States that came up since the last call of `tend`.
     pending: Vec<State>,
     next_look: Instant,
+    next_look_at_all: Instant,
 }
 
 impl Programs {
@@ -82,6 +85,7 @@ impl Programs {
             new: Vec::new(),
             pending: Vec::new(),
             next_look: Instant::now() + LOOK_EVERY,
+            next_look_at_all: Instant::now() + LOOK_AT_ALL_EVERY,
         };
         programs.learn();
         programs.check_ids(pattern)?;
@@ -162,9 +166,13 @@ impl Programs {
         if let Some(exact) = &mut self.exact {
             self.pending.extend(exact.tend());
         }
-        if self.next_look <= Instant::now() {
-            self.next_look = Instant::now() + LOOK_EVERY;
-            self.release();
+        let now = Instant::now();
+        if self.next_look <= now {
+            self.next_look = now + LOOK_EVERY;
+            if self.inventory.expects_releases() || self.next_look_at_all <= now {
+                self.next_look_at_all = now + LOOK_AT_ALL_EVERY;
+                self.release();
+            }
         }
         self.take_pending()
     }

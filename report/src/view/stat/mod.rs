@@ -61,7 +61,7 @@ impl StatWriter {
     ) -> Result<()> {
         self.write(metered, out)?;
         match &self.format {
-            StatFormat::Text(width) => text::end(metered, command_time, out, *width)?,
+            StatFormat::Text(width) => text::end(metered, self.per_cpu, command_time, out, *width)?,
             StatFormat::Csv(_) => {}
             StatFormat::Json => lines::json_end(metered, command_time, out)?,
         }

@@ -197,11 +197,16 @@ pub(super) fn target_name(row: &MeteredRow) -> String {
 /// What there is to say, and how long it took.
 pub(super) fn end(
     metered: &Metered,
+    per_cpu: bool,
     command_time: Option<(Duration, Duration)>,
     out: &mut dyn Write,
     width: usize,
 ) -> io::Result<()> {
-    write_notes(&notes(metered), out, width)?;
+    let mut notes = notes(metered);
+    if per_cpu && metered.shared.is_none() && metered.exact.is_none() {
+        notes.push("the kernel's run statistics are of all CPUs together: only exact counters tell them apart".into());
+    }
+    write_notes(&notes, out, width)?;
     let elapsed_s = (metered.to_ns - metered.from_ns) as f64 / 1e9;
     let programs = metered.rows.iter().filter(|row| row.kind == "program" && row.cpu.is_none() && row.function == 0);
     let costs: Vec<f64> = programs
