@@ -24,7 +24,7 @@ const EMPTY: &str = "empty fentry";
 
 /// A software event: every machine has them.
 #[derive(Clone, Copy)]
-struct Event {
+pub(crate) struct Event {
     /// `PERF_COUNT_SW_*`
     config: u64,
     name: &'static str,
@@ -38,7 +38,7 @@ const fn event(config: u64, name: &'static str, metric: Option<&'static str>, so
 }
 
 /// Two clocks, and two numbers in memory.
-const MIXED: [Event; 4] = [
+pub(crate) const MIXED: [Event; 4] = [
     event(0, "cpu-clock", Some("cycles"), Source::Clock),
     event(1, "task-clock", Some("instructions"), Source::Clock),
     event(2, "page-faults", Some("l1d_loads"), Source::Always),
@@ -65,11 +65,20 @@ struct Way {
     times: Vec<Duration>,
 }
 
-enum Held {
+pub(crate) enum Held {
     Nothing,
     Fixture { _loaded: Box<Loaded> },
-    Ours { _pair: Pair, _profiler: Profiler, _events: Vec<OwnedFd> },
+    Ours { pair: Pair, _profiler: Profiler, _events: Vec<OwnedFd> },
     Tool(Child),
+}
+
+impl Held {
+    pub(crate) fn pair(&self) -> Option<&Pair> {
+        match self {
+            Held::Ours { pair, .. } => Some(pair),
+            _ => None,
+        }
+    }
 }
 
 impl Drop for Held {
@@ -91,14 +100,14 @@ pub(crate) fn bench(perf: &Path, bpftool: &Path) -> Result<()> {
             Ok(Held::Fixture { _loaded: Box::new(loaded) })
         })?);
     }
-    ways.push(Way::new("bprec, skipped", |target| ours(target, SETS[0], NEVER))?);
-    ways.push(Way::new("bprec, no events", |target| ours(target, &[], 1))?);
+    ways.push(Way::new("bprec, skipped", |target| ours(target, TARGET, SETS[0], NEVER))?);
+    ways.push(Way::new("bprec, no events", |target| ours(target, TARGET, &[], 1))?);
     for events in SETS {
-        ways.push(Way::new(&format!("bprec: {}", names(events)), |target| ours(target, events, 1))?);
+        ways.push(Way::new(&format!("bprec: {}", names(events)), |target| ours(target, TARGET, events, 1))?);
     }
     for events in [&NUMBERS[..1], &NUMBERS] {
         let name = format!("bprec, read like a hardware group: {}", names(events));
-        ways.push(Way::new(&name, |target| ours(target, &as_hardware(events), 1))?);
+        ways.push(Way::new(&name, |target| ours(target, TARGET, &as_hardware(events), 1))?);
     }
     for events in SETS {
         let way = Way::new(&format!("perf stat -b: {}", names(events)), |target| {
@@ -197,7 +206,7 @@ fn as_hardware(events: &[Event]) -> Vec<Event> {
 }
 
 /// Our pair, with these events, measuring one in `every` runs.
-fn ours(target: &Loaded, events: &[Event], every: u64) -> Result<Held> {
+pub(crate) fn ours(target: &Loaded, program: &str, events: &[Event], every: u64) -> Result<Held> {
     let sources: Vec<Source> = events.iter().map(|event| event.source).collect();
     let profiler = Profiler::load(&sources, 0, possible_cpus()?)?;
     let mut open = Vec::new();
@@ -208,15 +217,15 @@ fn ours(target: &Loaded, events: &[Event], every: u64) -> Result<Held> {
             open.push(fd);
         }
     }
-    let program = Program::take(target.id_of(TARGET)?)?;
-    let snapshot = program.fetch(&BtfCache::new())?;
+    let traced = Program::take(target.id_of(program)?)?;
+    let snapshot = traced.fetch(&BtfCache::new())?;
     let function = snapshot.info.view().functions().next().and_then(|function| function.type_id);
-    let pair = profiler.attach(program.as_fd(), program.id(), function.ok_or("no function")?, every)?;
+    let pair = profiler.attach(traced.as_fd(), traced.id(), function.ok_or("no function")?, every)?;
     if every == NEVER {
         // The first run is measured and draws how many are not.
-        target.run(TARGET, 1)?;
+        target.run(program, 1)?;
     }
-    Ok(Held::Ours { _pair: pair, _profiler: profiler, _events: open })
+    Ok(Held::Ours { pair, _profiler: profiler, _events: open })
 }
 
 /// Another tool, once it holds as many tracing links as it needs.

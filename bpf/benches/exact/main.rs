@@ -3,9 +3,11 @@
 #![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
 
 mod cost;
+mod gate;
+mod load;
+mod totals;
 
 use std::error::Error;
-use std::path::PathBuf;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -13,8 +15,11 @@ fn main() -> Result<()> {
     // Cargo adds `--bench`.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["cost", perf, bpftool] => cost::bench(&PathBuf::from(perf), &PathBuf::from(bpftool)),
+        ["cost", perf, bpftool] => cost::bench(perf.as_ref(), bpftool.as_ref()),
         ["yardsticks"] => cost::yardsticks(),
+        ["totals", perf, bprec] => totals::bench(perf.as_ref(), bprec.as_ref()),
+        ["gate"] => gate::accuracy(),
+        ["budget", bprec, seconds, rounds] => gate::budget(bprec.as_ref(), seconds.parse()?, rounds.parse()?),
         _ => {
             println!("SKIP exact: no `cost PERF BPFTOOL` or `yardsticks` given");
             Ok(())

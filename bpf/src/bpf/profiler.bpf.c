@@ -61,17 +61,18 @@ struct account {
 
 /* Number of events that are counted. */
 const volatile __u32 events_used = 0;
-/* Bits of the events that are not there on every CPU: what is missing then adds nothing. */
-const volatile __u32 events_partial = 0;
 /*
- * Reading an event is most of what measuring a run costs, and half of that are the times for which it was enabled and on the hardware. So
- * only these are read with them: the first of each group that may have to wait for the hardware,
+ * What each of them is; zero behind the last. Reading an event is most of what measuring a run costs, and half of that are the times for
+ * which it was enabled and on the hardware. So only the first of each group that may have to wait for the hardware is read with them
+ * (LEADING); the others of the group have the same (FOLLOWING). CLOCK is a clock of a CPU: what it counts is the time of the run, and it is
+ * not read. The rest never waits. What is PARTIAL is not there on every CPU: what is missing then adds nothing.
  */
-const volatile __u32 events_leading = 0;
-/* these have the times of the last such before them, as a group is on the hardware as a whole, */
-const volatile __u32 events_following = 0;
-/* these are clocks of a CPU: what they count is the time of the run, for which nothing is read. The rest never waits. */
-const volatile __u32 events_clocks = 0;
+#define USED 1
+#define LEADING 2
+#define FOLLOWING 4
+#define CLOCK 8
+#define PARTIAL 16
+const volatile __u8 event_kinds[EVENTS_MAX] = {};
 
 /* One account per CPU. */
 struct {
@@ -130,14 +131,17 @@ static __always_inline __u32 bucket_of(__u64 ns)
 #define IS_ERROR(value) ((value) >= -4095ULL)
 
 /* The first event's time enabled is the clock, when it is read anyway and on every CPU. */
-#define FIRST_IS_CLOCK (events_leading & ~events_partial & 1)
+static __always_inline int first_is_clock(void)
+{
+	return (event_kinds[0] & (LEADING | PARTIAL)) == LEADING;
+}
 
 /* Reads one of the events; with times that are zero when it cannot be read, or a value that is an error. */
-static __always_inline void read_event(struct reading *reading, __u32 i, __u32 cpu)
+static __always_inline void read_event(struct reading *reading, __u32 i, __u8 kind, __u32 cpu)
 {
-	if (events_leading & 1 << i)
+	if (kind & LEADING)
 		bpf_perf_event_read_value(&events, cpu * EVENTS_MAX + i, reading, sizeof(*reading));
-	else
+	else if (!(kind & CLOCK))
 		reading->value = bpf_perf_event_read(&events, cpu * EVENTS_MAX + i);
 }
 
@@ -146,9 +150,9 @@ static __always_inline __u64 clock_ns(__u32 cpu)
 {
 	struct reading first;
 
-	if (!FIRST_IS_CLOCK)
+	if (!first_is_clock())
 		return bpf_ktime_get_ns();
-	read_event(&first, 0, cpu);
+	read_event(&first, 0, LEADING, cpu);
 	return first.enabled_ns;
 }
 
@@ -204,14 +208,28 @@ static __noinline int begin(struct account *account, __u64 key, __u32 cpu)
 		return 0;
 	/* Before all else of it: if it was another's that is just ending, that one sees that it is no longer. */
 	*(volatile __u64 *)&run->key = key;
-#pragma clang loop unroll(full)
-	for (__u32 k = 0; k < EVENTS_MAX; k++) {
-		__u32 i = EVENTS_MAX - 1 - k;
-
-		if (i < events_used && !(events_clocks & 1 << i))
-			read_event(&run->readings[i], i, cpu);
+	/* The first last, so that of what is read twice the outer encloses the inner. */
+	switch (events_used) {
+#define READ(i) read_event(&run->readings[i], i, event_kinds[i], cpu)
+	case 8:
+		READ(7);
+	case 7:
+		READ(6);
+	case 6:
+		READ(5);
+	case 5:
+		READ(4);
+	case 4:
+		READ(3);
+	case 3:
+		READ(2);
+	case 2:
+		READ(1);
+	case 1:
+		READ(0);
+#undef READ
 	}
-	run->start_ns = FIRST_IS_CLOCK ? run->readings[0].enabled_ns : bpf_ktime_get_ns();
+	run->start_ns = first_is_clock() ? run->readings[0].enabled_ns : bpf_ktime_get_ns();
 	return 0;
 }
 
@@ -231,79 +249,88 @@ int bprec_enter(void *ctx)
 	return begin(account, (__u64)ctx, cpu);
 }
 
+/* For each event in their order, until the last. Constants are known to the verifier: it leaves only what is done for that event. */
+#define FOR_EVENTS(do) do(0) do(1) do(2) do(3) do(4) do(5) do(6) do(7)
+
+/* Reads an event again and leaves in its place what it came to; or stops, when that cannot be. */
+#define COUNT_EVENT(i) \
+	kind = event_kinds[i]; \
+	if (!kind) \
+		goto counted; \
+	if (!(kind & CLOCK)) { \
+		before = &run->readings[i]; \
+		read_event(&spent[i], i, kind, cpu); \
+		if (kind & LEADING ? !before->enabled_ns : IS_ERROR(before->value)) { \
+			if (!(kind & PARTIAL)) \
+				goto spoilt; \
+			missing |= 1 << i; \
+		} \
+		if (kind & LEADING) { \
+			if (spent[i].enabled_ns < before->enabled_ns || spent[i].running_ns < before->running_ns) \
+				goto spoilt; \
+			spent[i].enabled_ns -= before->enabled_ns; \
+			spent[i].running_ns -= before->running_ns; \
+		} else if (IS_ERROR(spent[i].value) && !(missing & 1 << i)) { \
+			goto spoilt; \
+		} \
+		if (spent[i].value < before->value) \
+			goto spoilt; \
+		spent[i].value -= before->value; \
+	}
+
+/* Adds it to the account. */
+#define ADD_EVENT(i) \
+	kind = event_kinds[i]; \
+	if (!kind) \
+		goto added; \
+	if (kind & LEADING) { \
+		enabled_ns = spent[i].enabled_ns; \
+		running_ns = spent[i].running_ns; \
+	} else if (!(kind & FOLLOWING)) { \
+		enabled_ns = running_ns = time_ns; \
+	} \
+	if (!(kind & PARTIAL) || !(missing & 1 << i)) { \
+		account->readings[i].value += kind & CLOCK ? time_ns : spent[i].value; \
+		account->readings[i].enabled_ns += enabled_ns; \
+		account->readings[i].running_ns += running_ns; \
+	}
+
 /*
  * Adds a run that ends to the account; none of it when a reading is missing or runs backwards. 0 when its place was taken for another run
  * meanwhile, which then counted it as discarded.
  */
 static __always_inline int measured(struct account *account, struct open_run *run, __u64 key, __u32 cpu)
 {
-	__u64 time_ns = FIRST_IS_CLOCK ? 0 : bpf_ktime_get_ns() - run->start_ns;
+	__u64 time_ns = first_is_clock() ? 0 : bpf_ktime_get_ns() - run->start_ns;
 	__u64 enabled_ns, running_ns;
-	struct reading now[EVENTS_MAX];
-	__u32 absent = 0;
+	struct reading spent[EVENTS_MAX];
+	struct reading *before;
+	__u32 missing = 0;
 	__u32 bucket;
-	int whole = 1;
+	__u8 kind;
 
-	/* In the reverse order, so that what is read twice encloses what was read between. */
-#pragma clang loop unroll(full)
-	for (__u32 i = 0; i < EVENTS_MAX; i++) {
-		if (i < events_used && !(events_clocks & 1 << i)) {
-			struct reading *before = &run->readings[i];
-			int missing;
-
-			read_event(&now[i], i, cpu);
-			missing = events_leading & 1 << i ? !before->enabled_ns : IS_ERROR(before->value);
-			if (missing) {
-				absent |= 1 << i;
-				if (!(events_partial & 1 << i))
-					whole = 0;
-			}
-			if (events_leading & 1 << i) {
-				if (now[i].value < before->value || now[i].enabled_ns < before->enabled_ns ||
-				    now[i].running_ns < before->running_ns)
-					whole = 0;
-				now[i].enabled_ns -= before->enabled_ns;
-				now[i].running_ns -= before->running_ns;
-			} else if (now[i].value < before->value || (!missing && IS_ERROR(now[i].value))) {
-				whole = 0;
-			}
-			now[i].value -= before->value;
-		}
-	}
-	if (FIRST_IS_CLOCK)
-		time_ns = now[0].enabled_ns;
+	FOR_EVENTS(COUNT_EVENT)
+counted:
+	if (first_is_clock())
+		time_ns = spent[0].enabled_ns;
 	if ((__s64)time_ns < 0)
-		whole = 0;
+		goto spoilt;
 	/* After all that is read of it. */
 	if (*(volatile __u64 *)&run->key != key)
 		return 0;
-	if (!whole) {
-		account->discarded_leaving++;
-		return 1;
-	}
 	account->measured++;
 	account->time_ns += time_ns;
-	enabled_ns = running_ns = time_ns;
-#pragma clang loop unroll(full)
-	for (__u32 i = 0; i < EVENTS_MAX; i++) {
-		if (i < events_used) {
-			if (events_leading & 1 << i) {
-				enabled_ns = now[i].enabled_ns;
-				running_ns = now[i].running_ns;
-			} else if (!(events_following & 1 << i)) {
-				enabled_ns = running_ns = time_ns;
-			}
-			if (!(events_partial & absent & 1 << i)) {
-				account->readings[i].value += events_clocks & 1 << i ? time_ns : now[i].value;
-				account->readings[i].enabled_ns += enabled_ns;
-				account->readings[i].running_ns += running_ns;
-			}
-		}
-	}
+	FOR_EVENTS(ADD_EVENT)
+added:
 	/* Last, as the verifier goes through what follows once for each of its ways. */
 	bucket = bucket_of(time_ns);
 	if (bucket < BUCKETS)
 		account->buckets[bucket]++;
+	return 1;
+spoilt:
+	if (*(volatile __u64 *)&run->key != key)
+		return 0;
+	account->discarded_leaving++;
 	return 1;
 }
 
@@ -312,11 +339,14 @@ static __noinline int end(struct account *account, __u64 key, __u32 cpu)
 {
 	__u64 closing;
 
-	account->closing = OPEN_MAX;
+	account->closing = 0;
+	if (account->open[0].key != key) {
+		account->closing = OPEN_MAX;
 #pragma clang loop unroll(full)
-	for (int i = 0; i < OPEN_MAX; i++) {
-		if (account->open[i].key == key)
-			account->closing = i;
+		for (int i = 1; i < OPEN_MAX; i++) {
+			if (account->open[i].key == key)
+				account->closing = i;
+		}
 	}
 	closing = account->closing;
 	if (closing < OPEN_MAX && measured(account, &account->open[closing], key, cpu)) {

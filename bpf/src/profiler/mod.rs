@@ -99,9 +99,7 @@ impl Profiler {
         let gauge = gauge::Gauge::load()?;
         let refused = |(source, log)| Error::Load { program: ENTER, source, log };
         // In the order of their definition.
-        let [leading, following, clocks] = source::masks(events);
-        let constants =
-            [events.len() as u32, partial_events, leading, following, clocks].map(u32::to_ne_bytes).concat();
+        let constants = [&(events.len() as u32).to_ne_bytes()[..], &source::kinds(events, partial_events)].concat();
         let (object, target) = (ObjectBuilder::default().open_memory(OBJECT), gauge.program());
         let loaded = quietly(|| {
             let mut object = object?;

@@ -1,6 +1,8 @@
 //! How the value of an event in a run is found, and the times that belong to it. Reading an event is most of what measuring a run costs:
 //! what is known otherwise is not read.
 
+use super::EVENTS_MAX;
+
 /// Where the numbers of an event come from. Those of a group stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -14,22 +16,24 @@ pub enum Source {
     Clock,
 }
 
-/// The bits of the events of each kind, as profiler.bpf.c has them: leading, following, clocks.
-pub(super) fn masks(events: &[Source]) -> [u32; 3] {
-    [Source::Leading, Source::Following, Source::Clock].map(|kind| {
-        let bits = events.iter().enumerate().filter(|(_, source)| **source == kind);
-        bits.fold(0, |mask, (index, _)| mask | 1 << index)
-    })
-}
+// As profiler.bpf.c has them.
+const USED: u8 = 1;
+const LEADING: u8 = 2;
+const FOLLOWING: u8 = 4;
+const CLOCK: u8 = 8;
+const PARTIAL: u8 = 16;
 
-#[cfg(test)]
-mod tests {
-    use super::{Source, masks};
-
-    #[test]
-    fn each_kind_has_its_bits() {
-        let events = [Source::Leading, Source::Following, Source::Clock, Source::Always, Source::Leading];
-        assert_eq!(masks(&events), [0b1_0001, 0b10, 0b100]);
-        assert_eq!(masks(&[]), [0; 3]);
+/// `event_kinds`: what each event is; those with a bit in `partial` need not be there on every CPU.
+pub(super) fn kinds(events: &[Source], partial: u32) -> [u8; EVENTS_MAX] {
+    let mut kinds = [0; EVENTS_MAX];
+    for (index, (kind, source)) in kinds.iter_mut().zip(events).enumerate() {
+        let own = match source {
+            Source::Leading => LEADING,
+            Source::Following => FOLLOWING,
+            Source::Always => 0,
+            Source::Clock => CLOCK,
+        };
+        *kind = USED | own | if partial & 1 << index != 0 { PARTIAL } else { 0 };
     }
+    kinds
 }
