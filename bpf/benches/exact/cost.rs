@@ -256,7 +256,7 @@ fn tracing_links(pid: u32) -> usize {
 }
 
 /// One more than the highest number of a CPU that may ever be there.
-fn possible_cpus() -> Result<u32> {
+pub(crate) fn possible_cpus() -> Result<u32> {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
     Ok(text.trim().rsplit([',', '-']).next().unwrap_or_default().parse::<u32>()? + 1)
 }

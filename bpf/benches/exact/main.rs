@@ -2,6 +2,7 @@
 //! as fentry and fexit are not allowed everywhere.
 #![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
 
+mod attach;
 mod cost;
 mod gate;
 mod load;
@@ -16,12 +17,13 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["cost", perf, bpftool] => cost::bench(perf.as_ref(), bpftool.as_ref()),
+        ["attach"] => attach::bench(),
         ["yardsticks"] => cost::yardsticks(),
         ["totals", perf, bprec] => totals::bench(perf.as_ref(), bprec.as_ref()),
         ["gate"] => gate::accuracy(),
         ["budget", bprec, seconds, rounds] => gate::budget(bprec.as_ref(), seconds.parse()?, rounds.parse()?),
         _ => {
-            println!("SKIP exact: no `cost PERF BPFTOOL` or `yardsticks` given");
+            println!("SKIP exact: nothing of attach, budget, cost, gate, totals, yardsticks is asked for");
             Ok(())
         }
     }

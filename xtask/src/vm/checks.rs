@@ -130,6 +130,6 @@ fn test_programs(directory: &Path, guest: &Guest, tally: &mut Tally) -> Result<(
     Ok(())
 }
 
-fn target_directory() -> PathBuf {
+pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }

@@ -3,6 +3,7 @@
 //! Everything comes out of Debian's packages and is kept outside the tree (`$XDG_CACHE_HOME/bprec-vm`). A guest is a kernel, a root file
 //! system in memory and a payload directory; what the payload leaves in `/out` comes back as files. `docs/vm.md` tells the rest.
 
+mod bench;
 mod checks;
 mod cpio;
 mod cross;
@@ -143,6 +144,8 @@ impl Guest {
         self.tests.iter().any(|wanted| is_meant(wanted))
     }
 }
+
+pub(crate) use bench::exact as bench_exact;
 
 /// Something outside the project is missing, such as a package that cannot be fetched: a reason to skip, not to fail.
 #[derive(Debug)]

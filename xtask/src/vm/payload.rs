@@ -30,7 +30,7 @@ pub(crate) fn assemble(directory: &Path, guest: &Guest, target: &Path) -> Result
     fs::write(directory.join("run.sh"), include_bytes!("run.sh"))?;
     fs::write(directory.join("recordings"), guest.recordings.join("\n"))?;
     // The same selection as `cargo xtask test`, so that neither builds anything again for the other.
-    let native = executables(&cargo(&["test", "--workspace"])?, &std::env::current_dir()?, None)?;
+    let native = executables(&cargo(&["test", "--workspace", "--no-run"])?, &std::env::current_dir()?, None)?;
     let bprec = native.iter().find(|built| built.name == "bprec" && !built.test).context("no bprec was built")?;
     let bprec = bprec.path.clone();
     let built = if guest.machine == Machine::NATIVE {
@@ -73,7 +73,7 @@ fn asks_the_kernel(built: &Built) -> bool {
 /// The test programs `wanted`, and the binaries of their crates, which cargo builds for them, for the other machine.
 fn cross_built(wanted: &[&Built], target: &Path) -> Result<Vec<Built>> {
     let target = target.join("vm").join("cross");
-    let mut arguments = vec!["test".to_owned()];
+    let mut arguments = vec!["test".to_owned(), "--no-run".to_owned()];
     for package in wanted.iter().map(|test| test.package.as_str()).collect::<BTreeSet<_>>() {
         arguments.extend(["--package".to_owned(), package_name(package)]);
     }
@@ -93,6 +93,20 @@ fn cross_built(wanted: &[&Built], target: &Path) -> Result<Vec<Built>> {
 
 fn package_name(directory: &str) -> String {
     if directory.is_empty() { "bprec".to_owned() } else { format!("bprec-{directory}") }
+}
+
+/// Builds the bench of that name of a package, and `bprec`, for this machine and lays them out in `directory`.
+pub(crate) fn with_bench(directory: &Path, package: &str, bench: &str) -> Result<()> {
+    let built = executables(
+        &cargo(&["build", "--package", package, "--bench", bench, "--package", "bprec", "--bin", "bprec"])?,
+        &std::env::current_dir()?,
+        None,
+    )?;
+    for name in [bench, "bprec"] {
+        let binary = built.iter().find(|built| built.name == name);
+        stripped(binary.with_context(|| format!("no {name} was built"))?, &directory.join(name))?;
+    }
+    Ok(())
 }
 
 /// An executable that cargo built.
@@ -119,7 +133,7 @@ impl Built {
 }
 
 /// Builds, runs nothing, and says what was built.
-const BUILD: [&str; 3] = ["--no-run", "--locked", "--message-format=json-render-diagnostics"];
+const BUILD: [&str; 2] = ["--locked", "--message-format=json-render-diagnostics"];
 
 /// Has this machine's cargo build; gives what it printed.
 fn cargo(arguments: &[&str]) -> Result<Vec<u8>> {
