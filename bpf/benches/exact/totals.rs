@@ -24,15 +24,15 @@ struct Said {
 pub(crate) fn bench(perf: &Path, bprec: &Path) -> Result<()> {
     let cpus = online_cpus()?.len();
     let load = Load::start(PROGRAM, cpus, None)?;
-    let id = load.loaded.id_of(PROGRAM)?.to_string();
+    let id = load.loaded.id_of(PROGRAM)?;
     let mut all: [(&str, Vec<Said>); 4] =
         ["bprec record", "bprec stat", "bprec stat -I 100", "perf stat -b"].map(|name| (name, Vec::new()));
     for number in 0..TRIES {
         let ms = 300 + 700 * number / (TRIES - 1);
-        all[0].1.push(record(bprec, &id, ms)?);
-        all[1].1.push(stat(bprec, &id, ms, None)?);
-        all[2].1.push(stat(bprec, &id, ms, Some(100))?);
-        all[3].1.push(perf_stat(perf, &id, ms)?);
+        all[0].1.push(record(bprec, id, ms)?);
+        all[1].1.push(stat(bprec, id, ms, None)?);
+        all[2].1.push(stat(bprec, id, ms, Some(100))?);
+        all[3].1.push(perf_stat(perf, id, ms)?);
     }
     println!(
         "| {TRIES} countings of 0.3 to 1 s | impossible | of them more than all CPUs had | negative | intervals that do not add up | cpu-clock, of what all CPUs had |"
@@ -69,7 +69,7 @@ fn run(command: &mut Command) -> Result<(String, String)> {
     Ok((text(&output.stdout), text(&output.stderr)))
 }
 
-fn record(bprec: &Path, id: &str, ms: u32) -> Result<Said> {
+fn record(bprec: &Path, id: u32, ms: u32) -> Result<Said> {
     let file = std::env::temp_dir().join(format!("bench-{}.data", std::process::id()));
     let (counters, seconds) = (format!("exact={id}"), format!("{}", f64::from(ms) / 1e3));
     let options = ["record", "-q", "-a", "-F", "50", "-I", "100", "--budget", "100", "--counter-event", "cpu-clock"];
@@ -77,7 +77,7 @@ fn record(bprec: &Path, id: &str, ms: u32) -> Result<Said> {
     let (text, _) = run(Command::new(bprec).args(["report", "--counters", "--json", "-i"]).arg(&file))?;
     std::fs::remove_file(&file)?;
     let report: Value = serde_json::from_str(&text)?;
-    let exact = |item: &&Value| item["source"] == "exact" && item["id"].to_string() == id;
+    let exact = |item: &&Value| item["source"] == "exact" && item["id"] == id;
     let of =
         |list: &str| -> Vec<Value> { report[list].as_array().into_iter().flatten().filter(exact).cloned().collect() };
     let (total, intervals) = (of("totals"), of("intervals"));
@@ -90,16 +90,30 @@ fn record(bprec: &Path, id: &str, ms: u32) -> Result<Said> {
     })
 }
 
-fn stat(bprec: &Path, id: &str, ms: u32, interval_ms: Option<u32>) -> Result<Said> {
+fn stat(bprec: &Path, id: u32, ms: u32, interval_ms: Option<u32>) -> Result<Said> {
     let ms = ms.to_string();
     let mut command = Command::new(bprec);
-    command.args(["stat", "-q", "-j", "--budget", "100", "-e", "cpu-clock", "-b", id, "--timeout", &ms, "-o", "-"]);
+    command.args([
+        "stat",
+        "-q",
+        "-j",
+        "--budget",
+        "100",
+        "-e",
+        "cpu-clock",
+        "-b",
+        &id.to_string(),
+        "--timeout",
+        &ms,
+        "-o",
+        "-",
+    ]);
     if let Some(interval_ms) = interval_ms {
         command.args(["-I", &interval_ms.to_string()]);
     }
     let (text, _) = run(&mut command)?;
     let rows = text.lines().map(serde_json::from_str::<Value>).collect::<std::result::Result<Vec<_>, _>>()?;
-    let of = |kind: &'static str| rows.iter().filter(move |row| row["row"] == kind && row["id"].to_string() == id);
+    let of = |kind: &'static str| rows.iter().filter(move |row| row["row"] == kind && row["id"] == id);
     let clock = |row: &Value| row["exact"]["readings"][0]["value"].as_f64();
     let total = of("total").next().ok_or("no total of the program")?;
     Ok(Said {
@@ -110,8 +124,9 @@ fn stat(bprec: &Path, id: &str, ms: u32, interval_ms: Option<u32>) -> Result<Sai
 }
 
 /// `perf stat` without -x: only that says how long it counted.
-fn perf_stat(perf: &Path, id: &str, ms: u32) -> Result<Said> {
-    let (_, text) = run(Command::new(perf).args(["stat", "-b", id, "-e", "cpu-clock", "--timeout", &ms.to_string()]))?;
+fn perf_stat(perf: &Path, id: u32, ms: u32) -> Result<Said> {
+    let (_, text) =
+        run(Command::new(perf).args(["stat", "-b", &id.to_string(), "-e", "cpu-clock", "--timeout", &ms.to_string()]))?;
     let number = |mark: &str| -> Result<f64> {
         let line = text.lines().find(|line| line.contains(mark)).ok_or_else(|| format!("no {mark} in {text}"))?;
         Ok(line.split_whitespace().next().unwrap_or_default().replace(',', "").parse()?)
