@@ -19,7 +19,7 @@ fn main() -> Result<()> {
         ["cost", perf, bpftool] => cost::bench(perf.as_ref(), bpftool.as_ref()),
         ["attach"] => attach::bench(),
         ["yardsticks"] => cost::yardsticks(),
-        ["totals", perf, bprec] => totals::bench(perf.as_ref(), bprec.as_ref()),
+        ["totals", perf, bprec, tries] => totals::bench(perf.as_ref(), bprec.as_ref(), tries.parse()?),
         ["gate"] => gate::accuracy(),
         ["budget", bprec, seconds, rounds] => gate::budget(bprec.as_ref(), seconds.parse()?, rounds.parse()?),
         _ => {

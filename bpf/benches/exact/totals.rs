@@ -11,7 +11,6 @@ use crate::Result;
 use crate::load::Load;
 
 const PROGRAM: &str = "loop_of_1000";
-const TRIES: u32 = 50;
 
 /// What one counting said of the clock: its total, the sum of its intervals where it has any, and the time it counted for.
 struct Said {
@@ -21,21 +20,21 @@ struct Said {
 }
 
 /// The table.
-pub(crate) fn bench(perf: &Path, bprec: &Path) -> Result<()> {
+pub(crate) fn bench(perf: &Path, bprec: &Path, tries: u32) -> Result<()> {
     let cpus = online_cpus()?.len();
     let load = Load::start(PROGRAM, cpus, None)?;
     let id = load.loaded.id_of(PROGRAM)?;
     let mut all: [(&str, Vec<Said>); 4] =
         ["bprec record", "bprec stat", "bprec stat -I 100", "perf stat -b"].map(|name| (name, Vec::new()));
-    for number in 0..TRIES {
-        let ms = 300 + 700 * number / (TRIES - 1);
+    for number in 0..tries {
+        let ms = 300 + 700 * number / tries;
         all[0].1.push(record(bprec, id, ms)?);
         all[1].1.push(stat(bprec, id, ms, None)?);
         all[2].1.push(stat(bprec, id, ms, Some(100))?);
         all[3].1.push(perf_stat(perf, id, ms)?);
     }
     println!(
-        "| {TRIES} countings of 0.3 to 1 s | impossible | of them more than all CPUs had | negative | intervals that do not add up | cpu-clock, of what all CPUs had |"
+        "| {tries} countings of 0.3 to 1 s | impossible | of them more than all CPUs had | negative | intervals that do not add up | cpu-clock, of what all CPUs had |"
     );
     println!("| --- | --- | --- | --- | --- | --- |");
     for (name, said) in &all {

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// What is run by the clock, and what by instructions, where the same work takes the same every time.
 const RUNS: [(Pace, &[(&str, &str)]); 2] = [
     (Pace::Instructions, &[("cost", "cost ./perf ./bpftool"), ("gate", "gate"), ("budget", "budget ./bprec 1 4")]),
-    (Pace::Time, &[("cost", "cost ./perf ./bpftool"), ("attach", "attach"), ("totals", "totals ./perf ./bprec")]),
+    (Pace::Time, &[("cost", "cost ./perf ./bpftool"), ("attach", "attach"), ("totals", "totals ./perf ./bprec 50")]),
 ];
 
 /// Runs the bench `exact` of `bpf/` with this perf and this bpftool, which have to run there (static, or built for the same release), and
