@@ -45,6 +45,12 @@ fn report(recording: &str, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
+fn report_of(recording: &str, arguments: &[&str]) -> Vec<u8> {
+    let output = report(recording, arguments);
+    assert!(output.status.success(), "{recording}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
 fn json(recording: &str, arguments: &[&str]) -> Value {
     let output = report(recording, &[arguments, &["--json"]].concat());
     serde_json::from_slice(&output.stdout)
@@ -285,6 +291,62 @@ fn runs_are_what_the_programs_counted() {
         }
     }
     assert!(whole > 10 && part > 10, "{whole} {part}");
+}
+
+/// On the machine of this recording an instruction takes one cycle and one nanosecond.
+#[test]
+fn exact_counters_are_those_of_a_machine_with_one_instruction_a_nanosecond() {
+    let recording = "linux-6.12-arm64/exact";
+    let report = json(recording, &["--all"]);
+    let mut judged = 0;
+    for Loaded { id, name, entered } in loaded(recording) {
+        let Some(program) = program(&report, id) else { continue };
+        let exact = &program["exact"];
+        if exact.is_null() {
+            assert!(name == "counted_without_type_information", "{name}: {}", program["exact_unknown"]);
+            continue;
+        }
+        let runs = exact["runs"].as_u64().unwrap();
+        assert!(runs <= entered && exact["measured"] == runs, "{name}: {runs} runs of {entered}");
+        let value = |of: &Value| of["value"].as_f64().unwrap_or(0.0);
+        let [cycles, instructions] = [0, 1].map(|at| value(&exact["events"][at]["per_run"]));
+        let ns = value(&exact["ns_per_run"]);
+        if instructions < 1500.0 {
+            continue;
+        }
+        for (what, other) in [("cycles", cycles), ("ns", ns)] {
+            assert!((other / instructions - 1.0).abs() < 0.02, "{name}: {other} {what}, {instructions} instructions");
+        }
+        let ipc = exact["ipc"].as_f64().unwrap();
+        assert!((ipc - instructions / cycles).abs() < 1e-9, "{name}: {ipc}");
+        judged += 1;
+    }
+    assert!(judged >= 5, "{judged}");
+
+    // The same numbers in the other outputs.
+    let csv = String::from_utf8(report_of(recording, &["--all", "--csv"])).unwrap();
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let header = lines.next().unwrap();
+    let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let rows: Vec<_> = lines.filter(|line| line[column("kind")] == "program").collect();
+    for known in report["programs"].as_array().unwrap().iter().filter(|program| program["exact"].is_object()) {
+        let row = rows.iter().find(|row| row[column("id")] == known["id"].to_string()).unwrap();
+        assert_eq!(row[column("exact_runs")], known["exact"]["runs"].to_string());
+        let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
+        let per_run = known["exact"]["events"][1]["per_run"]["value"].as_f64().unwrap_or(0.0);
+        // From the end: there are commas in the words before.
+        let in_csv = number(row[row.len() + column("instructions_per_run") - header.len()]);
+        assert!((in_csv - per_run).abs() <= 1e-9 * per_run, "{known:#}");
+    }
+    let counters: Value = serde_json::from_slice(&report_of(recording, &["--counters", "--json"])).unwrap();
+    for total in counters["totals"].as_array().unwrap() {
+        let mine =
+            |it: &&Value| ["source", "kind", "id", "load_time_ns", "function"].iter().all(|key| it[key] == total[key]);
+        let runs = |it: &Value| it["counts"]["runs"].as_u64().unwrap_or(0);
+        let sum: u64 = counters["intervals"].as_array().unwrap().iter().filter(mine).map(runs).sum();
+        assert_eq!(sum, runs(total), "{total:#}");
+    }
+    assert!(counters["totals"].as_array().unwrap().len() > 20);
 }
 
 #[test]
