@@ -70,6 +70,12 @@ pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Unavailable("programs for Arm are built on x86-64".to_owned()).into());
     }
+    let own_mounts = Command::new("unshare").args(["--mount", "true"]).output();
+    let own_mounts = own_mounts.map_err(|why| Unavailable(format!("unshare: {why}")))?;
+    if !own_mounts.status.success() {
+        let why = String::from_utf8_lossy(&own_mounts.stderr).trim().to_owned();
+        return Err(Unavailable(format!("building for Arm enters a root of its own, which takes root: {why}")).into());
+    }
     let root = toolchain()?;
     fs::create_dir_all(target).with_context(|| format!("create {}", target.display()))?;
     // The root has no network: everything that any machine needs is fetched before.
@@ -89,11 +95,6 @@ pub(crate) fn cargo(arguments: &[&str], target: &Path) -> Result<Vec<u8>> {
         .stderr(Stdio::inherit())
         .output()
         .map_err(|why| Unavailable(format!("unshare: {why}")))?;
-    if !output.status.success()
-        && fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).ok() != Some(0)
-    {
-        return Err(Unavailable("building for Arm enters a root of its own, which takes root".to_owned()).into());
-    }
     anyhow::ensure!(output.status.success(), "cargo {} for Arm failed", arguments.join(" "));
     Ok(output.stdout)
 }

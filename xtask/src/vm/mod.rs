@@ -219,3 +219,18 @@ pub(crate) fn cache() -> Result<PathBuf> {
     };
     Ok(base.join("bprec-vm").join("2"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::GUESTS;
+
+    #[test]
+    fn guests_choose_their_test_programs() {
+        let runs =
+            |guest: &str, program: &str| GUESTS.iter().find(|it| it.name == guest).is_some_and(|it| it.tests(program));
+        assert!(runs("x86-6.12", "bprec-anything"));
+        assert!(runs("x86-new", "bpf-anything") && runs("x86-new", "bprec-exact"));
+        assert!(!runs("x86-new", "bprec-bpf") && !runs("x86-new", "bprec-exact_truth"));
+        assert!(runs("arm64-icount", "bprec-exact_truth") && !runs("arm64-icount", "bprec-exact"));
+    }
+}
