@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bprec_bpf::AttrMap;
+use bprec_bpf::{AttrMap, Leader};
 use bprec_fixtures::{Counter, SoftwareEvent, thread_id};
 use bprec_record::{Level, Shared, SharedOptions, Whose};
 
@@ -114,8 +114,7 @@ fn machine_and_cpus_come_to_what_plain_counters_come_to() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    let events =
-        [SoftwareEvent::CpuClock, SoftwareEvent::TaskClock, SoftwareEvent::PageFaults, SoftwareEvent::ContextSwitches];
+    let events = [SoftwareEvent::CpuClock, SoftwareEvent::TaskClock, SoftwareEvent::PageFaults, SoftwareEvent::ContextSwitches];
     let mut plain: Vec<Counter> = events.iter().map(|event| Counter::of_machine(*event).unwrap()).collect();
     plain.extend(events.iter().map(|event| Counter::of_cpu(*event, 0).unwrap()));
     let read = || plain.iter().map(|it| it.value().unwrap()).collect::<Vec<u64>>();
@@ -520,6 +519,77 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
     }
     let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(said.iter().any(|it| it.starts_with("Notice: counters are not shared with other sessions: ")), "{said:?}");
+}
+
+#[test]
+fn a_leader_that_does_not_read_is_not_followed() {
+    let test = "a_leader_that_does_not_read_is_not_followed";
+    if !allowed(test) {
+        return;
+    }
+    let bpf = PrivateBpf::mount();
+    let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    // The key under which it is known, out of the kernel's mouth.
+    let dump = Command::new("bpftool").args(["-j", "map", "dump", "pinned"]).arg(bpf.map()).output();
+    let Some(dump) = dump.ok().filter(|output| output.status.success()) else {
+        println!("SKIP {test}: bpftool cannot print maps");
+        return;
+    };
+    let text = String::from_utf8(dump.stdout).unwrap();
+    let keys: Vec<Vec<u8>> = text
+        .split("\"key\":[")
+        .skip(1)
+        .map(|rest| rest.split(']').next().unwrap())
+        .map(|list| {
+            list.split(',')
+                .map(|byte| u8::from_str_radix(byte.trim_matches(['"']).trim_start_matches("0x"), 16).unwrap())
+                .collect()
+        })
+        .collect();
+    assert_eq!(keys.len(), 2, "{text}");
+    drop(first);
+    // Over no event at all, as others make one when the event cannot be opened.
+    let silent = Leader::load(64, &[]).unwrap();
+    let locked = AttrMap::lock(&bpf.map(), keys[0].len()).unwrap();
+    for key in &keys {
+        locked.publish(key, &silent).unwrap();
+    }
+    locked.unlock();
+    let second = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    let note = second.events().note.clone();
+    assert!(note.contains("cpu-clock is not shared") && note.contains("does not read it on CPU 0"), "{note}");
+    assert!(note.contains(&silent.program_id().to_string()), "{note}");
+    assert!(values(&second.finish(), 0)[0] > 0);
+}
+
+#[test]
+fn cycles_are_counted_for_all_sessions_on_one_counter() {
+    let test = "cycles_are_counted_for_all_sessions_on_one_counter";
+    if !allowed(test) {
+        return;
+    }
+    let Ok(plain) = Counter::of_machine(SoftwareEvent::Cycles) else {
+        println!("SKIP {test}: this machine has no hardware PMU");
+        return;
+    };
+    let bpf = PrivateBpf::mount();
+    // More than there are counters: on one each they would have to take turns.
+    let mut at = vec![plain.value().unwrap()];
+    let all: Vec<Shared> =
+        (0..20).map(|_| Shared::start(&options(&bpf, "cycles", &[Whose::Machine]), say).unwrap()).collect();
+    let leaders: Vec<String> = all.iter().flat_map(programs_of).collect();
+    assert!(leaders.len() == 20 && leaders.iter().all(|it| *it == leaders[0]), "{leaders:?}");
+    at.push(plain.value().unwrap());
+    for _ in 0..10 {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    at.push(plain.value().unwrap());
+    let last: Vec<_> = all.into_iter().map(Shared::finish).collect();
+    at.push(plain.value().unwrap());
+    for counters in last {
+        // `values` checks that it was on the hardware all the time.
+        check_within("cycles", values(&counters, 0)[0], [at[0], at[1], at[2], at[3]]);
+    }
 }
 
 #[test]

@@ -71,7 +71,11 @@ pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> 
         match leading(spec, cpus, found.leading.len() as u32, locked.as_ref(), &mut found.keys) {
             Ok(Ok(leading)) => found.leading.push(leading),
             Ok(Err(reason)) => found.absent.push(AbsentEvent { name: spec.name.clone(), reason }),
-            Err(error) => failed = failed.or(Some(error)),
+            // The others would not fare better.
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
     }
     found.map = locked.and_then(Locked::unlock);
