@@ -4,108 +4,19 @@
 //! what was counted is at least the inner difference and at most the outer one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
+mod common;
+
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use bprec_bpf::{AttrMap, Leader};
 use bprec_fixtures::{Counter, SoftwareEvent, thread_id};
-use bprec_record::{Level, Shared, SharedOptions, Whose};
-
-fn allowed(test: &str) -> bool {
-    let root = fs::metadata("/proc/self").unwrap().uid() == 0;
-    if !root {
-        println!("SKIP {test}: needs root");
-    }
-    root
-}
-
-/// A bpf file system for this test alone.
-struct PrivateBpf(tempfile::TempDir);
-
-impl PrivateBpf {
-    fn mount() -> PrivateBpf {
-        let directory = tempfile::tempdir().unwrap();
-        let status = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(directory.path()).status().unwrap();
-        assert!(status.success());
-        PrivateBpf(directory)
-    }
-
-    fn map(&self) -> PathBuf {
-        self.0.path().join("perf_attr_map")
-    }
-}
-
-impl Drop for PrivateBpf {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg(self.0.path()).status());
-    }
-}
-
-/// What was said; tests share one place for it.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-fn say(level: Level, text: &str) {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{level:?}: {text}"));
-}
-
-fn options(bpf: &PrivateBpf, events: &str, targets: &[Whose]) -> SharedOptions {
-    SharedOptions { events: vec![events.to_owned()], targets: targets.to_vec(), attr_map: Some(bpf.map()) }
-}
-
-/// Value of each event of the target at this place.
-fn values(counters: &bprec_format::state::SharedCounters, target: usize) -> Vec<u64> {
-    let target = &counters.targets[target];
-    assert_eq!(target.reason, "");
-    assert!(target.readings.iter().all(|reading| reading.enabled_ns == reading.running_ns));
-    target.readings.iter().map(|reading| reading.value).collect()
-}
-
-/// Checks a value against a plain counter as it stood before and after the begin, and before and after the end.
-#[track_caller]
-fn check_within(what: &str, value: u64, plain: [u64; 4]) {
-    let (inner, outer) = (plain[2] - plain[1], plain[3] - plain[0]);
-    assert!((inner..=outer).contains(&value), "{what}: {value} is not within {inner} to {outer}");
-}
-
-/// A shell that waits for `go` before it runs the script, and has been waiting for a moment.
-fn held(script: &str) -> (Child, ChildStdin) {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let stdin = child.stdin.take().unwrap();
-    thread::sleep(Duration::from_millis(100));
-    (child, stdin)
-}
-
-/// What keeps a shell busy for a while. Slices end later than what perf counts to a task, which it lets go of early in its exit: some
-/// microseconds for each task, of which there should not be too many.
-const SPIN: &str = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
-
-fn go(stdin: &mut ChildStdin) {
-    stdin.write_all(b"go\n").unwrap();
-}
-
-/// Waits until what a counter counts has come to rest.
-fn settled(counter: &Counter) {
-    let mut last = u64::MAX;
-    for _ in 0..200 {
-        thread::sleep(Duration::from_millis(300));
-        let now = counter.value().unwrap();
-        if now == last {
-            return;
-        }
-        last = now;
-    }
-    panic!("the load does not end");
-}
+use bprec_record::{Shared, Whose};
+use common::{PrivateBpf, SPIN, allowed, check_within, go, held, options, say, settled, values};
 
 #[test]
 fn machine_and_cpus_come_to_what_plain_counters_come_to() {
@@ -148,9 +59,7 @@ fn a_process_is_counted_with_the_children_it_forks() {
     }
     let bpf = PrivateBpf::mount();
     // Children and grandchildren, in parallel and one after the other, of which some are gone before others come.
-    let script = format!(
-        "for i in 1 2 3 4; do (sh -c '{SPIN}'; ls / >/dev/null) & true $(ls /proc | wc -l); {SPIN}; done; wait; read end"
-    );
+    let script = format!("for i in 1 2; do (sh -c true) & ls / >/dev/null; wait; sh -c '{SPIN}'; {SPIN}; done; read end");
     let (mut child, mut stdin) = held(&script);
     let pid = child.id();
     let plain = [SoftwareEvent::TaskClock, SoftwareEvent::PageFaults, SoftwareEvent::ContextSwitches]
@@ -169,9 +78,9 @@ fn a_process_is_counted_with_the_children_it_forks() {
     child.wait().unwrap();
     // Faults happen in the task: both count the very same ones.
     assert_eq!(all[1], plain[1], "page faults");
-    assert!(plain[1] > 1000, "{} page faults are no load", plain[1]);
+    assert!(plain[1] > 300, "{} page faults are no load", plain[1]);
     let off = all[0].abs_diff(plain[0]) as f64 / plain[0] as f64;
-    assert!(off < 0.01, "task-clock {} against {}", all[0], plain[0]);
+    assert!(off < 0.02, "task-clock {} against {}", all[0], plain[0]);
     // The kernel counts a switch to the task that it leaves, behind our reading: each task has one more or less.
     assert!(all[2].abs_diff(plain[2]) <= 60, "context switches {} against {}", all[2], plain[2]);
     assert!(only[1] > 0 && only[1] < all[1] / 2, "without children: {} of {}", only[1], all[1]);
@@ -301,7 +210,7 @@ fn cgroups_three_deep_add_up() {
     let bpf = PrivateBpf::mount();
     let cgroups = Cgroups::make(&root, "deep");
     let mut load: Vec<(Child, ChildStdin)> = (1..=3)
-        .map(|times| held(&format!("for i in $(seq {times}); do ls / >/dev/null; sh -c '{SPIN}'; done; read end")))
+        .map(|times| held(&format!("ls / >/dev/null; for i in $(seq {times}); do {SPIN}; done; read end")))
         .collect();
     for ((child, _), cgroup) in load.iter().zip(&cgroups.0) {
         fs::write(cgroup.join("cgroup.procs"), child.id().to_string()).unwrap();
@@ -336,7 +245,7 @@ fn cgroups_three_deep_add_up() {
         let found = values(&last, depth);
         assert_eq!(found[0], expected[0], "page faults at depth {depth}: {plain:?}");
         let off = found[1].abs_diff(expected[1]) as f64 / expected[1] as f64;
-        assert!(off < 0.01, "task-clock at depth {depth}: {} against {}", found[1], expected[1]);
+        assert!(off < 0.02, "task-clock at depth {depth}: {} against {}", found[1], expected[1]);
     }
     assert!(values(&last, 3)[0] >= values(&last, 0)[0]);
     let name = String::from_utf8_lossy(&last.targets[1].name).into_owned();
@@ -382,8 +291,8 @@ fn exec_in_a_thread() {
 }
 
 #[test]
-fn a_thread_that_takes_its_processes_number_by_exec_stays_counted() {
-    if !allowed("a_thread_that_takes_its_processes_number_by_exec_stays_counted") {
+fn a_thread_that_takes_its_process_number_by_exec_stays_counted() {
+    if !allowed("a_thread_that_takes_its_process_number_by_exec_stays_counted") {
         return;
     }
     let bpf = PrivateBpf::mount();
@@ -410,188 +319,6 @@ fn a_thread_that_takes_its_processes_number_by_exec_stays_counted() {
     assert_eq!(found[0], expected);
     assert!(expected > 500, "{expected}");
 }
-
-/// Ids of the leaders' programs that a note names.
-fn programs_of(shared: &Shared) -> Vec<String> {
-    let note = &shared.events().note;
-    note.match_indices("by program ")
-        .map(|(at, word)| note[at + word.len()..].split([',', ';']).next().unwrap().to_owned())
-        .collect()
-}
-
-#[test]
-fn sessions_share_a_leader_that_goes_with_the_last_of_them() {
-    if !allowed("sessions_share_a_leader_that_goes_with_the_last_of_them") {
-        return;
-    }
-    let bpf = PrivateBpf::mount();
-    let plain = Counter::of_machine(SoftwareEvent::PageFaults).unwrap();
-    let first = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[Whose::Machine]), say).unwrap();
-    let leaders = programs_of(&first);
-    assert_eq!(leaders.len(), 2, "{}", first.events().note);
-    let mut at = vec![plain.value().unwrap()];
-    let second = Shared::start(&options(&bpf, "page-faults,cpu-clock", &[Whose::Machine]), say).unwrap();
-    at.push(plain.value().unwrap());
-    assert!(second.events().note.contains("shared with the session that loaded it"), "{}", second.events().note);
-    assert_eq!(programs_of(&second), [leaders[1].clone(), leaders[0].clone()]);
-    assert!(Command::new("true").status().unwrap().success());
-    // The leaders outlive whoever loaded them.
-    drop(first);
-    assert!(bpf.map().exists());
-    for _ in 0..20 {
-        assert!(Command::new("true").status().unwrap().success());
-    }
-    at.push(plain.value().unwrap());
-    let last = second.finish();
-    at.push(plain.value().unwrap());
-    check_within("page faults", values(&last, 0)[0], [at[0], at[1], at[2], at[3]]);
-    assert!(!bpf.map().exists());
-    for id in leaders {
-        let id: u32 = id.parse().unwrap();
-        let gone = (0..100).any(|_| {
-            thread::sleep(Duration::from_millis(20));
-            bprec_bpf::Program::take(id).is_err()
-        });
-        assert!(gone, "program {id} is still there");
-    }
-}
-
-#[test]
-fn whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another() {
-    if !allowed("whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another") {
-        return;
-    }
-    let bpf = PrivateBpf::mount();
-    let locked = AttrMap::lock(&bpf.map(), 136).unwrap();
-    let waiting = options(&bpf, "cpu-clock", &[Whose::Machine]);
-    let waiting = thread::spawn(move || Shared::start(&waiting, say).unwrap());
-    thread::sleep(Duration::from_millis(200));
-    assert!(!waiting.is_finished());
-    fs::remove_file(bpf.map()).unwrap();
-    locked.unlock();
-    let shared = waiting.join().unwrap();
-    assert!(shared.events().note.contains("other sessions can share"), "{}", shared.events().note);
-    let another = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
-    assert_eq!(programs_of(&another), programs_of(&shared));
-}
-
-/// Makes a map of somebody else's at the place.
-fn pin_a_map(bpf: &PrivateBpf, key: &str, value: &str, entries: &str) -> bool {
-    let mut command = Command::new("bpftool");
-    command.args(["map", "create"]).arg(bpf.map()).args(["type", "hash", "key", key, "value", value]);
-    command.args(["entries", entries, "name", "somebodys"]).status().is_ok_and(|status| status.success())
-}
-
-#[test]
-fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
-    let test = "maps_of_others_are_followed_where_they_fit_and_left_alone_where_not";
-    if !allowed(test) {
-        return;
-    }
-    let bpf = PrivateBpf::mount();
-    if !pin_a_map(&bpf, "128", "8", "2") {
-        println!("SKIP {test}: bpftool cannot create maps");
-        return;
-    }
-    // Of an older perf, with room for one event and the two names that it has.
-    let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
-    let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[Whose::Machine]), say).unwrap();
-    assert_eq!(programs_of(&first), programs_of(&second)[..1]);
-    let note = &second.events().note;
-    assert!(note.contains("page-faults is not shared") && note.contains("it is full"), "{note}");
-    assert!(values(&second.finish(), 0)[0] > 0);
-    drop(first);
-    assert!(bpf.map().exists(), "it is not ours to remove");
-    // What was ours in it is gone: there is room again.
-    let third = Shared::start(&options(&bpf, "page-faults", &[Whose::Machine]), say).unwrap();
-    assert!(third.events().note.contains("other sessions can share"), "{}", third.events().note);
-    drop(third);
-
-    for (key, value) in [("4", "8"), ("136", "12")] {
-        fs::remove_file(bpf.map()).unwrap();
-        assert!(pin_a_map(&bpf, key, value, "16"));
-        let shared = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
-        let note = shared.events().note.clone();
-        let expected = format!("no map of event attributes (type 1, keys of {key} bytes, values of {value};");
-        assert!(note.contains(&expected), "{note}");
-        assert!(values(&shared.finish(), 0)[0] > 0, "counted all the same");
-        assert!(bpf.map().exists());
-    }
-    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    assert!(said.iter().any(|it| it.starts_with("Notice: counters are not shared with other sessions: ")), "{said:?}");
-}
-
-#[test]
-fn a_leader_that_does_not_read_is_not_followed() {
-    let test = "a_leader_that_does_not_read_is_not_followed";
-    if !allowed(test) {
-        return;
-    }
-    let bpf = PrivateBpf::mount();
-    let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
-    // The key under which it is known, out of the kernel's mouth.
-    let dump = Command::new("bpftool").args(["-j", "map", "dump", "pinned"]).arg(bpf.map()).output();
-    let Some(dump) = dump.ok().filter(|output| output.status.success()) else {
-        println!("SKIP {test}: bpftool cannot print maps");
-        return;
-    };
-    let text = String::from_utf8(dump.stdout).unwrap();
-    let keys: Vec<Vec<u8>> = text
-        .split("\"key\":[")
-        .skip(1)
-        .map(|rest| rest.split(']').next().unwrap())
-        .map(|list| {
-            list.split(',')
-                .map(|byte| u8::from_str_radix(byte.trim_matches(['"']).trim_start_matches("0x"), 16).unwrap())
-                .collect()
-        })
-        .collect();
-    assert_eq!(keys.len(), 2, "{text}");
-    drop(first);
-    // Over no event at all, as others make one when the event cannot be opened.
-    let silent = Leader::load(64, &[]).unwrap();
-    let locked = AttrMap::lock(&bpf.map(), keys[0].len()).unwrap();
-    for key in &keys {
-        locked.publish(key, &silent).unwrap();
-    }
-    locked.unlock();
-    let second = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
-    let note = second.events().note.clone();
-    assert!(note.contains("cpu-clock is not shared") && note.contains("does not read it on CPU 0"), "{note}");
-    assert!(note.contains(&silent.program_id().to_string()), "{note}");
-    assert!(values(&second.finish(), 0)[0] > 0);
-}
-
-#[test]
-fn cycles_are_counted_for_all_sessions_on_one_counter() {
-    let test = "cycles_are_counted_for_all_sessions_on_one_counter";
-    if !allowed(test) {
-        return;
-    }
-    let Ok(plain) = Counter::of_machine(SoftwareEvent::Cycles) else {
-        println!("SKIP {test}: this machine has no hardware PMU");
-        return;
-    };
-    let bpf = PrivateBpf::mount();
-    // More than there are counters: on one each they would have to take turns.
-    let mut at = vec![plain.value().unwrap()];
-    let all: Vec<Shared> =
-        (0..20).map(|_| Shared::start(&options(&bpf, "cycles", &[Whose::Machine]), say).unwrap()).collect();
-    let leaders: Vec<String> = all.iter().flat_map(programs_of).collect();
-    assert!(leaders.len() == 20 && leaders.iter().all(|it| *it == leaders[0]), "{leaders:?}");
-    at.push(plain.value().unwrap());
-    for _ in 0..10 {
-        assert!(Command::new("true").status().unwrap().success());
-    }
-    at.push(plain.value().unwrap());
-    let last: Vec<_> = all.into_iter().map(Shared::finish).collect();
-    at.push(plain.value().unwrap());
-    for counters in last {
-        // `values` checks that it was on the hardware all the time.
-        check_within("cycles", values(&counters, 0)[0], [at[0], at[1], at[2], at[3]]);
-    }
-}
-
 #[test]
 fn events_that_are_not_to_be_had_are_said_and_the_others_counted() {
     if !allowed("events_that_are_not_to_be_had_are_said_and_the_others_counted") {

@@ -15,8 +15,7 @@ use crate::sys::{self, load::SharedWords};
 const OBJECT: &[u8] = include_bytes!("../bpf/bperf_follower.bpf.o");
 const FOLLOW: &str = "bprec_follow";
 /// The programs, and the tracepoint that each is for.
-pub(super) const PROGRAMS: [(&str, &CStr); 3] =
-    [("bprec_inherit", c"task_newtask"), ("bprec_exec", c"sched_process_exec"), (FOLLOW, c"sched_switch")];
+pub(super) const PROGRAMS: [(&str, &CStr); 2] = [("bprec_inherit", c"task_newtask"), (FOLLOW, c"sched_switch")];
 
 // Words of `struct control`.
 const ENABLED: usize = 0;
@@ -108,7 +107,7 @@ impl Follower {
     /// # Errors
     /// When there is no room for it.
     pub fn add_task(&self, tid: u32, account: u32, inherit: Inherit) -> Result<bool> {
-        // `struct followed`: `task u64 · account u32 · inherit u32`.
+        // `struct followed`: `process u64 · account u32 · inherit u32`.
         let mut value = [0; 16];
         value[8..12].copy_from_slice(&account.to_ne_bytes());
         value[12..].copy_from_slice(&(inherit as u32).to_ne_bytes());

@@ -36,8 +36,11 @@ struct account {
 };
 
 struct followed {
-	/* Address of its task_struct, by which a number that was given to another is known; 0 while it has not been seen. */
-	__u64 task;
+	/*
+	 * What all threads of its process have in common, through an exec by any of them, and no other process: by this, a number that was
+	 * given to another is known. 0 while it has not been seen.
+	 */
+	__u64 process;
 	__u32 account;
 	__u32 inherit;
 };
@@ -52,9 +55,12 @@ struct readings {
 	struct reading of[EVENTS_MAX];
 };
 
+struct signal_struct;
+
 struct task_struct {
 	int exit_state;
 	int pid;
+	struct signal_struct *signal;
 } KERNEL_STRUCT;
 
 /* Number of leaders. */
@@ -165,11 +171,20 @@ static __noinline int charge(__u32 key)
 	return 0;
 }
 
+static __always_inline __u64 process_of(struct task_struct *task)
+{
+	__u64 process = 0;
+
+	bpf_probe_read_kernel(&process, sizeof(process), &task->signal);
+	return process;
+}
+
 static __always_inline void charge_task(void)
 {
 	__u32 tid = bpf_get_current_pid_tgid();
 	struct followed *followed;
 	struct task_struct *task;
+	__u64 process;
 	int exit_state = 0;
 
 	/* Idle. */
@@ -179,9 +194,10 @@ static __always_inline void charge_task(void)
 	if (!followed)
 		return;
 	task = (struct task_struct *)bpf_get_current_task();
-	if (!followed->task)
-		followed->task = (__u64)task;
-	if (followed->task != (__u64)task)
+	process = process_of(task);
+	if (!followed->process)
+		followed->process = process;
+	if (followed->process != process)
 		return;
 	charge(followed->account);
 	/* It has nothing left to do, and its number will be given to another. */
@@ -241,13 +257,15 @@ int bprec_inherit(__u64 *ctx)
 	struct followed child = {};
 	__u32 pid;
 
-	if (!parent || !parent->inherit || (parent->task && parent->task != bpf_get_current_task()))
+	if (!parent || !parent->inherit)
+		return 0;
+	if (parent->process && parent->process != process_of((struct task_struct *)bpf_get_current_task()))
 		return 0;
 	if (!(flags & CLONE_THREAD) && parent->inherit != INHERIT_ALL)
 		return 0;
 	if (bpf_probe_read_kernel(&pid, sizeof(pid), &task->pid))
 		return 0;
-	child.task = (__u64)task;
+	child.process = process_of(task);
 	child.account = parent->account;
 	child.inherit = parent->inherit;
 	if (bpf_map_update_elem(&tasks, &pid, &child, 0)) {
@@ -256,23 +274,5 @@ int bprec_inherit(__u64 *ctx)
 		if (control)
 			__sync_fetch_and_add(&control->no_room, 1);
 	}
-	return 0;
-}
-
-/* A thread that execs takes the number of its process's first thread. */
-SEC("raw_tp/sched_process_exec")
-int bprec_exec(__u64 *ctx)
-{
-	__u32 old = ctx[1], tid = bpf_get_current_pid_tgid();
-	struct followed *followed, moved;
-
-	if (old == tid)
-		return 0;
-	followed = bpf_map_lookup_elem(&tasks, &old);
-	if (!followed || followed->task != bpf_get_current_task())
-		return 0;
-	moved = *followed;
-	bpf_map_update_elem(&tasks, &tid, &moved, 0);
-	bpf_map_delete_elem(&tasks, &old);
 	return 0;
 }

@@ -1,0 +1,103 @@
+//! What the tests of shared counters have in common.
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use bprec_fixtures::Counter;
+use bprec_format::state::SharedCounters;
+use bprec_record::{Level, SharedOptions, Whose};
+
+pub fn allowed(test: &str) -> bool {
+    let root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    if !root {
+        println!("SKIP {test}: needs root");
+    }
+    root
+}
+
+/// A bpf file system for this test alone.
+pub struct PrivateBpf(tempfile::TempDir);
+
+impl PrivateBpf {
+    pub fn mount() -> PrivateBpf {
+        let directory = tempfile::tempdir().unwrap();
+        let status = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(directory.path()).status().unwrap();
+        assert!(status.success());
+        PrivateBpf(directory)
+    }
+
+    pub fn map(&self) -> PathBuf {
+        self.0.path().join("perf_attr_map")
+    }
+}
+
+impl Drop for PrivateBpf {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg(self.0.path()).status());
+    }
+}
+
+/// What was said; tests share one place for it.
+pub static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+pub fn say(level: Level, text: &str) {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{level:?}: {text}"));
+}
+
+pub fn options(bpf: &PrivateBpf, events: &str, targets: &[Whose]) -> SharedOptions {
+    SharedOptions { events: vec![events.to_owned()], targets: targets.to_vec(), attr_map: Some(bpf.map()) }
+}
+
+/// Value of each event of the target at this place.
+pub fn values(counters: &SharedCounters, target: usize) -> Vec<u64> {
+    let target = &counters.targets[target];
+    assert_eq!(target.reason, "");
+    assert!(target.readings.iter().all(|reading| reading.enabled_ns == reading.running_ns));
+    target.readings.iter().map(|reading| reading.value).collect()
+}
+
+/// Checks a value against a plain counter as it stood before and after the begin, and before and after the end.
+#[track_caller]
+pub fn check_within(what: &str, value: u64, plain: [u64; 4]) {
+    let (inner, outer) = (plain[2] - plain[1], plain[3] - plain[0]);
+    assert!((inner..=outer).contains(&value), "{what}: {value} is not within {inner} to {outer}");
+}
+
+/// A shell that waits for `go` before it runs the script, and has been waiting for a moment.
+pub fn held(script: &str) -> (Child, ChildStdin) {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stdin = child.stdin.take().unwrap();
+    thread::sleep(Duration::from_millis(100));
+    (child, stdin)
+}
+
+/// What keeps a shell busy for a while. Slices end later than what perf counts to a task, which it lets go of early in its exit: some
+/// microseconds for each task, of which there should not be too many.
+pub const SPIN: &str = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
+
+pub fn go(stdin: &mut ChildStdin) {
+    stdin.write_all(b"go\n").unwrap();
+}
+
+/// Waits until what a counter counts has come to rest.
+pub fn settled(counter: &Counter) {
+    let mut last = u64::MAX;
+    for _ in 0..200 {
+        thread::sleep(Duration::from_millis(300));
+        let now = counter.value().unwrap();
+        if now == last {
+            return;
+        }
+        last = now;
+    }
+    panic!("the load does not end");
+}

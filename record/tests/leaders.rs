@@ -1,0 +1,195 @@
+//! Leaders that sessions share, and the map in which they find them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+use std::sync::PoisonError;
+use std::thread;
+use std::time::Duration;
+
+use bprec_bpf::{AttrMap, Leader};
+use bprec_fixtures::{Counter, SoftwareEvent};
+use bprec_record::{Shared, Whose};
+use common::{PrivateBpf, SAID, allowed, check_within, options, say, values};
+
+/// Ids of the leaders' programs that a note names.
+fn programs_of(shared: &Shared) -> Vec<String> {
+    let note = &shared.events().note;
+    note.match_indices("by program ")
+        .map(|(at, word)| note[at + word.len()..].split([',', ';']).next().unwrap().to_owned())
+        .collect()
+}
+#[test]
+fn sessions_share_a_leader_that_goes_with_the_last_of_them() {
+    if !allowed("sessions_share_a_leader_that_goes_with_the_last_of_them") {
+        return;
+    }
+    let bpf = PrivateBpf::mount();
+    let plain = Counter::of_machine(SoftwareEvent::PageFaults).unwrap();
+    let first = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[Whose::Machine]), say).unwrap();
+    let leaders = programs_of(&first);
+    assert_eq!(leaders.len(), 2, "{}", first.events().note);
+    let mut at = vec![plain.value().unwrap()];
+    let second = Shared::start(&options(&bpf, "page-faults,cpu-clock", &[Whose::Machine]), say).unwrap();
+    at.push(plain.value().unwrap());
+    assert!(second.events().note.contains("shared with the session that loaded it"), "{}", second.events().note);
+    assert_eq!(programs_of(&second), [leaders[1].clone(), leaders[0].clone()]);
+    assert!(Command::new("true").status().unwrap().success());
+    // The leaders outlive whoever loaded them.
+    drop(first);
+    assert!(bpf.map().exists());
+    for _ in 0..20 {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    at.push(plain.value().unwrap());
+    let last = second.finish();
+    at.push(plain.value().unwrap());
+    check_within("page faults", values(&last, 0)[0], [at[0], at[1], at[2], at[3]]);
+    assert!(!bpf.map().exists());
+    for id in leaders {
+        let id: u32 = id.parse().unwrap();
+        let gone = (0..100).any(|_| {
+            thread::sleep(Duration::from_millis(20));
+            bprec_bpf::Program::take(id).is_err()
+        });
+        assert!(gone, "program {id} is still there");
+    }
+}
+
+#[test]
+fn whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another() {
+    if !allowed("whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another") {
+        return;
+    }
+    let bpf = PrivateBpf::mount();
+    let locked = AttrMap::lock(&bpf.map(), 136).unwrap();
+    let waiting = options(&bpf, "cpu-clock", &[Whose::Machine]);
+    let waiting = thread::spawn(move || Shared::start(&waiting, say).unwrap());
+    thread::sleep(Duration::from_millis(200));
+    assert!(!waiting.is_finished());
+    fs::remove_file(bpf.map()).unwrap();
+    locked.unlock();
+    let shared = waiting.join().unwrap();
+    assert!(shared.events().note.contains("other sessions can share"), "{}", shared.events().note);
+    let another = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    assert_eq!(programs_of(&another), programs_of(&shared));
+}
+
+/// Makes a map of somebody else's at the place.
+fn pin_a_map(bpf: &PrivateBpf, key: &str, value: &str, entries: &str) -> bool {
+    let mut command = Command::new("bpftool");
+    command.args(["map", "create"]).arg(bpf.map()).args(["type", "hash", "key", key, "value", value]);
+    command.args(["entries", entries, "name", "somebodys"]).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
+    let test = "maps_of_others_are_followed_where_they_fit_and_left_alone_where_not";
+    if !allowed(test) {
+        return;
+    }
+    let bpf = PrivateBpf::mount();
+    if !pin_a_map(&bpf, "128", "8", "2") {
+        println!("SKIP {test}: bpftool cannot create maps");
+        return;
+    }
+    // Of an older perf, with room for one event and the two names that it has.
+    let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[Whose::Machine]), say).unwrap();
+    assert_eq!(programs_of(&first), programs_of(&second)[..1]);
+    let note = &second.events().note;
+    assert!(note.contains("page-faults is not shared") && note.contains("it is full"), "{note}");
+    assert!(values(&second.finish(), 0)[0] > 0);
+    drop(first);
+    assert!(bpf.map().exists(), "it is not ours to remove");
+    // What was ours in it is gone: there is room again.
+    let third = Shared::start(&options(&bpf, "page-faults", &[Whose::Machine]), say).unwrap();
+    assert!(third.events().note.contains("other sessions can share"), "{}", third.events().note);
+    drop(third);
+
+    for (key, value) in [("4", "8"), ("136", "12")] {
+        fs::remove_file(bpf.map()).unwrap();
+        assert!(pin_a_map(&bpf, key, value, "16"));
+        let shared = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+        let note = shared.events().note.clone();
+        let expected = format!("no map of event attributes (type 1, keys of {key} bytes, values of {value};");
+        assert!(note.contains(&expected), "{note}");
+        assert!(values(&shared.finish(), 0)[0] > 0, "counted all the same");
+        assert!(bpf.map().exists());
+    }
+    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    assert!(said.iter().any(|it| it.starts_with("Notice: counters are not shared with other sessions: ")), "{said:?}");
+}
+
+#[test]
+fn a_leader_that_does_not_read_is_not_followed() {
+    let test = "a_leader_that_does_not_read_is_not_followed";
+    if !allowed(test) {
+        return;
+    }
+    let bpf = PrivateBpf::mount();
+    let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    // The key under which it is known, out of the kernel's mouth.
+    let dump = Command::new("bpftool").args(["-j", "map", "dump", "pinned"]).arg(bpf.map()).output();
+    let Some(dump) = dump.ok().filter(|output| output.status.success()) else {
+        println!("SKIP {test}: bpftool cannot print maps");
+        return;
+    };
+    let text = String::from_utf8(dump.stdout).unwrap();
+    let keys: Vec<Vec<u8>> = text
+        .split("\"key\":[")
+        .skip(1)
+        .map(|rest| rest.split(']').next().unwrap())
+        .map(|list| {
+            list.split(',')
+                .map(|byte| u8::from_str_radix(byte.trim_matches(['"']).trim_start_matches("0x"), 16).unwrap())
+                .collect()
+        })
+        .collect();
+    assert_eq!(keys.len(), 2, "{text}");
+    drop(first);
+    // Over no event at all, as others make one when the event cannot be opened.
+    let silent = Leader::load(64, &[]).unwrap();
+    let locked = AttrMap::lock(&bpf.map(), keys[0].len()).unwrap();
+    for key in &keys {
+        locked.publish(key, &silent).unwrap();
+    }
+    locked.unlock();
+    let second = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    let note = second.events().note.clone();
+    assert!(note.contains("cpu-clock is not shared") && note.contains("does not read it on CPU 0"), "{note}");
+    assert!(note.contains(&silent.program_id().to_string()), "{note}");
+    assert!(values(&second.finish(), 0)[0] > 0);
+}
+
+#[test]
+fn cycles_are_counted_for_all_sessions_on_one_counter() {
+    let test = "cycles_are_counted_for_all_sessions_on_one_counter";
+    if !allowed(test) {
+        return;
+    }
+    let Ok(plain) = Counter::cycles_of_machine() else {
+        println!("SKIP {test}: this machine has no hardware PMU");
+        return;
+    };
+    let bpf = PrivateBpf::mount();
+    // More than there are counters: on one each they would have to take turns.
+    let mut at = vec![plain.value().unwrap()];
+    let all: Vec<Shared> =
+        (0..20).map(|_| Shared::start(&options(&bpf, "cycles", &[Whose::Machine]), say).unwrap()).collect();
+    let leaders: Vec<String> = all.iter().flat_map(programs_of).collect();
+    assert!(leaders.len() == 20 && leaders.iter().all(|it| *it == leaders[0]), "{leaders:?}");
+    at.push(plain.value().unwrap());
+    for _ in 0..10 {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    at.push(plain.value().unwrap());
+    let last: Vec<_> = all.into_iter().map(Shared::finish).collect();
+    at.push(plain.value().unwrap());
+    for counters in last {
+        // `values` checks that it was on the hardware all the time.
+        check_within("cycles", values(&counters, 0)[0], [at[0], at[1], at[2], at[3]]);
+    }
+}
