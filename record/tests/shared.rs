@@ -9,14 +9,14 @@ mod common;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bprec_fixtures::{Counter, SoftwareEvent, thread_id};
 use bprec_record::{Shared, Whose};
-use common::{PrivateBpf, SPIN, allowed, check_within, go, held, options, say, settled, values};
+use common::{PrivateBpf, SPIN, Shell, allowed, check_near, check_share, check_within, options, say, settled, values};
 
 #[test]
 fn machine_and_cpus_come_to_what_plain_counters_come_to() {
@@ -25,7 +25,8 @@ fn machine_and_cpus_come_to_what_plain_counters_come_to() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    let events = [SoftwareEvent::CpuClock, SoftwareEvent::TaskClock, SoftwareEvent::PageFaults, SoftwareEvent::ContextSwitches];
+    let events =
+        [SoftwareEvent::CpuClock, SoftwareEvent::TaskClock, SoftwareEvent::PageFaults, SoftwareEvent::ContextSwitches];
     let mut plain: Vec<Counter> = events.iter().map(|event| Counter::of_machine(*event).unwrap()).collect();
     plain.extend(events.iter().map(|event| Counter::of_cpu(*event, 0).unwrap()));
     let read = || plain.iter().map(|it| it.value().unwrap()).collect::<Vec<u64>>();
@@ -59,31 +60,38 @@ fn a_process_is_counted_with_the_children_it_forks() {
     }
     let bpf = PrivateBpf::mount();
     // Children and grandchildren, in parallel and one after the other, of which some are gone before others come.
-    let script = format!("for i in 1 2; do (sh -c true) & ls / >/dev/null; wait; sh -c '{SPIN}'; {SPIN}; done; read end");
-    let (mut child, mut stdin) = held(&script);
-    let pid = child.id();
+    let script =
+        format!("for i in 1 2; do (sh -c true) & ls / >/dev/null; wait; sh -c '{SPIN}'; {SPIN}; done; read end");
+    let mut shell = Shell::held(&script);
+    let pid = shell.id();
     let plain = [SoftwareEvent::TaskClock, SoftwareEvent::PageFaults, SoftwareEvent::ContextSwitches]
         .map(|event| Counter::of_task(event, pid.cast_signed()).unwrap());
     let alone = Whose::Process { id: pid, children: false };
     let list = "task-clock,page-faults,context-switches";
     let mut only = Shared::start(&options(&bpf, list, &[alone, Whose::Thread(std::process::id())]), say).unwrap();
     let mut shared = Shared::start(&options(&bpf, list, &[Whose::Process { id: pid, children: true }]), say).unwrap();
-    go(&mut stdin);
+    shell.go();
     settled(&plain[0]);
     let (last, only) = (shared.snapshot(), only.snapshot());
     let plain = plain.map(|counter| counter.value().unwrap());
     let (all, only) = (values(&last, 0), values(&only, 0));
     drop(shared);
-    go(&mut stdin);
-    child.wait().unwrap();
-    // Faults happen in the task: both count the very same ones.
-    assert_eq!(all[1], plain[1], "page faults");
+    drop(shell);
+    check_share("page faults", all[1], plain[1]);
     assert!(plain[1] > 300, "{} page faults are no load", plain[1]);
-    let off = all[0].abs_diff(plain[0]) as f64 / plain[0] as f64;
-    assert!(off < 0.02, "task-clock {} against {}", all[0], plain[0]);
+    check_near("task-clock", all[0], plain[0], plain[2]);
     // The kernel counts a switch to the task that it leaves, behind our reading: each task has one more or less.
     assert!(all[2].abs_diff(plain[2]) <= 60, "context switches {} against {}", all[2], plain[2]);
     assert!(only[1] > 0 && only[1] < all[1] / 2, "without children: {} of {}", only[1], all[1]);
+}
+
+/// Sets it when it goes.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
@@ -93,9 +101,11 @@ fn threads_are_counted_one_by_one_and_with_their_process() {
     }
     let bpf = PrivateBpf::mount();
     let quit = AtomicBool::new(false);
-    thread::scope(|scope| {
+    let (at, last, whole, second) = thread::scope(|scope| {
         let (tell, told) = std::sync::mpsc::channel();
         let quit = &quit;
+        // Also when something below panics: the scope waits for its threads.
+        let stop = SetAtEnd(quit);
         let busy = move || {
             tell.send(thread_id()).unwrap();
             while !quit.load(Ordering::Relaxed) {
@@ -119,12 +129,13 @@ fn threads_are_counted_one_by_one_and_with_their_process() {
         at.push(plain.value().unwrap());
         let last = shared.finish();
         at.push(plain.value().unwrap());
-        let whole = values(&whole.finish(), 0)[0];
-        let (first, second) = (at[2] - at[1], plain_second.value().unwrap());
-        quit.store(true, Ordering::Relaxed);
-        check_within("one thread", values(&last, 0)[0], [at[0], at[1], at[2], at[3]]);
-        assert!(whole > first + second / 2, "{whole} of the process, {first} and {second} of its threads");
+        let second = plain_second.value().unwrap();
+        drop(stop);
+        (at, last, whole.finish(), second)
     });
+    check_within("one thread", values(&last, 0)[0], [at[0], at[1], at[2], at[3]]);
+    let (whole, first) = (values(&whole, 0)[0], at[2] - at[1]);
+    assert!(whole > first + second / 2, "{whole} of the process, {first} and {second} of its threads");
 }
 
 #[test]
@@ -136,12 +147,12 @@ fn a_slice_that_is_in_progress_at_both_ends_is_counted_to_the_moment() {
     let mut unmoved = false;
     for _ in 0..4 {
         // Before ordinary tasks, so that nothing switches it out.
-        let script = "chrt -f -p 1 $$ 2>/dev/null; while :; do :; done";
-        let (mut child, mut stdin) = held(script);
-        let pid = child.id();
+        let script = "chrt -f -p 1 $$ 2>/dev/null; n=0; while [ $n -lt 9000000 ]; do n=$((n+1)); done";
+        let mut shell = Shell::held(script);
+        let pid = shell.id();
         let task = |event| Counter::of_task(event, pid.cast_signed()).unwrap();
         let (clock, switches) = (task(SoftwareEvent::TaskClock), task(SoftwareEvent::ContextSwitches));
-        go(&mut stdin);
+        shell.go();
         thread::sleep(Duration::from_millis(100));
         let mut at = vec![clock.value().unwrap()];
         let shared =
@@ -153,8 +164,7 @@ fn a_slice_that_is_in_progress_at_both_ends_is_counted_to_the_moment() {
         let last = shared.finish();
         at.push(clock.value().unwrap());
         let after = switches.value().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(shell);
         check_within("a busy task", values(&last, 0)[0], [at[0], at[1], at[2], at[3]]);
         if after == before {
             unmoved = true;
@@ -209,17 +219,17 @@ fn cgroups_three_deep_add_up() {
     };
     let bpf = PrivateBpf::mount();
     let cgroups = Cgroups::make(&root, "deep");
-    let mut load: Vec<(Child, ChildStdin)> = (1..=3)
-        .map(|times| held(&format!("ls / >/dev/null; for i in $(seq {times}); do {SPIN}; done; read end")))
+    let mut load: Vec<Shell> = (1..=3)
+        .map(|times| Shell::held(&format!("ls / >/dev/null; for i in $(seq {times}); do {SPIN}; done; read end")))
         .collect();
-    for ((child, _), cgroup) in load.iter().zip(&cgroups.0) {
-        fs::write(cgroup.join("cgroup.procs"), child.id().to_string()).unwrap();
+    for (shell, cgroup) in load.iter().zip(&cgroups.0) {
+        fs::write(cgroup.join("cgroup.procs"), shell.id().to_string()).unwrap();
     }
-    let plain: Vec<[Counter; 2]> = load
+    let plain: Vec<[Counter; 3]> = load
         .iter()
-        .map(|(child, _)| {
-            [SoftwareEvent::PageFaults, SoftwareEvent::TaskClock]
-                .map(|event| Counter::of_task(event, child.id().cast_signed()).unwrap())
+        .map(|shell| {
+            [SoftwareEvent::PageFaults, SoftwareEvent::TaskClock, SoftwareEvent::ContextSwitches]
+                .map(|event| Counter::of_task(event, shell.id().cast_signed()).unwrap())
         })
         .collect();
     // By path below the root, and by directory.
@@ -231,21 +241,16 @@ fn cgroups_three_deep_add_up() {
         Whose::Machine,
     ];
     let mut shared = Shared::start(&options(&bpf, "page-faults,task-clock", &targets), say).unwrap();
-    load.iter_mut().for_each(|(_, stdin)| go(stdin));
+    load.iter_mut().for_each(Shell::go);
     plain.iter().for_each(|counters| settled(&counters[1]));
     let last = shared.snapshot();
-    let plain: Vec<[u64; 2]> = plain.iter().map(|it| [it[0].value().unwrap(), it[1].value().unwrap()]).collect();
-    for (child, stdin) in &mut load {
-        go(stdin);
-        child.wait().unwrap();
-    }
-    drop(shared);
+    let plain: Vec<[u64; 3]> = plain.iter().map(|it| [0, 1, 2].map(|event| it[event].value().unwrap())).collect();
+    drop((shared, load));
     for depth in 0..3 {
-        let expected = [0, 1].map(|event| plain[depth..].iter().map(|it| it[event]).sum::<u64>());
+        let expected = [0, 1, 2].map(|event| plain[depth..].iter().map(|it| it[event]).sum::<u64>());
         let found = values(&last, depth);
-        assert_eq!(found[0], expected[0], "page faults at depth {depth}: {plain:?}");
-        let off = found[1].abs_diff(expected[1]) as f64 / expected[1] as f64;
-        assert!(off < 0.02, "task-clock at depth {depth}: {} against {}", found[1], expected[1]);
+        check_share("page faults", found[0], expected[0]);
+        check_near("task-clock", found[1], expected[1], expected[2]);
     }
     assert!(values(&last, 3)[0] >= values(&last, 0)[0]);
     let name = String::from_utf8_lossy(&last.targets[1].name).into_owned();
@@ -296,27 +301,23 @@ fn a_thread_that_takes_its_process_number_by_exec_stays_counted() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "exec_in_a_thread", "--nocapture"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    thread::sleep(Duration::from_millis(300));
-    let target = Whose::Process { id: child.id(), children: true };
+    let mut shell = Shell::of(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "exec_in_a_thread", "--nocapture"])
+            .stdout(Stdio::null()),
+    );
+    let target = Whose::Process { id: shell.id(), children: true };
     let mut shared = Shared::start(&options(&bpf, "page-faults,task-clock", &[target]), say).unwrap();
     // Each thread there is now, with what it creates.
-    let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let threads = fs::read_dir(format!("/proc/{}/task", shell.id())).unwrap();
     let ids: Vec<i32> = threads.map(|it| it.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
     let plain: Vec<Counter> = ids.iter().map(|id| Counter::of_task(SoftwareEvent::PageFaults, *id).unwrap()).collect();
-    go(&mut stdin);
+    shell.go();
     plain.iter().for_each(settled);
     let found = values(&shared.snapshot(), 0);
     let expected: u64 = plain.iter().map(|it| it.value().unwrap()).sum();
-    go(&mut stdin);
-    child.wait().unwrap();
-    assert_eq!(found[0], expected);
+    drop(shell);
+    check_share("page faults", found[0], expected);
     assert!(expected > 500, "{expected}");
 }
 #[test]

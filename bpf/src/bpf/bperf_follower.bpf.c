@@ -55,7 +55,14 @@ struct readings {
 	struct reading of[EVENTS_MAX];
 };
 
-struct signal_struct;
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	/* Threads that have not begun to exit. */
+	atomic_t live;
+} KERNEL_STRUCT;
 
 struct task_struct {
 	int exit_state;
@@ -179,13 +186,30 @@ static __always_inline __u64 process_of(struct task_struct *task)
 	return process;
 }
 
+/* A task whose number will be given to another is followed no more. */
+static __always_inline void forget(struct task_struct *task, __u64 process, __u32 tid, __u32 first)
+{
+	struct signal_struct *signal = (struct signal_struct *)process;
+	int exit_state = 0, live = 0;
+
+	/* It has nothing left to do, then. */
+	if (bpf_probe_read_kernel(&exit_state, sizeof(exit_state), &task->exit_state) || !exit_state)
+		return;
+	if (bpf_probe_read_kernel(&live, sizeof(live), &signal->live.counter))
+		return;
+	/* The first thread's number outlives it: a thread that execs takes it. It goes with the last thread. */
+	if (tid != first || !live)
+		bpf_map_delete_elem(&tasks, &tid);
+	if (tid != first && !live)
+		bpf_map_delete_elem(&tasks, &first);
+}
+
 static __always_inline void charge_task(void)
 {
-	__u32 tid = bpf_get_current_pid_tgid();
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), process;
+	__u32 tid = pid_tgid;
 	struct followed *followed;
 	struct task_struct *task;
-	__u64 process;
-	int exit_state = 0;
 
 	/* Idle. */
 	if (!tid)
@@ -200,9 +224,7 @@ static __always_inline void charge_task(void)
 	if (followed->process != process)
 		return;
 	charge(followed->account);
-	/* It has nothing left to do, and its number will be given to another. */
-	if (!bpf_probe_read_kernel(&exit_state, sizeof(exit_state), &task->exit_state) && exit_state)
-		bpf_map_delete_elem(&tasks, &tid);
+	forget(task, process, tid, pid_tgid >> 32);
 }
 
 SEC("raw_tp/sched_switch")

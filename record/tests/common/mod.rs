@@ -70,23 +70,60 @@ pub fn check_within(what: &str, value: u64, plain: [u64; 4]) {
     assert!((inner..=outer).contains(&value), "{what}: {value} is not within {inner} to {outer}");
 }
 
-/// A shell that waits for `go` before it runs the script, and has been waiting for a moment.
-pub fn held(script: &str) -> (Child, ChildStdin) {
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let stdin = child.stdin.take().unwrap();
-    thread::sleep(Duration::from_millis(100));
-    (child, stdin)
+/// Checks that two counts are within a hundredth of each other.
+#[track_caller]
+pub fn check_share(what: &str, value: u64, plain: u64) {
+    assert!(value.abs_diff(plain) * 100 <= plain, "{what}: {value} against {plain}");
 }
 
-/// What keeps a shell busy for a while. Slices end later than what perf counts to a task, which it lets go of early in its exit: some
-/// microseconds for each task, of which there should not be too many.
+/// Checks the time of tasks against what plain counters of the tasks have. A slice begins a moment before those and ends a moment after
+/// them, so that switching from one task to another is in it, which takes long where a machine is emulated.
+#[track_caller]
+pub fn check_near(what: &str, value_ns: u64, plain_ns: u64, switches: u64) {
+    let allowed_ns = plain_ns / 100 + switches * 200_000;
+    assert!(value_ns.abs_diff(plain_ns) <= allowed_ns, "{what}: {value_ns} against {plain_ns}, {switches} switches");
+}
+
+/// A shell of a test, which ends with it.
+pub struct Shell {
+    child: Child,
+    stdin: ChildStdin,
+}
+
+impl Shell {
+    /// One that waits for [`Shell::go`] before it runs the script, and has been waiting for a moment.
+    pub fn held(script: &str) -> Shell {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("read go; {script}")]);
+        Shell::of(&mut command)
+    }
+
+    /// Some other program that waits for a line.
+    pub fn of(command: &mut Command) -> Shell {
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        thread::sleep(Duration::from_millis(200));
+        Shell { child, stdin }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn go(&mut self) {
+        self.stdin.write_all(b"go\n").unwrap();
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// What keeps a shell busy for a while.
 pub const SPIN: &str = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
-
-pub fn go(stdin: &mut ChildStdin) {
-    stdin.write_all(b"go\n").unwrap();
-}
 
 /// Waits until what a counter counts has come to rest.
 pub fn settled(counter: &Counter) {
