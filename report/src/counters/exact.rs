@@ -312,10 +312,11 @@ pub(super) fn flaws(counts: &RunCounts, elapsed_ns: u64, cpus: Option<u32>, even
             flaw(format!("counted for {} ns of {} ns", reading.running_ns, reading.enabled_ns));
         } else if let Some(room) = too_much(reading.enabled_ns) {
             flaw(format!("enabled for {} ns, where its CPUs had {room} ns", reading.enabled_ns));
-        } else if let Some(room) = room_ns
-            && reading.value > slack(room).saturating_mul(rate)
-        {
-            flaw(format!("{} in {room} ns of CPU time", reading.value));
+        } else {
+            let room = room_ns.unwrap_or(reading.enabled_ns);
+            if reading.value > slack(room).saturating_mul(rate) {
+                flaw(format!("{} in {room} ns of CPU time", reading.value));
+            }
         }
     }
     flaws

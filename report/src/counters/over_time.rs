@@ -201,12 +201,12 @@ impl Scale {
         let (from_ns, to_ns) = track.span.unwrap_or_default();
         let since_start = |time: u64| time.wrapping_sub(self.start_ns) as i64;
         let is_shared = about.source == CounterSource::Shared;
-        // What is of one CPU, or of one thread, has no more time than one CPU has.
-        let is_of_one = about.cpu.is_some() || matches!(about.kind, "cpu" | "pid");
-        let cpus = if is_of_one { Some(1) } else { self.cpus };
+        // What is of one CPU has no more time than one CPU has.
+        let cpus = if about.cpu.is_some() { Some(1) } else { self.cpus };
         let values = if is_shared {
-            // Not per run: as if there had been one.
-            exact(about.function, &about.name, &about.target.reason, &track.as_one_run(), counting, cpus)
+            // Not per run: as if there had been one. CPUs are read one after the other, where a machine is slow some ms apart, so that it is
+            // the time enabled, which was read with it, that a value is held against.
+            exact(about.function, &about.name, &about.target.reason, &track.as_one_run(), counting, None)
         } else {
             exact(about.function, &about.name, &about.target.reason, track, counting, cpus)
         };
