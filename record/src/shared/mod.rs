@@ -107,12 +107,13 @@ impl Shared {
             shared.plan.add_tasks(&follower)?;
             shared.follower = Some(follower);
         }
+        // What is counted has room between this and the time of a snapshot, which is told when all is read.
+        shared.since_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
         shared.read_now()?;
         shared.base = shared.leading.iter().map(|it| it.leader.readings()).collect::<bprec_bpf::Result<_>>()?;
         if let Some(follower) = &shared.follower {
             follower.enable();
         }
-        shared.since_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
         Ok(shared)
     }
 
@@ -186,7 +187,6 @@ impl Shared {
     }
 
     fn collect(&self, problem: Option<&Error>) -> SharedCounters {
-        let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
         let now: Result<Vec<Vec<EventReading>>, bprec_bpf::Error> =
             self.leading.iter().map(|leading| leading.leader.readings()).collect();
         let targets = self.plan.each().map(|target| {
@@ -215,7 +215,8 @@ impl Shared {
             }
             told
         });
-        SharedCounters { time_ns, targets: targets.collect() }
+        let targets = targets.collect();
+        SharedCounters { time_ns: sys::clock_ns(sys::CLOCK_MONOTONIC), targets }
     }
 
     /// What the events have come to since counting began, on one CPU or on all.

@@ -94,7 +94,9 @@ impl MeteredRow {
         let counted = |row: &&CounterRow| row.counts.is_ok();
         let exact = self.exact.as_ref().and_then(|exact| exact.as_ref().ok());
         let shared = self.shared.as_ref().and_then(|shared| shared.as_ref().ok());
-        exact.filter(counted).or(self.stats.as_ref().filter(counted)).or(shared).or(exact).or(self.stats.as_ref())
+        // What was given up on the way is of a part of the time.
+        let to_the_end = |row: &&CounterRow| row.counts.as_ref().is_ok_and(|counts| counts.values.ended.is_none());
+        exact.filter(to_the_end).or(self.stats.as_ref().filter(counted)).or(shared).or(exact).or(self.stats.as_ref())
     }
 
     /// Runs that the kernel's recursion guard kept from happening, if it tells.
