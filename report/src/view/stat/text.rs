@@ -77,7 +77,7 @@ fn programs(metered: &Metered, time: &str, per_cpu: bool) -> (Vec<String>, Vec<V
                 for event in 0..events.len() {
                     cells.extend(event_cells(exact, event));
                 }
-                let is_exact = matches!(&row.exact, Some(Ok(_)));
+                let is_exact = best.source == crate::CounterSource::Exact;
                 cells.extend(tail_cells(exact));
                 cells.push(if is_exact { measured(exact) } else { UNKNOWN.into() });
                 cells.push(best.source.name().to_owned());
