@@ -330,7 +330,7 @@ fn exact_counters_are_those_of_a_machine_with_one_instruction_a_nanosecond() {
     let column = |name: &str| header.iter().position(|column| *column == name).unwrap();
     let rows: Vec<_> = lines.filter(|line| line[column("kind")] == "program").collect();
     for known in report["programs"].as_array().unwrap().iter().filter(|program| program["exact"].is_object()) {
-        let row = rows.iter().find(|row| row[column("id")] == known["id"].to_string()).unwrap();
+        let row = rows.iter().find(|row| row[column("id")] == known["id"].to_string().as_str()).unwrap();
         assert_eq!(row[column("exact_runs")], known["exact"]["runs"].to_string());
         let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
         let per_run = known["exact"]["events"][1]["per_run"]["value"].as_f64().unwrap_or(0.0);
