@@ -33,6 +33,7 @@ loops_of_one_to_three_cost_one_to_three compares times, which an emulated proces
 equal_names_and_tail_calls_are_told_apart compares times, which an emulated processor takes unevenly
 a_storm_of_loads_leaves_nothing_unresolved an emulated processor loads too few programs in its time
 shares_are_those_of_plain_sampling compares times, which an emulated processor takes unevenly
+the_blind_spot_is_stated_in_numbers compares times, which an emulated processor takes unevenly
 the_blind_spot_is_told an emulated processor runs too few programs in its time
 twenty_sessions_share_one_leader_and_leave_nothing_when_all_are_killed twenty recorders at once take minutes on an emulated processor; cycles_are_counted_for_all_sessions_on_one_counter has as many in one process
 perf_converts_it perf 6.12 dies of samples with raw bytes that are not of a tracepoint
