@@ -22,7 +22,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* The first time that is too long for the buckets, some 18 minutes. */
 #define TOO_LONG_NS (1ULL << 40)
 /* An open run that is older gives way when there is no room: its end may have been missed. */
-#define STALE_NS 50000000ULL
+#define STALE_NS 1000000000ULL
 
 struct reading {
 	__u64 value;
