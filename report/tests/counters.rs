@@ -482,9 +482,9 @@ fn intervals_add_up_to_totals() {
     assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{csv}");
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     for expected in [
-        "0.000-1.000",
+        "0.000..1.000",
         "n/a!",
-        "! account_syscall_exit 1.000-2.000 s: its counts are impossible: runs fell from 100 to 99",
+        "! account_syscall_exit 1.000..2.000 s: its counts are impossible: runs fell from 100 to 99",
     ] {
         assert!(table.contains(expected), "{expected:?} in\n{table}");
     }
