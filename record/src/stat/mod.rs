@@ -252,11 +252,23 @@ pub fn stat<E: From<Error>>(
     let ended = workload.as_mut().and_then(Workload::ended);
     let mut states = source.tend();
     states.extend(source.finish());
-    let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+    // To take everything down takes time, in which nothing is counted any more.
+    let read_at = states.iter().filter_map(read_at).max();
+    let time_ns = read_at.unwrap_or_else(|| sys::clock_ns(sys::CLOCK_MONOTONIC));
     // A command that has not ended is not waited for before the numbers are out.
     let (programs, matched) = (source.new_names(), source.matched());
     take(Readings { moment: Moment::End, time_ns, programs, states })?;
     Ok(Counts { command: ended, command_time: ended.map(|_| sys::children_usage()), matched })
+}
+
+/// When counts were read.
+fn read_at(state: &State) -> Option<u64> {
+    match state {
+        State::RunStats(stats) => Some(stats.time_ns),
+        State::ProgramCounters(counters) => Some(counters.time_ns),
+        State::SharedCounters(counters) => Some(counters.time_ns),
+        _ => None,
+    }
 }
 
 impl Source {
