@@ -129,6 +129,7 @@ pub(crate) const GUESTS: [Guest; 5] = [
             "bprec-exact",
             "bprec-bpf_sampler",
             "bprec-perf_reads_it",
+            "record-shared",
         ],
         recordings: RECORDINGS,
     },
