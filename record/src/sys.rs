@@ -29,27 +29,17 @@ struct AttrBytes([u8; ATTR_SIZE_MAX]);
 ///
 /// The attr is handed over in the smallest size that holds it, so that kernels which know less accept it too.
 pub(crate) fn perf_event_open(attr: &EventAttr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
-    open_event(attr, pid, cpu, None, false)
+    open_counter_at(attr, pid, cpu, None, false)
 }
 
 /// Opens an event that counts all tasks on a CPU, on the hardware together with its leader.
 pub(crate) fn open_counter(attr: &EventAttr, cpu: i32, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
-    open_event(attr, -1, cpu, leader, false)
+    open_counter_at(attr, -1, cpu, leader, false)
 }
 
 /// Opens an event that counts a task, all of them (`pid` −1) or a cgroup (`pid` is a descriptor of its directory), on a CPU or on
 /// any (−1), on the hardware together with its leader.
 pub(crate) fn open_counter_at(
-    attr: &EventAttr,
-    pid: i32,
-    cpu: i32,
-    leader: Option<BorrowedFd<'_>>,
-    of_cgroup: bool,
-) -> io::Result<OwnedFd> {
-    open_event(attr, pid, cpu, leader, of_cgroup)
-}
-
-fn open_event(
     attr: &EventAttr,
     pid: i32,
     cpu: i32,
