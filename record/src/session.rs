@@ -76,12 +76,7 @@ pub(crate) struct Session<'a> {
 pub(crate) fn run(options: &Options) -> Result<Summary> {
     let say = |level, text: &str| (options.notify)(level, text);
     sys::raise_open_files();
-    let signals = Signals::block().map_err(|answer| Error::Syscall {
-        call: "signalfd",
-        object: "SIGINT, SIGTERM".to_owned(),
-        answer,
-        remedy: String::new(),
-    })?;
+    let signals = Signals::block()?;
     // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
     let kallsyms = thread::spawn(Kallsyms::read);
     let specs = sampler::specs(options)?;

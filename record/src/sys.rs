@@ -190,7 +190,19 @@ const BLOCKED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, li
 
 impl Signals {
     /// Blocks the signals in this thread and those it starts from now on.
-    pub(crate) fn block() -> io::Result<Signals> {
+    ///
+    /// # Errors
+    /// When the kernel has no descriptor to tell of them.
+    pub(crate) fn block() -> crate::Result<Signals> {
+        Signals::try_block().map_err(|answer| crate::Error::Syscall {
+            call: "signalfd",
+            object: "SIGINT, SIGTERM".to_owned(),
+            answer,
+            remedy: String::new(),
+        })
+    }
+
+    fn try_block() -> io::Result<Signals> {
         // SAFETY: sigset_t is plain data for which all zeros is a value; the calls get pointers to locals.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();

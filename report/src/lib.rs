@@ -38,8 +38,8 @@ mod view;
 mod window;
 
 pub use counters::{
-    CounterRow, CounterSource, CounterTotals, CountersReport, Counting, EventPerRun, Exact, Meter, Metered, MeteredRow,
-    PERCENTILES, PerRun,
+    CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, EventPerRun, Exact, Meter,
+    Metered, MeteredRow, PERCENTILES, PerRun,
 };
 pub use error::{Error, Result};
 pub use header::header;

@@ -424,10 +424,7 @@ fn assert_intervals_add_up(report: &CountersReport) {
     assert!(!report.totals.is_empty());
     for total in &report.totals {
         let Ok(counts) = &total.counts else { continue };
-        let of_total = report.rows.iter().filter(|row| {
-            (row.source, row.kind, row.id, row.load_time_ns, row.function)
-                == (total.source, total.kind, total.id, total.load_time_ns, total.function)
-        });
+        let of_total = report.rows.iter().filter(|row| (row.source, &row.target) == (total.source, &total.target));
         let mut sum = vec![0u64; 3 + 3 * counts.readings.len()];
         for row in of_total {
             assert!(total.from_ns <= row.from_ns && row.to_ns <= total.to_ns);
@@ -454,8 +451,9 @@ fn assert_intervals_add_up(report: &CountersReport) {
 fn intervals_add_up_to_totals() {
     let report = counters(&fixture_with(&scenario()), &Options::default()).unwrap();
     assert_intervals_add_up(&report);
-    let of =
-        |source, id| report.rows.iter().filter(move |row| row.source == source && row.id == id && row.function == 0);
+    let of = |source, id| {
+        report.rows.iter().filter(move |row| row.source == source && row.target.id == id && row.target.function == 0)
+    };
     let exact: Vec<(i64, i64, u64)> = of(CounterSource::Exact, 11)
         .map(|row| (row.from_ns, row.to_ns, row.counts.as_ref().unwrap().values.runs))
         .collect();
@@ -502,7 +500,7 @@ fn totals_over_time_are_the_runs_by_program() {
         for program in by_prog(&input, &Options::default()).unwrap().programs {
             let Ok(runs) = &program.runs else { continue };
             let total = over_time.totals.iter().find(|total| {
-                (Some(total.id), total.load_time_ns) == (program.id.map(u64::from), program.load_time_ns)
+                (Some(total.target.id), total.target.load_time_ns) == (program.id.map(u64::from), program.load_time_ns)
             });
             let counts = total.unwrap_or_else(|| panic!("{name}: {}", program.name)).counts.as_ref().unwrap();
             assert_eq!(
@@ -527,7 +525,7 @@ fn a_window_has_the_intervals_that_lie_in_it() {
     let runs: Vec<u64> = report
         .rows
         .iter()
-        .filter(|row| row.source == CounterSource::Exact && row.id == 11 && row.function == 0)
+        .filter(|row| row.source == CounterSource::Exact && row.target.id == 11 && row.target.function == 0)
         .map(|row| row.counts.as_ref().unwrap().values.runs)
         .collect();
     assert_eq!(runs, [5000]);

@@ -155,7 +155,7 @@ fn intervals_add_up_and_a_program_that_goes_is_told() {
     meter.add(stats(4, &[(7, 40, 4000)]));
     let third = meter.interval(START + 4 * S);
     let runs = |metered: &Metered, id: u64| {
-        let row = metered.rows.iter().find(|row| row.id == id)?;
+        let row = metered.rows.iter().find(|row| row.target.id == id)?;
         Some(row.stats.as_ref()?.counts.as_ref().ok()?.values.runs)
     };
     assert_eq!([&first, &second, &third].map(|it| runs(it, 7)), [Some(10), Some(30), None]);
@@ -176,8 +176,11 @@ fn exact_counts_are_per_run_and_altogether_less_what_counting_adds() {
     meter.add(stats(1, &[(7, 300, 30_000)]));
     meter.add(exact(1, vec![target(counts(300), None), target(counts(100), Some(0)), target(counts(200), Some(1))]));
     let total = meter.total(START + S);
-    let rows: Vec<(Option<u32>, u64)> =
-        total.rows.iter().map(|row| (row.cpu, row.best().unwrap().counts.as_ref().unwrap().values.runs)).collect();
+    let rows: Vec<(Option<u32>, u64)> = total
+        .rows
+        .iter()
+        .map(|row| (row.target.cpu, row.best().unwrap().counts.as_ref().unwrap().values.runs))
+        .collect();
     assert_eq!(rows, [(None, 300), (Some(0), 100), (Some(1), 200)]);
     // 330 − 30 cycles, 600 instructions, 2 cache misses counted half of the time.
     let lines = csv(&total, true);

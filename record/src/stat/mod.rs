@@ -157,12 +157,7 @@ pub fn stat<E: From<Error>>(
     mut take: impl FnMut(Readings) -> Result<(), E>,
 ) -> Result<Counts, E> {
     sys::raise_open_files();
-    let signals = Signals::block().map_err(|answer| Error::Syscall {
-        call: "signalfd",
-        object: "SIGINT, SIGTERM".to_owned(),
-        answer,
-        remedy: String::new(),
-    })?;
+    let signals = Signals::block()?;
     let mut workload = options.command.as_deref().map(|command| Workload::hold(command, false)).transpose()?;
     let mut session = Session {
         to_boottime_ns: sys::clock_ns(sys::CLOCK_BOOTTIME)

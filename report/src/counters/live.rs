@@ -2,7 +2,7 @@
 //! all of the time.
 
 use super::exact::{Counting, counting_of, disagreements};
-use super::over_time::{About, CounterRow, CounterSource, Scale, says_something};
+use super::over_time::{About, CounterRow, CounterSource, CounterTarget, Scale, says_something};
 use super::track::Track;
 use super::{CounterHistory, Target};
 use crate::window::Window;
@@ -62,18 +62,8 @@ pub struct Metered {
 /// One target, from each source that counts it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeteredRow {
-    /// What the target is: `program`, or `machine`, `cpu`, `pid`, `tgid`, `cgroup`.
-    pub kind: &'static str,
-    /// Id of the program, number of the CPU or task, id of the cgroup; 0 for the machine.
-    pub id: u64,
-    /// When the program was loaded, ns since boot.
-    pub load_time_ns: Option<u64>,
-    /// Which function of the program; 0 is the entry.
-    pub function: u32,
-    /// The CPU that it was counted on; `None` for all.
-    pub cpu: Option<u32>,
-    /// Name of the program or function, of the task, path of the cgroup.
-    pub name: String,
+    /// What it is of.
+    pub target: CounterTarget,
     /// Type of the program; empty for other targets.
     pub prog_type: String,
     /// By programs around it, or why not; `None` when nobody tried.
@@ -187,14 +177,10 @@ impl Meter {
         let mut add = |about: About<'_>, counting: &Counting, prog_type: &str, unloaded_ns: Option<i64>| {
             let row = self.row(is_total, &scale, &about, counting);
             let Some(row) = row else { return };
-            let key = (about.kind, about.id, about.load_time_ns, about.function, about.cpu);
+            let CounterTarget { kind, id, load_time_ns, function, cpu, .. } = about.target;
+            let key = (kind, id, load_time_ns, function, cpu);
             let metered = rows.entry(key).or_insert_with(|| MeteredRow {
-                kind: about.kind,
-                id: about.id,
-                load_time_ns: about.load_time_ns,
-                function: about.function,
-                cpu: about.cpu,
-                name: about.name.clone(),
+                target: about.target.clone(),
                 prog_type: prog_type.to_owned(),
                 exact: None,
                 stats: None,
@@ -217,7 +203,8 @@ impl Meter {
         let of_cpus = self.history.cpu_targets.iter().map(|((key, cpu), target)| (*key, Some(*cpu), target));
         for (key, cpu, target) in of_all.chain(of_cpus) {
             let (name, prog_type, unloaded_ns) = self.known((key.0, key.1), &scale);
-            let about = About { cpu, ..About::program(CounterSource::Exact, key, name, target) };
+            let mut about = About::program(CounterSource::Exact, key, name, target);
+            about.target.cpu = cpu;
             add(about, exact.as_ref().unwrap_or(&none), prog_type, unloaded_ns);
         }
         for ((scope, id), target) in &self.history.shared_targets {
@@ -227,7 +214,7 @@ impl Meter {
             rows.values_mut().for_each(|row| row.disagreements = disagree(row, counting));
         }
         let (mut rows, idle): (Vec<_>, Vec<_>) = rows.into_values().partition(|row| self.all || ran(row));
-        let quiet = idle.iter().filter(|row| row.function == 0 && row.cpu.is_none()).count();
+        let quiet = idle.iter().filter(|row| row.target.function == 0 && row.target.cpu.is_none()).count();
         if is_total {
             sort_by_cost(&mut rows);
         }
@@ -255,7 +242,7 @@ impl Meter {
         about: &About<'_>,
         counting: &Counting,
     ) -> Option<Result<CounterRow, Unknown>> {
-        let target: &Target = about.target;
+        let target: &Target = about.counted;
         if !target.counted {
             return Some(Err(Unknown(target.reason.clone())));
         }
@@ -277,7 +264,7 @@ impl Meter {
 }
 
 fn ran(row: &MeteredRow) -> bool {
-    row.kind != "program"
+    row.target.kind != "program"
         || row.stats.as_ref().is_some_and(says_something)
         || row.exact.as_ref().is_some_and(|exact| exact.as_ref().is_ok_and(says_something))
 }
@@ -298,9 +285,9 @@ fn disagree(row: &MeteredRow, counting: &Counting) -> Vec<String> {
 
 /// Programs by what all their runs cost, each followed by its parts: functions, and CPUs.
 fn sort_by_cost(rows: &mut [MeteredRow]) {
-    let whole = |row: &MeteredRow| (row.kind, row.id, row.load_time_ns);
+    let whole = |row: &MeteredRow| (row.target.kind, row.target.id, row.target.load_time_ns);
     let costs: BTreeMap<(&str, u64, Option<u64>), f64> =
-        rows.iter().filter(|row| row.cpu.is_none()).fold(BTreeMap::new(), |mut costs, row| {
+        rows.iter().filter(|row| row.target.cpu.is_none()).fold(BTreeMap::new(), |mut costs, row| {
             let cost = costs.entry(whole(row)).or_insert(0.0f64);
             *cost = cost.max(row.cost());
             costs

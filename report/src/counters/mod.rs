@@ -12,7 +12,7 @@ mod track;
 
 pub use exact::{Counting, EventPerRun, Exact, PERCENTILES, PerRun};
 pub use live::{Meter, Metered, MeteredRow};
-pub use over_time::{CounterRow, CounterSource, CounterTotals, CountersReport};
+pub use over_time::{CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport};
 
 pub(crate) use exact::{counting_of, covers, disagreements, exact_program};
 pub(crate) use over_time::over_time;

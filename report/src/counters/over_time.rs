@@ -34,12 +34,10 @@ impl CounterSource {
     }
 }
 
-/// What was counted of one target, between two snapshots or altogether.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CounterRow {
-    /// Where it comes from.
-    pub source: CounterSource,
-    /// What the target is: `program`, or `machine`, `cpu`, `pid`, `tgid`, `cgroup` of shared counters.
+/// What is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterTarget {
+    /// `program`, or `machine`, `cpu`, `pid`, `tgid`, `cgroup` of shared counters.
     pub kind: &'static str,
     /// Id of the program, number of the CPU or task, id of the cgroup; 0 for the machine.
     pub id: u64,
@@ -51,6 +49,15 @@ pub struct CounterRow {
     pub cpu: Option<u32>,
     /// Name of the program or function, of the task, path of the cgroup.
     pub name: String,
+}
+
+/// What was counted of one target, between two snapshots or altogether.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CounterRow {
+    /// Where it comes from.
+    pub source: CounterSource,
+    /// What it is of.
+    pub target: CounterTarget,
     /// From when, ns since the recording's start.
     pub from_ns: i64,
     /// Up to when.
@@ -151,38 +158,27 @@ struct Maker<'m> {
 /// What a row is about.
 pub(super) struct About<'a> {
     pub(super) source: CounterSource,
-    pub(super) kind: &'static str,
-    pub(super) id: u64,
-    pub(super) load_time_ns: Option<u64>,
-    pub(super) function: u32,
-    pub(super) cpu: Option<u32>,
-    pub(super) name: String,
-    pub(super) target: &'a Target,
+    pub(super) target: CounterTarget,
+    pub(super) counted: &'a Target,
 }
 
 impl<'a> About<'a> {
     /// A function of a program; `program` is the program's name.
-    pub(super) fn program(source: CounterSource, key: TargetKey, program: &str, target: &'a Target) -> About<'a> {
+    pub(super) fn program(source: CounterSource, key: TargetKey, program: &str, counted: &'a Target) -> About<'a> {
         let (id, load_time_ns, function) = key;
         let name = match function {
             0 => program.to_owned(),
-            _ => format!("{program}/{}", target.name),
+            _ => format!("{program}/{}", counted.name),
         };
-        About {
-            source,
-            kind: "program",
-            id: id.into(),
-            load_time_ns: Some(load_time_ns),
-            function,
-            cpu: None,
-            name,
-            target,
-        }
+        let load_time_ns = Some(load_time_ns);
+        let target = CounterTarget { kind: "program", id: id.into(), load_time_ns, function, cpu: None, name };
+        About { source, target, counted }
     }
 
-    pub(super) fn shared(scope: SharedScope, id: u64, target: &'a Target) -> About<'a> {
-        let (source, name) = (CounterSource::Shared, target.name.clone());
-        About { source, kind: scope_name(scope), id, load_time_ns: None, function: 0, cpu: None, name, target }
+    pub(super) fn shared(scope: SharedScope, id: u64, counted: &'a Target) -> About<'a> {
+        let (kind, name) = (scope_name(scope), counted.name.clone());
+        let target = CounterTarget { kind, id, load_time_ns: None, function: 0, cpu: None, name };
+        About { source: CounterSource::Shared, target, counted }
     }
 }
 
@@ -202,22 +198,17 @@ impl Scale {
         let since_start = |time: u64| time.wrapping_sub(self.start_ns) as i64;
         let is_shared = about.source == CounterSource::Shared;
         // What is of one CPU has no more time than one CPU has.
-        let cpus = if about.cpu.is_some() { Some(1) } else { self.cpus };
+        let cpus = if about.target.cpu.is_some() { Some(1) } else { self.cpus };
         let values = if is_shared {
             // Not per run: as if there had been one. CPUs are read one after the other, where a machine is slow some ms apart, so that it is
             // the time enabled, which was read with it, that a value is held against.
-            exact(about.function, &about.name, &about.target.reason, &track.as_one_run(), counting, None)
+            exact(about.target.function, &about.target.name, &about.counted.reason, &track.as_one_run(), counting, None)
         } else {
-            exact(about.function, &about.name, &about.target.reason, track, counting, cpus)
+            exact(about.target.function, &about.target.name, &about.counted.reason, track, counting, cpus)
         };
         CounterRow {
             source: about.source,
-            kind: about.kind,
-            id: about.id,
-            load_time_ns: about.load_time_ns,
-            function: about.function,
-            cpu: about.cpu,
-            name: about.name.clone(),
+            target: about.target.clone(),
             from_ns: since_start(from_ns),
             to_ns: since_start(to_ns),
             counts: values.map(|values| {
@@ -270,27 +261,28 @@ impl Maker<'_> {
 
     fn target(&mut self, about: &About<'_>, counting: &Counting) {
         let asked = self.options.programs.is_empty()
-            || about.kind == "program"
+            || about.target.kind == "program"
                 && self.options.programs.iter().any(|filter| {
-                    let tag = self.index.programs.known.iter().find(|known| known.id.map(u64::from) == Some(about.id));
-                    let name = about.name.split('/').next().unwrap_or_default();
-                    filter.matches(Some(about.id as u32), tag.and_then(|known| known.tag), name)
+                    let tag =
+                        self.index.programs.known.iter().find(|known| known.id.map(u64::from) == Some(about.target.id));
+                    let name = about.target.name.split('/').next().unwrap_or_default();
+                    filter.matches(Some(about.target.id as u32), tag.and_then(|known| known.tag), name)
                 });
         if !asked {
             return;
         }
-        if !about.target.counted {
-            self.refused.push((about.name.clone(), about.id, about.target.reason.clone()));
+        if !about.counted.counted {
+            self.refused.push((about.target.name.clone(), about.target.id, about.counted.reason.clone()));
             return;
         }
-        for interval in &about.target.track.intervals {
+        for interval in &about.counted.track.intervals {
             let row = self.scale.row(about, &Track::of(std::slice::from_ref(interval)), counting);
             if self.options.all || says_something(&row) {
                 self.rows.push(row);
             }
         }
-        if about.target.track.span.is_some() {
-            let row = self.scale.row(about, &about.target.track, counting);
+        if about.counted.track.span.is_some() {
+            let row = self.scale.row(about, &about.counted.track, counting);
             if self.options.all || says_something(&row) {
                 self.totals.push(row);
             }
@@ -321,7 +313,7 @@ impl Maker<'_> {
 type Key = (&'static str, u64, Option<u64>, u32);
 
 fn key(row: &CounterRow) -> Key {
-    (row.kind, row.id, row.load_time_ns, row.function)
+    (row.target.kind, row.target.id, row.target.load_time_ns, row.target.function)
 }
 
 /// Something was counted, or something is wrong.

@@ -94,7 +94,7 @@ fn programs(report: &CountersReport, chosen: Chosen<'_>) -> (Vec<String>, usize)
     names.extend(["IPC", "P50", "P99", "P99.9", "MEASURED"].map(str::to_owned));
     let values = events.len() + 1 + PERCENTILES.len();
     block(report, chosen, &names, |row| {
-        let mut cells = vec![time(row), row.id.to_string(), name(row), row.source.name().to_owned()];
+        let mut cells = vec![time(row), row.target.id.to_string(), name(row), row.source.name().to_owned()];
         match &row.counts {
             Err(_) => {
                 cells.extend(vec!["n/a!".to_owned(); 4]);
@@ -121,8 +121,8 @@ fn shared(report: &CountersReport, chosen: Chosen<'_>) -> (Vec<String>, usize) {
     names.extend(events.iter().map(|event| clean(&event.name)));
     names.push("IPC".into());
     block(report, chosen, &names, |row| {
-        let id = if row.kind == "machine" { String::new() } else { row.id.to_string() };
-        let mut cells = vec![time(row), row.kind.to_owned(), id, name(row)];
+        let id = if row.target.kind == "machine" { String::new() } else { row.target.id.to_string() };
+        let mut cells = vec![time(row), row.target.kind.to_owned(), id, name(row)];
         let first = cells.len();
         if let Ok(counts) = &row.counts {
             let exact = &counts.values;
@@ -144,8 +144,8 @@ fn time(row: &CounterRow) -> String {
 }
 
 fn name(row: &CounterRow) -> String {
-    let name = clean(&row.name);
-    if name.is_empty() && row.kind == "program" { "[no name]".into() } else { name }
+    let name = clean(&row.target.name);
+    if name.is_empty() && row.target.kind == "program" { "[no name]".into() } else { name }
 }
 
 fn notes(report: &CountersReport) -> Vec<String> {
@@ -221,11 +221,11 @@ fn write_json(report: &CountersReport, out: &mut dyn Write) -> io::Result<()> {
 fn row(json: &mut Json<'_>, report: &CountersReport, row: &CounterRow) -> io::Result<()> {
     json.object(|json| {
         json.text("source", row.source.name())?;
-        json.text("kind", row.kind)?;
-        json.number("id", row.id)?;
-        json.optional("load_time_ns", row.load_time_ns)?;
-        json.number("function", row.function.into())?;
-        json.text("name", &row.name)?;
+        json.text("kind", row.target.kind)?;
+        json.number("id", row.target.id)?;
+        json.optional("load_time_ns", row.target.load_time_ns)?;
+        json.number("function", row.target.function.into())?;
+        json.text("name", &row.target.name)?;
         json.signed("from_ns", row.from_ns)?;
         json.signed("to_ns", row.to_ns)?;
         match &row.counts {
@@ -321,11 +321,11 @@ fn csv(report: &CountersReport, out: &mut dyn Write) -> io::Result<()> {
         let mut cells = vec![
             kind.to_owned(),
             row.source.name().to_owned(),
-            row.kind.to_owned(),
-            row.id.to_string(),
-            optional(row.load_time_ns),
-            row.function.to_string(),
-            clean(&row.name),
+            row.target.kind.to_owned(),
+            row.target.id.to_string(),
+            optional(row.target.load_time_ns),
+            row.target.function.to_string(),
+            clean(&row.target.name),
             row.from_ns.to_string(),
             row.to_ns.to_string(),
         ];

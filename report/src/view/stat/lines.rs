@@ -56,8 +56,8 @@ pub(super) fn csv(
                 fields.push(if metered.is_total { "total".to_owned() } else { time });
             }
             if per_cpu {
-                fields.push(match (row.kind, row.cpu) {
-                    ("cpu", _) => format!("CPU{}", row.id),
+                fields.push(match (row.target.kind, row.target.cpu) {
+                    ("cpu", _) => format!("CPU{}", row.target.id),
                     (_, Some(cpu)) => format!("CPU{cpu}"),
                     (_, None) => "all".to_owned(),
                 });
@@ -72,10 +72,10 @@ pub(super) fn csv(
                 value.metric.unwrap_or_default(),
                 value.metric_unit.to_owned(),
                 value.source.to_owned(),
-                row.kind.to_owned(),
-                row.id.to_string(),
-                row.function.to_string(),
-                clean(&row.name),
+                row.target.kind.to_owned(),
+                row.target.id.to_string(),
+                row.target.function.to_string(),
+                clean(&row.target.name),
             ]);
             let quoted = fields.into_iter().map(|field| match field.contains(separator) || field.contains('"') {
                 true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -89,7 +89,7 @@ pub(super) fn csv(
 
 fn values(metered: &Metered, row: &MeteredRow) -> Vec<Value> {
     let Some(best) = row.best() else { return Vec::new() };
-    match row.kind {
+    match row.target.kind {
         "program" => of_program(metered, row, best),
         _ => of_target(metered, best),
     }
@@ -203,12 +203,12 @@ pub(super) fn json(metered: &Metered, first: bool, out: &mut dyn Write) -> io::R
 
 fn json_row(json: &mut Json<'_>, metered: &Metered, row: &MeteredRow) -> io::Result<()> {
     json.text("row", if metered.is_total { "total" } else { "interval" })?;
-    json.text("kind", row.kind)?;
-    json.number("id", row.id)?;
-    json.optional("load_time_ns", row.load_time_ns)?;
-    json.number("function", row.function.into())?;
-    json.optional("cpu", row.cpu.map(u64::from))?;
-    json.text("name", &row.name)?;
+    json.text("kind", row.target.kind)?;
+    json.number("id", row.target.id)?;
+    json.optional("load_time_ns", row.target.load_time_ns)?;
+    json.number("function", row.target.function.into())?;
+    json.optional("cpu", row.target.cpu.map(u64::from))?;
+    json.text("name", &row.target.name)?;
     json.optional_text("type", Some(row.prog_type.as_str()).filter(|it| !it.is_empty()))?;
     json.signed("from_ns", metered.from_ns)?;
     json.signed("to_ns", metered.to_ns)?;
@@ -218,7 +218,7 @@ fn json_row(json: &mut Json<'_>, metered: &Metered, row: &MeteredRow) -> io::Res
         Some(Err(unknown)) => Some(Err(unknown.0.clone())),
         Some(Ok(row)) => Some(Ok(row.clone())),
     };
-    if row.kind == "program" {
+    if row.target.kind == "program" {
         source(json, "exact", metered.exact.as_ref(), of(&row.exact))?;
         source(json, "stats", None, row.stats.clone().map(Ok))?;
     } else {

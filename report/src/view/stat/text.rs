@@ -59,12 +59,12 @@ fn programs(metered: &Metered, time: &str, per_cpu: bool) -> (Vec<String>, Vec<V
     }
     names.extend(["IPC", "P50", "P99", "P99.9", "MEASURED", "<SOURCE"].map(str::to_owned));
     let rows = metered.rows.iter().map(|row| {
-        let cpu = match (per_cpu, row.cpu) {
+        let cpu = match (per_cpu, row.target.cpu) {
             (false, _) => String::new(),
             (true, None) => "all".to_owned(),
             (true, Some(cpu)) => cpu.to_string(),
         };
-        let mut cells = vec![time.to_owned(), row.id.to_string(), clean(&row.prog_type), program_name(row), cpu];
+        let mut cells = vec![time.to_owned(), row.target.id.to_string(), clean(&row.prog_type), program_name(row), cpu];
         let best = row.best();
         let misses = row.misses().map_or(UNKNOWN.into(), grouped);
         match best.map(|row| (&row.counts, row)) {
@@ -114,7 +114,7 @@ fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
 }
 
 fn program_name(row: &MeteredRow) -> String {
-    let name = clean(&row.name);
+    let name = clean(&row.target.name);
     if name.is_empty() { "[no name]".into() } else { name }
 }
 
@@ -184,13 +184,13 @@ fn rounded(value: f64) -> String {
 }
 
 pub(super) fn target_name(row: &MeteredRow) -> String {
-    let name = clean(&row.name);
-    match row.kind {
+    let name = clean(&row.target.name);
+    match row.target.kind {
         "machine" => "all".to_owned(),
-        "cpu" => format!("CPU{}", row.id),
+        "cpu" => format!("CPU{}", row.target.id),
         "cgroup" => name,
-        _ if name.is_empty() => row.id.to_string(),
-        _ => format!("{name}/{}", row.id),
+        _ if name.is_empty() => row.target.id.to_string(),
+        _ => format!("{name}/{}", row.target.id),
     }
 }
 
@@ -208,7 +208,10 @@ pub(super) fn end(
     }
     write_notes(&notes, out, width)?;
     let elapsed_s = (metered.to_ns - metered.from_ns) as f64 / 1e9;
-    let programs = metered.rows.iter().filter(|row| row.kind == "program" && row.cpu.is_none() && row.function == 0);
+    let programs = metered
+        .rows
+        .iter()
+        .filter(|row| row.target.kind == "program" && row.target.cpu.is_none() && row.target.function == 0);
     let costs: Vec<f64> = programs
         .filter_map(|row| row.best()?.counts.as_ref().ok()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
@@ -260,17 +263,17 @@ fn notes(metered: &Metered) -> Vec<String> {
         }
     }
     let refused = metered.rows.iter().filter_map(|row| match &row.exact {
-        Some(Err(unknown)) => Some((unknown.0.clone(), format!("{} ({})", program_name(row), row.id))),
+        Some(Err(unknown)) => Some((unknown.0.clone(), format!("{} ({})", program_name(row), row.target.id))),
         _ => None,
     });
     for (reason, names) in grouped_by(refused) {
         notes.push(format!("not counted exactly: {} ({})", listed(&names), clean(&reason)));
     }
-    for (row, exact) in exact.filter(|(row, _)| row.cpu.is_none()) {
+    for (row, exact) in exact.filter(|(row, _)| row.target.cpu.is_none()) {
         notes.extend(exact_notes(&program_name(row), exact));
     }
     for row in &metered.rows {
-        let name = if row.kind == "program" { program_name(row) } else { target_name(row) };
+        let name = if row.target.kind == "program" { program_name(row) } else { target_name(row) };
         let sources = [row.exact.as_ref().and_then(|it| it.as_ref().ok()), row.stats.as_ref()];
         let shared = row.shared.as_ref().and_then(|it| it.as_ref().ok());
         for source in sources.into_iter().chain([shared]).flatten() {
@@ -285,8 +288,8 @@ fn notes(metered: &Metered) -> Vec<String> {
             notes.push(format!("{name}: not counted, {}", clean(&unknown.0)));
         }
         notes.extend(row.disagreements.iter().map(|said| format!("≠ {name}: {said}")));
-        if let Some(unloaded_ns) = row.unloaded_ns.filter(|_| row.cpu.is_none() && row.function == 0) {
-            notes.push(format!("{name} ({}): unloaded after {:.3} s", row.id, unloaded_ns as f64 / 1e9));
+        if let Some(unloaded_ns) = row.unloaded_ns.filter(|_| row.target.cpu.is_none() && row.target.function == 0) {
+            notes.push(format!("{name} ({}): unloaded after {:.3} s", row.target.id, unloaded_ns as f64 / 1e9));
         }
     }
     if metered.quiet > 0 {
