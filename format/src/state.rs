@@ -18,7 +18,7 @@ mod counters;
 mod parts;
 mod sampler;
 
-pub use account::{Cost, EventLoss, Loss};
+pub use account::{Cost, CpuNotSampled, EventLoss, Loss};
 pub use aggregation::{Aggregation, OVERFLOW_PID};
 pub use contents::{ContentsEnd, MapContents};
 pub use counters::{
@@ -79,6 +79,8 @@ pub enum State {
     MapContents(MapContents),
     /// What an event whose samples were counted in the kernel stands for.
     Aggregation(Aggregation),
+    /// A CPU that was not sampled for a part of the time.
+    CpuNotSampled(CpuNotSampled),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -276,6 +278,7 @@ impl State {
             State::Sampler(it) => it.put(&mut w),
             State::MapContents(it) => it.put(&mut w),
             State::Aggregation(it) => it.put(&mut w),
+            State::CpuNotSampled(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -316,6 +319,7 @@ impl State {
             15 => State::Sampler(Sampler::get(r)?),
             11 => State::MapContents(MapContents::get(r)?),
             20 => State::Aggregation(Aggregation::get(r)?),
+            21 => State::CpuNotSampled(CpuNotSampled::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -338,6 +342,7 @@ impl State {
             State::Sampler(_) => 15,
             State::MapContents(_) => 11,
             State::Aggregation(_) => 20,
+            State::CpuNotSampled(_) => 21,
             State::Unknown { kind, .. } => *kind,
         }
     }

@@ -6,9 +6,9 @@ mod strategies;
 use bprec_format::sampler::Parts;
 use bprec_format::state::{
     AbsentEvent, Aggregation, Attachment, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents, CounterTier,
-    CounterUnit, EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner, Program, ProgramCounters,
-    ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope,
-    SharedTarget, State, TargetCounters,
+    CounterUnit, CpuNotSampled, EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner, Program,
+    ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
+    SharedCounters, SharedScope, SharedTarget, State, TargetCounters,
 };
 use proptest::prelude::*;
 use strategies::{bytes, endian};
@@ -181,6 +181,9 @@ fn state() -> impl Strategy<Value = State> {
         (prop::collection::vec(any::<(u64, i32, u64)>(), 0..5), any::<bool>()).prop_map(|(events, not_counted)| {
             let events = events.into_iter().map(|(event_id, cpu, lost)| EventLoss { event_id, cpu, lost }).collect();
             State::Loss(Loss { events, not_counted })
+        }),
+        any::<(u64, u32, bool)>().prop_map(|(time_ns, cpu, came_online)| {
+            State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online })
         }),
         any::<([u64; 6], u32, u32)>().prop_map(|(n, programs, missed)| {
             State::Cost(Cost {

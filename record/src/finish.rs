@@ -36,6 +36,7 @@ pub(crate) fn finish(session: &mut Session<'_>) -> Result<Summary> {
         session.pending.extend(session.inventory.run_stats());
     }
     session.check_releases();
+    session.check_cpus();
     session.inventory.survey(true, &mut session.pending);
     for problem in session.inventory.problems() {
         (session.options.notify)(Level::Detail, problem);

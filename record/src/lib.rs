@@ -22,6 +22,7 @@ mod finish;
 mod glob;
 mod grown;
 mod host;
+mod hotplug;
 mod inventory;
 mod machine;
 mod open;

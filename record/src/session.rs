@@ -19,6 +19,7 @@ use crate::bpf_sampler::BpfSampler;
 use crate::captor::{Captor, Caught};
 use crate::dump;
 use crate::exact::Exact;
+use crate::hotplug::Hotplug;
 use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
 use crate::open::{self, Opened, Places};
@@ -59,6 +60,7 @@ pub(crate) struct Session<'a> {
     pub(crate) bpf_sampler: Option<BpfSampler>,
     pub(crate) exact: Option<Exact>,
     pub(crate) shared: Option<Shared>,
+    hotplug: Hotplug,
     /// Counts as records pass by, in a stream; a file is read back at the end.
     pub(crate) tally: Tally,
     /// Sections that are known already.
@@ -145,6 +147,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         bpf_sampler,
         exact: None,
         shared: None,
+        hotplug: Hotplug::watch(options, &places),
         tally,
         sections: Vec::new(),
         pending: Vec::new(),
@@ -402,6 +405,9 @@ impl Session<'_> {
             if self.round()? {
                 self.sink.checkpoint()?;
             }
+            if self.hotplug.is_due(now) {
+                self.check_cpus();
+            }
             next_drain = now + DRAIN_EVERY;
             let command_ended = match &mut workload {
                 // SIGCHLD has woken us, unless another thread of this process was given it.
@@ -417,6 +423,11 @@ impl Session<'_> {
     fn enable(&self) -> Result<()> {
         self.opened.enable()?;
         self.bpf_sampler.as_ref().map_or(Ok(()), BpfSampler::enable)
+    }
+
+    /// Looks whether all CPUs that are sampled are still there.
+    pub(crate) fn check_cpus(&mut self) {
+        self.hotplug.look(self.options.notify, &mut self.pending);
     }
 
     /// Looks of which programs everyone else has let go; what counts them lets go as well.

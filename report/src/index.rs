@@ -58,6 +58,7 @@ pub(crate) struct States {
     pub(crate) attachments: Vec<state::Attachment>,
     pub(crate) released: BTreeMap<(u32, u64), state::Released>,
     pub(crate) loss: Option<state::Loss>,
+    pub(crate) cpus_not_sampled: Vec<state::CpuNotSampled>,
     pub(crate) sampler: Option<state::Sampler>,
     pub(crate) cost: Option<state::Cost>,
     pub(crate) maps: BTreeMap<u32, state::Map>,
@@ -328,6 +329,7 @@ impl<'r, 'a> Walk<'r, 'a> {
                 states.contents.entry(part.map_id).or_default().add(part);
             }
             State::Loss(loss) => states.loss = Some(loss),
+            State::CpuNotSampled(cpu) => states.cpus_not_sampled.push(cpu),
             State::Cost(cost) => states.cost = Some(cost),
             State::Sampler(sampler) => states.sampler = Some(sampler),
             State::Aggregation(aggregation) => self.aggregation(aggregation),

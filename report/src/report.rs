@@ -321,6 +321,8 @@ pub struct Recorded {
     pub lost_records: u64,
     /// The kernel did not count losses.
     pub loss_not_counted: bool,
+    /// CPUs that were not sampled from some time on, as they went offline or came online.
+    pub cpus_not_sampled: Vec<state::CpuNotSampled>,
     /// What the recording cost.
     pub cost: Option<state::Cost>,
     /// The recorder did not come to its end.

@@ -6,6 +6,7 @@ mod exact;
 mod grid;
 mod json;
 mod maps;
+mod notes;
 mod rows;
 mod stat;
 mod table;

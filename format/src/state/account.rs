@@ -1,4 +1,4 @@
-//! What a recording lost and what it cost.
+//! What a recording lost, what it did not see, and what it cost.
 
 use super::parts::{get_list, put_list};
 use crate::{Reader, Result, Writer};
@@ -21,6 +21,17 @@ pub struct EventLoss {
     pub cpu: i32,
     /// Samples and side-band records lost.
     pub lost: u64,
+}
+
+/// A CPU that was not sampled from here on: it went offline, or came online when it was too late to sample it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuNotSampled {
+    /// When that was noticed, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Its number.
+    pub cpu: u32,
+    /// It came online. If not, it was sampled until it went offline.
+    pub came_online: bool,
 }
 
 /// What the recording itself cost.
@@ -62,6 +73,20 @@ impl Loss {
                 })
             })?,
             not_counted: r.u8("loss not counted")? != 0,
+        })
+    }
+}
+
+impl CpuNotSampled {
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.time_ns).u32(self.cpu).u8(self.came_online.into());
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<CpuNotSampled> {
+        Ok(CpuNotSampled {
+            time_ns: r.u64("unsampled cpu time")?,
+            cpu: r.u32("unsampled cpu")?,
+            came_online: r.u8("unsampled cpu online")? != 0,
         })
     }
 }

@@ -132,6 +132,7 @@ impl Builder<'_> {
             counters_note: said(|session| &session.counters_note),
             lost_records: self.index.lost.records,
             loss_not_counted: states.loss.as_ref().is_some_and(|loss| loss.not_counted),
+            cpus_not_sampled: states.cpus_not_sampled.clone(),
             cost: states.cost,
             unfinished: self.recording.is_unfinished(),
             has_kernel_symbols: !self.index.symbols.is_empty(),

@@ -55,6 +55,10 @@ fn write(out: &mut String, state: &State) -> Result {
                 write!(out, " event {} CPU {} lost {}", event.event_id, event.cpu, event.lost)
             })
         }
+        State::CpuNotSampled(it) => {
+            let how = if it.came_online { "came online" } else { "went offline" };
+            write!(out, "CPU not sampled: {} {how} by {} ns", it.cpu, it.time_ns)
+        }
         State::Cost(it) => write!(
             out,
             "cost: end {} ns, user {} ns, system {} ns, {} B resident, {} B written, {} wakeups, {} programs, {} missed",

@@ -2,7 +2,7 @@
 
 use super::exact::{exact_notes, how, measured, time_cell, turns, value_cells};
 use super::json::{Json, exact_members};
-use super::table::write_notes;
+use super::notes::write_notes;
 use super::text::{UNKNOWN, clean, csv_line, fit, grouped, seconds};
 use super::{grid, json};
 use crate::counters::CounterSource;

@@ -53,6 +53,13 @@ fn recording(json: &mut Json<'_>, recorded: &Recorded) -> io::Result<()> {
         json.optional_text("counters_note", recorded.counters_note.as_deref())?;
         json.number("lost_records", recorded.lost_records)?;
         json.boolean("loss_not_counted", recorded.loss_not_counted)?;
+        json.list("cpus_not_sampled", &recorded.cpus_not_sampled, |json, it| {
+            json.object(|json| {
+                json.number("cpu", it.cpu.into())?;
+                json.number("from_ns", it.time_ns)?;
+                json.boolean("came_online", it.came_online)
+            })
+        })?;
         json.boolean("unfinished", recorded.unfinished)?;
         json.boolean("kernel_symbols", recorded.has_kernel_symbols)?;
         match &recorded.cost {

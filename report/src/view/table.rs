@@ -1,12 +1,15 @@
 //! The table for people: an opening that says what was measured, one row per program, the lines that no program could be
 //! told for, the total, and notes on everything that is not a plain number.
 
+mod opening;
+
+use opening::opening;
+
 use super::exact;
+use super::notes::{write_notes, write_wrapped};
 use super::rows::{Chosen, choose};
-use super::text::{
-    UNKNOWN, attachments, clean, counted, fit, grouped, moment, owners, per_run, percent, program_name, seconds,
-};
-use crate::{Aggregated, BpfSampler, Charges, Count, EventReport, Program, Report, Row, Unit};
+use super::text::{UNKNOWN, attachments, clean, fit, grouped, moment, owners, per_run, percent, program_name, seconds};
+use crate::{Aggregated, Charges, Count, EventReport, Program, Report, Row, Unit};
 use std::io::{self, Write};
 
 pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
@@ -28,91 +31,6 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
         writeln!(out, "# no event of this recording says where the CPUs were")?;
     }
     closing(report, out, width)
-}
-
-/// What was measured, how much of it, and what is missing.
-fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let recorded = &report.recorded;
-    let mut parts = vec![clean(&event.name)];
-    if let Some(ns) = recorded.elapsed_ns {
-        parts.push(format!("{} s", seconds(ns as i64)));
-    }
-    if let Some(cpus) = recorded.cpus {
-        parts.push(format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }));
-    }
-    parts.extend(recorded.target.as_deref().map(clean));
-    writeln!(out, "# {}", parts.join(" · "))?;
-    let bpf = event.bpf();
-    let all = Some(event.samples.weight);
-    let mut parts = vec![counted(event.samples.samples, "sample")];
-    if !report.programs.is_empty() {
-        parts.push(format!("{} in BPF ({} %)", grouped(bpf.samples), percent(bpf.weight, all)));
-    }
-    if let Some(idle) = event.idle {
-        parts.push(format!("{} idle ({} %)", grouped(idle.samples), percent(idle.weight, all)));
-    }
-    parts.push(match event.lost {
-        Some(lost) => format!("{} lost", grouped(lost)),
-        None => format!("up to {} lost", grouped(recorded.lost_records)),
-    });
-    if event.filtered > 0 {
-        parts.push(format!("{} dropped by a filter", grouped(event.filtered)));
-    }
-    if event.throttled > 0 {
-        parts.push(format!("throttled {}", counted(event.throttled, "time")));
-    }
-    writeln!(out, "# {}", parts.join(" · "))?;
-    match &event.bpf_sampler {
-        Some(sampler) => write_wrapped_all(&bpf_sampler(sampler), out, width)?,
-        None => {
-            if let Some(note) = &recorded.event_note {
-                write_wrapped(&clean(note), out, width)?;
-            }
-        }
-    }
-    // Where counts are not from where they were asked to be.
-    if let Some(note) = &recorded.counters_note {
-        write_wrapped(&clean(note), out, width)?;
-    }
-    writeln!(out, "#")
-}
-
-/// How the samples of our sampling program came about, and what it could not see.
-fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
-    let mut lines = Vec::new();
-    let rate = sampler.rate.map(|rate| match sampler.is_frequency {
-        true => format!(" at {} Hz", grouped(rate)),
-        false => format!(", one per {}", grouped(rate)),
-    });
-    let carrier = sampler.carrier.as_deref().map_or(UNKNOWN.into(), clean);
-    let fate = match &sampler.counts {
-        None => format!("what was lost is {UNKNOWN}"),
-        Some(counts) => {
-            let failed = match counts.failed {
-                0 => String::new(),
-                failed => format!(", {} refused (errno {})", grouped(failed), counts.last_errno),
-            };
-            format!(
-                "{} runs, {} written, {} lost to full rings{failed}",
-                grouped(counts.runs),
-                grouped(counts.written),
-                grouped(counts.full)
-            )
-        }
-    };
-    lines.push(format!("made by a BPF program on an event of its own, {carrier}{}: {fate}", rate.unwrap_or_default()));
-    lines.push(match &sampler.blind_spot {
-        Some(blind) => format!(
-            "blind spot: {} of {} main samples ({} %) fall into kprobe/tracepoint/perf_event programs, which the sampler \
-             cannot see",
-            grouped(blind.inside.samples),
-            grouped(blind.of.samples),
-            percent(blind.inside.samples, Some(blind.of.samples))
-        ),
-        None => "blind spot: kprobe/tracepoint/perf_event programs; how much falls into them only main samples could tell"
-            .into(),
-    });
-    lines
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -495,31 +413,6 @@ fn counted_in_kernel(aggregated: &Aggregated, event: &EventReport) -> Vec<String
         ));
     }
     notes
-}
-
-pub(super) fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
-    if !notes.is_empty() {
-        writeln!(out, "#")?;
-    }
-    write_wrapped_all(notes, out, width)
-}
-
-fn write_wrapped_all(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
-    notes.iter().try_for_each(|note| write_wrapped(note, out, width))
-}
-
-/// A note on as many lines as it needs.
-fn write_wrapped(note: &str, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let mut line = String::from("#");
-    for word in note.split(' ') {
-        if line.chars().count() + 1 + word.chars().count() > width && line.len() > 4 {
-            writeln!(out, "{line}")?;
-            line = String::from("#  ");
-        }
-        line.push(' ');
-        line.push_str(word);
-    }
-    writeln!(out, "{line}")
 }
 
 /// What was hit most, when there is no program.

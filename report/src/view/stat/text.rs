@@ -4,7 +4,7 @@ use super::StatWriter;
 use super::lines::{event_total, together};
 use crate::view::exact::{IMPOSSIBLE, event_cell, exact_notes, how, listed, measured, tail_cells, time_cell, turns};
 use crate::view::grid::Grid;
-use crate::view::table::write_notes;
+use crate::view::notes::write_notes;
 use crate::view::text::{UNKNOWN, clean, counted, fit, grouped};
 use crate::{CounterRow, Counting, Exact, Metered, MeteredRow};
 use bprec_format::state::{CounterEvent, CounterUnit};

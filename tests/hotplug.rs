@@ -1,0 +1,97 @@
+//! CPUs that go offline and come online while they are recorded. Only a guest is at hand to do that to.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use support::{Scratch, bprec, report, skip, succeed};
+
+const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
+
+/// A CPU that can be switched off, and is on again at the end.
+struct Cpu1;
+
+impl Cpu1 {
+    fn find(test: &str) -> Option<Cpu1> {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        if host.trim() != "guest" {
+            skip(test, "switches a CPU off, which is done in guests alone");
+            return None;
+        }
+        if !Path::new(SWITCH).exists() {
+            skip(test, "this kernel cannot switch CPU 1 off");
+            return None;
+        }
+        Some(Cpu1)
+    }
+
+    fn switch(&self, on: bool) {
+        std::fs::write(SWITCH, if on { "1" } else { "0" }).unwrap();
+    }
+}
+
+impl Drop for Cpu1 {
+    fn drop(&mut self) {
+        drop(std::fs::write(SWITCH, "1"));
+    }
+}
+
+/// Records for three seconds; after one of them, `meanwhile` is done. The report, and what the recorder said.
+fn recorded(path: &Path, meanwhile: impl FnOnce() + Send) -> (serde_json::Value, String) {
+    let said = thread::scope(|scope| {
+        let recording = scope.spawn(|| {
+            let output = succeed(bprec().args(["record", "-a", "-e", "cpu-clock", "--duration", "3", "-o"]).arg(path));
+            String::from_utf8(output.stderr).unwrap()
+        });
+        thread::sleep(Duration::from_secs(1));
+        meanwhile();
+        recording.join().unwrap()
+    });
+    (report(path, &[]), said)
+}
+
+#[test]
+fn a_cpu_that_is_not_sampled_any_more_is_said() {
+    let Some(cpu) = Cpu1::find("a_cpu_that_is_not_sampled_any_more_is_said") else { return };
+    let scratch = Scratch::new();
+    let file = scratch.path("off.data");
+    let (report, said) = recorded(&file, || {
+        cpu.switch(false);
+        thread::sleep(Duration::from_millis(700));
+        cpu.switch(true);
+    });
+    let unsampled = &report["recording"]["cpus_not_sampled"];
+    assert_eq!(unsampled.as_array().unwrap().len(), 1, "{unsampled}");
+    assert_eq!((&unsampled[0]["cpu"], &unsampled[0]["came_online"]), (&1.into(), &false.into()));
+    let after_ns = unsampled[0]["from_ns"].as_u64().unwrap() - report["recording"]["start_ns"].as_u64().unwrap();
+    assert!((200_000_000..2_500_000_000).contains(&after_ns), "{after_ns}");
+    assert!(said.contains("CPU 1 went offline"), "{said}");
+    let table = succeed(bprec().args(["report", "-i"]).arg(&file));
+    assert!(String::from_utf8_lossy(&table.stdout).contains("CPU 1 went offline after"), "{table:?}");
+    // That the kernel does what we say: perf sees no sample of it after that time either.
+    let script = succeed(Command::new("perf").args(["script", "-F", "cpu,time", "--ns", "-i"]).arg(&file));
+    let from_s = unsampled[0]["from_ns"].as_u64().unwrap() as f64 / 1e9;
+    let script = String::from_utf8_lossy(&script.stdout).into_owned();
+    let times = script.lines().filter_map(|line| line.trim().strip_prefix("[001]")).map(|time| {
+        let time: f64 = time.trim().trim_end_matches(':').parse().unwrap();
+        time
+    });
+    let last_s = times.reduce(f64::max).unwrap();
+    assert!(last_s < from_s, "{last_s} {from_s}");
+}
+
+#[test]
+fn a_cpu_that_came_too_late_is_said() {
+    let Some(cpu) = Cpu1::find("a_cpu_that_came_too_late_is_said") else { return };
+    let scratch = Scratch::new();
+    cpu.switch(false);
+    let (report, said) = recorded(&scratch.path("on.data"), || cpu.switch(true));
+    let unsampled = &report["recording"]["cpus_not_sampled"];
+    assert_eq!(unsampled.as_array().unwrap().len(), 1, "{unsampled}");
+    assert_eq!((&unsampled[0]["cpu"], &unsampled[0]["came_online"]), (&1.into(), &true.into()));
+    assert!(said.contains("CPU 1 came online"), "{said}");
+}
