@@ -90,9 +90,9 @@ pub(crate) struct Args {
     /// Where counts of programs come from. `stats`: the kernel's run statistics, switched on while recording. `exact`: those,
     /// and programs put around each program (fentry, fexit) that count its runs, their times and events in them;
     /// `exact=NAME,…` only around programs of these names or ids, `exact=NAME:FUNC` around a function of theirs, with * and
-    /// ? as in a shell. `off`: none.
-    #[arg(long, value_name = "stats|exact[=NAME]|off", default_value = "stats", value_parser = tier)]
-    counters: Counters,
+    /// ? as in a shell. `off`: none [default: exact where this machine allows it, stats where not].
+    #[arg(long, value_name = "stats|exact[=NAME]|off", value_parser = tier)]
+    counters: Option<Counters>,
 
     /// Count events of what is recorded (the machine, -C, -p, -t, the command) as well, exactly: they are read at each context
     /// switch, once for all sessions on this machine, perf's `stat --bpf-counters` too. `bprec report --counters` shows them.
@@ -107,12 +107,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", requires = "bpf_counters")]
     bpf_attr_map: Option<PathBuf>,
 
-    /// What `--counters exact` counts in each run, and --bpf-counters in each target, as for -e; {a,b} are counted together in
+    /// What exact counters count in each run, and --bpf-counters in each target, as for -e; {a,b} are counted together in
     /// runs, or neither [default: {cycles,instructions} where there is a PMU; --bpf-counters cpu-clock, too].
     #[arg(long = "counter-event", value_name = "EVENT")]
     counter_event: Vec<String>,
 
-    /// What `--counters exact` may cost, in percent of the machine; where programs run often, only some of their runs are
+    /// What exact counters may cost, in percent of the machine; where programs run often, only some of their runs are
     /// measured. 100 measures them all.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
     budget: f64,
@@ -217,11 +217,13 @@ fn options(args: Args) -> anyhow::Result<Options> {
             Duration::try_from_secs_f64(seconds).with_context(|| format!("--duration {seconds}: expected seconds"))?,
         ),
     };
-    let counters = match args.counters {
+    let asked_for = args.counters.is_some() || !args.counter_event.is_empty() && !args.bpf_counters;
+    let counters = match args.counters.unwrap_or(Counters::Exact(Exact::default())) {
         Counters::Exact(_) if args.budget.is_nan() || args.budget <= 0.0 => {
             bail!("--budget {}: expected more than 0 percent", args.budget)
         }
         Counters::Exact(exact) => Counters::Exact(Exact {
+            asked_for,
             events: args.counter_event.clone(),
             budget: (args.budget < 100.0).then_some(args.budget / 100.0),
             ..exact

@@ -70,7 +70,7 @@ impl Default for Options {
             command: None,
             duration: None,
             delay: None,
-            counters: Counters::Stats,
+            counters: Counters::Exact(Exact::default()),
             shared: None,
             interval: Duration::from_secs(1),
             dump_maps: Vec::new(),
@@ -197,8 +197,10 @@ pub enum Counters {
 }
 
 /// What is counted by programs around others'.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Exact {
+    /// Somebody wants just this: that it cannot be had is a warning.
+    pub asked_for: bool,
     /// Which programs, by full name or id, and which of their functions: shell patterns `PROGRAM[:FUNCTION]`, several with
     /// commas. `None` is the entry of every program.
     pub pattern: Option<String>,
@@ -208,4 +210,10 @@ pub struct Exact {
     pub budget: Option<f64>,
     /// Counts of each CPU beside those of all.
     pub per_cpu: bool,
+}
+
+impl Default for Exact {
+    fn default() -> Exact {
+        Exact { asked_for: false, pattern: None, events: Vec::new(), budget: Some(0.005), per_cpu: false }
+    }
 }

@@ -299,7 +299,8 @@ impl Session<'_> {
                 Err(error) => {
                     let instead = if self.stats.is_some() { "run statistics" } else { "nothing" };
                     let note = format!("{instead} instead of exact counters: {error}");
-                    (self.options.notify)(Level::Warning, &note);
+                    let level = if asked.asked_for { Level::Warning } else { Level::Notice };
+                    (self.options.notify)(level, &note);
                     counters_note =
                         [counters_note, note].into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join("; ");
                 }

@@ -52,6 +52,7 @@ impl Programs {
         states: &mut Vec<State>,
     ) -> Result<Programs> {
         let asked = options::Exact {
+            asked_for: true,
             pattern: pattern.map(str::to_owned),
             events: options.events.clone(),
             budget: options.budget,
