@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::load::system_calls;
@@ -274,6 +275,13 @@ fn processes_and_threads_have_their_own_counts() {
     }
     let spin = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let mut children = [spin(), spin()];
+    // A new program is there a moment before it has its name.
+    for child in &children {
+        let comm = format!("/proc/{}/comm", child.id());
+        while fs::read_to_string(&comm).unwrap() != "sh\n" {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
     let list = children.each_ref().map(|child| child.id().to_string()).join(",");
     let output = succeed(bprec().args(["stat", "-j", "-e", "task-clock", "--timeout", "1000", "-p", &list]));
     children.iter_mut().for_each(|child| child.kill().unwrap());
