@@ -147,11 +147,14 @@ pub(super) fn by_source(report: &Report, event: &EventReport, rows: &[&Row]) -> 
 
 /// How many of the runs were measured.
 pub(super) fn measured(exact: &Exact) -> String {
-    match (exact.is_estimate, exact.measured) {
+    let unmeasured = exact.runs.saturating_sub(exact.measured);
+    match exact.measured {
         _ if exact.runs == 0 => UNKNOWN.into(),
-        (false, _) => "all".into(),
-        (true, 0) => "none".into(),
-        (true, measured) => format!("1 in {}", decimal(exact.runs as f64 / measured as f64).trim_end_matches(".0")),
+        0 => "none".into(),
+        _ if !exact.is_estimate || unmeasured == 0 => "all".into(),
+        // As "1 in 1" it would look like all.
+        _ if unmeasured < exact.runs / 20 => format!("all but {}", grouped(unmeasured)),
+        measured => format!("1 in {}", decimal(exact.runs as f64 / measured as f64).trim_end_matches(".0")),
     }
 }
 
