@@ -42,7 +42,7 @@ fn wait_for(path: &Path) {
     let patience = Instant::now() + Duration::from_secs(30);
     while !path.exists() {
         assert!(Instant::now() < patience, "{} is not there after 30 s", path.display());
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -91,7 +91,7 @@ fn runs_are_exact_and_every_form_has_the_same_numbers() {
     for times in [300, 200, 100] {
         loaded.run("loop_of_100", times).unwrap();
         loaded.run("loop_of_1000", 2 * times).unwrap();
-        std::thread::sleep(Duration::from_millis(250));
+        thread::sleep(Duration::from_millis(250));
     }
     let (json, csv, text) = (json.end(), csv.end(), text.end());
     let (totals, intervals) = (rows(&json, "total"), rows(&json, "interval"));
@@ -148,7 +148,7 @@ fn programs_that_come_and_go_are_counted() {
         let mut churn = churn;
         churn.detach();
         // A CPU may be in it still.
-        std::thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
         ran.push((churn.id_of(&name).unwrap(), name.clone(), churn.run_stats(&name).unwrap().run_cnt));
     }
     let text = counting.end();
@@ -319,7 +319,7 @@ fn an_interrupt_prints_what_there_is() {
     let patience = Instant::now() + Duration::from_secs(30);
     while fs::metadata(&out).map_or(0, |about| about.len()) == 0 {
         assert!(Instant::now() < patience, "nothing was printed in 30 s");
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     loaded.run("loop_of_100", 25).unwrap();
     send(&child, libc::SIGINT);
@@ -374,7 +374,7 @@ fn short_counts_under_load_are_possible() {
         return;
     }
     let quit = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             while !quit.load(std::sync::atomic::Ordering::Relaxed) {
                 names.iter().for_each(|name| loaded.run(name, 20).unwrap());
