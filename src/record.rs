@@ -88,7 +88,7 @@ pub(crate) struct Args {
     duration: Option<f64>,
 
     /// Where counts of programs come from. `stats`: the kernel's run statistics, switched on while recording. `exact`: those,
-    /// and programs put around each program (fentry, fexit) that count its runs, their times and events in them;
+    /// and programs put around each program (fsession, or fentry and fexit) that count its runs, their times and events in them;
     /// `exact=NAME,…` only around programs of these names or ids, `exact=NAME:FUNC` around a function of theirs, with * and
     /// ? as in a shell. `off`: none [default: exact where this machine allows it, stats where not].
     #[arg(long, value_name = "stats|exact[=NAME]|off", value_parser = tier)]

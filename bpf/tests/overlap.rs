@@ -6,10 +6,10 @@ mod common;
 
 use std::time::Duration;
 
-use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS};
+use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Profiler};
 use bprec_fixtures::{AbsentMemory, Fixture, Loaded, Ran, Request, run_on_cpu};
 use bprec_format::state::Histogram;
-use common::{attach, position_of, profiler};
+use common::{attach, position_of, profilers};
 
 /// The buckets of all runs, ascending.
 fn buckets(counted: &Counted) -> Vec<u16> {
@@ -19,8 +19,11 @@ fn buckets(counted: &Counted) -> Vec<u16> {
 #[test]
 fn sleeping_runs_end_in_any_order_and_are_not_mixed() {
     let test = "sleeping_runs_end_in_any_order_and_are_not_mixed";
+    profilers(test).iter().for_each(|profiler| sleeping_runs(test, profiler));
+}
+
+fn sleeping_runs(test: &str, profiler: &Profiler) {
     const NAME: &str = "sleep_in_the_middle";
-    let Some(profiler) = profiler(test) else { return };
     // In which order runs that began one after the other end, and how many of them are more than can be open.
     for (order, too_deep) in [(&[0, 1, 2, 3][..], 0), (&[3, 2, 1, 0], 0), (&[1, 3, 0, 2], 0), (&[5, 0, 4, 1, 3, 2], 2)]
     {
@@ -30,7 +33,7 @@ fn sleeping_runs_end_in_any_order_and_are_not_mixed() {
             Err(error) => return println!("SKIP {test}: {error:#}"),
         };
         let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
-        let mut pair = attach(&profiler, &loaded, NAME, 0);
+        let mut pair = attach(profiler, &loaded, NAME, 0);
         let (ran, outside_ns): (Vec<Ran>, u64) = std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for page in 0..runs {
@@ -95,9 +98,12 @@ fn work(loaded: &Loaded) -> Work {
 #[test]
 fn preempted_runs_are_counted_once_each() {
     let test = "preempted_runs_are_counted_once_each";
-    let Some(profiler) = profiler(test) else { return };
+    profilers(test).iter().for_each(|profiler| preempted_runs(test, profiler));
+}
+
+fn preempted_runs(_: &str, profiler: &Profiler) {
     let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
-    let mut pair = attach(&profiler, &loaded, "work_until_done", position_of(&loaded, "work_until_done", "work"));
+    let mut pair = attach(profiler, &loaded, "work_until_done", position_of(&loaded, "work_until_done", "work"));
     const THREADS: u64 = 3;
     const RUNS: u64 = 40;
     let outside_ns: u64 = std::thread::scope(|scope| {
@@ -129,10 +135,13 @@ fn preempted_runs_are_counted_once_each() {
 #[test]
 fn runs_from_an_interrupt_inside_runs_are_counted_once_each() {
     let test = "runs_from_an_interrupt_inside_runs_are_counted_once_each";
-    let Some(profiler) = profiler(test) else { return };
+    profilers(test).iter().for_each(|profiler| runs_from_an_interrupt(test, profiler));
+}
+
+fn runs_from_an_interrupt(test: &str, profiler: &Profiler) {
     run_on_cpu(0).unwrap();
     let loaded = Fixture::OVERLAP.open().unwrap().load().unwrap();
-    let mut pair = attach(&profiler, &loaded, "work_until_done", position_of(&loaded, "work_until_done", "work"));
+    let mut pair = attach(profiler, &loaded, "work_until_done", position_of(&loaded, "work_until_done", "work"));
     const RUNS: u64 = 1000;
     let alone = Request { rounds: 10_000, timer_rounds: 100, ..Request::default() };
     let time_ns = loaded.request("work_until_done", &alone).unwrap().time_ns();

@@ -267,7 +267,7 @@ impl Program {
     /// recording has no info of them and nothing is missed.
     pub fn counts_others(&self) -> bool {
         // Recordings that do not tell who recorded have the names.
-        self.of_recorder || ["bprec_enter", "bprec_leave", "bprec_gauge"].contains(&&*self.name)
+        self.of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&&*self.name)
     }
 }
 

@@ -14,6 +14,9 @@ typedef signed int __s32;
 typedef signed long long __s64;
 
 #define SEC(name) __attribute__((section(name), used))
+/* A function of the kernel that is found by its name, and may be missing. */
+#define __ksym __attribute__((section(".ksyms")))
+#define __weak __attribute__((weak))
 #define __noinline __attribute__((noinline))
 #define __always_inline inline __attribute__((always_inline))
 /* A kernel structure of which only some members are named: the loader finds them where the running kernel has them. */

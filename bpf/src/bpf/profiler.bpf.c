@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * The pair of programs around one function of a BPF program: bprec_enter runs before it, bprec_leave after it. The recorder loads a
- * copy of both for each function, with an `accounts` of its own.
+ * What is put around one function of a BPF program: on kernels that have sessions bprec_session, which the kernel calls before the
+ * function and after it, and else a pair, bprec_enter before it and bprec_leave after it. The recorder loads a copy for each function, with
+ * an `accounts` of its own.
  *
- * A run is known by the address of the arguments that both programs of the pair are given: it lies in the frame of the trampoline that
- * calls them, so that no two runs that are open at one time have the same, on any CPU, nested or preempted. A run of which only one
- * half was seen therefore cannot be mistaken for another.
+ * A run is known by the address of the arguments that are given at both of its ends: it lies in the frame of the trampoline that calls us,
+ * so that no two runs that are open at one time have the same, on any CPU, nested or preempted. A run of which only one end was seen
+ * therefore cannot be mistaken for another. (A session has a word for each run, bpf_session_cookie. To fetch it costs more than to look the
+ * address up: bpf/benches/results.md.)
  *
- * The kernel lets neither program of a pair run inside itself on one CPU; what it refuses, it counts. So each number below has one
- * writer per CPU, and nothing here needs to be atomic. But either may be interrupted, or preempted, by runs of the other.
+ * The kernel lets no program run inside itself on one CPU; what it refuses, it counts. So each number below has one writer per CPU, and
+ * nothing here needs to be atomic. But either of a pair may be interrupted, or preempted, by runs of the other. A session is both: each
+ * end of a run is refused while an end of another is at work.
  */
 #include "bprec_bpf.h"
 
@@ -30,6 +33,9 @@ struct reading {
 	__u64 running_ns;
 };
 
+/* In place of a key: the end was not seen, and something else has the key by now. */
+#define OVER (~0ULL)
+
 struct open_run {
 	/* Zero when this is free. */
 	__u64 key;
@@ -41,12 +47,14 @@ struct account {
 	/* One run in so many is measured. Written by user space. */
 	__u64 every;
 	__u64 runs;
-	/* Runs still to be skipped. */
-	__u64 skip;
+	/* The number of the next run that is measured, when it is none that was before. */
+	__u64 next;
 	__u64 opened;
 	__u64 closed;
-	/* bprec_leave is at work: a run that begins now would not see its end. */
+	/* Numbers of runs that end are on the move. A run of a pair that begins now would not see its end. */
 	volatile __u64 leaving;
+	/* Ends that a session saw. */
+	__u64 ended;
 	__u64 too_deep;
 	__u64 discarded_entering;
 	__u64 discarded_leaving;
@@ -57,10 +65,12 @@ struct account {
 	struct open_run open[OPEN_MAX];
 	/* Which of them bprec_leave closes: read back from here, the verifier walks what follows once and not for each. */
 	volatile __u64 closing;
-};
+	/* No two CPUs write to one cache line. */
+} __attribute__((aligned(64)));
 
-/* Number of events that are counted. */
+/* Number of events that are counted, and of CPUs that may ever be there. */
 const volatile __u32 events_used = 0;
+const volatile __u32 cpus_used = 1;
 /*
  * What each of them is; zero behind the last. Reading an event is most of what measuring a run costs, and half of that are the times for
  * which it was enabled and on the hardware. So only the first of each group that may have to wait for the hardware is read with them
@@ -74,14 +84,8 @@ const volatile __u32 events_used = 0;
 #define PARTIAL 16
 const volatile __u8 event_kinds[EVENTS_MAX] = {};
 
-/* One account per CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__type(key, __u32);
-	__type(value, struct account);
-} accounts SEC(".maps");
+/* One account per CPU: the recorder gives the map as many. All in one value, whose address is in the instructions: no lookup. */
+struct account accounts[1] SEC(".bss.accounts");
 
 /* Events of CPU c from c * EVENTS_MAX on. */
 struct {
@@ -91,6 +95,15 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(__u32));
 } events SEC(".maps");
+
+static __always_inline struct account *account_of(__u32 cpu)
+{
+	struct account *account = accounts + (__u64)cpu;
+
+	/* So that the compiler takes no offence at an array of one, and works the address out once. */
+	asm volatile("" : "+r"(account));
+	return account;
+}
 
 /* The position of the highest bit, and the two bits behind it. */
 static __always_inline __u32 bucket_of(__u64 ns)
@@ -169,7 +182,7 @@ static __always_inline struct open_run *open_run(struct account *account, __u64 
 	/* Whatever had this address is over, though its end was not seen. */
 #pragma clang loop unroll(full)
 	for (int i = 0; i < OPEN_MAX; i++) {
-		if (account->open[i].key == key) {
+		if (account->open[i].key == key || account->open[i].key == OVER) {
 			account->discarded_entering++;
 			return &account->open[i];
 		}
@@ -198,7 +211,7 @@ static __noinline int begin(struct account *account, __u64 key, __u32 cpu)
 
 	/* By chance, so that no rhythm of the load is met; one in `every` on average. */
 	if (account->every > 1)
-		account->skip = bpf_get_prandom_u32() % (2 * account->every - 1);
+		account->next = account->runs + 1 + bpf_get_prandom_u32() % (2 * account->every - 1);
 	if (account->leaving) {
 		account->discarded_entering++;
 		return 0;
@@ -233,20 +246,36 @@ static __noinline int begin(struct account *account, __u64 key, __u32 cpu)
 	return 0;
 }
 
+/* A run that is not measured has this address: whatever had it before is over, though its end was not seen. */
+static __noinline int forget(struct account *account, __u64 key)
+{
+#pragma clang loop unroll(full)
+	for (int i = 0; i < OPEN_MAX; i++) {
+		if (account->open[i].key == key)
+			account->open[i].key = OVER;
+	}
+	return 0;
+}
+
+static __always_inline int begins(void *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct account *account;
+
+	if (cpu >= cpus_used)
+		return 0;
+	account = account_of(cpu);
+	if (++account->runs >= account->next)
+		begin(account, (__u64)ctx, cpu);
+	else if (account->opened != account->closed)
+		forget(account, (__u64)ctx);
+	return 0;
+}
+
 SEC("fentry")
 int bprec_enter(void *ctx)
 {
-	__u32 cpu = bpf_get_smp_processor_id();
-	struct account *account = bpf_map_lookup_elem(&accounts, &cpu);
-
-	if (!account)
-		return 0;
-	account->runs++;
-	if (account->skip) {
-		account->skip--;
-		return 0;
-	}
-	return begin(account, (__u64)ctx, cpu);
+	return begins(ctx);
 }
 
 /* For each event in their order, until the last. Constants are known to the verifier: it leaves only what is done for that event. */
@@ -339,6 +368,7 @@ static __noinline int end(struct account *account, __u64 key, __u32 cpu)
 {
 	__u64 closing;
 
+	account->leaving = 1;
 	account->closing = 0;
 	if (account->open[0].key != key) {
 		account->closing = OPEN_MAX;
@@ -354,6 +384,7 @@ static __noinline int end(struct account *account, __u64 key, __u32 cpu)
 		/* After the numbers that it stands for: user space reads again when it has moved. */
 		account->closed++;
 	}
+	account->leaving = 0;
 	return 0;
 }
 
@@ -361,13 +392,41 @@ SEC("fexit")
 int bprec_leave(void *ctx)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct account *account = bpf_map_lookup_elem(&accounts, &cpu);
+	struct account *account;
 
-	if (!account)
+	if (cpu >= cpus_used)
 		return 0;
+	account = account_of(cpu);
 	account->leaving = 1;
 	if (account->opened != account->closed)
-		end(account, (__u64)ctx, cpu);
+		return end(account, (__u64)ctx, cpu);
 	account->leaving = 0;
 	return 0;
+}
+
+extern _Bool bpf_session_is_return(void *ctx) __ksym __weak;
+
+static __always_inline int ends(void *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct account *account;
+
+	if (cpu >= cpus_used)
+		return 0;
+	account = account_of(cpu);
+	account->ended++;
+	if (account->opened != account->closed)
+		end(account, (__u64)ctx, cpu);
+	return 0;
+}
+
+SEC("fsession")
+int bprec_session(void *ctx)
+{
+	/* What both ends do first is done behind the question, so that the answer has not to be kept meanwhile. */
+	if (bpf_session_is_return(ctx)) {
+		asm volatile("" : "+r"(ctx));
+		return ends(ctx);
+	}
+	return begins(ctx);
 }

@@ -1,4 +1,4 @@
-//! What one pair of programs counts: `struct account` of profiler.bpf.c, one for each CPU.
+//! What the programs around one function count: `struct account` of profiler.bpf.c, one for each CPU.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,29 +14,31 @@ pub(super) const SUB_BITS: u8 = 2;
 // Words of `struct account`.
 const EVERY: usize = 0;
 const RUNS: usize = 1;
-const SKIP: usize = 2;
+const NEXT: usize = 2;
 const OPENED: usize = 3;
 const CLOSED: usize = 4;
 const LEAVING: usize = 5;
-const TOO_DEEP: usize = 6;
-const DISCARDED: [usize; 2] = [7, 8];
-const MEASURED: usize = 9;
-const TIME_NS: usize = 10;
-const READINGS: usize = 11;
+const ENDED: usize = 6;
+const TOO_DEEP: usize = 7;
+const DISCARDED: [usize; 2] = [8, 9];
+const MEASURED: usize = 10;
+const TIME_NS: usize = 11;
+const READINGS: usize = 12;
 const BUCKETS: usize = READINGS + 3 * EVENTS_MAX;
 const BUCKETS_LEN: usize = 156;
 const OPEN: usize = BUCKETS + BUCKETS_LEN;
 const OPEN_LEN: usize = 4;
-const WORDS: usize = OPEN + OPEN_LEN * (2 + 3 * EVENTS_MAX) + 1;
-const _: () = assert!(WORDS == 296);
+/// Whole cache lines of 64 bytes.
+const WORDS: usize = (OPEN + OPEN_LEN * (2 + 3 * EVENTS_MAX) + 1).next_multiple_of(8);
+const _: () = assert!(WORDS == 304);
 
 /// How often numbers that move while they are read are read again.
 const READ_AGAIN: usize = 4;
 
-/// Bytes of a value of `accounts`.
+/// Bytes of `accounts` for each CPU.
 pub(super) const BYTES: u32 = 8 * WORDS as u32;
 
-/// The accounts of one pair, mapped.
+/// The accounts of one function, mapped.
 #[derive(Debug)]
 pub(super) struct Account {
     map: OwnedFd,
@@ -44,7 +46,7 @@ pub(super) struct Account {
     cpus: usize,
 }
 
-/// What a pair has counted since it was attached, on one CPU or several. Readings are in the order of the events.
+/// What has been counted since a pair or a session was attached, on one CPU or several. Readings are in the order of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
     /// Runs that began.
@@ -73,7 +75,7 @@ impl Account {
     pub(super) fn new(cpus: u32, every: u64) -> Result<Account> {
         let refused =
             |call| move |errno| Error::Syscall { call, object: Object::Named("accounts"), errno, remedy: None };
-        let map = load::create_array("accounts", BYTES, cpus).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
+        let map = load::create_array("accounts", BYTES * cpus, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
         let words = NonZeroUsize::MIN.saturating_add((cpus as usize * WORDS).saturating_sub(1));
         let words = SharedWords::map(map.as_fd(), words).map_err(refused("mmap"))?;
         let account = Account { map, words, cpus: cpus as usize };
@@ -94,13 +96,27 @@ impl Account {
             self.words.set(cpu * WORDS + EVERY, every);
             if every < before {
                 // Else the change would wait until the old number of runs is skipped.
-                self.words.set(cpu * WORDS + SKIP, 0);
+                self.words.set(cpu * WORDS + NEXT, 0);
             }
         }
     }
 
     pub(super) fn every(&self) -> u64 {
         self.words.get(EVERY).max(1)
+    }
+
+    /// Runs that began, on all CPUs.
+    pub(super) fn begun(&self) -> u64 {
+        self.on_all_cpus(RUNS)
+    }
+
+    /// Runs whose end a session saw, on all CPUs.
+    pub(super) fn ended(&self) -> u64 {
+        self.on_all_cpus(ENDED)
+    }
+
+    fn on_all_cpus(&self, word: usize) -> u64 {
+        (0..self.cpus).map(|cpu| self.words.get(cpu * WORDS + word)).sum()
     }
 
     /// The numbers of one CPU. What comes after another in a run is read before it, so that no run is seen to have ended

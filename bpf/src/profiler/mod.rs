@@ -1,13 +1,13 @@
-//! The program profiler: a pair of programs of our own around functions of others' programs, which count their runs, how
-//! long those take, and what perf events come to in them.
+//! The program profiler: programs of our own around functions of others' programs, which count their runs, how long those take, and what
+//! perf events come to in them.
 //!
-//! One pair serves a function, for all events; the events are opened once per CPU for all pairs. The end of a function is
-//! attached before its begin and detached after it, so that whatever began under our eyes also ends there. Everything
-//! goes with its descriptors.
+//! Around a function is a session (fsession, from Linux 7.0 on): one program, called at both ends and attached to both by one call. Where
+//! the kernel or the processor has no sessions it is a pair (fentry, fexit), of which the end of a function is attached before its begin and
+//! detached after it. Either way whatever began under our eyes also ends there. One session or pair serves a function, for all events;
+//! the events are opened once per CPU for all functions. Everything goes with its descriptors.
 //!
-//! Newer kernels (7.x) have fsession: one program for both ends, with a word that belongs to the run. What that word would be for, the
-//! address of the arguments does on every kernel, and is tested where runs overlap (tests/overlap.rs); and a session takes as many of the
-//! trampoline's places and of its calls as a pair.
+//! A session takes as many of the trampoline's places and of its calls as a pair, and counting takes as long. What it has over a pair: it is
+//! there or not, never half; its begins and ends cannot come in between each other; and it is one program to load, attach and detach.
 
 mod account;
 mod gauge;
@@ -15,6 +15,7 @@ mod refusal;
 mod source;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::{MapCore, ObjectBuilder};
 
@@ -30,12 +31,14 @@ pub use refusal::{Refusals, makes_tail_calls};
 pub use source::Source;
 
 const OBJECT: &[u8] = include_bytes!("../bpf/profiler.bpf.o");
-const ENTER: &str = "bprec_enter";
-const LEAVE: &str = "bprec_leave";
-/// `BPF_TRACE_FENTRY`
-const FENTRY: u32 = 24;
-/// `BPF_TRACE_FEXIT`
-const FEXIT: u32 = 25;
+/// The programs, with their attach types: `BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`, `BPF_TRACE_FSESSION`.
+const ENTER: (&str, u32) = ("bprec_enter", 24);
+const LEAVE: (&str, u32) = ("bprec_leave", 25);
+const SESSION: (&str, u32) = ("bprec_session", 58);
+/// A pair, in the order in which it is attached: what is in between when only one of them is there is left out.
+const PAIR: [(&str, u32); 2] = [LEAVE, ENTER];
+/// The section that is the accounts' map.
+const ACCOUNTS: &str = ".bss.accounts";
 /// `BPF_LD | BPF_IMM | BPF_DW`, and its source registers that say that the number is a map's descriptor:
 /// `BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`.
 const LOAD_IMM64: u8 = 0x18;
@@ -48,11 +51,11 @@ const MISSES_END: usize = 216;
 /// The bits of [`bprec_format::state::Histogram`] that [`Counted::buckets`] are divided by.
 pub const HISTOGRAM_SUB_BITS: u8 = account::SUB_BITS;
 
-/// The pair in its loaded form, ready to be copied for each function, and the events of all of them.
+/// A session or a pair in its loaded form, ready to be copied for each function, and the events of all of them.
 #[derive(Debug)]
 pub struct Profiler {
-    enter: Vec<u64>,
-    leave: Vec<u64>,
+    /// In the order in which they are attached.
+    templates: Vec<Template>,
     /// Descriptor by which the instructions know their accounts.
     accounts: i32,
     /// The other maps, by the descriptors by which the instructions know them.
@@ -63,22 +66,32 @@ pub struct Profiler {
     gauge: gauge::Gauge,
 }
 
-/// A pair, attached; gone when this is dropped.
+/// A program with its instructions.
+#[derive(Debug)]
+struct Template {
+    name: &'static str,
+    attach_type: u32,
+    insns: Vec<u64>,
+}
+
+/// A session or a pair around a function, attached; gone when this is dropped.
 #[derive(Debug)]
 pub struct Pair {
     id: u32,
     account: Account,
     events: usize,
-    enter: Option<Half>,
-    leave: Option<Half>,
-    /// Of the program that saw the begin, when it is gone.
+    /// In the order in which they were attached.
+    ends: Vec<End>,
+    /// The most that was ever sure.
+    misses: AtomicU64,
+    /// When there are no programs any more.
     last_misses: Option<u64>,
 }
 
+/// A program at one end of a function, or at both.
 #[derive(Debug)]
-struct Half {
-    /// Before the program: the link is what has to go.
-    _link: OwnedFd,
+struct End {
+    link: Option<OwnedFd>,
     program: OwnedFd,
 }
 
@@ -89,30 +102,52 @@ pub(crate) fn is_own(program: &Program) -> Result<bool> {
 }
 
 impl Profiler {
-    /// Loads the pair around a program of our own that does nothing. `events` are counted, of which those whose bits are
+    /// Loads a session, or else a pair, around a program of our own that does nothing. `events` are counted, of which those whose bits are
     /// set in `partial_events` need not be there on every CPU; a run in which another cannot be read is discarded. CPUs
     /// have numbers below `cpus`.
     ///
     /// # Errors
     /// When the kernel has no trampolines or does not allow them; with libbpf's account.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
+        let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
+        // What is refused for another reason than that there are no sessions is so again, in better known words.
+        session.or_else(|_| Profiler::load_as(&PAIR, events, partial_events, cpus))
+    }
+
+    /// The same, with a pair on every kernel.
+    ///
+    /// # Errors
+    /// As [`Profiler::load`].
+    pub fn load_pair(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
+        Profiler::load_as(&PAIR, events, partial_events, cpus)
+    }
+
+    fn load_as(
+        programs: &[(&'static str, u32)],
+        events: &[Source],
+        partial_events: u32,
+        cpus: u32,
+    ) -> Result<Profiler> {
         let gauge = gauge::Gauge::load()?;
-        let refused = |(source, log)| Error::Load { program: ENTER, source, log };
+        let name = programs.first().map_or("", |(name, _)| name);
+        let refused = |(source, log)| Error::Load { program: name, source, log };
         // In the order of their definition.
-        let constants = [&(events.len() as u32).to_ne_bytes()[..], &source::kinds(events, partial_events)].concat();
+        let numbers = [events.len() as u32, cpus].map(u32::to_ne_bytes).concat();
+        let constants = [&numbers[..], &source::kinds(events, partial_events)].concat();
         let (object, target) = (ObjectBuilder::default().open_memory(OBJECT), gauge.program());
         let loaded = quietly(|| {
             let mut object = object?;
             for mut map in object.maps_mut() {
                 let name = map.name().to_string_lossy().into_owned();
                 match name.as_str() {
-                    "accounts" => map.set_max_entries(cpus)?,
+                    ACCOUNTS => map.set_value_size(account::BYTES * cpus)?,
                     "events" => map.set_max_entries(cpus * EVENTS_MAX as u32)?,
                     _ if name.ends_with(".rodata") => map.set_initial_value(&constants)?,
                     _ => (),
                 }
             }
             for mut program in object.progs_mut() {
+                program.set_autoload(programs.iter().any(|(name, _)| program.name() == *name));
                 program.set_attach_target(target.as_raw_fd(), Some(gauge::PROGRAM.to_owned()))?;
             }
             object.load()
@@ -120,19 +155,20 @@ impl Profiler {
         .map_err(refused)?;
         let unfit = |problem: &str| Error::Answer {
             call: "our program",
-            object: Object::Named(ENTER),
+            object: Object::Named(name),
             problem: problem.to_owned(),
         };
-        let insns = |name: &str| {
-            let program = loaded.progs().find(|program| program.name() == name);
-            program.map(|program| program.insns().iter().map(word_of).collect()).unwrap_or_default()
+        let template = |(name, attach_type): &(&'static str, u32)| {
+            let program = loaded.progs().find(|program| program.name() == *name);
+            let insns = program.map(|program| program.insns().iter().map(word_of).collect()).unwrap_or_default();
+            Template { name, attach_type: *attach_type, insns }
         };
-        let (enter, leave): (Vec<u64>, Vec<u64>) = (insns(ENTER), insns(LEAVE));
+        let templates = programs.iter().map(template).collect();
         let (mut accounts, mut events_map, mut maps) = (None, None, Vec::new());
         for map in loaded.maps() {
             let own = || map.as_fd().try_clone_to_owned().map_err(|_| unfit("no descriptor is left for its maps"));
             match map.name().to_string_lossy().as_ref() {
-                "accounts" => accounts = Some(map.as_fd().as_raw_fd()),
+                ACCOUNTS => accounts = Some(map.as_fd().as_raw_fd()),
                 "events" => {
                     events_map = Some(own()?);
                     maps.push((map.as_fd().as_raw_fd(), own()?));
@@ -141,12 +177,17 @@ impl Profiler {
             }
         }
         let (Some(accounts), Some(events_map)) = (accounts, events_map) else { return Err(unfit("it lacks a map")) };
-        Ok(Profiler { enter, leave, accounts, maps, events_map, events: events.len(), cpus, gauge })
+        Ok(Profiler { templates, accounts, maps, events_map, events: events.len(), cpus, gauge })
     }
 
     /// Why programs of others should not be traced on this kernel, though it would let us; None when they may.
     pub fn unsafe_here() -> Option<&'static str> {
         refusal::kernel_reason()
+    }
+
+    /// Whether one session is attached to each function, and not a pair.
+    pub fn has_sessions(&self) -> bool {
+        self.templates.iter().any(|template| template.name == SESSION.0)
     }
 
     /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.
@@ -163,15 +204,16 @@ impl Profiler {
         })
     }
 
-    /// Attaches a pair to a function of the program `id`, by the type that `func_info` has for it; one in `every` runs is
+    /// Attaches a session or a pair to a function of the program `id`, by the type that `func_info` has for it; one in `every` runs is
     /// measured.
     ///
     /// # Errors
     /// When the kernel refuses: with the verifier's last words, where it has any.
     pub fn attach(&self, target: BorrowedFd<'_>, id: u32, function_type_id: u32, every: u64) -> Result<Pair> {
         let account = Account::new(self.cpus, every)?;
-        let half = |name, insns: &[u64], attach_type| {
-            let insns = self.relocated(insns, account.map().as_raw_fd());
+        let end = |template: &Template| {
+            let insns = self.relocated(&template.insns, account.map().as_raw_fd());
+            let Template { name, attach_type, .. } = *template;
             let tracing = load::Tracing { name, insns: &insns, attach_type, target, function_type_id };
             let program = load_with_words(&tracing, id)?;
             let link = load::attach_tracing(program.as_fd()).map_err(|errno| Error::Attach {
@@ -183,12 +225,10 @@ impl Profiler {
                     _ => String::new(),
                 },
             })?;
-            Ok(Half { _link: link, program })
+            Ok(End { link: Some(link), program })
         };
-        // What is in between when only one half is there is left out: the end first, then the begin.
-        let leave = half(LEAVE, &self.leave, FEXIT)?;
-        let enter = half(ENTER, &self.enter, FENTRY)?;
-        Ok(Pair { id, account, events: self.events, enter: Some(enter), leave: Some(leave), last_misses: None })
+        let ends = self.templates.iter().map(end).collect::<Result<_>>()?;
+        Ok(Pair { id, account, events: self.events, ends, misses: AtomicU64::new(0), last_misses: None })
     }
 
     /// The instructions with the descriptors of the maps as they are now.
@@ -217,7 +257,7 @@ impl Profiler {
 
 /// Whether a program goes by the name of one of those that count others.
 fn is_own_name(name: &str) -> bool {
-    [ENTER, LEAVE, gauge::PROGRAM].contains(&name)
+    [ENTER.0, LEAVE.0, SESSION.0, gauge::PROGRAM].contains(&name)
 }
 
 /// The register of the second byte of an instruction that says what an immediate number is.
@@ -272,9 +312,22 @@ impl Pair {
         self.account.read(self.events)
     }
 
-    /// Runs whose begin the kernel's recursion guard kept from us.
+    /// Runs whose begin the kernel's recursion guard kept from us. Around a session, of which the kernel counts begins and ends that it
+    /// refused together, it is what is sure: two runs that are under way may hide one that was missed, until they end.
     pub fn misses(&self) -> Option<u64> {
-        self.enter.as_ref().map_or(self.last_misses, Half::misses)
+        match &self.ends[..] {
+            [] => self.last_misses,
+            [session] => {
+                // In this order: what ends meanwhile has begun.
+                let ended = self.account.ended();
+                let refused = session.misses()?;
+                let begun = self.account.begun();
+                // Each run has two ends, seen or refused, but for those that are under way.
+                let sure = (ended + refused).saturating_sub(begun).div_ceil(2);
+                Some(self.misses.fetch_max(sure, Ordering::Relaxed).max(sure))
+            }
+            [.., begin] => begin.misses(),
+        }
     }
 
     /// Has one in `every` runs measured from here on.
@@ -289,18 +342,18 @@ impl Pair {
 
     /// References that it holds on its program.
     pub fn references(&self) -> i64 {
-        i64::from(self.enter.is_some()) + i64::from(self.leave.is_some())
+        self.ends.len() as i64
     }
 
-    /// Detaches it, the begin first. What was counted can still be read; what was being measured is discarded.
+    /// Detaches it, of a pair the begin first. What was counted can still be read; what was being measured is discarded.
     pub fn detach(&mut self) {
+        self.ends.iter_mut().rev().for_each(|end| end.link = None);
         self.last_misses = self.misses();
-        self.enter = None;
-        self.leave = None;
+        self.ends.clear();
     }
 }
 
-impl Half {
+impl End {
     fn misses(&self) -> Option<u64> {
         let (info, known) = sys::prog_block::<MISSES_END>(self.program.as_fd(), 0).ok()?;
         (known >= MISSES_END).then(|| sys::get_u64(&info, 208))

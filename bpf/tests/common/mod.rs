@@ -255,7 +255,14 @@ pub fn profiler(test: &str) -> Option<Profiler> {
     profiler_of(test, &[], 0)
 }
 
-/// The same, for these events, some of which may be missing.
+/// Profilers without events, of each kind that the machine allows: a session where there are some, and a pair.
+pub fn profilers(test: &str) -> Vec<Profiler> {
+    let Some(profiler) = profiler(test) else { return Vec::new() };
+    let pair = profiler.has_sessions().then(|| Profiler::load_pair(&[], 0, cpus()).unwrap());
+    pair.into_iter().chain([profiler]).collect()
+}
+
+/// The same as [`profiler`], for these events, some of which may be missing.
 pub fn profiler_of(test: &str, events: &[Source], partial: u32) -> Option<Profiler> {
     if !can_load(test) || !has_jit(test) {
         return None;
