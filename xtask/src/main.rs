@@ -27,7 +27,8 @@ const USAGE: &str = "usage: cargo xtask <task>
   tree              check headers, file sizes and stray machine paths in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
   test-everywhere   the same, then in every guest, with one closing line over all
-  bench-exact PERF BPFTOOL     what exact counters cost beside perf stat -b and bpftool prog profile, in a guest
+  bench-exact PERF BPFTOOL [GUEST]
+                    what exact counters cost beside perf stat -b and bpftool prog profile, in guests
   vm setup [GUEST…]            fetch and unpack what the guests are made of
   vm run GUEST PAYLOAD OUT     boot, run PAYLOAD/run.sh in it as root, bring its /out back as OUT/out
   vm test [GUEST…]             what each guest is there to test";
@@ -56,7 +57,8 @@ fn run() -> Result<()> {
         ("tree", []) => tree::check(),
         ("test", arguments) => test::run(arguments),
         ("test-everywhere", []) => test::everywhere(),
-        ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool),
+        ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool, None),
+        ("bench-exact", [perf, bpftool, guest]) => vm::bench_exact(perf, bpftool, Some(guest)),
         ("vm", arguments) => vm::main(arguments),
         _ => bail!("{USAGE}"),
     }

@@ -1,4 +1,4 @@
-//! How long it takes to put pairs around a hundred programs, and to take them away.
+//! How long it takes to put ours around a hundred programs, and to take it away.
 
 use std::os::fd::AsFd;
 use std::thread;
@@ -8,7 +8,7 @@ use bprec_bpf::{BtfCache, Pair, Profiler, Program, Source};
 use bprec_fixtures::{Fixture, Loaded};
 
 use crate::Result;
-use crate::cost::possible_cpus;
+use crate::cost::{kinds, possible_cpus};
 
 const PROGRAMS: [&str; 5] =
     ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"];
@@ -25,8 +25,8 @@ pub(crate) fn bench() -> Result<()> {
     }
     println!("| {} programs, at once | attached in | detached in |", targets.len());
     println!("| --- | --- | --- |");
-    let profiler = Profiler::load(&[Source::Leading, Source::Following], 0b11, possible_cpus()?)?;
-    for threads in [1, 4] {
+    for ((kind, load), threads) in kinds()?.into_iter().flat_map(|kind| [(kind, 1), (kind, 4)]) {
+        let profiler = load(&[Source::Leading, Source::Following], 0b11, possible_cpus()?)?;
         let (mut attached, mut detached) = (Duration::MAX, Duration::MAX);
         for _ in 0..3 {
             let start = Instant::now();
@@ -41,7 +41,7 @@ pub(crate) fn bench() -> Result<()> {
             });
             detached = detached.min(start.elapsed());
         }
-        println!("| by {threads} threads | {attached:.2?} | {detached:.2?} |");
+        println!("| {kind}, by {threads} threads | {attached:.2?} | {detached:.2?} |");
     }
     Ok(())
 }

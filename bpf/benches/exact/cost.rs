@@ -94,20 +94,31 @@ impl Drop for Held {
 /// The table.
 pub(crate) fn bench(perf: &Path, bpftool: &Path) -> Result<()> {
     let mut ways = vec![Way::new(NOTHING, |_| Ok(Held::Nothing))?];
-    for (name, fixture) in [(EMPTY, Fixture::EMPTY), ("empty fentry and fexit", Fixture::EMPTY_PAIR)] {
+    let kinds = kinds()?;
+    let mut empty = vec![(EMPTY, Fixture::EMPTY), ("empty fentry and fexit", Fixture::EMPTY_PAIR)];
+    if kinds.len() > 1 {
+        empty.push(("empty fsession", Fixture::EMPTY_SESSION));
+    }
+    for (name, fixture) in empty {
         ways.push(Way::new(name, |target| {
             let loaded = fixture.open()?.on_program(target, TARGET)?.start()?;
             Ok(Held::Fixture { _loaded: Box::new(loaded) })
         })?);
     }
-    ways.push(Way::new("bprec, skipped", |target| ours(target, TARGET, SETS[0], NEVER))?);
-    ways.push(Way::new("bprec, no events", |target| ours(target, TARGET, &[], 1))?);
-    for events in SETS {
-        ways.push(Way::new(&format!("bprec: {}", names(events)), |target| ours(target, TARGET, events, 1))?);
-    }
-    for events in [&NUMBERS[..1], &NUMBERS] {
-        let name = format!("bprec, read like a hardware group: {}", names(events));
-        ways.push(Way::new(&name, |target| ours(target, TARGET, &as_hardware(events), 1))?);
+    for (kind, load) in kinds {
+        let mut push = |what: &str, events: &[Event], every| -> Result<()> {
+            let way = Way::new(&format!("{kind}{what}"), |target| ours_by(load, target, TARGET, events, every))?;
+            ways.push(way);
+            Ok(())
+        };
+        push(", skipped", SETS[0], NEVER)?;
+        push(", no events", &[], 1)?;
+        for events in SETS {
+            push(&format!(": {}", names(events)), events, 1)?;
+        }
+        for events in [&NUMBERS[..1], &NUMBERS] {
+            push(&format!(", read like a hardware group: {}", names(events)), &as_hardware(events), 1)?;
+        }
     }
     for events in SETS {
         let way = Way::new(&format!("perf stat -b: {}", names(events)), |target| {
@@ -205,10 +216,24 @@ fn as_hardware(events: &[Event]) -> Vec<Event> {
     events.iter().enumerate().map(|(index, event)| Event { source: source(index), ..*event }).collect()
 }
 
-/// Our pair, with these events, measuring one in `every` runs.
+/// How programs of ours are loaded: as sessions where there are some, or as pairs.
+pub(crate) type Load = fn(&[Source], u32, u32) -> bprec_bpf::Result<Profiler>;
+
+/// The kinds that this kernel has.
+pub(crate) fn kinds() -> Result<Vec<(&'static str, Load)>> {
+    let pair: (&str, Load) = ("bprec pair", Profiler::load_pair);
+    let has_sessions = Profiler::load(&[], 0, possible_cpus()?)?.has_sessions();
+    Ok(if has_sessions { vec![("bprec session", Profiler::load), pair] } else { vec![pair] })
+}
+
+/// Ours as it is used, with these events, measuring one in `every` runs.
 pub(crate) fn ours(target: &Loaded, program: &str, events: &[Event], every: u64) -> Result<Held> {
+    ours_by(Profiler::load, target, program, events, every)
+}
+
+fn ours_by(load: Load, target: &Loaded, program: &str, events: &[Event], every: u64) -> Result<Held> {
     let sources: Vec<Source> = events.iter().map(|event| event.source).collect();
-    let profiler = Profiler::load(&sources, 0, possible_cpus()?)?;
+    let profiler = load(&sources, 0, possible_cpus()?)?;
     let mut open = Vec::new();
     for (index, event) in events.iter().enumerate() {
         for cpu in online_cpus()? {

@@ -9,20 +9,23 @@ use anyhow::{Context, Result, ensure};
 use super::packages::fresh;
 use super::{GUESTS, Guest, Pace, guest, images, payload};
 
-/// The guest, without a PMU: what is read there is software events.
-const GUEST: &str = "x86-6.12";
 const LIMIT: Duration = Duration::from_secs(900);
-/// What is run by the clock, and what by instructions, where the same work takes the same every time.
-const RUNS: [(Pace, &[(&str, &str)]); 2] = [
-    (Pace::Instructions, &[("cost", "cost ./perf ./bpftool"), ("gate", "gate"), ("budget", "budget ./bprec 1 4")]),
-    (Pace::Time, &[("cost", "cost ./perf ./bpftool"), ("attach", "attach"), ("totals", "totals ./perf ./bprec 50")]),
+/// The name of a part's table, and what the bench is told.
+type Part = (&'static str, &'static str);
+const COST: Part = ("cost", "cost ./perf ./bpftool");
+const ATTACH: Part = ("attach", "attach");
+/// What is run by the clock, and what by instructions, where the same work takes the same every time; with pairs, and where there are
+/// sessions. Neither guest has a PMU: what is read there is software events.
+const RUNS: [(&str, Pace, &[Part]); 4] = [
+    ("x86-6.12", Pace::Instructions, &[COST, ("gate", "gate"), ("budget", "budget ./bprec 1 4")]),
+    ("x86-6.12", Pace::Time, &[COST, ATTACH, ("totals", "totals ./perf ./bprec 50")]),
+    ("x86-new", Pace::Instructions, &[COST]),
+    ("x86-new", Pace::Time, &[COST, ATTACH]),
 ];
 
 /// Runs the bench `exact` of `bpf/` with this perf and this bpftool, which have to run there (static, or built for the same release), and
-/// prints its tables.
-pub(crate) fn exact(perf: &str, bpftool: &str) -> Result<()> {
-    let found = GUESTS.iter().find(|guest| guest.name == GUEST).context("no such guest")?;
-    let images = images::prepare(found)?;
+/// prints its tables; in one guest, or in all it is for.
+pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()> {
     let target = super::checks::target_directory().join("vm").join("bench");
     let payload = target.join("payload");
     fresh(&payload)?;
@@ -30,14 +33,18 @@ pub(crate) fn exact(perf: &str, bpftool: &str) -> Result<()> {
     for (path, name) in [(perf, "perf"), (bpftool, "bpftool")] {
         fs::copy(path, payload.join(name)).with_context(|| format!("copy {path}"))?;
     }
-    for (pace, benches) in RUNS {
+    let runs: Vec<_> = RUNS.iter().filter(|(guest, ..)| only.is_none_or(|only| only == *guest)).collect();
+    ensure!(!runs.is_empty(), "the bench is not for the guest {}", only.unwrap_or_default());
+    for (name, pace, benches) in runs {
+        let found = GUESTS.iter().find(|guest| guest.name == *name).context("no such guest")?;
+        let images = images::prepare(found)?;
         let script: String =
             benches.iter().map(|(name, command)| format!("./exact {command} >/out/{name}.md 2>&1\n")).collect();
         fs::write(payload.join("run.sh"), script)?;
-        let out = target.join(format!("{pace:?}").to_lowercase());
-        let run = guest::run(&Guest { pace, ..*found }, &images, &payload, &out, LIMIT)?;
-        println!("\n## {GUEST}, by {}", if pace == Pace::Time { "the clock" } else { "instructions" });
-        for (name, command) in benches {
+        let out = target.join(format!("{name}-{pace:?}").to_lowercase());
+        let run = guest::run(&Guest { pace: *pace, ..*found }, &images, &payload, &out, LIMIT)?;
+        println!("\n## {name}, by {}", if *pace == Pace::Time { "the clock" } else { "instructions" });
+        for (name, command) in *benches {
             let table = out.join("out").join(format!("{name}.md"));
             let table =
                 fs::read_to_string(&table).with_context(|| format!("{}: no {}", run.outcome, table.display()))?;
