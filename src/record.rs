@@ -112,8 +112,8 @@ pub(crate) struct Args {
     #[arg(long = "counter-event", value_name = "EVENT")]
     counter_event: Vec<String>,
 
-    /// What exact counters may cost, in percent of the machine; where programs run often, only some of their runs are
-    /// measured. 100 measures them all.
+    /// What exact counters may cost, run statistics beside them included, in percent of the machine; where programs run
+    /// often, only some of their runs are measured, and run statistics are switched off. 100 measures them all.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
     budget: f64,
 

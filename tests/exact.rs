@@ -326,6 +326,71 @@ fn a_program_that_comes_later_joins() {
     assert_eq!(number(exact, "measured"), runs);
 }
 
+/// Runs it again and again while something happens.
+fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
+    let quit = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !quit.load(Ordering::Relaxed) {
+                loaded.run(name, 100).unwrap();
+            }
+        });
+        let happened = happens();
+        quit.store(true, Ordering::Relaxed);
+        happened
+    })
+}
+
+/// Of so little that thousands of runs a second are too many for it.
+const SMALL_BUDGET: [&str; 6] = ["-F", "100", "--counters", "exact=loop_of_100,loop_of_1000", "--budget", "0.01"];
+
+#[test]
+fn statistics_that_would_take_too_much_are_off_from_the_start() {
+    let Some(_alone) = allowed("statistics_that_would_take_too_much_are_off_from_the_start") else { return };
+    let (scratch, loaded) = (Scratch::new(), load());
+    let path = scratch.path("perf.data");
+    let [before, after] = beside(&loaded, "loop_of_100", || {
+        let child = recording(&path, "3", &SMALL_BUDGET);
+        // The kernel's own number stands still while it is recorded.
+        let counts = [0, 1].map(|_| {
+            std::thread::sleep(Duration::from_millis(300));
+            loaded.run_stats("loop_of_100").unwrap().run_cnt
+        });
+        loaded.run("loop_of_1000", 3).unwrap();
+        end(child);
+        counts
+    });
+    assert_eq!(before, after);
+    let report = report(&path, &[]);
+    let note = report["recording"]["counters_note"].as_str().unwrap();
+    assert!(note.contains("no run statistics: ") && note.contains("(--budget)"), "{note}");
+    for name in ["loop_of_100", "loop_of_1000"] {
+        let program = program(&report, loaded.id_of(name).unwrap());
+        assert!(program["runs"].is_null(), "{program:#}");
+        assert!(program["runs_unknown"].as_str().unwrap().contains("(--budget)"), "{program:#}");
+    }
+    let often = program(&report, loaded.id_of("loop_of_100").unwrap());
+    assert!(often["exact_unknown"].as_str().unwrap().contains("times a second"), "{often:#}");
+    assert_eq!(number(exact(&report, &loaded, "loop_of_1000"), "runs"), 3);
+}
+
+#[test]
+fn statistics_that_come_to_take_too_much_end_and_say_when() {
+    let Some(_alone) = allowed("statistics_that_come_to_take_too_much_end_and_say_when") else { return };
+    let (scratch, loaded) = (Scratch::new(), load());
+    let path = scratch.path("perf.data");
+    let child = recording(&path, "5", &SMALL_BUDGET);
+    beside(&loaded, "loop_of_100", || end(child));
+    let report = report(&path, &[]);
+    let note = report["recording"]["counters_note"].as_str().unwrap();
+    assert!(note.contains("run statistics until ") && note.contains("(--budget)"), "{note}");
+    let often = program(&report, loaded.id_of("loop_of_100").unwrap());
+    assert!(often["runs"].is_null() && often["runs_unknown"].as_str().unwrap().contains("(--budget)"), "{often:#}");
+    let ended = often["exact"]["ended"].as_str().unwrap_or_else(|| panic!("{often:#}"));
+    assert!(ended.contains("times a second"), "{ended}");
+    assert!(number(&often["exact"], "runs") < loaded.entered("loop_of_100").unwrap());
+}
+
 #[test]
 fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
     let Some(_alone) = allowed("tail_calls_are_said_to_be_in_the_counts_of_the_caller") else { return };

@@ -386,20 +386,24 @@ fn short_counts_under_load_are_possible() {
             let arguments = ["-q", "-j", "-A", "-I", "60", "--budget", budget, "--timeout", &timeout, "-b", &list];
             let output = succeed(bprec().arg("stat").args(arguments));
             let text = String::from_utf8(output.stdout).unwrap();
-            check_possible(&text, &ids);
+            check_possible(&text, &ids, budget == "0.5");
         }
         quit.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
-/// No counter is above what its time and its CPUs have room for; intervals, and CPUs, add up to the total.
-fn check_possible(text: &str, ids: &[u32]) {
+/// No counter is above what its time and its CPUs have room for; intervals, and CPUs, add up to the total. Within a budget a program that
+/// runs so often may not be counted.
+fn check_possible(text: &str, ids: &[u32], has_budget: bool) {
     let begin = &rows(text, "begin")[0];
     let cpus = number(&begin["cpus"]);
     let (totals, intervals) = (rows(text, "total"), rows(text, "interval"));
     for id in ids {
         let total = of(&totals, *id);
         let exact = &total["exact"];
+        if has_budget && total["exact_unknown"].as_str().is_some_and(|why| why.contains("(--budget)")) {
+            continue;
+        }
         assert!(exact.is_object(), "{total:#}");
         assert!(exact["flaws"].as_array().unwrap().is_empty(), "{total:#}");
         let elapsed_ns = number(&rows(text, "end")[0]["elapsed_ns"]);

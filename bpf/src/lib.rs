@@ -57,7 +57,7 @@ pub use mounts::mounts_of_type;
 pub use names::Names;
 pub use pins::{Pins, pins};
 pub use profiler::{
-    Counted, EVENTS_MAX, Gauged, HISTOGRAM_SUB_BITS, Pair, Profiler, Refusals, Source, makes_tail_calls,
+    Counted, EVENTS_MAX, Gauged, HISTOGRAM_SUB_BITS, Pair, Profiler, Refusals, Source, counts_others, makes_tail_calls,
 };
 pub use prog::{ProgSnapshot, Program, prog_ids};
 pub use refs::{ProgRefs, Refs};

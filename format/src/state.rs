@@ -81,6 +81,8 @@ pub enum State {
     Aggregation(Aggregation),
     /// A CPU that was not sampled for a part of the time.
     CpuNotSampled(CpuNotSampled),
+    /// Run statistics are not kept, or no longer.
+    StatsOff(StatsOff),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -189,6 +191,15 @@ pub struct ProgramRuns {
     pub recursion_misses: Option<u64>,
 }
 
+/// From this moment on [`RunStats`] are not kept on behalf of the recording: what has a later time says nothing of runs and their times.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatsOff {
+    /// When they were switched off, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Why.
+    pub reason: String,
+}
+
 /// A map that programs use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Map {
@@ -279,6 +290,7 @@ impl State {
             State::MapContents(it) => it.put(&mut w),
             State::Aggregation(it) => it.put(&mut w),
             State::CpuNotSampled(it) => it.put(&mut w),
+            State::StatsOff(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -320,6 +332,7 @@ impl State {
             11 => State::MapContents(MapContents::get(r)?),
             20 => State::Aggregation(Aggregation::get(r)?),
             21 => State::CpuNotSampled(CpuNotSampled::get(r)?),
+            22 => State::StatsOff(StatsOff::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -343,6 +356,7 @@ impl State {
             State::MapContents(_) => 11,
             State::Aggregation(_) => 20,
             State::CpuNotSampled(_) => 21,
+            State::StatsOff(_) => 22,
             State::Unknown { kind, .. } => *kind,
         }
     }
@@ -438,6 +452,17 @@ impl Missed {
             time_ns: r.u64("missed time")?,
             reason: get_string(r, "missed reason")?,
         })
+    }
+}
+
+impl StatsOff {
+    fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.time_ns);
+        put_text(w, self.reason.as_bytes());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Result<StatsOff> {
+        Ok(StatsOff { time_ns: r.u64("stats off time")?, reason: get_string(r, "stats off reason")? })
     }
 }
 

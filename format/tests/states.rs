@@ -8,7 +8,7 @@ use bprec_format::state::{
     AbsentEvent, Aggregation, Attachment, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents, CounterTier,
     CounterUnit, CpuNotSampled, EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner, Program,
     ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
-    SharedCounters, SharedScope, SharedTarget, State, TargetCounters,
+    SharedCounters, SharedScope, SharedTarget, State, StatsOff, TargetCounters,
 };
 use proptest::prelude::*;
 use strategies::{bytes, endian};
@@ -241,6 +241,7 @@ fn state() -> impl Strategy<Value = State> {
                 State::MapContents(MapContents { map_id, time_ns, key_bytes, value_bytes, cpus, offset, bytes, end })
             }),
         aggregation(),
+        (any::<u64>(), text).prop_map(|(time_ns, reason)| State::StatsOff(StatsOff { time_ns, reason })),
         (1000u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
     ]
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, prog_ids};
+use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, prog_ids};
 use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
@@ -181,6 +181,15 @@ impl Inventory {
         }
         let states = programs.chunks(RUNS_PER_STATE);
         states.map(|part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec() })).collect()
+    }
+
+    /// Runs of each program that can still run, by id, as run statistics have them. Programs that count others are left out: they run
+    /// with these, and for a moment many times to find out what that costs.
+    pub(crate) fn run_counts(&self) -> HashMap<u32, u64> {
+        let is_load =
+            |held: &&Held| !held.released && !counts_others(held.snapshot.info.view().name().unwrap_or_default());
+        let there = self.held.values().filter(is_load);
+        there.filter_map(|held| Some((held.program.id(), held.program.stats().ok()?.run_cnt))).collect()
     }
 
     /// True while programs that were loaded during the recording may still be let go of.

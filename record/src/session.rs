@@ -18,7 +18,7 @@ use crate::aggregate::Aggregates;
 use crate::bpf_sampler::BpfSampler;
 use crate::captor::{Captor, Caught};
 use crate::dump;
-use crate::exact::Exact;
+use crate::exact::{Exact, Prepared};
 use crate::hotplug::Hotplug;
 use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
@@ -277,6 +277,10 @@ impl Session<'_> {
     fn start(&mut self, workload: Option<&mut Workload>, samplers: &[Sampler], cpus: u32) -> Result<()> {
         let stats_were_on = stats_sysctl().unwrap_or(false);
         let mut counters_note = String::new();
+        let prepared = match &self.options.counters {
+            Counters::Exact(asked) => Some((asked, Prepared::new(asked, self.options.notify, &machine::online_cpus()))),
+            Counters::Stats | Counters::Off => None,
+        };
         if self.options.counters != Counters::Off {
             match StatsGuard::enable() {
                 Ok(guard) => self.stats = Some(guard),
@@ -290,9 +294,12 @@ impl Session<'_> {
         let mut first_states = vec![State::Session(state::Session::default())];
         first_states.extend(self.bpf_sampler.as_ref().map(BpfSampler::described));
         first_states.append(&mut self.pending);
-        if let Counters::Exact(asked) = &self.options.counters {
-            let known: Vec<_> = self.inventory.known().collect();
-            match Exact::start(asked, self.options.notify, &machine::online_cpus(), &known, &mut first_states) {
+        if let Some((asked, prepared)) = prepared {
+            let started = prepared.and_then(|prepared| {
+                let (inventory, stats) = (&self.inventory, &mut self.stats);
+                Exact::start(prepared, asked, self.options.notify, inventory, stats, &mut first_states)
+            });
+            match started {
                 Ok(exact) => self.exact = Some(exact),
                 // What was asked for cannot be meant; that is no matter of the machine.
                 Err(error @ Error::Event { .. }) => return Err(error),
@@ -388,7 +395,9 @@ impl Session<'_> {
                 self.enable()?;
             }
             self.take_in_caught()?;
-            self.pending.extend(self.exact.iter_mut().flat_map(Exact::tend));
+            if let Some(exact) = &mut self.exact {
+                self.pending.extend(exact.tend(&self.inventory, &mut self.stats));
+            }
             if next_snapshot <= now {
                 next_snapshot = now + interval;
                 if self.stats.is_some() {

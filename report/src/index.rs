@@ -64,6 +64,32 @@ pub(crate) struct States {
     pub(crate) maps: BTreeMap<u32, state::Map>,
     /// What maps held, by their id, if that is wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
+    /// Run statistics are not kept, or no longer.
+    pub(crate) stats_off: Option<state::StatsOff>,
+}
+
+impl States {
+    /// Whether run statistics were kept then.
+    fn has_run_stats_at(&self, time_ns: u64) -> bool {
+        self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
+    }
+
+    /// Why not more is counted.
+    pub(crate) fn counters_note(&self) -> Option<String> {
+        counters_note(self.session.as_ref(), self.stats_off.as_ref())
+    }
+}
+
+/// Why not more is counted: what the session says, and until when there were run statistics.
+pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state::StatsOff>) -> Option<String> {
+    let said = session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty());
+    let start_ns = session.map_or(0, |session| session.start_ns);
+    let off = off.map(|off| match off.time_ns.checked_sub(start_ns).filter(|after_ns| *after_ns > 0) {
+        None => format!("no run statistics: {}", off.reason),
+        Some(after_ns) => format!("run statistics until {:.3} s only: {}", after_ns as f64 / 1e9, off.reason),
+    });
+    let notes: Vec<String> = said.into_iter().chain(off).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 /// What did not make it into the recording, by the three ways in which it is told.
@@ -311,9 +337,13 @@ impl<'r, 'a> Walk<'r, 'a> {
                 states.programs.insert((program.id, program.load_time_ns), program);
             }
             State::Missed(missed) => self.missed.push(missed),
-            State::RunStats(stats) => {
+            State::RunStats(stats) if states.has_run_stats_at(stats.time_ns) => {
                 self.index.runs.add(&stats, self.window);
                 self.index.counters.stats(&stats, states.session.as_ref(), self.window);
+            }
+            State::StatsOff(off) => {
+                self.index.counters.stats_off(&off);
+                states.stats_off.get_or_insert(off);
             }
             State::CounterEvents(events) => self.index.counters.events(events),
             State::ProgramCounters(snapshot) => self.index.counters.programs(&snapshot, self.window),

@@ -155,7 +155,7 @@ impl Program {
         let exact = self.exact.as_ref().ok()?;
         match self.runs.as_ref().ok().and_then(|runs| runs.span) {
             Some(span) => crate::counters::covers(exact, span).then_some(exact),
-            None => Some(exact),
+            None => exact.ended.is_none().then_some(exact),
         }
     }
 }

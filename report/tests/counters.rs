@@ -5,7 +5,7 @@
 use bprec_format::records::write_record;
 use bprec_format::state::{
     AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, Histogram, ProgramCounters, ProgramRuns,
-    Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, TargetCounters,
+    Reading, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TargetCounters,
 };
 use bprec_format::{
     AttrFlags, Endian, EventAttr, File, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, SampleType,
@@ -362,6 +362,26 @@ fn sources_are_held_against_each_other_where_they_are_of_the_same_time() {
     };
     assert_eq!(about_runs(&report), None);
     assert_eq!(about_runs(&with(100)).as_deref(), Some("9004 runs by stats, 3000 counted exactly and 100 missed"));
+}
+
+#[test]
+fn statistics_that_end_before_the_recording_are_no_numbers() {
+    // 1,000 runs of 1040 ns and 3100 cycles; then counting adds less, and 3,000 more are of 1020 ns and 3060 cycles.
+    let less = Calibration { inside_ns: 20_000, inside: vec![60_000, 50_000, 0], ..events().calibration.unwrap() };
+    let snapshot = |time_ns, it| ProgramCounters { time_ns, targets: vec![target(11, programs()[0].1, it)] };
+    let states = [
+        State::CounterEvents(events()),
+        State::ProgramCounters(snapshot(START_NS + S / 2, runs(1000, 1040, 3100, 6050, 8))),
+        State::StatsOff(StatsOff { time_ns: START_NS + S / 2, reason: "too many runs".into() }),
+        State::CounterEvents(CounterEvents { calibration: Some(less), ..events() }),
+        State::ProgramCounters(snapshot(START_NS + 2 * S, runs(4000, 1025, 3070, 6050, 8))),
+    ];
+    let report = by_prog(&fixture_with(&states), &Options::default()).unwrap();
+    assert!([11, 13].iter().all(|id| program(&report, *id).runs.as_ref().unwrap_err().0 == "too many runs"));
+    close(exact(&report, 11).time.unwrap().value, 1000.0);
+    close(exact(&report, 11).events[0].as_ref().unwrap().per_run.value, 3000.0);
+    let note = report.recorded.counters_note.unwrap();
+    assert_eq!(note, "run statistics until 0.500 s only: too many runs");
 }
 
 #[test]

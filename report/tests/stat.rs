@@ -4,7 +4,8 @@
 
 use bprec_format::state::{
     Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, Histogram, ProgramCounters, ProgramRuns,
-    Reading, Released, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, TargetCounters,
+    Reading, Released, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff,
+    TargetCounters,
 };
 use bprec_report::{Meter, Metered, StatFormat, StatWriter};
 use serde_json::Value;
@@ -291,4 +292,35 @@ fn events_of_targets_have_rates_and_none_is_none() {
     let cells = |event: &str| line(event).split_whitespace().skip(1).collect::<Vec<_>>();
     assert_eq!(cells("task-clock"), ["500.00", "ms", "task-clock", "0.500", "CPUs"]);
     assert_eq!(cells("instructions"), ["3,000", "instructions", "1.50", "per", "cycle", "50%"]);
+}
+
+#[test]
+fn statistics_that_are_switched_off_say_until_when() {
+    let mut meter = Meter::new(false);
+    meter.name(7, S, "filter".into(), "xdp".into());
+    meter.name(8, S, "no_btf".into(), "xdp".into());
+    meter.add(session(""));
+    meter.add(events());
+    meter.add(stats(0, &[(7, 0, 0), (8, 0, 0)]));
+    meter.add(exact(1, vec![target(counts(10), None)]));
+    meter.add(stats(1, &[(7, 10, 2000), (8, 5, 500)]));
+    meter.add(State::StatsOff(StatsOff { time_ns: START + S, reason: "too many runs".into() }));
+    meter.skip();
+    // They stand still.
+    meter.add(stats(2, &[(7, 10, 2000), (8, 5, 500)]));
+    meter.add(exact(2, vec![target(counts(30), None)]));
+    let interval = meter.interval(START + 2 * S);
+    assert!(interval.rows.iter().all(|row| row.stats.is_none()), "{interval:?}");
+    let total = text(&meter.total(START + 2 * S));
+    let row = |name: &str| -> Vec<&str> {
+        total.lines().find(|line| line.contains(name)).unwrap().split_whitespace().collect()
+    };
+    let (counted, not) = (row("filter"), row("no_btf"));
+    assert!(counted.contains(&"30") && counted.ends_with(&["exact"]), "{total}");
+    assert!(not.contains(&"5") && not.ends_with(&["stats,", "until", "1.000", "s"]), "{total}");
+    assert!(total.contains("# run statistics until 1.000 s only: too many runs"), "{total}");
+    let line = |id: &str| csv(&meter.total(START + 2 * S), false).into_iter().find(|line| line[9] == id).unwrap();
+    assert_eq!((&line("7")[4], &line("8")[4]), (&"100.00".to_owned(), &"50.00".to_owned()));
+    let names = total.lines().find(|line| line.contains("RUNS")).unwrap();
+    assert!(names.split_whitespace().all(|name| name != "MISSES") && !total.contains('≠'), "{total}");
 }

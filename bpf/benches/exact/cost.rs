@@ -18,7 +18,7 @@ const TARGET: &str = "do_nothing";
 const RUNS: u32 = 2000;
 const ROUNDS: usize = 101;
 /// No run is measured by chance.
-const NEVER: u64 = 1 << 30;
+pub(crate) const NEVER: u64 = 1 << 30;
 const NOTHING: &str = "nothing";
 const EMPTY: &str = "empty fentry";
 
@@ -68,7 +68,7 @@ struct Way {
 pub(crate) enum Held {
     Nothing,
     Fixture { _loaded: Box<Loaded> },
-    Ours { pair: Pair, _profiler: Profiler, _events: Vec<OwnedFd> },
+    Ours { pair: Pair, _profiler: Box<Profiler>, _events: Vec<OwnedFd> },
     Tool(Child),
 }
 
@@ -250,7 +250,7 @@ fn ours_by(load: Load, target: &Loaded, program: &str, events: &[Event], every: 
         // The first run is measured and draws how many are not.
         target.run(program, 1)?;
     }
-    Ok(Held::Ours { pair, _profiler: profiler, _events: open })
+    Ok(Held::Ours { pair, _profiler: Box::new(profiler), _events: open })
 }
 
 /// Another tool, once it holds as many tracing links as it needs.

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use std::{hint, thread};
+use std::thread;
+use std::time::Duration;
 
 use bprec_fixtures::Fixture;
 
 use crate::Result;
 use crate::cost::{MIXED, ours};
-use crate::load::Load;
+use crate::load::{Load, Work};
 
 /// The mean time of measured runs, and what a clock came to in them, when all are measured and when one in a hundred is.
 pub(crate) fn accuracy() -> Result<()> {
@@ -47,82 +46,61 @@ pub(crate) fn accuracy() -> Result<()> {
     Ok(())
 }
 
-/// What the machine gets done while a program is counted under a budget, and while it is not.
+/// How long `bprec stat` takes to attach, and to see how often a program runs.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// What the machine gets done while a program is counted under a budget, and while it is not: once that has settled, and in the second
+/// in which a program that stood still begins to run.
 pub(crate) fn budget(bprec: &Path, seconds: u64, rounds: usize) -> Result<()> {
     println!("| load | runs/s | other work, counted / not | runs, counted / not | all, weighed by time |");
     println!("| --- | --- | --- | --- | --- |");
-    for (name, pause) in [("as often as it can", None), ("with pauses of 1 ms", Some(Duration::from_millis(1)))] {
+    let short = Some(Duration::from_millis(1));
+    for (name, pause, begins) in [
+        ("as often as it can", None, false),
+        ("the same, in its first second", None, true),
+        ("100 at a time, with pauses of 1 ms", short, false),
+    ] {
         let work = Work::start();
         let load = Load::start("loop_of_100", 1, pause)?;
         let id = load.loaded.id_of("loop_of_100")?.to_string();
+        let length = Duration::from_secs(if begins { 1 } else { seconds });
         let mut done: [[u64; 2]; 2] = [[0; 2]; 2];
-        let mut runs_per_second = 0.0;
         for round in 0..rounds {
             for turn in 0..2 {
                 let counted = (round + turn) % 2 == 0;
+                load.hold(begins);
                 let mut child = None;
                 if counted {
-                    let ms = ((seconds + 2) * 1000).to_string();
+                    let ms = (SETTLED + length + SETTLED / 2).as_millis().to_string();
                     let mut command = Command::new(bprec);
                     command.args(["stat", "-q", "-e", "cpu-clock", "-b", &id, "--timeout", &ms, "-o", "/dev/null"]);
                     child = Some(command.spawn()?);
-                    thread::sleep(Duration::from_millis(700));
+                    thread::sleep(SETTLED);
                 }
-                let (start, before) = (Instant::now(), [work.done(), load.runs()]);
-                thread::sleep(Duration::from_secs(seconds));
+                load.hold(false);
+                let before = [work.done(), load.runs()];
+                thread::sleep(length);
                 let after = [work.done(), load.runs()];
-                if !counted {
-                    runs_per_second = (after[1] - before[1]) as f64 / start.elapsed().as_secs_f64();
-                }
                 for (sum, (after, before)) in done[usize::from(counted)].iter_mut().zip(after.iter().zip(before)) {
                     *sum += after - before;
                 }
                 if let Some(mut child) = child {
-                    child.wait()?;
+                    let status = child.wait()?;
+                    if !status.success() {
+                        return Err(format!("{} ended with {status}", bprec.display()).into());
+                    }
                 }
             }
         }
         let [off, on] = done;
         let ratio = |index: usize| on[index] as f64 / off[index] as f64;
         println!(
-            "| {name} | {runs_per_second:.0} | {:.4} | {:.4} | {:.4} |",
+            "| {name} | {:.0} | {:.4} | {:.4} | {:.4} |",
+            off[1] as f64 / (length.as_secs_f64() * rounds as f64),
             ratio(0),
             ratio(1),
             (ratio(0) + ratio(1)) / 2.0
         );
     }
     Ok(())
-}
-
-/// Arithmetic on one thread, counted.
-struct Work {
-    rounds: std::sync::Arc<AtomicU64>,
-    quit: std::sync::Arc<AtomicBool>,
-}
-
-impl Work {
-    fn start() -> Work {
-        let work = Work { rounds: Default::default(), quit: Default::default() };
-        let (rounds, quit) = (std::sync::Arc::clone(&work.rounds), std::sync::Arc::clone(&work.quit));
-        thread::spawn(move || {
-            let mut x = 1u64;
-            while !quit.load(Ordering::Relaxed) {
-                for _ in 0..1000 {
-                    x = hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-                }
-                rounds.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        work
-    }
-
-    fn done(&self) -> u64 {
-        self.rounds.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        self.quit.store(true, Ordering::Relaxed);
-    }
 }

@@ -1,5 +1,6 @@
-//! Programs that run as often as they can, for as long as this lives.
+//! Work that goes on for as long as this lives, and how much of it is done.
 
+use std::hint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -16,6 +17,7 @@ const AT_A_TIME: u32 = 100;
 pub(crate) struct Load {
     pub(crate) loaded: Arc<Loaded>,
     quit: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
     runs: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -24,18 +26,32 @@ impl Load {
     /// Runs `program` of [`Fixture::COUNTED`] from so many threads, without pause or with one after each [`AT_A_TIME`].
     pub(crate) fn start(program: &'static str, threads: usize, pause: Option<Duration>) -> Result<Load> {
         let loaded = Arc::new(Fixture::COUNTED.open()?.load()?);
-        let (quit, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (quit, held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let runs = Arc::new(AtomicU64::new(0));
         let start = |_| {
-            let (loaded, quit, runs) = (Arc::clone(&loaded), Arc::clone(&quit), Arc::clone(&runs));
+            let (loaded, runs) = (Arc::clone(&loaded), Arc::clone(&runs));
+            let (quit, held) = (Arc::clone(&quit), Arc::clone(&held));
             thread::spawn(move || {
-                while !quit.load(Ordering::Relaxed) && loaded.run(program, AT_A_TIME).is_ok() {
+                while !quit.load(Ordering::Relaxed) {
+                    if held.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(1));
+                        continue;
+                    }
+                    if loaded.run(program, AT_A_TIME).is_err() {
+                        break;
+                    }
                     runs.fetch_add(u64::from(AT_A_TIME), Ordering::Relaxed);
                     pause.into_iter().for_each(thread::sleep);
                 }
             })
         };
         let threads = (0..threads).map(start).collect();
-        Ok(Load { loaded, quit, runs, threads })
+        Ok(Load { loaded, quit, held, runs, threads })
+    }
+
+    /// Stands still, or goes on.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Relaxed);
     }
 
     /// Runs so far.
@@ -51,5 +67,38 @@ impl Drop for Load {
             // It panics in no case, and there is nothing left to say if it did.
             let _ = thread.join();
         }
+    }
+}
+
+/// Arithmetic on one thread, counted.
+pub(crate) struct Work {
+    rounds: Arc<AtomicU64>,
+    quit: Arc<AtomicBool>,
+}
+
+impl Work {
+    pub(crate) fn start() -> Work {
+        let work = Work { rounds: Default::default(), quit: Default::default() };
+        let (rounds, quit) = (Arc::clone(&work.rounds), Arc::clone(&work.quit));
+        thread::spawn(move || {
+            let mut x = 1u64;
+            while !quit.load(Ordering::Relaxed) {
+                for _ in 0..1000 {
+                    x = hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+                }
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        work
+    }
+
+    pub(crate) fn done(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.quit.store(true, Ordering::Relaxed);
     }
 }

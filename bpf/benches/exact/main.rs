@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
 
 mod attach;
+mod causes;
 mod cost;
 mod gate;
 mod load;
@@ -21,9 +22,13 @@ fn main() -> Result<()> {
         ["yardsticks"] => cost::yardsticks(),
         ["totals", perf, bprec, tries] => totals::bench(perf.as_ref(), bprec.as_ref(), tries.parse()?),
         ["gate"] => gate::accuracy(),
+        ["causes", rounds] => causes::bench(rounds.parse()?),
+        ["gauge", times] => causes::gauges(times.parse()?),
         ["budget", bprec, seconds, rounds] => gate::budget(bprec.as_ref(), seconds.parse()?, rounds.parse()?),
         _ => {
-            println!("SKIP exact: nothing of attach, budget, cost, gate, totals, yardsticks is asked for");
+            println!(
+                "SKIP exact: nothing of attach, budget, causes, cost, gate, gauge, totals, yardsticks is asked for"
+            );
             Ok(())
         }
     }

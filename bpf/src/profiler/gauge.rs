@@ -1,4 +1,6 @@
 //! What a pair costs, and what it adds to what it measures: found on a program that does nothing.
+//!
+//! With the kernel's run statistics on, both are other numbers, by a third and more: they are found for both.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +11,7 @@ use crate::btf::BtfCache;
 use crate::error::{Error, Object, Result};
 use crate::prog::Program;
 use crate::quiet::quietly;
-use crate::sys::load;
+use crate::sys::{self, load};
 
 const OBJECT: &[u8] = include_bytes!("../bpf/gauge.bpf.o");
 /// The program that does nothing.
@@ -17,8 +19,12 @@ pub(super) const PROGRAM: &str = "bprec_gauge";
 
 /// Runs at a time; the kernel gives their mean, rounded to 1 ns.
 const RUNS: u32 = 250;
-/// How many times; the one in the middle counts, so that some may be interrupted.
-const BATCHES: usize = 31;
+/// How many times, each way by turns. The lower quartile counts: what else the machine does only ever adds.
+const BATCHES: usize = 41;
+/// How often it is tried again when run statistics are switched on or off meanwhile.
+const TRIES: usize = 5;
+/// `struct bpf_prog_info` up to and with `run_cnt`.
+const STATS_END: usize = 208;
 /// No run is measured by chance.
 const NEVER: u64 = 1 << 30;
 
@@ -26,6 +32,8 @@ const NEVER: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Gauge {
     program: OwnedFd,
+    /// The same, which no pair is ever put around.
+    bare: OwnedFd,
 }
 
 /// What a pair adds, as totals over so many runs.
@@ -37,53 +45,86 @@ pub struct Gauged {
     pub inside_ns: u64,
     /// What the events came to in it, scaled if they took turns on the hardware.
     pub inside: Vec<u64>,
+    /// Time of the runs without a pair.
+    pub bare_ns: u64,
     /// What measured runs took longer than runs without a pair.
     pub measured_ns: u64,
     /// What skipped runs took longer than runs without a pair.
     pub skipped_ns: u64,
+    /// The kernel's run statistics were on, which read a clock before and after each of these programs, and those of the pair too.
+    pub with_stats: bool,
 }
 
 impl Gauge {
     pub(super) fn load() -> Result<Gauge> {
-        let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
-        let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(refused)?;
-        let program = object.progs().find(|program| program.name() == PROGRAM);
-        let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
-        program.map(|program| Gauge { program }).ok_or_else(|| unfit("it is not there".to_owned()))
+        let program = || {
+            let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
+            let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(refused)?;
+            let program = object.progs().find(|program| program.name() == PROGRAM);
+            let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
+            program.ok_or_else(|| unfit("it is not there".to_owned()))
+        };
+        Ok(Gauge { program: program()?, bare: program()? })
     }
 
     pub(super) fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 
-    /// Runs it; the mean time of a run.
-    fn run(&self) -> Result<u64> {
-        load::run_socket_filter(self.program(), RUNS).map(u64::from).map_err(|errno| Error::Syscall {
-            call: "bpf(BPF_PROG_TEST_RUN)",
-            object: Object::Named(PROGRAM),
-            errno,
-            remedy: None,
-        })
-    }
-
-    /// The mean time of a run, in the middle of many batches.
-    fn usual_run(&self) -> Result<u64> {
-        Ok(middle((0..BATCHES).map(|_| self.run()).collect::<Result<_>>()?))
+    /// The runs that run statistics have counted of the program without a pair.
+    fn counted_runs(&self) -> Result<u64> {
+        let (info, _) = sys::prog_block::<STATS_END>(self.bare.as_fd(), 0)?;
+        Ok(sys::get_u64(&info, 200))
     }
 }
 
+/// Runs a program; the mean time of a run.
+fn run(program: BorrowedFd<'_>, runs: u32) -> Result<u64> {
+    load::run_socket_filter(program, runs).map(u64::from).map_err(|errno| Error::Syscall {
+        call: "bpf(BPF_PROG_TEST_RUN)",
+        object: Object::Named(PROGRAM),
+        errno,
+        remedy: None,
+    })
+}
+
 impl Profiler {
-    /// Finds out what a pair adds. Takes some milliseconds, and runs nothing but a program of our own.
+    /// Finds out what a pair adds, with run statistics as they are. Takes some milliseconds, and runs nothing but programs of our own.
     ///
     /// # Errors
-    /// When that cannot be run.
+    /// When these cannot be run.
     pub fn gauge(&self) -> Result<Gauged> {
-        let bare_ns = self.gauge.usual_run()?;
+        for _ in 0..TRIES {
+            let counted = self.gauge.counted_runs()?;
+            let gauged = self.gauge_once()?;
+            match self.gauge.counted_runs()? - counted {
+                0 => return Ok(gauged),
+                runs if runs == BATCHES as u64 * u64::from(RUNS) => return Ok(Gauged { with_stats: true, ..gauged }),
+                _ => (),
+            }
+        }
+        Err(unfit("run statistics were switched on and off meanwhile".to_owned()))
+    }
+
+    /// Whether run statistics are on, whoever switched them on.
+    ///
+    /// # Errors
+    /// When a program of our own cannot be run.
+    pub fn stats_are_on(&self) -> Result<bool> {
+        let counted = self.gauge.counted_runs()?;
+        run(self.gauge.bare.as_fd(), 1)?;
+        Ok(self.gauge.counted_runs()? > counted)
+    }
+
+    fn gauge_once(&self) -> Result<Gauged> {
         let pair = self.attach(self.gauge.program(), 0, self.gauge.function_type_id()?, 1)?;
+        let (mut bare, mut skipped) = (Vec::new(), Vec::new());
         let (mut times, mut spent, mut values) = (Vec::new(), Vec::new(), vec![Vec::new(); self.events]);
-        let mut before = pair.read();
         for _ in 0..BATCHES {
-            spent.push(self.gauge.run()?);
+            bare.push(run(self.gauge.bare.as_fd(), RUNS)?);
+            pair.set_every(1);
+            let before = pair.read();
+            spent.push(run(self.gauge.program(), RUNS)?);
             let now = pair.read();
             if now.measured - before.measured == u64::from(RUNS) {
                 times.push(now.time_ns - before.time_ns);
@@ -91,21 +132,25 @@ impl Profiler {
                     values.extend(scaled(&before, &now, event));
                 }
             }
-            before = now;
+            pair.set_every(NEVER);
+            // The first is measured, and draws how many are not.
+            run(self.gauge.program(), 1)?;
+            skipped.push(run(self.gauge.program(), RUNS)?);
         }
         if times.is_empty() {
-            return Err(unfit(format!("of {} runs {} were measured", before.runs, before.measured)));
+            let all = pair.read();
+            return Err(unfit(format!("of {} runs {} were measured", all.runs, all.measured)));
         }
-        pair.set_every(NEVER);
-        self.gauge.run()?;
-        let skipped_ns = self.gauge.usual_run()?;
+        let bare_ns = usual(bare);
         let added = |with_ns: u64| with_ns.saturating_sub(bare_ns) * u64::from(RUNS);
         Ok(Gauged {
             runs: u64::from(RUNS),
-            inside_ns: middle(times),
-            inside: values.into_iter().map(middle).collect(),
-            measured_ns: added(middle(spent)),
-            skipped_ns: added(skipped_ns),
+            inside_ns: usual(times),
+            inside: values.into_iter().map(usual).collect(),
+            bare_ns: bare_ns * u64::from(RUNS),
+            measured_ns: added(usual(spent)),
+            skipped_ns: added(usual(skipped)),
+            with_stats: false,
         })
     }
 }
@@ -130,10 +175,10 @@ fn scaled(before: &Counted, now: &Counted, event: usize) -> Option<u64> {
     u64::try_from((value * enabled_ns).checked_div(running_ns)?).ok()
 }
 
-/// The one in the middle; zero of none.
-fn middle(mut values: Vec<u64>) -> u64 {
+/// The lower quartile; zero of none.
+fn usual(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+    values.get(values.len() / 4).copied().unwrap_or(0)
 }
 
 fn unfit(problem: String) -> Error {

@@ -16,6 +16,7 @@ mod source;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use libbpf_rs::{MapCore, ObjectBuilder};
 
@@ -93,12 +94,14 @@ pub struct Pair {
 struct End {
     link: Option<OwnedFd>,
     program: OwnedFd,
+    /// From some moment after this on it runs: attaching takes its time.
+    after: Instant,
 }
 
 /// Whether a program is one of those that count others.
 pub(crate) fn is_own(program: &Program) -> Result<bool> {
     let name = program.short_name()?;
-    Ok(str::from_utf8(&name).is_ok_and(is_own_name))
+    Ok(counts_others(&name))
 }
 
 impl Profiler {
@@ -216,6 +219,7 @@ impl Profiler {
             let Template { name, attach_type, .. } = *template;
             let tracing = load::Tracing { name, insns: &insns, attach_type, target, function_type_id };
             let program = load_with_words(&tracing, id)?;
+            let after = Instant::now();
             let link = load::attach_tracing(program.as_fd()).map_err(|errno| Error::Attach {
                 id,
                 errno,
@@ -225,7 +229,7 @@ impl Profiler {
                     _ => String::new(),
                 },
             })?;
-            Ok(End { link: Some(link), program })
+            Ok(End { link: Some(link), program, after })
         };
         let ends = self.templates.iter().map(end).collect::<Result<_>>()?;
         Ok(Pair { id, account, events: self.events, ends, misses: AtomicU64::new(0), last_misses: None })
@@ -253,6 +257,11 @@ impl Profiler {
         }
         relocated
     }
+}
+
+/// Whether a program goes by the name of one that counts others or finds out what that costs, of this process or another.
+pub fn counts_others(name: &[u8]) -> bool {
+    str::from_utf8(name).is_ok_and(is_own_name)
 }
 
 /// Whether a program goes by the name of one of those that count others.
@@ -307,6 +316,11 @@ impl Pair {
         Counted::sum(&self.read_cpus())
     }
 
+    /// Runs so far, over all CPUs: much less to read than all of it.
+    pub fn runs(&self) -> u64 {
+        self.account.begun()
+    }
+
     /// What has been counted so far on each CPU, by its number.
     pub fn read_cpus(&self) -> Vec<Counted> {
         self.account.read(self.events)
@@ -338,6 +352,11 @@ impl Pair {
     /// One in this many runs is measured.
     pub fn every(&self) -> u64 {
         self.account.every()
+    }
+
+    /// A moment before the first run that it could count, as near as is known; None when it is detached.
+    pub fn began(&self) -> Option<Instant> {
+        self.ends.last().map(|end| end.after)
     }
 
     /// References that it holds on its program.

@@ -5,6 +5,7 @@
 //! nothing to the others.
 
 mod budget;
+mod statistics;
 mod target;
 
 use std::collections::HashMap;
@@ -14,15 +15,16 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{EVENTS_MAX, Gauged, Profiler, Refusals, Source};
-use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, ProgramCounters, State};
+use bprec_bpf::{EVENTS_MAX, Profiler, Refusals, Source, StatsGuard};
+use bprec_format::state::{CounterEvent, CounterEvents, CounterTier, CounterUnit, ProgramCounters, State, StatsOff};
 
 use crate::event::groups::{Counting, Wanted};
-use crate::inventory::Known;
+use crate::inventory::{Inventory, Known};
 use crate::options::Exact as Asked;
 use crate::{Level, Result, machine, sys};
 
 use budget::{Costs, Verdict};
+use statistics::{Gauges, Rates};
 pub(crate) use target::Pattern;
 use target::{Candidate, Target};
 
@@ -31,8 +33,14 @@ const DEFAULT_EVENTS: &str = "{cycles,instructions}";
 /// Threads that attach and detach: most of the time they wait for the kernel.
 const THREADS: usize = 4;
 /// Time between two looks at how often programs run, and the first one, before which every run is measured.
-const ADAPT_EVERY: Duration = Duration::from_millis(200);
+const ADAPT_EVERY: Duration = Duration::from_millis(100);
 const ADAPT_FIRST: Duration = Duration::from_millis(20);
+/// Time between two looks whether run statistics are on: others may switch them, too.
+const LOOK_AT_STATS_EVERY: Duration = Duration::from_secs(1);
+/// For so long it must have been too much before something is given up for good: a short look may have met a burst.
+const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
+/// Twice this long is looked, before anything is attached, how often programs run.
+const LOOK_FIRST: Duration = Duration::from_millis(15);
 /// One in so many runs of a program is measured that runs too often for the budget, until that is sure.
 const HARDLY_ANY: u64 = 1 << 20;
 /// How old the list of extensions may be when a program comes.
@@ -47,7 +55,19 @@ pub(crate) struct Exact {
     /// When they were looked at.
     refused_at: Instant,
     targets: Vec<Target>,
+    gauges: Gauges,
+    /// What a run of a counted program costs now.
     costs: Option<Costs>,
+    /// While run statistics are on, and cost something.
+    rates: Option<Rates>,
+    /// From when on run statistics took more than they may at every look.
+    stats_too_much: Option<Instant>,
+    /// Run statistics are on, ours or anyone's; the last calibration is of that.
+    with_stats: bool,
+    next_look_at_stats: Instant,
+    /// What is counted, as it was last told.
+    described: CounterEvents,
+    notify: fn(Level, &str),
     /// Counts of each CPU, too.
     per_cpu: bool,
     /// What counting may take of a second, ns; `None` without a limit.
@@ -68,19 +88,21 @@ struct Shared {
     _events: Vec<(usize, u32, OwnedFd)>,
 }
 
-impl Exact {
-    /// Loads what counts, finds out what it costs, and attaches to the programs in `known` that are asked for. What
-    /// is counted, and how, is the first of the states.
+/// What counts, loaded, and what it costs without run statistics.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    shared: Shared,
+    gauges: Gauges,
+    described: CounterEvents,
+}
+
+impl Prepared {
+    /// Loads what counts, and finds out what it costs. Run statistics are to be switched on after this, so that it is known what they
+    /// take.
     ///
     /// # Errors
-    /// When events cannot be understood, or this machine does not allow it; nothing has been attached then.
-    pub(crate) fn start(
-        asked: &Asked,
-        notify: fn(Level, &str),
-        online: &[u32],
-        known: &[Known<'_>],
-        states: &mut Vec<State>,
-    ) -> Result<Exact> {
+    /// When events cannot be understood, or this machine does not allow it.
+    pub(crate) fn new(asked: &Asked, notify: fn(Level, &str), online: &[u32]) -> Result<Prepared> {
         let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
         let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
         if wanted.count() > EVENTS_MAX {
@@ -99,15 +121,47 @@ impl Exact {
         for (event, cpu, fd) in &open {
             profiler.set_event(*event, *cpu, std::os::fd::AsFd::as_fd(fd)).map_err(failed)?;
         }
-        let gauged = profiler.gauge();
-        if let Err(error) = &gauged {
+        let mut gauges = Gauges::default();
+        if let Err(error) = gauges.add(&profiler) {
             notify(Level::Warning, &format!("what counting costs stays unknown: {error}"));
         }
-        let gauged = gauged.ok();
-        let refusals = Refusals::look().map_err(failed)?;
+        let described = CounterEvents {
+            tier: CounterTier::EXACT,
+            time_ns: 0,
+            events,
+            absent,
+            calibration: None,
+            budget_ppm: asked.budget.map(|part| (part * 1e6).round() as u32),
+            note: String::new(),
+        };
+        Ok(Prepared { shared: Shared { profiler, _events: open }, gauges, described })
+    }
+}
+
+impl Exact {
+    /// Attaches to the programs that are asked for. What is counted, and how, is the first of the states. Run statistics go when they
+    /// would take more than they may beside it.
+    ///
+    /// # Errors
+    /// When links cannot be listed; nothing has been attached then.
+    pub(crate) fn start(
+        prepared: Prepared,
+        asked: &Asked,
+        notify: fn(Level, &str),
+        inventory: &Inventory,
+        stats: &mut Option<StatsGuard>,
+        states: &mut Vec<State>,
+    ) -> Result<Exact> {
+        let Prepared { shared, mut gauges, described } = prepared;
+        if stats.is_some()
+            && let Err(error) = gauges.add(&shared.profiler)
+        {
+            notify(Level::Warning, &format!("what counting costs with run statistics stays unknown: {error}"));
+        }
+        let refusals = Refusals::look().map_err(|error| crate::Error::Other(error.to_string()))?;
         let (to_attach, candidates) = mpsc::channel::<Candidate>();
         let (done, attached) = mpsc::channel();
-        let shared = Arc::new(Shared { profiler, _events: open });
+        let shared = Arc::new(shared);
         let worker = Arc::clone(&shared);
         thread::Builder::new()
             .name("bprec-profiler".to_owned())
@@ -126,15 +180,24 @@ impl Exact {
             refusals,
             refused_at: now,
             targets: Vec::new(),
-            costs: gauged.as_ref().and_then(costs),
+            costs: None,
+            gauges,
+            rates: None,
+            stats_too_much: None,
+            with_stats: false,
+            next_look_at_stats: now + LOOK_AT_STATS_EVERY,
+            described,
+            notify,
             per_cpu: asked.per_cpu,
-            budget_ns: asked.budget.map(|part| part * online.len() as f64 * 1e9),
+            budget_ns: asked.budget.map(|part| part * machine::online_cpus().len() as f64 * 1e9),
             next_adapt: now + ADAPT_FIRST,
             to_attach,
             attached,
             underway: 0,
         };
-        let candidates = known.iter().flat_map(|known| exact.candidates(*known)).collect();
+        exact.look_at_stats();
+        let mut candidates: Vec<Candidate> = inventory.known().flat_map(|known| exact.candidates(known)).collect();
+        let off = exact.look_first(&mut candidates, inventory, stats);
         exact.targets = attach_all(candidates, &exact.shared.profiler);
         exact.next_adapt = Instant::now() + ADAPT_FIRST;
         if exact.targets.is_empty() {
@@ -147,16 +210,92 @@ impl Exact {
         for target in exact.targets.iter().filter(|target| !target.reason.is_empty()) {
             notify(Level::Detail, &format!("{} is not counted: {}", target.shown(), target.reason));
         }
-        states.push(State::CounterEvents(CounterEvents {
-            tier: CounterTier::EXACT,
-            time_ns: sys::clock_ns(sys::CLOCK_MONOTONIC),
-            events,
-            absent,
-            calibration: gauged.map(calibration),
-            budget_ppm: asked.budget.map(|part| (part * 1e6).round() as u32),
-            note: exact.note(),
-        }));
+        exact.described.note = exact.note();
+        states.push(exact.describe());
+        states.extend(off.map(State::StatsOff));
         Ok(exact)
+    }
+
+    /// What is counted, and what that adds as of now.
+    fn describe(&mut self) -> State {
+        self.described.time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        self.described.calibration = self.gauges.calibration(self.with_stats);
+        State::CounterEvents(self.described.clone())
+    }
+
+    /// Whether run statistics are on, and so what counting costs and adds. True when that has changed.
+    fn look_at_stats(&mut self) -> bool {
+        let before = self.with_stats;
+        self.with_stats = self.shared.profiler.stats_are_on().unwrap_or(before);
+        if !self.gauges.has(self.with_stats) {
+            // What is not found out is not taken off, and the report says so.
+            drop(self.gauges.add(&self.shared.profiler));
+        }
+        self.costs = self.gauges.costs(self.with_stats);
+        self.with_stats != before
+    }
+
+    /// Looks how often programs run before each of their runs is met by us, and settles what is to become of them, and of run statistics.
+    fn look_first(
+        &mut self,
+        candidates: &mut [Candidate],
+        inventory: &Inventory,
+        stats: &mut Option<StatsGuard>,
+    ) -> Option<StatsOff> {
+        let (Some(mut budget_ns), Some(_), Some(_)) = (self.budget_ns, self.costs, &stats) else { return None };
+        let mut rates = Rates::begin(inventory);
+        // A short look may have met a burst.
+        let looks = [(); 2].map(|()| {
+            thread::sleep(LOOK_FIRST);
+            (rates.look(inventory), rates.all)
+        });
+        let mut off = None;
+        if let Some(run_ns) = self.gauges.stats_run_ns() {
+            let all = looks[0].1.min(looks[1].1);
+            match budget::statistics_ns(all, run_ns, budget_ns) {
+                Some(taken_ns) => {
+                    budget_ns -= taken_ns;
+                    self.rates = Some(rates);
+                }
+                None => off = Some(self.switch_stats_off(stats, all, run_ns)),
+            }
+        }
+        let costs = self.costs?;
+        let mut chosen: Vec<(&mut Candidate, u32)> =
+            candidates.iter_mut().filter_map(|it| it.program_id().map(|id| (it, id))).collect();
+        let [least, most] = [f64::min, f64::max].map(|pick| {
+            let rate = |look: usize, id: &u32| looks[look].0.get(id).copied().unwrap_or(0.0);
+            chosen.iter().map(|(_, id)| pick(rate(0, id), rate(1, id))).collect::<Vec<_>>()
+        });
+        let verdicts =
+            budget::divide(&most, costs, budget_ns).into_iter().zip(budget::divide(&least, costs, budget_ns));
+        for (((candidate, _), rate), verdicts) in chosen.iter_mut().zip(least).zip(verdicts) {
+            match verdicts {
+                (Verdict::Every(every), _) => candidate.set_every(every),
+                // Of other functions than the entry it is not known how often they run.
+                (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => {
+                    candidate.refuse(too_often(rate, costs))
+                }
+                (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
+            }
+        }
+        off
+    }
+
+    /// Lets go of run statistics; exact counters cost less from here on, and add less to what they count.
+    fn switch_stats_off(&mut self, stats: &mut Option<StatsGuard>, runs_per_second: f64, run_ns: f64) -> StatsOff {
+        *stats = None;
+        self.rates = None;
+        self.look_at_stats();
+        let mut reason = format!(
+            "{runs_per_second:.0} runs of programs a second would take {run_ns:.0} ns each for them, which is more than counting may \
+             (--budget)"
+        );
+        if self.with_stats {
+            reason += "; someone else keeps them on";
+        }
+        (self.notify)(Level::Notice, &format!("run statistics are switched off: {reason}"));
+        StatsOff { time_ns: sys::clock_ns(sys::CLOCK_MONOTONIC), reason }
     }
 
     /// What there is to say about all of it.
@@ -209,16 +348,27 @@ impl Exact {
     }
 
     /// Takes in what the thread has attached to, and keeps within the budget. Returns the counts of those that are new, and the last ones
-    /// of those that are no longer counted.
-    pub(crate) fn tend(&mut self) -> Vec<State> {
+    /// of those that are no longer counted, as of run statistics that are switched off.
+    pub(crate) fn tend(&mut self, inventory: &Inventory, stats: &mut Option<StatsGuard>) -> Vec<State> {
         let new: Vec<Target> = self.attached.try_iter().collect();
         self.underway -= new.len();
         let mut states = snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu);
-        self.targets.extend(new);
         let now = Instant::now();
+        if !new.is_empty() {
+            // All runs of these are measured until then.
+            self.next_adapt = self.next_adapt.min(now + ADAPT_FIRST);
+        }
+        self.targets.extend(new);
         if now >= self.next_adapt {
             self.next_adapt = now + ADAPT_EVERY;
-            self.adapt(now);
+            states.extend(self.adapt(now, inventory, stats));
+        }
+        if now >= self.next_look_at_stats {
+            self.next_look_at_stats = now + LOOK_AT_STATS_EVERY;
+            if self.look_at_stats() {
+                states.extend(self.snapshot());
+                states.push(self.describe());
+            }
         }
         // At once, as what was counted is of the time up to here.
         states.extend(snapshot_of(self.targets.iter().filter(|target| target.is_news()), self.per_cpu));
@@ -228,26 +378,55 @@ impl Exact {
 
     /// When [`Exact::tend`] should be called next, if before the next round.
     pub(crate) fn tend_at(&self) -> Option<Instant> {
-        self.budget_ns.and(self.costs).map(|_| self.next_adapt)
+        let has_cost = self.rates.is_some() || self.targets.iter().any(Target::is_attached);
+        self.budget_ns.and(self.costs).filter(|_| has_cost).map(|_| self.next_adapt)
     }
 
-    fn adapt(&mut self, now: Instant) {
-        let (Some(budget_ns), Some(costs)) = (self.budget_ns, self.costs) else { return };
-        let mut live: Vec<&mut Target> = self.targets.iter_mut().filter(|target| target.is_attached()).collect();
-        let rates: Vec<f64> = live.iter_mut().map(|target| target.rate(now)).collect();
-        for ((target, rate), verdict) in live.iter_mut().zip(&rates).zip(budget::divide(&rates, costs, budget_ns)) {
-            let was_too_often = std::mem::replace(&mut target.too_often, verdict == Verdict::TooOften);
+    fn adapt(&mut self, now: Instant, inventory: &Inventory, stats: &mut Option<StatsGuard>) -> Vec<State> {
+        let Some(budget_ns) = self.budget_ns else { return Vec::new() };
+        let live = self.targets.iter_mut().filter(|target| target.is_attached());
+        let rates: Vec<f64> = live.map(|target| target.rate(now)).collect();
+        let (left_ns, states) = self.pay_stats(now, budget_ns, rates.iter().sum(), inventory, stats);
+        let Some(costs) = self.costs else { return states };
+        let live = self.targets.iter_mut().filter(|target| target.is_attached());
+        for ((target, rate), verdict) in live.zip(&rates).zip(budget::divide(&rates, costs, left_ns)) {
             match verdict {
-                Verdict::Every(every) => target.set_every(every),
-                // A short look may have met a burst.
-                Verdict::TooOften if !was_too_often => target.set_every(HARDLY_ANY),
-                Verdict::TooOften => target.end(&format!(
-                    "it ran {rate:.0} times a second: to see that many runs, {:.0} ns each, takes more than counting may \
-                     (--budget)",
-                    costs.skipped_ns
-                )),
+                Verdict::Every(every) => target.set_every(every, now),
+                Verdict::TooOften if target.is_too_often(HARDLY_ANY, now) < TOO_MUCH_FOR => (),
+                Verdict::TooOften => target.end(&too_often(*rate, costs)),
             }
         }
+        states
+    }
+
+    /// What run statistics leave of the budget, of which the programs that are counted ran `counted` times a second. They go when they take
+    /// too much for a while.
+    fn pay_stats(
+        &mut self,
+        now: Instant,
+        budget_ns: f64,
+        counted: f64,
+        inventory: &Inventory,
+        stats: &mut Option<StatsGuard>,
+    ) -> (f64, Vec<State>) {
+        let (Some(rates), Some(run_ns)) = (&mut self.rates, self.gauges.stats_run_ns()) else {
+            return (budget_ns, Vec::new());
+        };
+        rates.look_if_due(inventory);
+        let all = rates.all.max(counted);
+        if let Some(taken_ns) = budget::statistics_ns(all, run_ns, budget_ns) {
+            self.stats_too_much = None;
+            return (budget_ns - taken_ns, Vec::new());
+        }
+        if now.duration_since(*self.stats_too_much.get_or_insert(now)) < TOO_MUCH_FOR {
+            return (budget_ns / 2.0, Vec::new());
+        }
+        // What was counted until here is of runs that had statistics.
+        let mut states = inventory.run_stats();
+        states.extend(self.snapshot());
+        let off = self.switch_stats_off(stats, all, run_ns);
+        states.extend([State::StatsOff(off), self.describe()]);
+        (budget_ns, states)
     }
 
     /// Counts as of now of all that are counted, and of those of which it has not been said why they are not, or no
@@ -335,20 +514,12 @@ fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
     })
 }
 
-fn costs(gauged: &Gauged) -> Option<Costs> {
-    let per_run = |total_ns: u64| total_ns as f64 / gauged.runs as f64;
-    (gauged.runs > 0)
-        .then(|| Costs { measured_ns: per_run(gauged.measured_ns), skipped_ns: per_run(gauged.skipped_ns) })
-}
-
-fn calibration(gauged: Gauged) -> Calibration {
-    Calibration {
-        runs: gauged.runs,
-        inside_ns: gauged.inside_ns,
-        inside: gauged.inside,
-        measured_ns: Some(gauged.measured_ns),
-        skipped_ns: Some(gauged.skipped_ns),
-    }
+/// Why a program is not counted that runs so many times a second.
+fn too_often(rate: f64, costs: Costs) -> String {
+    format!(
+        "it ran {rate:.0} times a second: to see that many runs, {:.0} ns each, takes more than counting may (--budget)",
+        costs.skipped_ns
+    )
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use crate::glob::glob;
 use crate::inventory::Known;
 use crate::sys;
 
+/// How long one in so many runs is measured before it may be more of them.
+const KEPT_FOR: Duration = Duration::from_millis(200);
+
 /// Which functions of which programs are asked for.
 #[derive(Debug)]
 pub(crate) struct Pattern {
@@ -23,6 +26,8 @@ pub(super) struct Candidate {
     target: Target,
     /// The program and the type of the function; `None` when it was refused already.
     place: Option<(OwnedFd, u32)>,
+    /// One in so many runs is measured at first.
+    every: u64,
 }
 
 /// A function that is counted, or was, or could not be.
@@ -47,8 +52,10 @@ pub(super) struct Target {
     /// Runs at the last look, and when that was.
     seen_runs: u64,
     seen_at: Option<Instant>,
-    /// At the last look its runs were too many for the budget.
-    pub(super) too_often: bool,
+    /// From when on its runs were too many for the budget at every look.
+    too_often: Option<Instant>,
+    /// When the share of its runs that is measured was last changed.
+    paced_at: Option<Instant>,
 }
 
 /// What was counted of a target, over all CPUs and on each.
@@ -106,7 +113,7 @@ impl Pattern {
             // Without functions it is not traced either way; it is said if it was asked for.
             let reason = refusal.unwrap_or("the kernel does not tell its functions");
             return if wanted(0, &program_name) {
-                vec![Candidate { target: target(0, "", reason), place: None }]
+                vec![Candidate { target: target(0, "", reason), place: None, every: 1 }]
             } else {
                 Vec::new()
             };
@@ -122,7 +129,7 @@ impl Pattern {
                     (None, None) => Err("it has no BTF, by which its functions are found".to_owned()),
                 };
                 let reason = place.as_ref().err().cloned().unwrap_or_default();
-                Candidate { target: target(*index, name, &reason), place: place.ok() }
+                Candidate { target: target(*index, name, &reason), place: place.ok(), every: 1 }
             })
             .collect()
     }
@@ -134,18 +141,42 @@ fn is_program(pattern: &str, name: &str, id: u32) -> bool {
 }
 
 impl Candidate {
+    /// The program, when it is to be attached to.
+    pub(super) fn program_id(&self) -> Option<u32> {
+        self.place.is_some().then_some(self.target.id)
+    }
+
+    pub(super) fn is_entry(&self) -> bool {
+        self.target.function == 0
+    }
+
+    /// Has one in so many runs measured at first.
+    pub(super) fn set_every(&mut self, every: u64) {
+        self.every = every;
+    }
+
+    /// It is to stay alone.
+    pub(super) fn refuse(&mut self, reason: String) {
+        self.place = None;
+        self.target.reason = reason;
+    }
+
     /// Attaches to it.
     pub(super) fn attach(self, profiler: &Profiler) -> Target {
-        let Candidate { mut target, place } = self;
+        let Candidate { mut target, place, every } = self;
         let Some((program, type_id)) = place else { return target };
-        match profiler.attach(program.as_fd(), target.id, type_id, 1) {
+        let mut since = Instant::now();
+        match profiler.attach(program.as_fd(), target.id, type_id, every) {
             Ok(pair) => {
+                since = pair.began().unwrap_or(since);
                 target.pair = Some(pair);
-                target.seen_at = Some(Instant::now());
+                target.seen_at = Some(since);
             }
             Err(error) => target.reason = error.to_string(),
         }
-        target.since_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
+        // It was 0 then: a busy machine counts hundreds of runs before attaching is over.
+        let ago_ns = u64::try_from(since.elapsed().as_nanos()).unwrap_or(0);
+        target.since_ns = sys::clock_ns(sys::CLOCK_MONOTONIC).saturating_sub(ago_ns);
         target
     }
 }
@@ -174,15 +205,29 @@ impl Target {
 
     /// Runs per second since the last call, or since it is counted.
     pub(super) fn rate(&mut self, now: Instant) -> f64 {
-        let runs = self.pair.as_ref().map_or(self.seen_runs, |pair| pair.read().runs);
+        let runs = self.pair.as_ref().map_or(self.seen_runs, Pair::runs);
         let new = runs.saturating_sub(std::mem::replace(&mut self.seen_runs, runs));
         let since = self.seen_at.replace(now).map_or(Duration::ZERO, |seen_at| now.duration_since(seen_at));
         new as f64 / since.as_secs_f64().max(1e-3)
     }
 
-    pub(super) fn set_every(&self, every: u64) {
-        if let Some(pair) = self.pair.as_ref().filter(|pair| pair.every() != every) {
+    /// Has one in `every` runs measured: more of them only when it has been less for a while.
+    pub(super) fn set_every(&mut self, every: u64, now: Instant) {
+        self.too_often = None;
+        self.pace(every, now);
+    }
+
+    /// Its runs are too many for the budget: hardly any is measured. For how long that has been so.
+    pub(super) fn is_too_often(&mut self, hardly_any: u64, now: Instant) -> Duration {
+        self.pace(hardly_any, now);
+        now.duration_since(*self.too_often.get_or_insert(now))
+    }
+
+    fn pace(&mut self, every: u64, now: Instant) {
+        let is_new = self.paced_at.is_some_and(|at| now.duration_since(at) < KEPT_FOR);
+        if let Some(pair) = self.pair.as_ref().filter(|pair| every > pair.every() || every < pair.every() && !is_new) {
             pair.set_every(every);
+            self.paced_at = Some(now);
         }
     }
 

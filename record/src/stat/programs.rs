@@ -9,8 +9,8 @@ use bprec_format::state::{Session, State};
 
 use super::{ProgramName, StatOptions};
 use crate::captor::{Captor, Caught};
-use crate::exact::{Exact, Pattern};
-use crate::inventory::{Inventory, Known};
+use crate::exact::{Exact, Pattern, Prepared};
+use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
 use crate::options;
 use crate::{Error, Level, Result, sampler};
@@ -61,7 +61,6 @@ impl Programs {
         let abilities = Abilities::probe().map_err(|error| sampler::refused("dummy", 0, -1, error))?;
         session.stats_were_on = stats_sysctl().unwrap_or(false);
         let refs = Refs::load().ok();
-        let stats = StatsGuard::enable();
         let online = machine::online_cpus();
         let btfs = Arc::new(BtfCache::new());
         let captor = if abilities.bpf {
@@ -75,6 +74,9 @@ impl Programs {
         };
         let mut inventory = Inventory::new(btfs, refs, Vec::new());
         inventory.enumerate()?;
+        // Behind that: what is loaded to count is none of what is counted.
+        let prepared = Prepared::new(&asked, options.notify, &online);
+        let stats = StatsGuard::enable();
         let mut programs = Programs {
             pattern: Pattern::new(pattern),
             inventory,
@@ -90,24 +92,27 @@ impl Programs {
         };
         programs.learn();
         programs.check_ids(pattern)?;
-        let known: Vec<Known<'_>> = programs.inventory.known().collect();
-        let started = Exact::start(&asked, options.notify, &online, &known, states);
-        match (started, stats) {
-            (Ok(exact), stats) => {
+        let (mut stats, no_stats) = match stats {
+            Ok(guard) => (Some(guard), None),
+            Err(error) => (None, Some(error)),
+        };
+        let started = prepared.and_then(|prepared| {
+            Exact::start(prepared, &asked, options.notify, &programs.inventory, &mut stats, states)
+        });
+        programs.stats = stats;
+        match (started, no_stats) {
+            (Ok(exact), no_stats) => {
                 session.counters = "exact".to_owned();
-                if let Err(error) = &stats {
-                    session.counters_note = error.to_string();
-                }
-                (programs.exact, programs.stats) = (Some(exact), stats.ok());
+                session.counters_note = no_stats.map(|error| error.to_string()).unwrap_or_default();
+                programs.exact = Some(exact);
             }
             // What was asked for cannot be meant; that is no matter of the machine.
             (Err(error @ Error::Event { .. }), _) => return Err(error),
-            (Err(error), Ok(stats)) => {
+            (Err(error), None) => {
                 session.counters = "stats".to_owned();
                 session.counters_note = format!("run statistics instead of exact counters: {error}");
-                programs.stats = Some(stats);
             }
-            (Err(exact), Err(stats)) => {
+            (Err(exact), Some(stats)) => {
                 return Err(Error::Other(format!("programs cannot be counted: {exact}; {stats}")));
             }
         }
@@ -165,7 +170,7 @@ impl Programs {
         let caught: Vec<Caught> = self.captor.iter().flat_map(Captor::caught).collect();
         self.take_in(caught);
         if let Some(exact) = &mut self.exact {
-            self.pending.extend(exact.tend());
+            self.pending.extend(exact.tend(&self.inventory, &mut self.stats));
         }
         let now = Instant::now();
         if self.next_look <= now {

@@ -6,6 +6,7 @@ use super::track::Track;
 use crate::{Runs, Unknown};
 use bprec_format::event_type;
 use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, RunCounts};
+use std::ops::RangeInclusive;
 
 /// Shares of the runs, in thousandths, that [`Exact::percentiles`] are of.
 pub const PERCENTILES: [u32; 3] = [500, 990, 999];
@@ -31,6 +32,21 @@ pub struct Counting {
     pub note: String,
     /// Positions of instructions and cycles among the events, when they are counted together.
     pub ipc: Option<(usize, usize)>,
+    /// What is taken off from calibration to calibration: of the time, then of each event. The last is what stands above.
+    pub(crate) pairs: Vec<Vec<Option<f64>>>,
+}
+
+impl Counting {
+    /// What is to be taken off a run on average: of its time, then of each event.
+    fn pair_of(&self, track: &Track) -> Vec<Option<f64>> {
+        let periods = || self.pairs.iter().zip(&track.runs_by_period).filter(|(_, runs)| **runs > 0);
+        let runs: f64 = periods().map(|(_, runs)| *runs as f64).sum();
+        let mean = |at: usize| {
+            let parts = periods().map(|(pair, runs)| Some(pair.get(at).copied().flatten()? * *runs as f64));
+            parts.sum::<Option<f64>>().filter(|_| runs > 0.0).map(|sum| sum / runs)
+        };
+        (0..=self.events.len()).map(mean).collect()
+    }
 }
 
 /// A value per run.
@@ -91,6 +107,8 @@ pub struct Exact {
     pub is_estimate: bool,
     /// Time per run, ns; `None` without a measured run.
     pub time: Option<PerRun>,
+    /// Standard deviation of the time of a measured run, ns.
+    pub deviation_ns: Option<f64>,
     /// Events per run, in the order of [`Counting::events`].
     pub events: Vec<Result<EventPerRun, Unknown>>,
     /// Instructions per cycle.
@@ -104,22 +122,31 @@ pub struct Exact {
     pub ended: Option<String>,
 }
 
-/// What is counted, and what counting adds.
-pub(crate) fn counting_of(it: &CounterEvents) -> Counting {
-    let calibration = it.calibration.as_ref().filter(|calibration| calibration.runs > 0);
+/// What is counted, and what counting adds: `calibrations` one after the other, of which that of `it` is the last.
+pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration>]) -> Counting {
     let per_run = |total: u64, calibration: &Calibration| total as f64 / calibration.runs as f64;
-    let event = |at: usize| calibration.and_then(|c| c.inside.get(at).map(|total| per_run(*total, c)));
-    let added = |of: fn(&Calibration) -> Option<u64>| calibration.and_then(|c| of(c).map(|total| per_run(total, c)));
+    let known = |calibration: &'_ Option<Calibration>| calibration.clone().filter(|calibration| calibration.runs > 0);
+    let pair = |calibration: &Option<Calibration>| {
+        let calibration = known(calibration);
+        let event = |at: usize| calibration.as_ref().and_then(|c| c.inside.get(at).map(|total| per_run(*total, c)));
+        let time_ns = calibration.as_ref().map(|c| per_run(c.inside_ns, c));
+        std::iter::once(time_ns).chain((0..it.events.len()).map(event)).collect::<Vec<_>>()
+    };
+    let calibration = known(&it.calibration);
+    let added =
+        |of: fn(&Calibration) -> Option<u64>| calibration.as_ref().and_then(|c| of(c).map(|total| per_run(total, c)));
+    let last = pair(&it.calibration);
     Counting {
-        pair: (0..it.events.len()).map(event).collect(),
+        pair: last[1..].to_vec(),
         ipc: together(&it.events),
         events: it.events.clone(),
         absent: it.absent.iter().map(|absent| (absent.name.clone(), absent.reason.clone())).collect(),
-        pair_ns: calibration.map(|c| per_run(c.inside_ns, c)),
-        pair_runs: calibration.map_or(0, |c| c.runs),
+        pair_ns: last[0],
+        pair_runs: calibration.as_ref().map_or(0, |c| c.runs),
         added_ns: [added(|c| c.measured_ns), added(|c| c.skipped_ns)],
         budget_ppm: it.budget_ppm,
         note: it.note.clone(),
+        pairs: calibrations.iter().map(pair).collect(),
     }
 }
 
@@ -192,13 +219,15 @@ pub(super) fn exact(
     let flaws = flaws(sum, track.covered_ns, cpus, &counting.events);
     let is_estimate = is_estimate(sum, track.gated);
     let spread = variance(&sum.histogram);
+    let pair = counting.pair_of(track);
+    let pair_ns = pair[0];
     let time = track.time.mean().map(|mean| {
         let error = spread.and_then(|variance| track.time.error_of_variance(variance));
-        PerRun::new(mean, counting.pair_ns, error.filter(|_| is_estimate))
+        PerRun::new(mean, pair_ns, error.filter(|_| is_estimate))
     });
     let events = (0..counting.events.len()).map(|at| {
         let strata = track.events.get(at).ok_or_else(|| Unknown("it was not counted".into()))?;
-        event(at, strata, sum, counting, is_estimate, &flaws)
+        event(at, strata, sum, pair[at + 1], is_estimate, &flaws)
     });
     let events: Vec<Result<EventPerRun, Unknown>> = events.collect();
     let ipc = counting.ipc.and_then(|(instructions, cycles)| {
@@ -206,7 +235,7 @@ pub(super) fn exact(
         let (instructions, cycles) = (value(instructions)?, value(cycles)?);
         (cycles > 0.0).then(|| instructions / cycles)
     });
-    let pair_ns = counting.pair_ns.unwrap_or(0.0).round() as u64;
+    let pair_ns = pair_ns.unwrap_or(0.0).round() as u64;
     let percentiles = PERCENTILES.map(|per_mille| {
         let (first, last) = percentile(&sum.histogram, per_mille)?;
         Some((first.saturating_sub(pair_ns), last.saturating_sub(pair_ns)))
@@ -223,6 +252,7 @@ pub(super) fn exact(
         misses: sum.misses,
         every: sum.every,
         is_estimate,
+        deviation_ns: spread.map(f64::sqrt),
         time: time.filter(|_| !flaws.iter().any(|flaw| flaw.is_about(What::Time))),
         events,
         ipc,
@@ -236,7 +266,7 @@ fn event(
     at: usize,
     strata: &Strata,
     sum: &RunCounts,
-    counting: &Counting,
+    pair: Option<f64>,
     is_estimate: bool,
     flaws: &[Flaw],
 ) -> Result<EventPerRun, Unknown> {
@@ -255,7 +285,7 @@ fn event(
         1.0
     };
     let error = strata.error_of_strata().filter(|_| is_estimate);
-    Ok(EventPerRun { per_run: PerRun::new(mean, counting.pair.get(at).copied().flatten(), error), running })
+    Ok(EventPerRun { per_run: PerRun::new(mean, pair, error), running })
 }
 
 /// The gate let runs pass, or runs are missing for another reason. One in a hundred may be open at a snapshot.
@@ -348,23 +378,38 @@ pub(crate) fn disagreements(runs: &Runs, exact: &Exact, counting: &Counting) -> 
         let missed = if misses > 0 { format!(" and {misses} missed") } else { String::new() };
         said.push(format!("{} runs by stats, {} counted exactly{missed}", runs.count, exact.runs));
     }
-    if let (Some(time), true) = (exact.time, runs.count > 0) {
+    if let Some(bounds) = stats_bounds(exact, counting).filter(|_| runs.count > 0) {
         let stats = runs.time_ns as f64 / runs.count as f64;
-        // The kernel's clock stands outside of what counts: it sees what that adds, which was found where all of it is in the caches,
-        // and is several times as much where it is not.
-        let added = added_ns(exact, counting);
-        let allowed = 0.1 * stats.max(time.value) + 20.0 + time.error.unwrap_or(0.0);
-        let most = time.value + added.map_or(f64::INFINITY, |added| ADDED_AT_MOST * added) + allowed;
-        if !(time.value - allowed..=most).contains(&stats) {
+        if !bounds.contains(&stats) {
+            let added = added_ns(exact, counting);
             let added = added.map(|added| format!(", {added:.0} of them for counting")).unwrap_or_default();
-            said.push(format!("{stats:.0} ns per run by stats{added}, {:.0} counted exactly", time.value));
+            let exact = exact.time.map_or(0.0, |time| time.value);
+            said.push(format!("{stats:.0} ns per run by stats{added}, {exact:.0} counted exactly"));
         }
     }
     said
 }
 
-/// How many times what it adds where it was found out counting may add elsewhere.
+/// How many times what was found with an empty program counting may add elsewhere: there all of it was in the caches.
 const ADDED_AT_MOST: f64 = 4.0;
+/// Standard errors of the mean that are chance.
+const CHANCE: f64 = 3.0;
+
+/// Between what a run may take on average by the kernel's statistics, after what was counted exactly.
+///
+/// The kernel's clock stands outside of what counts, so that each measured run takes longer by it: by what the pair takes beside its own
+/// readings. Of a run that is let pass it sees what that adds, and not the readings. How much that is was found where it is
+/// least. And what interrupts a run now and then may fall between the two clocks.
+fn stats_bounds(exact: &Exact, counting: &Counting) -> Option<RangeInclusive<f64>> {
+    let time = exact.time.filter(|_| exact.measured > 0 && exact.runs > 0)?;
+    let inside = time.with_pair - time.value;
+    let skipped = 1.0 - (exact.measured as f64 / exact.runs as f64).min(1.0);
+    let chance = exact.deviation_ns.map_or(0.0, |deviation| CHANCE * deviation / (exact.measured as f64).sqrt());
+    let allowed = 0.1 * time.with_pair + 20.0 + time.error.unwrap_or(0.0) + chance;
+    let least = time.with_pair - skipped * ADDED_AT_MOST * inside - allowed;
+    let most = added_ns(exact, counting).map_or(f64::INFINITY, |added| time.value + ADDED_AT_MOST * added + allowed);
+    Some(least..=most)
+}
 
 /// What counting adds to a run of this program on average, as the kernel's statistics see it.
 fn added_ns(exact: &Exact, counting: &Counting) -> Option<f64> {
@@ -418,5 +463,52 @@ mod tests {
         let mut more = counts(0, 0, 0, 0);
         more.measured = 100;
         assert_eq!(found(&more), [What::Runs]);
+    }
+
+    #[test]
+    fn statistics_are_held_against_what_the_clocks_and_chance_explain() {
+        // A measured run takes 800 ns longer, of which the pair sees 300; one that is let pass 500.
+        let counting = Counting { added_ns: [Some(800.0), Some(500.0)], ..Counting::default() };
+        let counted = |measured, deviation_ns| Exact {
+            runs: 10_000,
+            measured,
+            time: Some(PerRun { value: 1000.0, with_pair: 1300.0, error: None }),
+            deviation_ns: Some(deviation_ns),
+            ..nothing()
+        };
+        let agree = |exact: &Exact, stats: f64| stats_bounds(exact, &counting).unwrap().contains(&stats);
+        // All are measured: what the kernel sees encloses what the pair sees.
+        let all = counted(10_000, 0.0);
+        assert!(agree(&all, 1300.0) && agree(&all, 1800.0) && agree(&all, 4000.0));
+        assert!(!agree(&all, 1100.0) && !agree(&all, 4500.0));
+        // One in a hundred is: few of the runs have the readings in them.
+        let few = counted(100, 0.0);
+        assert!(agree(&few, 1000.0) && agree(&few, 1500.0) && !agree(&few, 3500.0));
+        // One in 10,000 runs is interrupted for 10 ms, and the next one may be between the clocks: 1 µs on average.
+        let interrupted = counted(10_000, 100_000.0);
+        assert!(agree(&interrupted, 5000.0) && !agree(&interrupted, 8000.0));
+    }
+
+    fn nothing() -> Exact {
+        Exact {
+            function: 0,
+            name: String::new(),
+            from_ns: 0,
+            to_ns: 0,
+            runs: 0,
+            measured: 0,
+            too_deep: 0,
+            discarded: 0,
+            misses: None,
+            every: 1,
+            is_estimate: false,
+            time: None,
+            deviation_ns: None,
+            events: Vec::new(),
+            ipc: None,
+            percentiles: [None; PERCENTILES.len()],
+            flaws: Vec::new(),
+            ended: None,
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Counters as they come, without a recording: the same states, the same arithmetic, one table per interval and one for
 //! all of the time.
 
-use super::exact::{Counting, counting_of, disagreements};
+use super::exact::{Counting, disagreements};
 use super::over_time::{About, CounterRow, CounterSource, CounterTarget, Scale, says_something};
 use super::track::Track;
 use super::{CounterHistory, Target};
+use crate::index::counters_note;
 use crate::window::Window;
 use crate::{Runs, Unknown};
 use bprec_format::state::{Missed, Session, State};
@@ -81,17 +82,18 @@ pub struct MeteredRow {
 impl MeteredRow {
     /// What of its sources is best.
     pub fn best(&self) -> Option<&CounterRow> {
-        let counted = |row: &&CounterRow| row.counts.is_ok();
         let exact = self.exact.as_ref().and_then(|exact| exact.as_ref().ok());
         let shared = self.shared.as_ref().and_then(|shared| shared.as_ref().ok());
         // What was given up on the way is of a part of the time.
         let to_the_end = |row: &&CounterRow| row.counts.as_ref().is_ok_and(|counts| counts.values.ended.is_none());
-        exact.filter(to_the_end).or(self.stats.as_ref().filter(counted)).or(shared).or(exact).or(self.stats.as_ref())
+        let stats = self.stats.as_ref();
+        exact.filter(to_the_end).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
     }
 
     /// Runs that the kernel's recursion guard kept from happening, if it tells.
     pub fn misses(&self) -> Option<u64> {
-        self.stats.as_ref()?.counts.as_ref().ok()?.values.misses
+        let stats = &self.stats.as_ref()?.counts.as_ref().ok()?.values;
+        stats.misses.filter(|_| stats.ended.is_none())
     }
 
     /// Time in it, of one CPU's, in per cent.
@@ -132,6 +134,7 @@ impl Meter {
                 self.session = Some(session);
             }
             State::RunStats(stats) => self.history.stats(&stats, self.session.as_ref(), &self.window),
+            State::StatsOff(off) => self.history.stats_off(&off),
             State::CounterEvents(events) => self.history.events(events),
             State::ProgramCounters(counters) => self.history.programs(&counters, &self.window),
             State::SharedCounters(counters) => self.history.shared(&counters, &self.window),
@@ -170,8 +173,8 @@ impl Meter {
             start_ns: session.map_or(0, |session| session.start_ns),
             cpus: session.map(|session| session.cpus_online).filter(|cpus| *cpus > 0),
         };
-        let exact = self.history.exact.as_ref().map(counting_of);
-        let shared = self.history.shared.as_ref().map(counting_of);
+        let exact = self.history.counting();
+        let shared = self.history.shared_counting();
         let mut rows: BTreeMap<Key, MeteredRow> = BTreeMap::new();
         let none = Counting::default();
         let mut add = |about: About<'_>, counting: &Counting, prog_type: &str, unloaded_ns: Option<i64>| {
@@ -213,7 +216,8 @@ impl Meter {
         if let Some(counting) = exact.as_ref().filter(|_| is_total) {
             rows.values_mut().for_each(|row| row.disagreements = disagree(row, counting));
         }
-        let (mut rows, idle): (Vec<_>, Vec<_>) = rows.into_values().partition(|row| self.all || ran(row));
+        let (mut rows, idle): (Vec<_>, Vec<_>) =
+            rows.into_values().partition(|row| self.all || ran(row) || is_total && may_have_run(row));
         let quiet = idle.iter().filter(|row| row.target.function == 0 && row.target.cpu.is_none()).count();
         if is_total {
             sort_by_cost(&mut rows);
@@ -227,7 +231,7 @@ impl Meter {
             cpus: scale.cpus,
             exact,
             shared,
-            note: session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty()),
+            note: counters_note(session, self.history.stats_off.as_ref()),
             rows,
             quiet,
             missed: self.missed.iter().map(|missed| (missed.id, missed.reason.clone())).collect(),
@@ -269,9 +273,19 @@ fn ran(row: &MeteredRow) -> bool {
         || row.exact.as_ref().is_some_and(|exact| exact.as_ref().is_ok_and(says_something))
 }
 
+/// No source was there to see whether a program ran in all of the time.
+fn may_have_run(row: &MeteredRow) -> bool {
+    let saw_it_all = |row: &CounterRow| row.counts.as_ref().is_ok_and(|counts| counts.values.ended.is_none());
+    let exact = row.exact.as_ref().and_then(|exact| exact.as_ref().ok());
+    !row.stats.iter().chain(exact).any(saw_it_all)
+}
+
 fn disagree(row: &MeteredRow, counting: &Counting) -> Vec<String> {
     let (Some(Ok(exact)), Some(stats)) = (&row.exact, &row.stats) else { return Vec::new() };
     let (Ok(exact_counts), Ok(stats_counts)) = (&exact.counts, &stats.counts) else { return Vec::new() };
+    if stats_counts.values.ended.is_some() {
+        return Vec::new();
+    }
     // Both are of one clock; where it begins does not matter for their differences.
     let values = &stats_counts.values;
     let runs = Runs {

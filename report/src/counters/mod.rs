@@ -14,13 +14,15 @@ pub use exact::{Counting, EventPerRun, Exact, PERCENTILES, PerRun};
 pub use live::{Meter, Metered, MeteredRow};
 pub use over_time::{CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport};
 
-pub(crate) use exact::{counting_of, covers, disagreements, exact_program};
+pub(crate) use exact::{covers, disagreements, exact_program};
 pub(crate) use over_time::over_time;
 
 use crate::window::Window;
 use bprec_format::state::{
-    CounterEvents, CounterTier, ProgramCounters, RunCounts, RunStats, Session, SharedCounters, SharedScope,
+    Calibration, CounterEvents, CounterTier, ProgramCounters, RunCounts, RunStats, Session, SharedCounters,
+    SharedScope, StatsOff,
 };
+use exact::counting_of;
 use std::collections::BTreeMap;
 use track::Track;
 
@@ -44,24 +46,47 @@ pub(crate) struct CounterHistory {
     /// Intervals are kept, and those of run statistics too.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
+    /// What exact counting added, one after the other: it is less from when run statistics are switched off.
+    pub(crate) calibrations: Vec<Option<Calibration>>,
     pub(crate) shared: Option<CounterEvents>,
     pub(crate) targets: BTreeMap<TargetKey, Target>,
     /// The same on one CPU, by its number.
     pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), Target>,
     pub(crate) stats: BTreeMap<(u32, u64), Target>,
     pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
+    pub(crate) stats_off: Option<StatsOff>,
 }
 
 impl CounterHistory {
     pub(crate) fn events(&mut self, events: CounterEvents) {
         match events.tier {
-            CounterTier::EXACT => self.exact = Some(events),
+            CounterTier::EXACT => {
+                self.calibrations.push(events.calibration.clone());
+                self.exact = Some(events);
+            }
             CounterTier::SHARED => self.shared = Some(events),
             _ => {}
         }
     }
 
+    /// What exact counters count.
+    pub(crate) fn counting(&self) -> Option<Counting> {
+        self.exact.as_ref().map(|events| counting_of(events, &self.calibrations))
+    }
+
+    /// What shared counters count.
+    pub(crate) fn shared_counting(&self) -> Option<Counting> {
+        self.shared.as_ref().map(|events| counting_of(events, std::slice::from_ref(&events.calibration)))
+    }
+
+    /// Run statistics end here: what is read of them later stands still.
+    pub(crate) fn stats_off(&mut self, off: &StatsOff) {
+        self.stats.values_mut().for_each(|target| target.reason = off.reason.clone());
+        self.stats_off.get_or_insert_with(|| off.clone());
+    }
+
     pub(crate) fn programs(&mut self, snapshot: &ProgramCounters, window: &Window) {
+        let period = self.calibrations.len().saturating_sub(1);
         for it in &snapshot.targets {
             let key = (it.id, it.load_time_ns, it.function);
             let target = match it.cpu {
@@ -72,7 +97,7 @@ impl CounterHistory {
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {
                 target.counted = true;
-                target.track.add(snapshot.time_ns, counts, Some(it.since_ns), window, self.over_time);
+                target.track.add(snapshot.time_ns, counts, Some(it.since_ns), period, window, self.over_time);
             }
         }
     }
@@ -85,14 +110,15 @@ impl CounterHistory {
             if !it.readings.is_empty() {
                 target.counted = true;
                 let counts = RunCounts { readings: it.readings.clone(), ..RunCounts::default() };
-                target.track.add(snapshot.time_ns, &counts, Some(it.since_ns), window, self.over_time);
+                target.track.add(snapshot.time_ns, &counts, Some(it.since_ns), 0, window, self.over_time);
             }
         }
     }
 
     /// Run statistics, as counters of which every run is measured.
     pub(crate) fn stats(&mut self, snapshot: &RunStats, session: Option<&Session>, window: &Window) {
-        if !self.over_time {
+        let is_over = self.stats_off.as_ref().is_some_and(|off| off.time_ns <= snapshot.time_ns);
+        if !self.over_time || is_over {
             return;
         }
         for it in &snapshot.programs {
@@ -111,7 +137,7 @@ impl CounterHistory {
             };
             let target = self.stats.entry((it.id, it.load_time_ns)).or_default();
             target.counted = true;
-            target.track.add(snapshot.time_ns, &counts, since, window, true);
+            target.track.add(snapshot.time_ns, &counts, since, 0, window, true);
         }
     }
 }

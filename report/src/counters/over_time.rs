@@ -1,6 +1,6 @@
 //! Counters from snapshot to snapshot, and what that adds up to.
 
-use super::exact::{Counting, Exact, counting_of, exact};
+use super::exact::{Counting, Exact, exact};
 use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::{Index, Wanted};
@@ -119,8 +119,8 @@ pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<
             start_ns: session.map(|session| session.start_ns).or(first).unwrap_or(0),
             cpus: cpus.filter(|cpus| *cpus > 0),
         },
-        exact: history.exact.as_ref().map(counting_of),
-        shared: history.shared.as_ref().map(counting_of),
+        exact: history.counting(),
+        shared: history.shared_counting(),
         rows: Vec::new(),
         totals: Vec::new(),
         refused: Vec::new(),
@@ -136,7 +136,7 @@ pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<
         cpus: maker.scale.cpus,
         exact: maker.exact,
         shared: maker.shared,
-        counters_note: session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty()),
+        counters_note: index.states.counters_note(),
         rows: maker.rows,
         totals: maker.totals,
         refused: maker.refused,

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Interval {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
+    /// Which calibration holds for it.
+    pub(crate) period: usize,
     /// What was counted, or why that cannot be told.
     pub(crate) counts: Result<RunCounts, String>,
 }
@@ -28,6 +30,8 @@ pub(crate) struct Track {
     pub(crate) covered_ns: u64,
     pub(crate) time: Strata,
     pub(crate) events: Vec<Strata>,
+    /// Runs by the calibration that holds for them.
+    pub(crate) runs_by_period: Vec<u64>,
     /// The gate let runs pass unmeasured.
     pub(crate) gated: bool,
     /// Snapshots that do not follow from each other, and how many more of them.
@@ -37,12 +41,14 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    /// Adds the snapshot of `time_ns`. The one before the first is 0 at `since_ns`, where that is known.
+    /// Adds the snapshot of `time_ns`, up to which calibration `period` holds. The one before the first is 0 at `since_ns`, where that is
+    /// known.
     pub(crate) fn add(
         &mut self,
         time_ns: u64,
         counts: &RunCounts,
         since_ns: Option<u64>,
+        period: usize,
         window: &Window,
         keep_intervals: bool,
     ) {
@@ -60,9 +66,9 @@ impl Track {
                 true => delta(&before, counts, from_ns),
                 false => Err("its snapshots are not in the order of their times".to_owned()),
             };
-            self.fold(from_ns, time_ns, &counts);
+            self.fold(from_ns, time_ns, period, &counts);
             if keep_intervals && (from_ns < time_ns || counts.is_err()) {
-                self.intervals.push(Interval { from_ns, to_ns: time_ns, counts });
+                self.intervals.push(Interval { from_ns, to_ns: time_ns, period, counts });
             }
         }
         if window.contains(time_ns) {
@@ -74,7 +80,7 @@ impl Track {
     pub(crate) fn of(intervals: &[Interval]) -> Track {
         let mut track = Track::default();
         for interval in intervals {
-            track.fold(interval.from_ns, interval.to_ns, &interval.counts);
+            track.fold(interval.from_ns, interval.to_ns, interval.period, &interval.counts);
         }
         track
     }
@@ -88,14 +94,14 @@ impl Track {
             *reading = whole(0);
         }
         if let Some((from_ns, to_ns)) = self.span {
-            track.fold(from_ns, to_ns, &Ok(one));
+            track.fold(from_ns, to_ns, 0, &Ok(one));
         }
         track.covered_ns = self.covered_ns;
         track.broken = self.broken.clone();
         track
     }
 
-    fn fold(&mut self, from_ns: u64, to_ns: u64, counts: &Result<RunCounts, String>) {
+    fn fold(&mut self, from_ns: u64, to_ns: u64, period: usize, counts: &Result<RunCounts, String>) {
         let span = self.span.get_or_insert((from_ns, to_ns));
         *span = (span.0.min(from_ns), span.1.max(to_ns));
         self.covered_ns = self.covered_ns.saturating_add(to_ns.saturating_sub(from_ns));
@@ -108,6 +114,10 @@ impl Track {
             }
         };
         self.gated |= counts.every > 1;
+        if self.runs_by_period.len() <= period {
+            self.runs_by_period.resize(period + 1, 0);
+        }
+        self.runs_by_period[period] += counts.runs;
         self.time.add(counts.runs, counts.measured, &whole(counts.time_ns));
         if self.events.len() < counts.readings.len() {
             self.events.resize_with(counts.readings.len(), Strata::default);
@@ -246,7 +256,7 @@ mod tests {
         let window = Window::new(window, Some((0, 1000))).unwrap();
         let mut track = Track::default();
         for (time_ns, counts) in snapshots {
-            track.add(*time_ns, counts, Some(100), &window, true);
+            track.add(*time_ns, counts, Some(100), 0, &window, true);
         }
         track
     }

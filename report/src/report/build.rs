@@ -3,7 +3,6 @@
 use super::rows::{program_rows, programs};
 use super::sampler::bpf_sampler;
 use super::{Aggregated, Count, EventReport, Missed, Recorded, Report, Shown, Unit, blinded, is_asked_for, since};
-use crate::counters::counting_of;
 use crate::index::{Index, Wanted};
 use crate::pass::{self, Ledger, Selection};
 use crate::recording::Recording;
@@ -66,7 +65,7 @@ impl Builder<'_> {
         let (first, last) = self.time_span();
         let elapsed_ns = self.window.length_ns(first, last);
         let recorded = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
-        let counting = self.index.counters.exact.as_ref().map(counting_of);
+        let counting = self.index.counters.counting();
         let (programs, order) = programs(self.index, self.window, first, counting.as_ref());
         let events = (0..self.events.len()).filter(|event| self.events[*event]);
         let events = events.map(|event| self.event(event, &recorded, &programs, &order)).collect::<Vec<_>>();
@@ -129,7 +128,7 @@ impl Builder<'_> {
             target: said(|session| &session.target),
             event_note: said(|session| &session.event_note),
             counters: said(|session| &session.counters),
-            counters_note: said(|session| &session.counters_note),
+            counters_note: states.counters_note(),
             lost_records: self.index.lost.records,
             loss_not_counted: states.loss.as_ref().is_some_and(|loss| loss.not_counted),
             cpus_not_sampled: states.cpus_not_sampled.clone(),

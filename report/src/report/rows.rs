@@ -97,6 +97,10 @@ fn program(known: &Known, index: &Index, window: &Window, start_ns: u64, countin
 }
 
 fn runs(known: &Known, index: &Index, window: &Window, loaded_ns: Option<u64>) -> Result<Runs, Unknown> {
+    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !index.runs.any || window.contains(off.time_ns)) {
+        // What was counted until then is not of all of the time.
+        return Err(Unknown(off.reason.clone()));
+    }
     if !index.runs.any {
         return Err(Unknown(match &index.states.session {
             None => "the recording has no run statistics".into(),

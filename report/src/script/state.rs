@@ -116,6 +116,10 @@ fn write(out: &mut String, state: &State) -> Result {
             write!(out, ", {} samples without room", it.overflow_samples)?;
             it.counted.map_or(Ok(()), |counted| write!(out, ", event counted {counted}"))
         }
+        State::StatsOff(it) => {
+            write!(out, "run stats off at {} ns", it.time_ns)?;
+            reason(out, &it.reason)
+        }
         State::Unknown { kind, body } => write!(out, "kind {kind}: {} bytes", body.len()),
         // A kind that is added to the format is added here.
         _ => write!(out, "not printed"),

@@ -14,11 +14,16 @@ const LIMIT: Duration = Duration::from_secs(900);
 type Part = (&'static str, &'static str);
 const COST: Part = ("cost", "cost ./perf ./bpftool");
 const ATTACH: Part = ("attach", "attach");
+const CAUSES: Part = ("causes", "causes 4");
 /// What is run by the clock, and what by instructions, where the same work takes the same every time; with pairs, and where there are
 /// sessions. Neither guest has a PMU: what is read there is software events.
 const RUNS: [(&str, Pace, &[Part]); 4] = [
-    ("x86-6.12", Pace::Instructions, &[COST, ("gate", "gate"), ("budget", "budget ./bprec 1 4")]),
-    ("x86-6.12", Pace::Time, &[COST, ATTACH, ("totals", "totals ./perf ./bprec 50")]),
+    (
+        "x86-6.12",
+        Pace::Instructions,
+        &[COST, ("gate", "gate"), CAUSES, ("budget", "budget ./bprec 1 4"), ("gauge", "gauge 2")],
+    ),
+    ("x86-6.12", Pace::Time, &[COST, CAUSES, ATTACH, ("totals", "totals ./perf ./bprec 50")]),
     ("x86-new", Pace::Instructions, &[COST]),
     ("x86-new", Pace::Time, &[COST, ATTACH]),
 ];

@@ -88,7 +88,10 @@ pub(super) fn csv(
 }
 
 fn values(metered: &Metered, row: &MeteredRow) -> Vec<Value> {
-    let Some(best) = row.best() else { return Vec::new() };
+    let Some(best) = row.best() else {
+        // Nothing counted it.
+        return vec![Value { event: "runs".to_owned(), ..Value::default() }];
+    };
     match row.target.kind {
         "program" => of_program(metered, row, best),
         _ => of_target(metered, best),
@@ -97,7 +100,12 @@ fn values(metered: &Metered, row: &MeteredRow) -> Vec<Value> {
 
 fn of_program(metered: &Metered, row: &MeteredRow, best: &CounterRow) -> Vec<Value> {
     let source = best.source.name();
-    let elapsed = Some((u64::try_from(best.to_ns - best.from_ns).unwrap_or(0), 100.0));
+    // What was given up on the way was to be counted until now.
+    let given_up = best.counts.as_ref().is_ok_and(|counts| counts.values.ended.is_some());
+    let until_ns = if given_up { metered.to_ns.max(best.to_ns) } else { best.to_ns };
+    let (counted_ns, all_ns) = (best.to_ns - best.from_ns, until_ns - best.from_ns);
+    let percent = if all_ns > 0 { counted_ns as f64 * 100.0 / all_ns as f64 } else { 100.0 };
+    let elapsed = Some((u64::try_from(counted_ns).unwrap_or(0), percent));
     let named = |event: &str, unit| Value { event: event.to_owned(), unit, source, ..Value::default() };
     let exact = best.counts.as_ref().ok().map(|counts| &counts.values);
     let per_run = exact.and_then(|exact| exact.time).map(|time| time.value);

@@ -80,7 +80,11 @@ fn programs(metered: &Metered, time: &str, per_cpu: bool) -> (Vec<String>, Vec<V
                 let is_exact = best.source == crate::CounterSource::Exact;
                 cells.extend(tail_cells(exact));
                 cells.push(if is_exact { measured(exact) } else { UNKNOWN.into() });
-                cells.push(best.source.name().to_owned());
+                let name = best.source.name();
+                cells.push(match &exact.ended {
+                    Some(_) if metered.is_total => format!("{name}, until {:.3} s", best.to_ns as f64 / 1e9),
+                    _ => name.to_owned(),
+                });
             }
             Some((Err(_), best)) => {
                 cells.extend([IMPOSSIBLE, IMPOSSIBLE, IMPOSSIBLE].map(str::to_owned));
