@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Aggregate, Bounds, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize, SamplerFields,
-    SharedOptions, Summary, Target, WantedMap, Whose,
+    Aggregate, Bounds, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize,
+    SamplerFields, SharedOptions, Summary, Target, WantedMap, Whose,
 };
 
 use crate::{Outcome, say};
@@ -112,10 +112,11 @@ pub(crate) struct Args {
     #[arg(long = "counter-event", value_name = "EVENT")]
     counter_event: Vec<String>,
 
-    /// What exact counters may cost, run statistics beside them included, in percent of the machine; where programs run
-    /// often, only some of their runs are measured, and run statistics are switched off. 100 measures them all.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
-    budget: f64,
+    /// What exact counters may cost, in percent of the machine; where programs run often, only some of their runs are
+    /// measured. When it is given, run statistics are in it, too, and are switched off where they would take too much. 100
+    /// measures all runs [default: 0.5, run statistics not counted].
+    #[arg(long, value_name = "PERCENT")]
+    budget: Option<f64>,
 
     /// Milliseconds between two snapshots of the run counts.
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
@@ -219,13 +220,10 @@ fn options(args: Args) -> anyhow::Result<Options> {
     };
     let asked_for = args.counters.is_some() || !args.counter_event.is_empty() && !args.bpf_counters;
     let counters = match args.counters.unwrap_or(Counters::Exact(Exact::default())) {
-        Counters::Exact(_) if args.budget.is_nan() || args.budget <= 0.0 => {
-            bail!("--budget {}: expected more than 0 percent", args.budget)
-        }
         Counters::Exact(exact) => Counters::Exact(Exact {
             asked_for,
             events: args.counter_event.clone(),
-            budget: (args.budget < 100.0).then_some(args.budget / 100.0),
+            budget: budget(args.budget)?,
             ..exact
         }),
         _ if !args.counter_event.is_empty() && !args.bpf_counters => {
@@ -261,6 +259,17 @@ fn options(args: Args) -> anyhow::Result<Options> {
             .then(|| Aggregate { entries: args.aggregate_entries, user_addresses: args.aggregate_by == "ip" }),
         argv: std::env::args_os().collect(),
         notify,
+    })
+}
+
+/// What counting may take, as `--budget` says; `None` without a limit.
+pub(crate) fn budget(percent: Option<f64>) -> anyhow::Result<Option<Budget>> {
+    Ok(match percent {
+        None => Some(Budget::default()),
+        Some(percent) if percent.is_nan() || percent <= 0.0 => {
+            bail!("--budget {percent}: expected more than 0 percent")
+        }
+        Some(percent) => (percent < 100.0).then_some(Budget { part: percent / 100.0, has_stats: true }),
     })
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use bprec_record::{Counted, Moment, StatOptions, stat};
 use bprec_report::{Meter, Metered, StatFormat, StatWriter};
 
-use crate::record::{cpu_list, notify, show};
+use crate::record::{budget, cpu_list, notify, show};
 use crate::{Outcome, say};
 
 /// Count what BPF programs do, or events of tasks, CPUs and cgroups, without recording.
@@ -85,10 +85,11 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What exact counters may cost, run statistics beside them included, in percent of the machine; where programs run often, only
-    /// some of their runs are measured, and run statistics are switched off. 100 measures them all.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
-    budget: f64,
+    /// What exact counters may cost, in percent of the machine; where programs run often, only some of their runs are measured. When
+    /// it is given, run statistics are in it, too, and are switched off where they would take too much. 100 measures all runs
+    /// [default: 0.5, run statistics not counted].
+    #[arg(long, value_name = "PERCENT")]
+    budget: Option<f64>,
 
     /// Say only what went wrong.
     #[arg(short, long, conflicts_with = "verbose")]
@@ -224,9 +225,6 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     if args.per_cpu && by_task {
         bail!("-A: events of tasks and cgroups are not told by CPU; -a -A and -C count what runs there");
     }
-    if args.budget.is_nan() || args.budget <= 0.0 {
-        bail!("--budget {}: expected more than 0 percent", args.budget);
-    }
     Ok(StatOptions {
         what,
         events: args.event,
@@ -236,7 +234,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         per_cpu: args.per_cpu,
         shared: args.bpf_counters,
         attr_map: args.bpf_attr_map,
-        budget: (args.budget < 100.0).then_some(args.budget / 100.0),
+        budget: budget(args.budget)?,
         notify,
     })
 }

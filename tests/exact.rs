@@ -375,6 +375,23 @@ fn statistics_that_would_take_too_much_are_off_from_the_start() {
 }
 
 #[test]
+fn statistics_stay_when_no_budget_is_asked_for() {
+    let Some(_alone) = allowed("statistics_stay_when_no_budget_is_asked_for") else { return };
+    let (scratch, loaded) = (Scratch::new(), load());
+    let path = scratch.path("perf.data");
+    let before = loaded.entered("loop_of_100").unwrap();
+    let entered = beside(&loaded, "loop_of_100", || {
+        end(recording(&path, "2", &["-F", "100", "--counters", "exact=loop_of_100"]));
+        loaded.entered("loop_of_100").unwrap() - before
+    });
+    let report = report(&path, &[]);
+    let often = program(&report, loaded.id_of("loop_of_100").unwrap());
+    let runs = number(&often["runs"], "count");
+    // As many as there were while it was recorded, which is most of the time in between.
+    assert!(runs <= entered && runs > entered / 4, "{runs} of {entered}: {often:#}");
+}
+
+#[test]
 fn statistics_that_come_to_take_too_much_end_and_say_when() {
     let Some(_alone) = allowed("statistics_that_come_to_take_too_much_end_and_say_when") else { return };
     let (scratch, loaded) = (Scratch::new(), load());

@@ -45,7 +45,9 @@ mod workload;
 pub use bpf_sampler::SamplerFields;
 pub use bprec_bpf::Bounds;
 pub use error::{Error, Result};
-pub use options::{Aggregate, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap};
+pub use options::{
+    Aggregate, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap,
+};
 pub use recover::{Recovered, recover};
 pub use shared::{Shared, SharedOptions, Whose};
 pub use stat::{Counted, Counts, Moment, ProgramName, Readings, StatOptions, stat};

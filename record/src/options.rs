@@ -206,14 +206,29 @@ pub struct Exact {
     pub pattern: Option<String>,
     /// Lists of events, groups in braces. Empty means what a PMU has: cycles and instructions.
     pub events: Vec<String>,
-    /// The part of the machine that counting may take; `None` is all of it.
-    pub budget: Option<f64>,
+    /// What counting may take; `None` is all of the machine.
+    pub budget: Option<Budget>,
     /// Counts of each CPU beside those of all.
     pub per_cpu: bool,
 }
 
+/// What counting programs exactly may take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// The part of all CPUs' time.
+    pub part: f64,
+    /// Run statistics are in it, and are switched off where they would take too much. Else they stay on, whatever they take.
+    pub has_stats: bool,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { part: 0.005, has_stats: false }
+    }
+}
+
 impl Default for Exact {
     fn default() -> Exact {
-        Exact { asked_for: false, pattern: None, events: Vec::new(), budget: Some(0.005), per_cpu: false }
+        Exact { asked_for: false, pattern: None, events: Vec::new(), budget: Some(Budget::default()), per_cpu: false }
     }
 }

@@ -73,7 +73,20 @@ pub(crate) fn budget(bprec: &Path, seconds: u64, rounds: usize) -> Result<()> {
                 if counted {
                     let ms = (SETTLED + length + SETTLED / 2).as_millis().to_string();
                     let mut command = Command::new(bprec);
-                    command.args(["stat", "-q", "-e", "cpu-clock", "-b", &id, "--timeout", &ms, "-o", "/dev/null"]);
+                    command.args([
+                        "stat",
+                        "-q",
+                        "--budget",
+                        "0.5",
+                        "-e",
+                        "cpu-clock",
+                        "-b",
+                        &id,
+                        "--timeout",
+                        &ms,
+                        "-o",
+                        "/dev/null",
+                    ]);
                     child = Some(command.spawn()?);
                     thread::sleep(SETTLED);
                 }

@@ -72,6 +72,8 @@ pub(crate) struct Exact {
     per_cpu: bool,
     /// What counting may take of a second, ns; `None` without a limit.
     budget_ns: Option<f64>,
+    /// Run statistics are in it.
+    budget_has_stats: bool,
     next_adapt: Instant,
     /// What to attach to, and what became of it. The thread ends with the first.
     to_attach: Sender<Candidate>,
@@ -131,7 +133,7 @@ impl Prepared {
             events,
             absent,
             calibration: None,
-            budget_ppm: asked.budget.map(|part| (part * 1e6).round() as u32),
+            budget_ppm: asked.budget.map(|budget| (budget.part * 1e6).round() as u32),
             note: String::new(),
         };
         Ok(Prepared { shared: Shared { profiler, _events: open }, gauges, described })
@@ -189,7 +191,8 @@ impl Exact {
             described,
             notify,
             per_cpu: asked.per_cpu,
-            budget_ns: asked.budget.map(|part| part * machine::online_cpus().len() as f64 * 1e9),
+            budget_ns: asked.budget.map(|budget| budget.part * machine::online_cpus().len() as f64 * 1e9),
+            budget_has_stats: asked.budget.is_some_and(|budget| budget.has_stats),
             next_adapt: now + ADAPT_FIRST,
             to_attach,
             attached,
@@ -250,7 +253,7 @@ impl Exact {
             (rates.look(inventory), rates.all)
         });
         let mut off = None;
-        if let Some(run_ns) = self.gauges.stats_run_ns() {
+        if let Some(run_ns) = self.stats_run_ns() {
             let all = looks[0].1.min(looks[1].1);
             match budget::statistics_ns(all, run_ns, budget_ns) {
                 Some(taken_ns) => {
@@ -280,6 +283,11 @@ impl Exact {
             }
         }
         off
+    }
+
+    /// What run statistics add to a run, ns, if that matters to the budget.
+    fn stats_run_ns(&self) -> Option<f64> {
+        self.gauges.stats_run_ns().filter(|_| self.budget_has_stats)
     }
 
     /// Lets go of run statistics; exact counters cost less from here on, and add less to what they count.
@@ -409,7 +417,8 @@ impl Exact {
         inventory: &Inventory,
         stats: &mut Option<StatsGuard>,
     ) -> (f64, Vec<State>) {
-        let (Some(rates), Some(run_ns)) = (&mut self.rates, self.gauges.stats_run_ns()) else {
+        let stats_run_ns = self.stats_run_ns();
+        let (Some(rates), Some(run_ns)) = (&mut self.rates, stats_run_ns) else {
             return (budget_ns, Vec::new());
         };
         rates.look_if_due(inventory);

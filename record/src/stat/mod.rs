@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bprec_format::state::{Session, State};
 
+use crate::options::Budget;
 use crate::shared::{self, Shared, SharedOptions, Whose};
 use crate::sys::{self, Signals};
 use crate::workload::Workload;
@@ -42,8 +43,8 @@ pub struct StatOptions {
     pub interval: Option<Duration>,
     /// Counts of each CPU, too.
     pub per_cpu: bool,
-    /// The part of the machine that counting of programs may take; `None` is all of it.
-    pub budget: Option<f64>,
+    /// What counting of programs may take; `None` is all of the machine.
+    pub budget: Option<Budget>,
     /// Count events of targets at context switches, shared with other sessions. Programs are not concerned.
     pub shared: bool,
     /// Where such sessions find each other; `None` is where perf does.
