@@ -302,10 +302,10 @@ fn what_cannot_be_true_is_no_number() {
     assert_eq!(it.ipc, None);
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     for expected in [
-        "not counted exactly: account_syscall_enter (it has no BTF)",
+        "not counted exactly: account_syscall_enter (16) (it has no BTF)",
         "runs fell from 100 to 99",
-        "! bprec_refs: cycles: counted for 10000000 ns of 10000 ns",
-        "branch-misses: not counted, no counter is left for it",
+        "! bprec_refs (22): cycles: counted for 10000000 ns of 10000 ns",
+        "not counted: branch-misses (no counter is left for it)",
         "n/a!",
     ] {
         assert!(table.contains(expected), "{expected:?} in\n{table}");
@@ -354,7 +354,7 @@ fn sources_are_held_against_each_other_where_they_are_of_the_same_time() {
     assert_eq!(partly.disagreements, [""; 0]);
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     assert!(table.contains("9,007s") && !table.contains("700e"), "{table}");
-    assert!(table.contains("no longer counted, it ran too often"), "{table}");
+    assert!(table.contains("no longer counted: account_syscall_enter (11) (it ran too often)"), "{table}");
     // 9,004 by stats, 3,000 counted: what was missed explains it.
     let about_runs = |report: &Report| {
         let said = &program(report, 13).disagreements;

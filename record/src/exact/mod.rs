@@ -272,13 +272,11 @@ impl Exact {
         });
         let verdicts =
             budget::divide(&most, costs, budget_ns).into_iter().zip(budget::divide(&least, costs, budget_ns));
-        for (((candidate, _), rate), verdicts) in chosen.iter_mut().zip(least).zip(verdicts) {
+        for ((candidate, _), verdicts) in chosen.iter_mut().zip(verdicts) {
             match verdicts {
                 (Verdict::Every(every), _) => candidate.set_every(every),
                 // Of other functions than the entry it is not known how often they run.
-                (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => {
-                    candidate.refuse(too_often(rate, costs))
-                }
+                (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => candidate.refuse(too_often(costs)),
                 (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
             }
         }
@@ -397,11 +395,11 @@ impl Exact {
         let (left_ns, states) = self.pay_stats(now, budget_ns, rates.iter().sum(), inventory, stats);
         let Some(costs) = self.costs else { return states };
         let live = self.targets.iter_mut().filter(|target| target.is_attached());
-        for ((target, rate), verdict) in live.zip(&rates).zip(budget::divide(&rates, costs, left_ns)) {
+        for (target, verdict) in live.zip(budget::divide(&rates, costs, left_ns)) {
             match verdict {
                 Verdict::Every(every) => target.set_every(every, now),
                 Verdict::TooOften if target.is_too_often(HARDLY_ANY, now) < TOO_MUCH_FOR => (),
-                Verdict::TooOften => target.end(&too_often(*rate, costs)),
+                Verdict::TooOften => target.end(&too_often(costs)),
             }
         }
         states
@@ -523,10 +521,10 @@ fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
     })
 }
 
-/// Why a program is not counted that runs so many times a second.
-fn too_often(rate: f64, costs: Costs) -> String {
+/// Why a program is not counted that runs often. Without its rate, so that it is said once of many.
+fn too_often(costs: Costs) -> String {
     format!(
-        "it ran {rate:.0} times a second: to see that many runs, {:.0} ns each, takes more than counting may (--budget)",
+        "it runs too often: only to let a run pass takes {:.0} ns, and all of them more than counting may (--budget)",
         costs.skipped_ns
     )
 }

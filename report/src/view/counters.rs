@@ -167,11 +167,8 @@ fn notes(report: &CountersReport) -> Vec<String> {
         }
     }
     notes.extend(report.counters_note.iter().map(|note| clean(note)));
-    for row in &report.totals {
-        if let Ok(counts) = &row.counts {
-            notes.extend(exact_notes(&name(row), &counts.values));
-        }
-    }
+    let counted = |row| -> Option<(String, &Exact)> { Some((name(row), &row.counts.as_ref().ok()?.values)) };
+    notes.extend(exact_notes(&report.totals.iter().filter_map(counted).collect::<Vec<_>>()));
     for row in &report.rows {
         let at = format!("! {} {} s: ", name(row), time(row));
         match &row.counts {

@@ -1,6 +1,7 @@
 //! What exact counters add to the table by program: columns, the comparison of the sources, and notes.
 
 use super::grid;
+use super::notes::grouped_by;
 use super::table::{Column, number};
 use super::text::{UNKNOWN, clean, counted, grouped, per_run, program_name};
 use crate::{Counting, EventPerRun, EventReport, Exact, PerRun, Program, Report, Row, Unit, Unknown};
@@ -177,23 +178,22 @@ pub(super) fn notes(report: &Report, rows: &[&Row], counting: &Counting) -> Vec<
         );
     }
     notes.extend(how(counting, exact.iter().map(|(_, exact)| *exact)));
-    let mut refused: Vec<(&str, Vec<String>)> = Vec::new();
-    for program in programs.iter().filter(|program| !program.counts_others()) {
-        if let Err(unknown) = &program.exact {
-            match refused.iter_mut().find(|(reason, _)| *reason == unknown.0) {
-                Some((_, names)) => names.push(program_name(program)),
-                None => refused.push((&unknown.0, vec![program_name(program)])),
-            }
-        }
+    let refused = programs.iter().filter(|program| !program.counts_others()).filter_map(|program| {
+        let unknown = program.exact.as_ref().err()?;
+        Some((unknown.0.clone(), named(program, program_name(program))))
+    });
+    for (reason, names) in grouped_by(refused) {
+        notes.push(format!("not counted exactly: {} ({})", listed(&names), clean(&reason)));
     }
-    for (reason, names) in refused {
-        notes.push(format!("not counted exactly: {} ({})", listed(&names), clean(reason)));
-    }
-    for (program, exact) in exact {
-        let name = target_name(program, exact);
-        notes.extend(exact_notes(&name, exact));
-    }
+    let exact: Vec<(String, &Exact)> =
+        exact.iter().map(|(program, exact)| (named(program, target_name(program, exact)), *exact)).collect();
+    notes.extend(exact_notes(&exact));
     notes
+}
+
+/// A name with the id that tells it from its equals.
+fn named(program: &Program, name: String) -> String {
+    program.id.map_or_else(|| name.clone(), |id| format!("{name} ({id})"))
 }
 
 fn target_name(program: &Program, exact: &Exact) -> String {
@@ -201,25 +201,27 @@ fn target_name(program: &Program, exact: &Exact) -> String {
     if exact.function == 0 { name } else { format!("{name}/{}", clean(&exact.name)) }
 }
 
-/// What is wrong with the numbers of one target.
-pub(super) fn exact_notes(name: &str, exact: &Exact) -> Vec<String> {
-    let mut notes: Vec<String> = exact.flaws.iter().map(|flaw| format!("! {name}: {}", clean(flaw))).collect();
-    if let Some(why) = &exact.ended {
-        notes.push(format!("{name}: no longer counted, {}", clean(why)));
+/// What is wrong with the numbers of some targets, which are given with their names.
+pub(super) fn exact_notes(targets: &[(String, &Exact)]) -> Vec<String> {
+    let flaw = |(name, exact): &(String, &Exact)| -> Vec<String> {
+        exact.flaws.iter().map(|flaw| format!("! {name}: {}", clean(flaw))).collect()
+    };
+    let mut notes: Vec<String> = targets.iter().flat_map(flaw).collect();
+    let ended = targets.iter().filter_map(|(name, exact)| Some((exact.ended.clone()?, name.clone())));
+    for (why, names) in grouped_by(ended) {
+        notes.push(format!("no longer counted: {} ({})", listed(&names), clean(&why)));
     }
-    let unmeasured = [
-        (exact.too_deep, "nested too deep"),
-        (exact.discarded, "seen to begin or to end only"),
-        (exact.misses.unwrap_or(0), "missed by the recursion guard"),
-    ];
-    let unmeasured: Vec<String> = unmeasured
-        .iter()
-        .filter(|(runs, _)| *runs > 0)
-        .map(|(runs, what)| format!("{} {what}", counted(*runs, "run")))
-        .collect();
-    if !unmeasured.is_empty() {
-        notes.push(format!("{name}: not measured: {}", unmeasured.join(", ")));
-    }
+    let unmeasured = |what: &str, runs: fn(&Exact) -> u64| {
+        let of = |(name, exact): &(String, &Exact)| {
+            let runs = runs(exact);
+            (runs > 0).then(|| format!("{} of {name}", counted(runs, "run")))
+        };
+        let names: Vec<String> = targets.iter().filter_map(of).collect();
+        (!names.is_empty()).then(|| format!("not measured, as {what}: {}", listed(&names)))
+    };
+    notes.extend(unmeasured("nested too deep", |exact| exact.too_deep));
+    notes.extend(unmeasured("seen to begin or to end only", |exact| exact.discarded));
+    notes.extend(unmeasured("missed by the recursion guard", |exact| exact.misses.unwrap_or(0)));
     notes
 }
 
@@ -268,7 +270,9 @@ pub(super) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact
     if exact.clone().any(|exact| exact.events.iter().flatten().any(|event| event.running < 1.0)) {
         notes.push("[n%]: events took turns on the hardware; counted for n % of the time and scaled".into());
     }
-    notes.extend(counting.absent.iter().map(|(name, why)| format!("{}: not counted, {}", clean(name), clean(why))));
+    for (why, names) in grouped_by(counting.absent.iter().map(|(name, why)| (why.clone(), clean(name)))) {
+        notes.push(format!("not counted: {} ({})", listed(&names), clean(&why)));
+    }
     if !counting.note.is_empty() {
         notes.push(format!("counting: {}", clean(&counting.note)));
     }

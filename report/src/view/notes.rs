@@ -28,3 +28,15 @@ pub(super) fn write_wrapped(note: &str, out: &mut dyn Write, width: usize) -> io
     }
     writeln!(out, "{line}")
 }
+
+/// Things of one reason together, in the order in which reasons come first.
+pub(super) fn grouped_by(items: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for (reason, name) in items {
+        match groups.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((reason, vec![name])),
+        }
+    }
+    groups
+}

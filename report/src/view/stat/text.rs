@@ -4,7 +4,7 @@ use super::StatWriter;
 use super::lines::{event_total, together};
 use crate::view::exact::{IMPOSSIBLE, event_cell, exact_notes, how, listed, measured, tail_cells, time_cell, turns};
 use crate::view::grid::Grid;
-use crate::view::notes::write_notes;
+use crate::view::notes::{grouped_by, write_notes};
 use crate::view::text::{UNKNOWN, clean, counted, fit, grouped};
 use crate::{CounterRow, Counting, Exact, Metered, MeteredRow};
 use bprec_format::state::{CounterEvent, CounterUnit};
@@ -273,9 +273,10 @@ fn notes(metered: &Metered) -> Vec<String> {
     for (reason, names) in grouped_by(refused) {
         notes.push(format!("not counted exactly: {} ({})", listed(&names), clean(&reason)));
     }
-    for (row, exact) in exact.filter(|(row, _)| row.target.cpu.is_none()) {
-        notes.extend(exact_notes(&program_name(row), exact));
-    }
+    let named = |row: &MeteredRow| format!("{} ({})", program_name(row), row.target.id);
+    let exact: Vec<(String, &Exact)> =
+        exact.filter(|(row, _)| row.target.cpu.is_none()).map(|(row, exact)| (named(row), exact)).collect();
+    notes.extend(exact_notes(&exact));
     for row in &metered.rows {
         let name = if row.target.kind == "program" { program_name(row) } else { target_name(row) };
         let sources = [row.exact.as_ref().and_then(|it| it.as_ref().ok()), row.stats.as_ref()];
@@ -286,7 +287,7 @@ fn notes(metered: &Metered) -> Vec<String> {
             }
         }
         if let Some(Ok(counts)) = shared.map(|shared| &shared.counts) {
-            notes.extend(exact_notes(&name, &counts.values));
+            notes.extend(exact_notes(&[(name.clone(), &counts.values)]));
         }
         if let Some(Err(unknown)) = &row.shared {
             notes.push(format!("{name}: not counted, {}", clean(&unknown.0)));
@@ -305,16 +306,4 @@ fn notes(metered: &Metered) -> Vec<String> {
         notes.push(format!("not counted: {missed} that came and went, or could not be taken: {}", listed(&ids)));
     }
     notes
-}
-
-/// Things of one reason together, in the order in which reasons come first.
-fn grouped_by(items: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
-    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    for (reason, name) in items {
-        match groups.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) => names.push(name),
-            None => groups.push((reason, vec![name])),
-        }
-    }
-    groups
 }
