@@ -324,3 +324,18 @@ fn statistics_that_are_switched_off_say_until_when() {
     let names = total.lines().find(|line| line.contains("RUNS")).unwrap();
     assert!(names.split_whitespace().all(|name| name != "MISSES") && !total.contains('≠'), "{total}");
 }
+
+#[test]
+fn what_came_to_be_counted_late_does_not_stand_for_all_of_it() {
+    let mut meter = Meter::new(false);
+    meter.name(7, S, "joined".into(), "xdp".into());
+    meter.add(session(""));
+    meter.add(events());
+    let late = TargetCounters { since_ns: START + 3 * S / 2, ..target(counts(50), None) };
+    meter.add(stats(0, &[(7, 0, 0)]));
+    meter.add(stats(2, &[(7, 200, 22_000)]));
+    meter.add(exact(2, vec![late]));
+    let row = &json(&meter.total(START + 2 * S), "total")[0];
+    assert_eq!((&row["source"], &row["stats"]["runs"]), (&Value::from("stats"), &Value::from(200)));
+    assert_eq!(row["exact"]["runs"], 50);
+}

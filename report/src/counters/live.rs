@@ -87,7 +87,9 @@ impl MeteredRow {
         // What was given up on the way is of a part of the time.
         let to_the_end = |row: &&CounterRow| row.counts.as_ref().is_ok_and(|counts| counts.values.ended.is_none());
         let stats = self.stats.as_ref();
-        exact.filter(to_the_end).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
+        // What came to be counted on the way as well.
+        let throughout = |exact: &&CounterRow| stats.filter(to_the_end).is_none_or(|stats| is_as_long(exact, stats));
+        exact.filter(to_the_end).filter(throughout).or(stats.filter(to_the_end)).or(shared).or(exact).or(stats)
     }
 
     /// Runs that the kernel's recursion guard kept from happening, if it tells.
@@ -265,6 +267,14 @@ impl Meter {
         let unloaded = self.released.get(&key).map(|time| time.wrapping_sub(scale.start_ns) as i64);
         (name.map_or("", |it| &it.name), name.map_or("", |it| &it.prog_type), unloaded)
     }
+}
+
+/// Whether a row is of the time of another, but for what lies between two readings.
+fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
+    const BETWEEN_NS: i64 = 2_000_000;
+    let length_ns = other.to_ns - other.from_ns;
+    let missing_ns = (row.from_ns - other.from_ns).max(0) + (other.to_ns - row.to_ns).max(0);
+    missing_ns <= (length_ns / 20).max(BETWEEN_NS.min(length_ns / 4))
 }
 
 fn ran(row: &MeteredRow) -> bool {
