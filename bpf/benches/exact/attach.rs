@@ -46,7 +46,8 @@ pub(crate) fn bench() -> Result<()> {
     Ok(())
 }
 
-fn target(loaded: &Loaded, name: &str) -> Result<(Program, u32)> {
+/// A program, and the type of its function.
+pub(crate) fn target(loaded: &Loaded, name: &str) -> Result<(Program, u32)> {
     let program = Program::take(loaded.id_of(name)?)?;
     let snapshot = program.fetch(&BtfCache::new())?;
     let type_id = snapshot.info.view().functions().next().and_then(|function| function.type_id);

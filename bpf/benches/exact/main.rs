@@ -4,6 +4,7 @@
 
 mod attach;
 mod causes;
+mod churn;
 mod cost;
 mod gate;
 mod load;
@@ -21,13 +22,14 @@ fn main() -> Result<()> {
         ["attach"] => attach::bench(),
         ["yardsticks"] => cost::yardsticks(),
         ["totals", perf, bprec, tries] => totals::bench(perf.as_ref(), bprec.as_ref(), tries.parse()?),
+        ["churn", seconds] => churn::bench(seconds.parse()?),
         ["gate"] => gate::accuracy(),
         ["causes", rounds] => causes::bench(rounds.parse()?),
         ["gauge", times] => causes::gauges(times.parse()?),
         ["budget", bprec, seconds, rounds] => gate::budget(bprec.as_ref(), seconds.parse()?, rounds.parse()?),
         _ => {
             println!(
-                "SKIP exact: nothing of attach, budget, causes, cost, gate, gauge, totals, yardsticks is asked for"
+                "SKIP exact: nothing of attach, budget, causes, churn, cost, gate, gauge, totals, yardsticks is asked for"
             );
             Ok(())
         }
