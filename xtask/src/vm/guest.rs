@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,8 +17,12 @@ use super::{Guest, Machine, Pace, cache};
 
 /// How long a guest may take when nobody says otherwise.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
+/// How long it may take until its payload starts: some seconds, on a busy machine more.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
 /// Room for what comes back; the file is sparse.
 const RESULT_BYTES: u64 = 1 << 30;
+/// What `init.sh` says then.
+const PAYLOAD_STARTS: &str = "payload starts";
 /// What `timeout` ends with when it had to end the command.
 const TIMED_OUT: i32 = 124;
 
@@ -27,6 +33,8 @@ pub(crate) enum Outcome {
     Ended(i32),
     /// The guest was switched off because its time was over.
     TimedOut,
+    /// The guest was switched off because it did not come to its payload.
+    NotBooted,
     /// The guest stopped without handing anything back.
     Died(String),
 }
@@ -36,6 +44,7 @@ impl std::fmt::Display for Outcome {
         match self {
             Self::Ended(code) => write!(f, "payload ended with {code}"),
             Self::TimedOut => f.write_str("its time was over"),
+            Self::NotBooted => write!(f, "its payload was not started in {} s", BOOT_LIMIT.as_secs()),
             Self::Died(how) => write!(f, "guest died: {how}"),
         }
     }
@@ -79,12 +88,14 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
         .arg(&initrd)
         .args(["-append", &format!("console={} panic=-1 quiet{}", terminal(guest.machine), parameters(guest.machine))])
         .stdin(Stdio::null());
-    let status = watched(&mut emulator, guest.name, &console)?;
+    let (status, booted) = watched(&mut emulator, guest.name, &console)?;
     drop(turn);
     fs::remove_file(&initrd)?;
     let kept = out.join("out");
     fs::create_dir(&kept)?;
-    let outcome = if status.code() == Some(TIMED_OUT) {
+    let outcome = if !booted {
+        Outcome::NotBooted
+    } else if status.code() == Some(TIMED_OUT) {
         Outcome::TimedOut
     } else {
         unpack_results(&results, &kept)?;
@@ -99,21 +110,38 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
 }
 
 /// Runs the emulator to its end. What it and the guest say is kept in `console`; what `init.sh` and the payload say of their progress
-/// is passed on.
-fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<ExitStatus> {
+/// is passed on. Whether the payload was started; if not in time, the emulator is ended.
+fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitStatus, bool)> {
     let mut kept = File::options().create(true).append(true).open(console)?;
     let errors = kept.try_clone()?;
     let mut running = emulator.stdout(Stdio::piped()).stderr(errors).spawn().context("run timeout")?;
     let output = running.stdout.take().context("the emulator has no output")?;
+    let (booted, boots) = mpsc::channel::<()>();
+    let emulator = running.id();
+    let watch = thread::spawn(move || {
+        // It may end before, too.
+        if boots.recv_timeout(BOOT_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            // `timeout` passes it on.
+            drop(Command::new("kill").arg(emulator.to_string()).status());
+        }
+    });
+    let mut has_booted = false;
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("read the guest's console")?;
         kept.write_all(&line)?;
         kept.write_all(b"\n")?;
         if let Some(said) = String::from_utf8_lossy(&line).trim_end().strip_prefix("guest: ") {
+            if !has_booted && said.contains(PAYLOAD_STARTS) {
+                has_booted = true;
+                // The watch may be over.
+                booted.send(()).ok();
+            }
             println!("vm {name}: {said}");
         }
     }
-    running.wait().context("wait for the emulator")
+    drop(booted);
+    drop(watch.join());
+    Ok((running.wait().context("wait for the emulator")?, has_booted))
 }
 
 /// With the clock by instructions, time in which nothing is to be done passes at once.
