@@ -66,12 +66,16 @@ fn beyond_nothing(loaded: &Loaded, name: &str, event: HardwareEvent) -> f64 {
     plain(loaded, name, event).unwrap() - plain(loaded, "does_nothing", event).unwrap()
 }
 
+/// What as good as no samples are of: taking one in the middle of a run is in its counts.
+const BY_TIME: [&str; 4] = ["-e", "cpu-clock", "-F", "1"];
+const BY_CYCLES: [&str; 4] = ["-e", "cycles", "-c", "1000000000"];
+
 /// Records while `load` is at work.
-fn recorded(scratch: &Scratch, pattern: &str, load: impl FnOnce()) -> Value {
+fn recorded(scratch: &Scratch, samples: [&str; 4], pattern: &str, load: impl FnOnce()) -> Value {
     let path = scratch.path("perf.data");
     let pattern = format!("exact={pattern}");
-    // As good as no samples: taking one in the middle of a run is in its counts.
-    let child = recording(&path, "3", &["-e", "cpu-clock", "-F", "1", "--counters", &pattern, "--budget", "100"]);
+    let more = [&samples[..], &["--counters", &pattern, "--budget", "100"]].concat();
+    let child = recording(&path, "3", &more);
     load();
     end(child);
     report(&path, &[])
@@ -121,7 +125,7 @@ fn events_per_run_are_what_plain_counters_say() {
             })
             .collect();
         let before: Vec<u64> = expected.iter().map(|(name, ..)| loaded.entered(name).unwrap()).collect();
-        let report = recorded(&scratch, "loop_of_*,call_a_subprogram,run_inside_itself", || {
+        let report = recorded(&scratch, BY_TIME, "loop_of_*,call_a_subprogram,run_inside_itself", || {
             expected.iter().for_each(|(name, ..)| loaded.run(name, runs(name)).unwrap());
         });
         for ((name, instructions, cycles), before) in expected.iter().zip(before) {
@@ -144,6 +148,27 @@ fn events_per_run_are_what_plain_counters_say() {
     });
 }
 
+/// A PMU has counters that are read in other ways than others, and what is sampled takes one, too.
+#[test]
+fn what_is_sampled_is_nothing_to_what_is_counted() {
+    if !counters_repeat("what_is_sampled_is_nothing_to_what_is_counted") {
+        return;
+    }
+    let loaded = load(&Fixture::COUNTED);
+    let scratch = Scratch::new();
+    measured(|| {
+        let expected = LOOPS.map(|(name, _)| beyond_nothing(&loaded, name, HardwareEvent::Cycles));
+        let report = recorded(&scratch, BY_CYCLES, "loop_of_*", || {
+            LOOPS.iter().for_each(|(name, _)| loaded.run(name, runs(name)).unwrap());
+        });
+        for ((name, _), expected) in LOOPS.iter().zip(expected) {
+            let found = per_run(exact(&report, loaded.id_of(name).unwrap())?, "cycles")?;
+            within(0.03, &format!("{name} cycles, sampled by cycles"), found, expected)?;
+        }
+        Ok(())
+    });
+}
+
 /// Arm's instructions are four bytes each, and the programs have one loop: what a run comes to can be counted by hand.
 #[cfg(target_arch = "aarch64")]
 #[test]
@@ -161,7 +186,7 @@ fn instructions_per_run_are_those_of_the_machine_code() {
     // Up to the one `ret`; what lies behind is for trampolines.
     let body = |code: &[u32]| code.iter().position(|word| *word == 0xd65f_03c0).unwrap() as u64 + 1;
     measured(|| {
-        let report = recorded(&scratch, "loop_of_*", || {
+        let report = recorded(&scratch, BY_TIME, "loop_of_*", || {
             LOOPS.iter().for_each(|(name, _)| loaded.run(name, runs(name)).unwrap());
         });
         for (name, in_loop) in LOOPS {
@@ -197,7 +222,7 @@ fn cycles_per_run_are_what_a_program_reads_itself() {
             loaded.variable(&format!("{name}_events")).unwrap() as f64 / RUNS as f64
         });
         // Not at the same time: the pair around the function would be in what the program reads.
-        let report = recorded(&scratch, "read_around_a_loop:*", || system_calls(RUNS));
+        let report = recorded(&scratch, BY_TIME, "read_around_a_loop:*", || system_calls(RUNS));
         let program = program(&report, loaded.id_of("read_around_a_loop").unwrap());
         let functions = program["exact_functions"].as_array().unwrap();
         let function =
@@ -216,7 +241,7 @@ fn one_run_in_a_thousand_is_in_the_percentile_beyond() {
     let scratch = Scratch::new();
     measured(|| {
         let loaded = Fixture::COUNTED.open().unwrap().set("rarely", 1000).unwrap().load().unwrap();
-        let report = recorded(&scratch, name, || loaded.run(name, 5000).unwrap());
+        let report = recorded(&scratch, BY_TIME, name, || loaded.run(name, 5000).unwrap());
         assert_eq!(loaded.ran(name).unwrap(), 5);
         let exact = exact(&report, loaded.id_of(name).unwrap())?;
         let upto = |percent: f64| {

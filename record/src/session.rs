@@ -18,7 +18,8 @@ use crate::aggregate::Aggregates;
 use crate::bpf_sampler::BpfSampler;
 use crate::captor::{Captor, Caught};
 use crate::dump;
-use crate::exact::{Exact, Prepared};
+use crate::event::groups::Counting;
+use crate::exact::{self, Exact, Prepared};
 use crate::hotplug::Hotplug;
 use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
@@ -32,7 +33,8 @@ use crate::tally::Tally;
 use crate::user_programs::UserPrograms;
 use crate::workload::Workload;
 use crate::{
-    Counters, Error, Level, Options, Output, Result, Summary, Target, event, features, finish, grown, host, synth,
+    Counters, Error, Level, Options, Output, Result, Summary, Target, event, features, finish, grown, host, options,
+    synth,
 };
 
 /// The longest time that what the kernel wrote stays in the rings.
@@ -99,6 +101,14 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
         .map(|command| Workload::hold(command, options.output == Output::Stdout))
         .transpose()?;
     let online = machine::online_cpus();
+    let counting = match &options.counters {
+        Counters::Exact(asked) => match exact::open_events(asked, options.notify, &online) {
+            // What was asked for cannot be meant; that is no matter of the machine.
+            Err(error @ Error::Event { .. }) => return Err(error),
+            counting => Some((asked, counting)),
+        },
+        Counters::Stats | Counters::Off => None,
+    };
     let places = Places::of(options, &online, workload.as_ref().map(Workload::pid))?;
     let mut samplers: Vec<Sampler> =
         specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, places.binding)).collect();
@@ -158,7 +168,7 @@ pub(crate) fn run(options: &Options) -> Result<Summary> {
     };
     let started = session
         .prepare(tracing_data, &places, kallsyms)
-        .and_then(|()| session.start(workload.as_mut(), &samplers, places.cpus.len() as u32));
+        .and_then(|()| session.start(workload.as_mut(), &samplers, places.cpus.len() as u32, counting));
     if started.is_err() {
         // Nothing was sampled yet that would be worth keeping.
         session.sink.discard();
@@ -246,41 +256,25 @@ impl Session<'_> {
             self.pending.extend(aggregates.opening(&self.opened)?);
         }
         self.inventory.survey(true, &mut self.pending);
-        self.say_blinded();
+        self.programs.say_others(&self.inventory, &self.pending, self.options.notify);
         dump::announce(self);
         // The states wait until it is known when sampling starts: that one is the first of them.
         self.sink.checkpoint()
     }
 
-    /// Says which perf events others have put programs on.
-    fn say_blinded(&self) {
-        let own = self.programs.attachments();
-        for state in &self.pending {
-            let State::Attachment(found) = state else { continue };
-            // Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
-            if found.kind != "perf_event" || own.contains(found) || !self.inventory.is_perf_event(found.prog_id) {
-                continue;
-            }
-            let event = match String::from_utf8_lossy(&found.target) {
-                name if name.is_empty() => "a perf event".into(),
-                name => name,
-            };
-            let text = format!(
-                "program {} is on {event}, which has no samples from inside kprobe, tracepoint and perf_event programs; ours do",
-                found.prog_id
-            );
-            (self.options.notify)(Level::Detail, &text);
-        }
-    }
-
     /// Switches sampling on and lets the command go.
-    fn start(&mut self, workload: Option<&mut Workload>, samplers: &[Sampler], cpus: u32) -> Result<()> {
+    fn start(
+        &mut self,
+        workload: Option<&mut Workload>,
+        samplers: &[Sampler],
+        cpus: u32,
+        counting: Option<(&options::Exact, Result<Counting>)>,
+    ) -> Result<()> {
+        let prepared = counting.map(|(asked, counting)| {
+            (asked, counting.and_then(|counting| Prepared::new(asked, self.options.notify, counting)))
+        });
         let stats_were_on = stats_sysctl().unwrap_or(false);
         let mut counters_note = String::new();
-        let prepared = match &self.options.counters {
-            Counters::Exact(asked) => Some((asked, Prepared::new(asked, self.options.notify, &machine::online_cpus()))),
-            Counters::Stats | Counters::Off => None,
-        };
         if self.options.counters != Counters::Off {
             match StatsGuard::enable() {
                 Ok(guard) => self.stats = Some(guard),
@@ -301,8 +295,6 @@ impl Session<'_> {
             });
             match started {
                 Ok(exact) => self.exact = Some(exact),
-                // What was asked for cannot be meant; that is no matter of the machine.
-                Err(error @ Error::Event { .. }) => return Err(error),
                 Err(error) => {
                     let instead = if self.stats.is_some() { "run statistics" } else { "nothing" };
                     let note = format!("{instead} instead of exact counters: {error}");

@@ -4,9 +4,10 @@
 use std::os::fd::AsFd;
 
 use bprec_bpf::{Attached, UserObject, Way};
-use bprec_format::state::Attachment;
+use bprec_format::state::{Attachment, State};
 use bprec_format::{AttrFlags, event_type};
 
+use crate::inventory::Inventory;
 use crate::machine::Abilities;
 use crate::open::{OpenEvent, Opened, Places};
 use crate::sampler::Sampler;
@@ -103,6 +104,27 @@ impl UserPrograms {
     /// Where its programs are.
     pub(crate) fn attachments(&self) -> &[Attachment] {
         &self.attachments
+    }
+
+    /// Says which perf events others have put programs on, as `states` have it.
+    pub(crate) fn say_others(&self, inventory: &Inventory, states: &[State], notify: fn(Level, &str)) {
+        for state in states {
+            let State::Attachment(found) = state else { continue };
+            // Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
+            if found.kind != "perf_event" || self.attachments.contains(found) || !inventory.is_perf_event(found.prog_id)
+            {
+                continue;
+            }
+            let event = match String::from_utf8_lossy(&found.target) {
+                name if name.is_empty() => "a perf event".into(),
+                name => name,
+            };
+            let text = format!(
+                "program {} is on {event}, which has no samples from inside kprobe, tracepoint and perf_event programs; ours do",
+                found.prog_id
+            );
+            notify(Level::Detail, &text);
+        }
     }
 }
 

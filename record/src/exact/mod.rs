@@ -98,27 +98,38 @@ pub(crate) struct Prepared {
     described: CounterEvents,
 }
 
+/// Opens the events that are counted. Before those that sample: each time something changes the kernel gives out counters of the
+/// hardware in the order in which events were opened, and what they count is read in another way on another counter, which would
+/// take longer than was found out.
+///
+/// # Errors
+/// When events cannot be understood, or this kernel cannot be trusted with it.
+pub(crate) fn open_events(asked: &Asked, notify: fn(Level, &str), online: &[u32]) -> Result<Counting> {
+    let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
+    if wanted.count() > EVENTS_MAX {
+        let problem = format!("{} events are to be counted; there is room for {EVENTS_MAX}", wanted.count());
+        return Err(crate::Error::Event { event: asked.events.join(","), problem });
+    }
+    if let Some(reason) = Profiler::unsafe_here() {
+        return Err(crate::Error::Other(reason.to_owned()));
+    }
+    let counting = wanted.open(online);
+    let level = if wanted.is_default { Level::Detail } else { Level::Warning };
+    for event in &counting.absent {
+        notify(level, &format!("{} is not counted: {}", event.name, event.reason));
+    }
+    Ok(counting)
+}
+
 impl Prepared {
     /// Loads what counts, and finds out what it costs. Run statistics are to be switched on after this, so that it is known what they
     /// take.
     ///
     /// # Errors
-    /// When events cannot be understood, or this machine does not allow it.
-    pub(crate) fn new(asked: &Asked, notify: fn(Level, &str), online: &[u32]) -> Result<Prepared> {
+    /// When this machine does not allow it.
+    pub(crate) fn new(asked: &Asked, notify: fn(Level, &str), counting: Counting) -> Result<Prepared> {
         let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
-        let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
-        if wanted.count() > EVENTS_MAX {
-            let problem = format!("{} events are to be counted; there is room for {EVENTS_MAX}", wanted.count());
-            return Err(crate::Error::Event { event: asked.events.join(","), problem });
-        }
-        if let Some(reason) = Profiler::unsafe_here() {
-            return Err(crate::Error::Other(reason.to_owned()));
-        }
-        let Counting { events, absent, open, partial } = wanted.open(online);
-        let level = if wanted.is_default { Level::Detail } else { Level::Warning };
-        for event in &absent {
-            notify(level, &format!("{} is not counted: {}", event.name, event.reason));
-        }
+        let Counting { events, absent, open, partial } = counting;
         let profiler = Profiler::load(&sources(&events), partial, machine::possible_cpus()).map_err(not_allowed)?;
         for (event, cpu, fd) in &open {
             profiler.set_event(*event, *cpu, std::os::fd::AsFd::as_fd(fd)).map_err(failed)?;

@@ -9,7 +9,7 @@ use bprec_format::state::{Session, State};
 
 use super::{ProgramName, StatOptions};
 use crate::captor::{Captor, Caught};
-use crate::exact::{Exact, Pattern, Prepared};
+use crate::exact::{self, Exact, Pattern, Prepared};
 use crate::inventory::Inventory;
 use crate::machine::{self, Abilities};
 use crate::options;
@@ -75,7 +75,8 @@ impl Programs {
         let mut inventory = Inventory::new(btfs, refs, Vec::new());
         inventory.enumerate()?;
         // Behind that: what is loaded to count is none of what is counted.
-        let prepared = Prepared::new(&asked, options.notify, &online);
+        let prepared = exact::open_events(&asked, options.notify, &online)
+            .and_then(|counting| Prepared::new(&asked, options.notify, counting));
         let stats = StatsGuard::enable();
         let mut programs = Programs {
             pattern: Pattern::new(pattern),
