@@ -41,11 +41,11 @@ impl Hotplug {
     /// Looks what has changed since the last time, and says it.
     pub(crate) fn look(&mut self, notify: fn(Level, &str), states: &mut Vec<State>) {
         self.next = Instant::now() + LOOK_EVERY;
-        let online = machine::online_cpus();
+        // Not knowing is no news.
+        let Some(online) = machine::told_online_cpus() else { return };
         let time_ns = sys::clock_ns(sys::CLOCK_MONOTONIC);
-        let gone = |cpu: &u32| !online.contains(cpu);
-        if self.events_of_cpus && self.sampled.iter().any(gone) {
-            for cpu in self.sampled.extract_if(.., |cpu| gone(cpu)) {
+        if self.events_of_cpus {
+            for cpu in self.sampled.extract_if(.., |cpu| !online.contains(cpu)) {
                 notify(
                     Level::Warning,
                     &format!("CPU {cpu} went offline: it is not sampled any more, even if it comes back"),

@@ -157,10 +157,15 @@ impl Abilities {
     }
 }
 
-/// The CPUs that are online, ascending.
+/// The CPUs that are online, ascending; where the kernel does not tell, the one that there always is.
 pub(crate) fn online_cpus() -> Vec<u32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    number_list(&text).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
+    told_online_cpus().unwrap_or_else(|| vec![0])
+}
+
+/// The CPUs that are online, ascending, if the kernel tells.
+pub(crate) fn told_online_cpus() -> Option<Vec<u32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    number_list(&text).filter(|cpus| !cpus.is_empty())
 }
 
 /// One more than the highest number that a CPU may ever have.

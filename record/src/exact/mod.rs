@@ -103,7 +103,7 @@ pub(crate) struct Prepared {
 /// take longer than was found out.
 ///
 /// # Errors
-/// When events cannot be understood, or this kernel cannot be trusted with it.
+/// When events cannot be understood, or this kernel is too old.
 pub(crate) fn open_events(asked: &Asked, notify: fn(Level, &str), online: &[u32]) -> Result<Counting> {
     let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
     if wanted.count() > EVENTS_MAX {
