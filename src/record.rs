@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bprec_record::{
     Aggregate, Bounds, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize,
-    SamplerFields, SharedOptions, Summary, Target, WantedMap, Whose,
+    SamplerFields, SharedOptions, Summary, Target, WantedMap, CounterTarget,
 };
 
 use crate::{Outcome, say};
@@ -233,7 +233,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
     };
     let shared = args.bpf_counters.then(|| SharedOptions {
         events: args.counter_event,
-        targets: args.cgroup.into_iter().map(Whose::Cgroup).collect(),
+        targets: args.cgroup.into_iter().map(CounterTarget::Cgroup).collect(),
         attr_map: args.bpf_attr_map,
     });
     Ok(Options {

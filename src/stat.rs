@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Counted, Moment, StatOptions, stat};
+use bprec_record::{StatTarget, Moment, StatOptions, stat};
 use bprec_report::{Meter, Metered, StatFormat, StatWriter};
 
 use crate::record::{budget, cpu_list, notify, show};
@@ -203,30 +203,30 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         }
     }
     let command = (!args.command.is_empty()).then_some(args.command);
-    let what = if !args.bpf_prog.is_empty() {
+    let target = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|part| part == "all");
-        Counted::Programs((!is_all).then(|| args.bpf_prog.join(",")))
+        StatTarget::Programs((!is_all).then(|| args.bpf_prog.join(",")))
     } else if let Some(list) = args.cpu {
-        Counted::Cpus(cpu_list(&list).with_context(|| format!("-C {list}: expected a list like 0,2-5"))?)
+        StatTarget::Cpus(cpu_list(&list).with_context(|| format!("-C {list}: expected a list like 0,2-5"))?)
     } else if !args.pid.is_empty() {
-        Counted::Processes(args.pid)
+        StatTarget::Processes(args.pid)
     } else if !args.tid.is_empty() {
-        Counted::Threads(args.tid)
+        StatTarget::Threads(args.tid)
     } else if !args.cgroup.is_empty() {
-        Counted::Cgroups(args.cgroup)
+        StatTarget::Cgroups(args.cgroup)
     } else if args.all_cpus || args.bpf_counters && command.is_none() {
-        Counted::System
+        StatTarget::System
     } else if command.is_some() && (args.bpf_counters || !args.event.is_empty()) {
-        Counted::Command
+        StatTarget::Command
     } else {
-        Counted::Programs(None)
+        StatTarget::Programs(None)
     };
-    let by_task = matches!(what, Counted::Processes(_) | Counted::Threads(_) | Counted::Command | Counted::Cgroups(_));
+    let by_task = matches!(target, StatTarget::Processes(_) | StatTarget::Threads(_) | StatTarget::Command | StatTarget::Cgroups(_));
     if args.per_cpu && by_task {
         bail!("-A: events of tasks and cgroups are not told by CPU; -a -A and -C count what runs there");
     }
     Ok(StatOptions {
-        what,
+        target,
         events: args.event,
         command,
         duration: args.timeout.map(Duration::from_millis),

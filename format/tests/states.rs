@@ -185,7 +185,7 @@ fn state() -> impl Strategy<Value = State> {
         any::<(u64, u32, bool)>().prop_map(|(time_ns, cpu, came_online)| {
             State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online })
         }),
-        any::<([u64; 6], u32, u32)>().prop_map(|(n, programs, missed)| {
+        any::<([u64; 6], u32, u32, Option<(u64, u64)>)>().prop_map(|(n, programs, missed, drained)| {
             State::Cost(Cost {
                 end_ns: n[0],
                 user_ns: n[1],
@@ -195,6 +195,8 @@ fn state() -> impl Strategy<Value = State> {
                 wakeups: n[5],
                 programs,
                 missed,
+                longest_gap_ns: drained.map(|(gap_ns, _)| gap_ns),
+                overrun_bytes: drained.map_or(0, |(_, overrun_bytes)| overrun_bytes),
             })
         }),
         prop::collection::vec((any::<(u64, u32)>(), bytes(40)), 0..5).prop_map(|symbols| {

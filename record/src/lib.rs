@@ -8,50 +8,28 @@
 //!
 //! This crate must not know of command lines, terminals or reports: it takes options that are already understood, hands
 //! messages to a function of the caller's, and returns a [`Summary`]. What the kernel says about BPF programs comes from
-//! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in the modules `ring` and `sys` alone.
+//! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in `drain::ring` and in `sys` alone.
 #![deny(unsafe_code)]
-mod aggregate;
-mod bpf_sampler;
-mod captor;
-mod dump;
+mod control;
+mod drain;
 mod error;
-mod event;
-mod exact;
-mod features;
-mod finish;
-mod glob;
-mod grown;
-mod host;
-mod hotplug;
-mod inventory;
-mod machine;
-mod open;
+mod events;
 mod options;
 mod output;
-mod recover;
-mod ring;
-mod sampler;
-mod session;
-mod shared;
-mod stat;
-mod state_stream;
-mod summary;
+mod sources;
 mod synth;
 mod sys;
-mod tally;
-mod user_programs;
-mod workload;
 
-pub use bpf_sampler::SamplerFields;
 pub use bprec_bpf::Bounds;
+pub use control::{Counts, Moment, ProgramName, Readings, stat};
 pub use error::{Error, Result};
 pub use options::{
-    Aggregate, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, Target, WantedMap,
+    Aggregate, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, StatOptions, StatTarget,
+    Target, WantedMap,
 };
-pub use recover::{Recovered, recover};
-pub use shared::{Shared, SharedOptions, Whose};
-pub use stat::{Counted, Counts, Moment, ProgramName, Readings, StatOptions, stat};
-pub use summary::Summary;
+pub use output::{Recovered, Summary, recover};
+pub use sources::bpf_sampler::SamplerFields;
+pub use sources::shared::{CounterTarget, Shared, SharedOptions};
 
 /// Records as `options` say, until the command ends, the duration is over, the targets are gone, or a signal
 /// (SIGINT, SIGTERM) arrives.
@@ -60,5 +38,5 @@ pub use summary::Summary;
 /// When no event can be opened, the command cannot be run, or the output cannot be written. What was written until then
 /// stays and can be opened.
 pub fn record(options: &Options) -> Result<Summary> {
-    session::run(options)
+    control::record(options)
 }

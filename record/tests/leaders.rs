@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bprec_bpf::{AttrMap, Leader};
 use bprec_fixtures::{Counter, SoftwareEvent};
-use bprec_record::{Shared, Whose};
+use bprec_record::{Shared, CounterTarget};
 use common::{PrivateBpf, SAID, allowed, check_within, options, say, values};
 
 /// Ids of the leaders' programs that a note names.
@@ -28,11 +28,11 @@ fn sessions_share_a_leader_that_goes_with_the_last_of_them() {
     }
     let bpf = PrivateBpf::mount();
     let plain = Counter::of_machine(SoftwareEvent::PageFaults).unwrap();
-    let first = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[Whose::Machine]), say).unwrap();
+    let first = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[CounterTarget::Machine]), say).unwrap();
     let leaders = programs_of(&first);
     assert_eq!(leaders.len(), 2, "{}", first.events().note);
     let mut at = vec![plain.value().unwrap()];
-    let second = Shared::start(&options(&bpf, "page-faults,cpu-clock", &[Whose::Machine]), say).unwrap();
+    let second = Shared::start(&options(&bpf, "page-faults,cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     at.push(plain.value().unwrap());
     assert!(second.events().note.contains("shared with the session that loaded it"), "{}", second.events().note);
     assert_eq!(programs_of(&second), [leaders[1].clone(), leaders[0].clone()]);
@@ -65,7 +65,7 @@ fn whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another() {
     }
     let bpf = PrivateBpf::mount();
     let locked = AttrMap::lock(&bpf.map(), 136).unwrap();
-    let waiting = options(&bpf, "cpu-clock", &[Whose::Machine]);
+    let waiting = options(&bpf, "cpu-clock", &[CounterTarget::Machine]);
     let waiting = thread::spawn(move || Shared::start(&waiting, say).unwrap());
     thread::sleep(Duration::from_millis(200));
     assert!(!waiting.is_finished());
@@ -73,7 +73,7 @@ fn whoever_waits_for_the_lock_of_a_map_that_is_removed_makes_another() {
     locked.unlock();
     let shared = waiting.join().unwrap();
     assert!(shared.events().note.contains("other sessions can share"), "{}", shared.events().note);
-    let another = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    let another = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     assert_eq!(programs_of(&another), programs_of(&shared));
 }
 
@@ -96,8 +96,8 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
         return;
     }
     // Of an older perf, with room for one event and the two names that it has.
-    let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
-    let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[Whose::Machine]), say).unwrap();
+    let first = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
+    let second = Shared::start(&options(&bpf, "cpu-clock,page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert_eq!(programs_of(&first), programs_of(&second)[..1]);
     let note = &second.events().note;
     assert!(note.contains("page-faults is not shared") && note.contains("it is full"), "{note}");
@@ -105,14 +105,14 @@ fn maps_of_others_are_followed_where_they_fit_and_left_alone_where_not() {
     drop(first);
     assert!(bpf.map().exists(), "it is not ours to remove");
     // What was ours in it is gone: there is room again.
-    let third = Shared::start(&options(&bpf, "page-faults", &[Whose::Machine]), say).unwrap();
+    let third = Shared::start(&options(&bpf, "page-faults", &[CounterTarget::Machine]), say).unwrap();
     assert!(third.events().note.contains("other sessions can share"), "{}", third.events().note);
     drop(third);
 
     for (key, value) in [("4", "8"), ("136", "12")] {
         fs::remove_file(bpf.map()).unwrap();
         assert!(pin_a_map(&bpf, key, value, "16"));
-        let shared = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+        let shared = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
         let note = shared.events().note.clone();
         let expected = format!("no map of event attributes (type 1, keys of {key} bytes, values of {value};");
         assert!(note.contains(&expected), "{note}");
@@ -130,7 +130,7 @@ fn a_leader_that_does_not_read_is_not_followed() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    let first = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    let first = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     // The key under which it is known, out of the kernel's mouth.
     let dump = Command::new("bpftool").args(["-j", "map", "dump", "pinned"]).arg(bpf.map()).output();
     let Some(dump) = dump.ok().filter(|output| output.status.success()) else {
@@ -157,7 +157,7 @@ fn a_leader_that_does_not_read_is_not_followed() {
         locked.publish(key, &silent).unwrap();
     }
     locked.unlock();
-    let second = Shared::start(&options(&bpf, "cpu-clock", &[Whose::Machine]), say).unwrap();
+    let second = Shared::start(&options(&bpf, "cpu-clock", &[CounterTarget::Machine]), say).unwrap();
     let note = second.events().note.clone();
     assert!(note.contains("cpu-clock is not shared") && note.contains("does not read it on CPU 0"), "{note}");
     assert!(note.contains(&silent.program_id().to_string()), "{note}");
@@ -178,7 +178,7 @@ fn cycles_are_counted_for_all_sessions_on_one_counter() {
     // More than there are counters: on one each they would have to take turns.
     let mut at = vec![plain.value().unwrap()];
     let all: Vec<Shared> =
-        (0..20).map(|_| Shared::start(&options(&bpf, "cycles", &[Whose::Machine]), say).unwrap()).collect();
+        (0..20).map(|_| Shared::start(&options(&bpf, "cycles", &[CounterTarget::Machine]), say).unwrap()).collect();
     let leaders: Vec<String> = all.iter().flat_map(programs_of).collect();
     assert!(leaders.len() == 20 && leaders.iter().all(|it| *it == leaders[0]), "{leaders:?}");
     at.push(plain.value().unwrap());

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use bprec_fixtures::{Counter, SoftwareEvent, thread_id};
-use bprec_record::{Shared, Whose};
+use bprec_record::{Shared, CounterTarget};
 use common::{PrivateBpf, SPIN, Shell, allowed, check_near, check_share, check_within, options, say, settled, values};
 
 #[test]
@@ -31,7 +31,7 @@ fn machine_and_cpus_come_to_what_plain_counters_come_to() {
     plain.extend(events.iter().map(|event| Counter::of_cpu(*event, 0).unwrap()));
     let read = || plain.iter().map(|it| it.value().unwrap()).collect::<Vec<u64>>();
     let mut at = vec![read()];
-    let targets = [Whose::Machine, Whose::Cpu(0)];
+    let targets = [CounterTarget::Machine, CounterTarget::Cpu(0)];
     let list = "cpu-clock,task-clock,page-faults,context-switches";
     let mut shared = Shared::start(&options(&bpf, list, &targets), say).unwrap();
     at.push(read());
@@ -66,10 +66,10 @@ fn a_process_is_counted_with_the_children_it_forks() {
     let pid = shell.id();
     let plain = [SoftwareEvent::TaskClock, SoftwareEvent::PageFaults, SoftwareEvent::ContextSwitches]
         .map(|event| Counter::of_task(event, pid.cast_signed()).unwrap());
-    let alone = Whose::Process { id: pid, children: false };
+    let alone = CounterTarget::Process { id: pid, children: false };
     let list = "task-clock,page-faults,context-switches";
-    let mut only = Shared::start(&options(&bpf, list, &[alone, Whose::Thread(std::process::id())]), say).unwrap();
-    let mut shared = Shared::start(&options(&bpf, list, &[Whose::Process { id: pid, children: true }]), say).unwrap();
+    let mut only = Shared::start(&options(&bpf, list, &[alone, CounterTarget::Thread(std::process::id())]), say).unwrap();
+    let mut shared = Shared::start(&options(&bpf, list, &[CounterTarget::Process { id: pid, children: true }]), say).unwrap();
     shell.go();
     settled(&plain[0]);
     let (last, only) = (shared.snapshot(), only.snapshot());
@@ -116,9 +116,9 @@ fn threads_are_counted_one_by_one_and_with_their_process() {
         let first = told.recv().unwrap();
         let plain = Counter::of_task(SoftwareEvent::TaskClock, first).unwrap();
         let mut at = vec![plain.value().unwrap()];
-        let targets = [Whose::Thread(first.cast_unsigned())];
+        let targets = [CounterTarget::Thread(first.cast_unsigned())];
         let shared = Shared::start(&options(&bpf, "task-clock", &targets), say).unwrap();
-        let process = Whose::Process { id: std::process::id(), children: false };
+        let process = CounterTarget::Process { id: std::process::id(), children: false };
         let whole = Shared::start(&options(&bpf, "task-clock", &[process]), say).unwrap();
         at.push(plain.value().unwrap());
         // Comes during the counting.
@@ -156,7 +156,7 @@ fn a_slice_that_is_in_progress_at_both_ends_is_counted_to_the_moment() {
         thread::sleep(Duration::from_millis(100));
         let mut at = vec![clock.value().unwrap()];
         let shared =
-            Shared::start(&options(&bpf, "task-clock", &[Whose::Process { id: pid, children: true }]), say).unwrap();
+            Shared::start(&options(&bpf, "task-clock", &[CounterTarget::Process { id: pid, children: true }]), say).unwrap();
         at.push(clock.value().unwrap());
         let before = switches.value().unwrap();
         thread::sleep(Duration::from_millis(300));
@@ -235,10 +235,10 @@ fn cgroups_three_deep_add_up() {
     // By path below the root, and by directory.
     let below = |path: &PathBuf| path.strip_prefix(&root).unwrap().to_owned();
     let targets = [
-        Whose::Cgroup(below(&cgroups.0[0])),
-        Whose::Cgroup(cgroups.0[1].clone()),
-        Whose::Cgroup(below(&cgroups.0[2])),
-        Whose::Machine,
+        CounterTarget::Cgroup(below(&cgroups.0[0])),
+        CounterTarget::Cgroup(cgroups.0[1].clone()),
+        CounterTarget::Cgroup(below(&cgroups.0[2])),
+        CounterTarget::Machine,
     ];
     let mut shared = Shared::start(&options(&bpf, "page-faults,task-clock", &targets), say).unwrap();
     load.iter_mut().for_each(Shell::go);
@@ -263,7 +263,7 @@ fn a_cgroup_that_is_not_there_is_said() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    let target = Whose::Cgroup("no/such/cgroup".into());
+    let target = CounterTarget::Cgroup("no/such/cgroup".into());
     let refused = Shared::start(&options(&bpf, "cpu-clock", &[target]), say).unwrap_err().to_string();
     assert!(refused.starts_with("cgroup no/such/cgroup: "), "{refused}");
     assert!(!bpf.map().exists());
@@ -278,7 +278,7 @@ fn a_process_that_is_gone_is_no_zero() {
     let mut child = Command::new("true").spawn().unwrap();
     let id = child.id();
     child.wait().unwrap();
-    let targets = [Whose::Process { id, children: true }, Whose::Cpu(4000)];
+    let targets = [CounterTarget::Process { id, children: true }, CounterTarget::Cpu(4000)];
     let last = Shared::start(&options(&bpf, "cpu-clock", &targets), say).unwrap().finish();
     for (target, reason) in last.targets.iter().zip(["there is no such task", "CPU 4000 is not online"]) {
         assert_eq!((target.reason.as_str(), target.readings.len()), (reason, 0));
@@ -306,7 +306,7 @@ fn a_thread_that_takes_its_process_number_by_exec_stays_counted() {
             .args(["--ignored", "--exact", "exec_in_a_thread", "--nocapture"])
             .stdout(Stdio::null()),
     );
-    let target = Whose::Process { id: shell.id(), children: true };
+    let target = CounterTarget::Process { id: shell.id(), children: true };
     let mut shared = Shared::start(&options(&bpf, "page-faults,task-clock", &[target]), say).unwrap();
     // Each thread there is now, with what it creates.
     let threads = fs::read_dir(format!("/proc/{}/task", shell.id())).unwrap();
@@ -326,12 +326,12 @@ fn events_that_are_not_to_be_had_are_said_and_the_others_counted() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    let shared = Shared::start(&options(&bpf, "cpu-clock,cycles,instructions", &[Whose::Machine]), say).unwrap();
+    let shared = Shared::start(&options(&bpf, "cpu-clock,cycles,instructions", &[CounterTarget::Machine]), say).unwrap();
     let events = shared.events().clone();
     assert_eq!(events.events.len() + events.absent.len(), 3);
     assert!(events.absent.iter().all(|it| !it.reason.is_empty() && it.name != "cpu-clock"));
     let last = shared.finish();
     assert_eq!(last.targets[0].readings.len(), events.events.len());
-    let too_many = options(&bpf, "cpu-clock,".repeat(9).trim_end_matches(','), &[Whose::Machine]);
+    let too_many = options(&bpf, "cpu-clock,".repeat(9).trim_end_matches(','), &[CounterTarget::Machine]);
     assert!(Shared::start(&too_many, say).unwrap_err().to_string().contains("room for 8"));
 }

@@ -1,7 +1,7 @@
 //! What a recording says about its machine and about itself, one line each, as perf prints it.
 
 use crate::names::{btf_of, symbol_files, symbol_of};
-use crate::recording::Recording;
+use crate::recording::{Recording, Role};
 use crate::view::text::clean;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
@@ -11,7 +11,8 @@ use bprec_format::feature::{
     CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, MetaInfo, NumaTopology, Partial,
     Payload, PmuCap, PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
 };
-use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, SampleType};
+use bprec_format::state::State;
+use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, RecordType, SampleType};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -31,6 +32,7 @@ pub fn header(input: &Input) -> Result<String> {
     if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
         lines.extend(events(&recording).map(|line| format!("# {line}")));
     }
+    lines.extend(longest_gap(&recording).map(|ns| format!("# longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
     let missing = (1..=Feature::CLN_SIZE.0).map(Feature);
     let missing = missing.filter(|feature| recording.sections_of(*feature).next().is_none());
     let missing: Vec<String> = missing.filter_map(|feature| feature.name().map(str::to_owned)).collect();
@@ -38,6 +40,29 @@ pub fn header(input: &Input) -> Result<String> {
     lines.extend(recording.problems().iter().map(|problem| format!("# problem: {}", clean(problem))));
     lines.push("# ========\n#\n".to_owned());
     Ok(lines.join("\n"))
+}
+
+/// The longest time between two looks of the recorder at the rings, in ns, as it says at the end.
+fn longest_gap(recording: &Recording<'_>) -> Option<u64> {
+    let mut longest = None;
+    recording.for_each_slice(&mut |records| {
+        for record in records.into_iter().flatten().map_while(|record| record.ok()) {
+            let Some(index) = recording.events.index_of(&record).filter(|_| record.kind == RecordType::SAMPLE) else {
+                continue;
+            };
+            if recording.roles[index] != Role::State {
+                continue;
+            }
+            let layout = &recording.event(index).layout;
+            let raw = layout.sample(record.body(), record.offset).and_then(|sample| sample.raw());
+            if let Ok(State::Cost(cost)) =
+                raw.and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, recording.endian()))
+            {
+                longest = cost.longest_gap_ns;
+            }
+        }
+    });
+    longest
 }
 
 fn events<'r>(recording: &'r Recording<'_>) -> impl Iterator<Item = String> + 'r {

@@ -53,6 +53,10 @@ pub struct Cost {
     pub programs: u32,
     /// Programs seen but not captured.
     pub missed: u32,
+    /// The longest time between two looks at the rings; None in older recordings.
+    pub longest_gap_ns: Option<u64>,
+    /// Bytes of the rings that were overwritten before they could be read.
+    pub overrun_bytes: u64,
 }
 
 impl Loss {
@@ -95,6 +99,9 @@ impl Cost {
     pub(super) fn put(&self, w: &mut Writer<'_>) {
         w.u64(self.end_ns).u64(self.user_ns).u64(self.system_ns).u64(self.max_rss_bytes);
         w.u64(self.written_bytes).u64(self.wakeups).u32(self.programs).u32(self.missed);
+        if let Some(gap_ns) = self.longest_gap_ns {
+            w.u64(gap_ns).u64(self.overrun_bytes);
+        }
     }
 
     pub(super) fn get(r: &mut Reader<'_>) -> Result<Cost> {
@@ -107,6 +114,9 @@ impl Cost {
             wakeups: r.u64("cost wakeups")?,
             programs: r.u32("cost programs")?,
             missed: r.u32("cost missed")?,
+            // Older recordings end here.
+            longest_gap_ns: if r.is_empty() { None } else { Some(r.u64("cost gap")?) },
+            overrun_bytes: if r.is_empty() { 0 } else { r.u64("cost overrun")? },
         })
     }
 }

@@ -13,23 +13,39 @@ use bprec_format::{RecordType, SampleLayout, misc};
 use super::append;
 use super::build_id::BuildIds;
 use super::maps::Mapping;
+use crate::Result;
 
 /// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows more for kernel workers.
 const COMM_BYTES: usize = 15;
 /// `PF_KTHREAD` in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x20_0000;
+/// Bytes of records that are sent at once.
+const BATCH_BYTES: usize = 256 << 10;
 /// What maps without a file are called in MMAP records.
 const ANONYMOUS: &[u8] = b"//anon";
 
-/// Appends FORK, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as nobody
+/// Sends, part by part, FORK, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as nobody
 /// knows their parents then). Maps are those of executable code, with build ids where files have one.
-pub(crate) fn tasks(layout: &SampleLayout, processes: Option<&[u32]>, out: &mut Vec<u8>) {
-    let mut tasks =
-        Tasks { layout, out, with_forks: processes.is_none(), build_ids: BuildIds::default(), text: Vec::new() };
-    match processes {
-        Some(pids) => pids.iter().for_each(|pid| tasks.process(*pid)),
-        None => numbers_in("/proc".into()).into_iter().for_each(|pid| tasks.process(pid)),
+pub(crate) fn tasks(
+    layout: &SampleLayout,
+    processes: Option<&[u32]>,
+    mut send: impl FnMut(Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let mut out = Vec::new();
+    let mut tasks = Tasks {
+        layout,
+        out: &mut out,
+        with_forks: processes.is_none(),
+        build_ids: BuildIds::default(),
+        text: Vec::new(),
+    };
+    for pid in processes.map_or_else(|| numbers_in("/proc".into()), <[u32]>::to_vec) {
+        tasks.process(pid);
+        if tasks.out.len() >= BATCH_BYTES {
+            send(std::mem::take(tasks.out))?;
+        }
     }
+    send(out)
 }
 
 struct Tasks<'a> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bprec_fixtures::Counter;
 use bprec_format::state::SharedCounters;
-use bprec_record::{Level, SharedOptions, Whose};
+use bprec_record::{Level, SharedOptions, CounterTarget};
 
 pub fn allowed(test: &str) -> bool {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
@@ -51,7 +51,7 @@ pub fn say(level: Level, text: &str) {
     SAID.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{level:?}: {text}"));
 }
 
-pub fn options(bpf: &PrivateBpf, events: &str, targets: &[Whose]) -> SharedOptions {
+pub fn options(bpf: &PrivateBpf, events: &str, targets: &[CounterTarget]) -> SharedOptions {
     SharedOptions { events: vec![events.to_owned()], targets: targets.to_vec(), attr_map: Some(bpf.map()) }
 }
 

@@ -59,11 +59,17 @@ fn write(out: &mut String, state: &State) -> Result {
             let how = if it.came_online { "came online" } else { "went offline" };
             write!(out, "CPU not sampled: {} {how} by {} ns", it.cpu, it.time_ns)
         }
-        State::Cost(it) => write!(
-            out,
-            "cost: end {} ns, user {} ns, system {} ns, {} B resident, {} B written, {} wakeups, {} programs, {} missed",
-            it.end_ns, it.user_ns, it.system_ns, it.max_rss_bytes, it.written_bytes, it.wakeups, it.programs, it.missed
-        ),
+        State::Cost(it) => {
+            write!(
+                out,
+                "cost: end {} ns, user {} ns, system {} ns, {} B resident, {} B written, {} wakeups, {} programs, {} missed",
+                it.end_ns, it.user_ns, it.system_ns, it.max_rss_bytes, it.written_bytes, it.wakeups, it.programs, it.missed
+            )?;
+            match it.longest_gap_ns {
+                Some(gap_ns) => write!(out, ", longest gap {gap_ns} ns, {} B overrun", it.overrun_bytes),
+                None => Ok(()),
+            }
+        }
         State::KernelSymbols(symbols) => {
             write!(out, "kernel symbols:")?;
             each(out, symbols, |out, symbol| write!(out, " {:x} {}", symbol.addr, Plain(&symbol.name)))

@@ -1,0 +1,76 @@
+//! Whether tasks that are recorded are still there.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::sys;
+
+/// Tasks that end a recording when all of them have ended.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    tasks: Vec<Task>,
+}
+
+#[derive(Debug)]
+enum Task {
+    /// A process; readable when it has ended, be it that nobody has waited for it.
+    Process(OwnedFd),
+    /// A thread, or any task before Linux 5.3: its number may pass to another meanwhile.
+    Number(u32),
+    Gone,
+}
+
+impl Liveness {
+    /// Watches these processes or threads.
+    pub(crate) fn watch(ids: &[u32]) -> Liveness {
+        let watch = |id: &u32| {
+            let pid = i32::try_from(*id).ok().and_then(Pid::from_raw);
+            match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+                Some(Ok(process)) => Task::Process(process),
+                Some(Err(rustix::io::Errno::SRCH)) | None => Task::Gone,
+                Some(Err(_)) => Task::Number(*id),
+            }
+        };
+        Liveness { tasks: ids.iter().map(watch).collect() }
+    }
+
+    /// What to wait for, besides looking now and then.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.tasks.iter().filter_map(|task| match task {
+            Task::Process(process) => Some(process),
+            _ => None,
+        })
+    }
+
+    /// Whether all have ended.
+    pub(crate) fn are_gone(&mut self) -> bool {
+        for task in &mut self.tasks {
+            let has_ended = match task {
+                Task::Process(process) => is_readable(process),
+                Task::Number(id) => !is_alive(*id),
+                Task::Gone => true,
+            };
+            if has_ended {
+                *task = Task::Gone;
+            }
+        }
+        self.tasks.iter().all(|task| matches!(task, Task::Gone))
+    }
+}
+
+/// Whether a descriptor has something to read now.
+pub(super) fn is_readable(fd: &impl AsFd) -> bool {
+    let mut fds = [sys::poll_in(fd)];
+    sys::poll(&mut fds, Some(Duration::ZERO)).is_ok() && !fds[0].revents().is_empty()
+}
+
+/// Whether a task runs or may run again: what has ended and was not waited for does not.
+fn is_alive(id: u32) -> bool {
+    let Ok(stat) = fs::read(format!("/proc/{id}/stat")) else { return false };
+    // The name, which may hold anything, ends with the last parenthesis; behind it stands the state.
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
+    !matches!(state, Some(b'Z' | b'X'))
+}

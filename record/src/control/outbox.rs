@@ -1,0 +1,191 @@
+//! What sources hand over, encoded and sent to the drain.
+
+use bprec_bpf::ProgSnapshot;
+use bprec_format::feature::Feature;
+use bprec_format::journal::Frame;
+use bprec_format::state::State;
+use bprec_format::{Endian, FileAttr, SampleLayout};
+
+use crate::Result;
+use crate::drain::{Drain, Drained, Message};
+use crate::events::OpenEvent;
+use crate::output::{StateWriter, pipe, sections};
+use crate::sources::Outlet;
+
+/// Bytes of states that are sent at once.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// The way to the drain.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    drain: Drain,
+    is_file: bool,
+    layout: SampleLayout,
+    writer: StateWriter,
+    /// Encoded, to be sent with the next batch.
+    states: Vec<u8>,
+    /// What waits for the first state, which says when sampling began.
+    held_back: Option<Vec<State>>,
+    /// BTF that a stream has already.
+    types: Vec<u32>,
+}
+
+impl Outbox {
+    /// `first` is the event whose layout all records have, `state` the one that carries states.
+    pub(crate) fn new(drain: Drain, is_file: bool, first: &FileAttr, state: &FileAttr) -> Outbox {
+        Outbox {
+            drain,
+            is_file,
+            layout: SampleLayout::new(&first.attr, Endian::NATIVE),
+            writer: StateWriter::new(&state.attr, state.ids.first().copied().unwrap_or(0)),
+            states: Vec::new(),
+            held_back: Some(Vec::new()),
+            types: Vec::new(),
+        }
+    }
+
+    pub(crate) fn drain(&self) -> &Drain {
+        &self.drain
+    }
+
+    /// Features of the file that are known already.
+    ///
+    /// # Errors
+    /// When the output has ended; so for all of these.
+    pub(crate) fn features(&mut self, sections: &[sections::Section]) -> Result<()> {
+        for (bit, payload) in sections {
+            if self.is_file {
+                self.journal(&Frame::Feature { bit: *bit, payload })?;
+            } else {
+                self.feature(*bit, payload)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names of the events, which a file has in a feature.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn event_names(&mut self, events: &[OpenEvent]) -> Result<()> {
+        if self.is_file {
+            return Ok(());
+        }
+        let mut records = Vec::new();
+        events.iter().try_for_each(|event| pipe::event_name(event, &mut records))?;
+        self.records(records)
+    }
+
+    /// Formats of tracepoints.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn tracing_data(&mut self, payload: &[u8]) -> Result<()> {
+        if self.is_file {
+            return self.journal(&Frame::Feature { bit: Feature::TRACING_DATA.0, payload });
+        }
+        let mut records = Vec::new();
+        pipe::tracing_data(payload, &mut records)?;
+        self.records(records)
+    }
+
+    /// What encodes states that no longer go by way of the drain.
+    pub(crate) fn writer(&mut self) -> &mut StateWriter {
+        &mut self.writer
+    }
+
+    /// Writes the first state, and what waited for it. Rounds of records begin if there are to be any.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn begin(&mut self, first: State, has_rounds: bool) -> Result<()> {
+        let waiting = self.held_back.take().unwrap_or_default();
+        self.state(first)?;
+        self.states(waiting)?;
+        self.flush()?;
+        if has_rounds { self.drain.send(Message::BeginRounds) } else { Ok(()) }
+    }
+
+    /// Sends what was kept for a batch.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.states.is_empty() {
+            return Ok(());
+        }
+        self.drain.send(Message::States(std::mem::take(&mut self.states)))
+    }
+
+    /// Ends draining.
+    ///
+    /// # Errors
+    /// When the drain left nothing behind.
+    pub(crate) fn finish(&mut self) -> Result<Drained> {
+        // An error is told by what the drain leaves behind.
+        drop(self.flush());
+        self.drain.finish()
+    }
+
+    /// A feature of a stream; false when it does not fit into a record.
+    fn feature(&mut self, bit: u8, payload: &[u8]) -> Result<bool> {
+        match pipe::feature(bit, payload)? {
+            Some(record) => self.drain.send(Message::Records(record)).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn journal(&mut self, frame: &Frame<'_>) -> Result<()> {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes, Endian::NATIVE);
+        self.drain.send(Message::Journal(bytes))
+    }
+}
+
+impl Outlet for Outbox {
+    fn state(&mut self, state: State) -> Result<()> {
+        if let Some(held_back) = &mut self.held_back {
+            held_back.push(state);
+            return Ok(());
+        }
+        self.writer.encode(&state, &mut self.states)?;
+        if self.states.len() >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn layout(&self) -> Option<SampleLayout> {
+        Some(self.layout.clone())
+    }
+
+    fn records(&mut self, records: Vec<u8>) -> Result<()> {
+        // What was handed over before comes before.
+        self.flush()?;
+        if records.is_empty() { Ok(()) } else { self.drain.send(Message::Records(records)) }
+    }
+
+    fn end_round(&mut self) -> Result<()> {
+        self.flush()?;
+        self.drain.send(Message::EndRound)
+    }
+
+    fn program(&mut self, snapshot: &ProgSnapshot) -> Result<()> {
+        if !self.is_file {
+            let (bit, payload) = sections::programs(std::slice::from_ref(&snapshot.info));
+            return self.feature(bit, &payload).map(drop);
+        }
+        let id = snapshot.info.view().btf_id().unwrap_or(0);
+        if let Some(data) = &snapshot.btf {
+            self.journal(&Frame::Btf { id, data })?;
+        }
+        self.journal(&Frame::Program(&snapshot.info))
+    }
+
+    fn types(&mut self, btf_id: u32, btf: &[u8]) -> Result<bool> {
+        // A file has them in a section of its own.
+        if self.is_file || self.types.contains(&btf_id) {
+            return Ok(true);
+        }
+        self.types.push(btf_id);
+        let (bit, payload) = sections::btfs([(btf_id, btf)].into_iter());
+        self.feature(bit, &payload)
+    }
+}

@@ -1,0 +1,444 @@
+//! One recording, from its first descriptor to its last byte.
+//!
+//! The order of things: what is loaded to record is loaded first; then events are opened, and draining begins before anything
+//! is enumerated, synthesized or attached. Loads are watched before the programs that are alive are enumerated, so that none
+//! falls in between. What was there before is sent before rounds of records begin. Descriptors of programs are closed when
+//! the last ring has been read, so that our letting go of them is not in the recording.
+
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bprec_bpf::{BtfCache, Kallsyms, Refs};
+use bprec_format::feature::Feature;
+use bprec_format::state::{Cost, Session, State};
+use bprec_format::{Endian, Events, SampleLayout};
+
+use super::command::Workload;
+use super::liveness::Liveness;
+use super::outbox::Outbox;
+use super::sources::Sources;
+use crate::drain::{Drain, Drained, Rings};
+use crate::events::syntax::{self, EventSpec};
+use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
+use crate::output::complete::{Ending, complete};
+use crate::output::sections::{self, Section};
+use crate::output::{self, Sink, Summary, Tally};
+use crate::sources::Outlet;
+use crate::sources::aggregate::Aggregates;
+use crate::sources::bpf_sampler::BpfSampler;
+use crate::sources::exact::{self, ExactCounters};
+use crate::sources::hotplug::Hotplug;
+use crate::sources::inventory::{Inventory, LoadWatcher, Programs, Purpose};
+use crate::sources::map_dumps::MapDumps;
+use crate::sources::sampling::Sampling;
+use crate::sources::shared::SharedCounters;
+use crate::sources::statistics::RunStatistics;
+use crate::sources::user_objects::UserObjects;
+use crate::sys::{self, Inherited, Signals};
+use crate::{Counters, Error, Level, Options, Output, Result, Target, synth};
+
+/// The shortest time between two snapshots. Below that they would be all that is recorded.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Time between two looks at targets that cannot be waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A recording that is under way.
+struct Recording<'a> {
+    options: &'a Options,
+    abilities: Abilities,
+    targets: CpuThreadTargets,
+    /// Go before the events.
+    sources: Sources,
+    out: Outbox,
+    opened: Arc<OpenEvents>,
+    kallsyms: Option<Kallsyms>,
+    /// Feature sections that are known already.
+    sections: Vec<Section>,
+    interval: Duration,
+    /// Sampling has begun: there is something worth keeping.
+    has_begun: bool,
+    /// When sampling was switched off.
+    end_ns: u64,
+}
+
+/// Records as `options` say.
+pub(crate) fn record(options: &Options) -> Result<Summary> {
+    let open_files = sys::raise_open_files();
+    let signals = Signals::block()?;
+    // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
+    let kallsyms = thread::spawn(Kallsyms::read);
+    let specs = sampling::specs(options)?;
+    let tracing_data = syntax::tracing_data(&specs)?;
+    let abilities = Abilities::probe().map_err(|error| refused("dummy", 0, -1, error))?;
+    for shortcoming in abilities.shortcomings() {
+        (options.notify)(Level::Notice, shortcoming);
+    }
+    // Loading tries out kernel features with programs of its own, which are none of the recording's business. What cannot
+    // be loaded ends it here, before anything else is opened or run.
+    let loaded = Loaded {
+        user_objects: UserObjects::load(options)?,
+        bpf_sampler: BpfSampler::load(options)?,
+        refs: Refs::load()
+            .inspect_err(|error| (options.notify)(Level::Detail, &format!("releases of programs: {error}")))
+            .ok(),
+    };
+    let inherited = Inherited { open_files, ignores_children: signals.ignores_children() };
+    let stdout_is_taken = options.output == Output::Stdout;
+    let mut workload = options
+        .command
+        .as_deref()
+        .map(|command| Workload::hold(command, stdout_is_taken, inherited))
+        .transpose()?;
+    let command = workload.as_ref().map(Workload::pid);
+    let mut recording = Recording::open(options, abilities, specs, loaded, command)?;
+    let outcome = recording
+        .prepare(tracing_data, kallsyms)
+        .and_then(|()| recording.start(workload.as_mut()))
+        .and_then(|()| recording.run(workload.as_mut(), &signals));
+    let status = workload.as_mut().and_then(Workload::ended);
+    drop(workload);
+    recording.finish(outcome, status)
+}
+
+/// What is loaded before anything is opened.
+struct Loaded {
+    user_objects: UserObjects,
+    bpf_sampler: Option<BpfSampler>,
+    refs: Option<Refs>,
+}
+
+impl<'a> Recording<'a> {
+    /// Opens the events, begins to drain, and sets up the sources.
+    fn open(
+        options: &'a Options,
+        abilities: Abilities,
+        specs: Vec<EventSpec>,
+        loaded: Loaded,
+        command: Option<i32>,
+    ) -> Result<Recording<'a>> {
+        let Loaded { mut user_objects, mut bpf_sampler, refs } = loaded;
+        let online = machine::online_cpus();
+        let exact = match &options.counters {
+            Counters::Exact(asked) => match exact::open_events(asked, options.notify, &online) {
+                // What was asked for cannot be meant; that is no matter of the machine.
+                Err(error @ Error::Event { .. }) => return Err(error),
+                counting => Some(ExactCounters::new(asked.clone(), counting, Some(Level::Warning))),
+            },
+            Counters::Stats | Counters::Off => None,
+        };
+        let targets = CpuThreadTargets::of(options, &online, command)?;
+        let mut samplers: Vec<Sampler> =
+            specs.into_iter().map(|spec| Sampler::new(spec, options, abilities, targets.binding)).collect();
+        let interval = options.interval.max(INTERVAL_MIN);
+        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        // Before anyone watches: our own programs are not loaded during the recording.
+        let mut aggregates =
+            options.aggregate.map(|how| Aggregates::load(&samplers, options, how, interval_ns)).transpose()?;
+        let mut opened = OpenEvents::open(options, &mut samplers, &targets)?;
+        user_objects.open(&mut opened, options, abilities, &samplers, &targets)?;
+        opened.open_side_band(options, abilities, &targets, &online)?;
+        if let Some(bpf_sampler) = &mut bpf_sampler {
+            bpf_sampler.attach(options, &samplers, &targets, &opened)?;
+        }
+        let rings = Rings::map(&opened, options)?;
+        let opened = Arc::new(opened);
+        let btfs = Arc::new(BtfCache::new());
+        let watcher = if abilities.bpf && opened.side_band_everywhere {
+            let missing = |error: &Error| {
+                (options.notify)(Level::Warning, &format!("programs loaded meanwhile are not captured: {error}"));
+            };
+            LoadWatcher::start(abilities, &online, Arc::clone(&btfs)).inspect_err(missing).ok()
+        } else {
+            None
+        };
+        let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
+        let out = start_draining(options, abilities, &opened, rings)?;
+
+        let session = Session {
+            cpus_online: targets.cpus.len() as u32,
+            target: target_text(options),
+            event: samplers.first().map(|sampler| sampler.spec.name.clone()).unwrap_or_default(),
+            event_note: samplers.first().map(|sampler| sampler.note.clone()).unwrap_or_default(),
+            counters: "off".to_owned(),
+            interval_ns,
+            recorder_pid: Some(std::process::id()),
+            ..Session::default()
+        };
+        let programs = Programs::new(btfs, refs, user_objects.attachments().to_vec());
+        let mut sources = Sources::new(programs, session, options.notify);
+        // In this order, and back in the other: what is around sampling is read when that has ended.
+        sources.add(map_dumps);
+        if let Some(mut aggregates) = aggregates.take() {
+            aggregates.set_events(Arc::clone(&opened));
+            sources.add(aggregates);
+        }
+        sources.add(Hotplug::watch(options, &targets, &online));
+        sources.add(Inventory::new(watcher, Purpose::Recording));
+        sources.add(user_objects);
+        if options.counters != Counters::Off {
+            sources.add(RunStatistics);
+        }
+        exact.into_iter().for_each(|exact| sources.add(exact));
+        if let Some(asked) = &options.shared {
+            sources.add(SharedCounters::of_recording(options, asked, command.map(i32::cast_unsigned)));
+        }
+        sources.add(Sampling::new(Arc::clone(&opened), abilities.lost));
+        bpf_sampler.into_iter().for_each(|bpf_sampler| sources.add(bpf_sampler));
+        Ok(Recording {
+            options,
+            abilities,
+            targets,
+            sources,
+            out,
+            opened,
+            kallsyms: None,
+            sections: Vec::new(),
+            interval,
+            has_begun: false,
+            end_ns: 0,
+        })
+    }
+
+    /// Sends everything that was there before the recording.
+    fn prepare(
+        &mut self,
+        tracing_data: Option<Vec<u8>>,
+        kallsyms: JoinHandle<bprec_bpf::Result<Kallsyms>>,
+    ) -> Result<()> {
+        let layout = SampleLayout::new(&self.opened.events[0].file.attr, Endian::NATIVE);
+        let mut records = Vec::new();
+        if let Some(reason) = synth::kernel(&layout, &mut records) {
+            (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
+        }
+        self.out.records(records)?;
+        self.sections = output::machine::features(&self.options.argv);
+        self.sections.push(sections::event_desc(&self.opened.events));
+        if self.abilities.clock {
+            self.sections.extend(sections::clock());
+        }
+        self.out.features(&self.sections)?;
+        self.out.event_names(&self.opened.events)?;
+        if let Some(payload) = tracing_data {
+            self.out.tracing_data(&payload)?;
+            self.sections.push((Feature::TRACING_DATA.0, payload));
+        }
+        self.sources.prepare(&mut self.out)?;
+        if self.abilities.cgroup {
+            let mut records = Vec::new();
+            synth::cgroups(&layout, &mut records);
+            self.out.records(records)?;
+        }
+        let out = &mut self.out;
+        synth::tasks(&layout, self.targets.processes().as_deref(), |records| out.records(records))?;
+        self.kallsyms = kallsyms.join().ok().and_then(|read| read.ok());
+        if let Some(kallsyms) = &self.kallsyms {
+            let mut records = Vec::new();
+            synth::images(&layout, &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut records);
+            self.out.records(records)?;
+        }
+        Ok(())
+    }
+
+    /// Switches sampling on and lets the command go.
+    fn start(&mut self, workload: Option<&mut Workload>) -> Result<()> {
+        self.sources.start(&mut self.out)?;
+        let start_ns = sys::monotonic_ns();
+        let session = &mut self.sources.session;
+        session.start_ns = start_ns;
+        session.realtime_ns = sys::realtime_unix_ns();
+        session.to_boottime_ns = sys::boottime_ns().wrapping_sub(start_ns).cast_signed();
+        let first = State::Session(session.clone());
+        // The exec of a command switches its events on.
+        if self.options.delay.is_none() && self.options.target != Target::Command {
+            self.sources.enable(&mut self.out)?;
+        }
+        if let Some(workload) = workload {
+            workload.start()?;
+        }
+        self.has_begun = true;
+        // Weighted samples are as old as their interval, and end the rounds themselves.
+        self.out.begin(first, self.options.aggregate.is_none())
+    }
+
+    /// Runs the sources until something asks for the end.
+    fn run(&mut self, mut workload: Option<&mut Workload>, signals: &Signals) -> Result<()> {
+        let started = Instant::now();
+        let end = self.options.duration.map(|duration| started + duration);
+        let mut enable_at = self.options.delay.map(|delay| started + delay);
+        let mut next_snapshot = started + self.interval;
+        let mut liveness = match &self.options.target {
+            Target::Processes(ids) | Target::Threads(ids) if workload.is_none() => Some(Liveness::watch(ids)),
+            _ => None,
+        };
+        loop {
+            let look_at = Instant::now() + LOOK_EVERY;
+            let wakes = [Some(look_at), Some(next_snapshot), end, enable_at, self.sources.poll_at()];
+            let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
+            self.wait(wake_at, signals, workload.as_deref(), liveness.as_ref())?;
+            let is_asked_to_stop = signals.take();
+            let now = Instant::now();
+            if enable_at.is_some_and(|at| at <= now) {
+                enable_at = None;
+                self.sources.enable(&mut self.out)?;
+            }
+            self.sources.poll(now, &mut self.out)?;
+            if next_snapshot <= now {
+                next_snapshot = now + self.interval;
+                self.sources.read(&mut self.out)?;
+            }
+            self.out.flush()?;
+            let is_over = match (&mut workload, &mut liveness) {
+                (Some(workload), _) => workload.has_ended(),
+                (None, Some(liveness)) => liveness.are_gone(),
+                (None, None) => false,
+            };
+            if is_asked_to_stop || is_over || end.is_some_and(|end| end <= now) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(
+        &self,
+        until: Instant,
+        signals: &Signals,
+        workload: Option<&Workload>,
+        liveness: Option<&Liveness>,
+    ) -> Result<()> {
+        let mut fds = vec![sys::poll_in(signals), sys::poll_in(self.out.drain().ended())];
+        fds.extend(self.sources.wakers().map(sys::poll_in));
+        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
+        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
+        let wait = until.saturating_duration_since(Instant::now());
+        sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
+            call: "poll",
+            object: "signals".to_owned(),
+            answer,
+            remedy: String::new(),
+        })?;
+        match fds[1].revents().is_empty() {
+            true => Ok(()),
+            false => Err(Error::Other("the output has ended".to_owned())),
+        }
+    }
+
+    /// Ends sampling, has everything written, and makes the output whole.
+    fn finish(mut self, outcome: Result<()>, command: Option<ExitStatus>) -> Result<Summary> {
+        let outcome = outcome.and_then(|()| {
+            self.sources.disable();
+            self.end_ns = sys::monotonic_ns();
+            self.sources.finish(&mut self.out)
+        });
+        let mut drained = self.out.finish()?;
+        // What ended the drain ended the rest.
+        let outcome = std::mem::replace(&mut drained.outcome, Ok(())).and(outcome);
+        if !self.has_begun {
+            // Nothing was sampled yet that would be worth keeping.
+            drained.sink.discard();
+        }
+        match outcome.and_then(|()| self.complete(&mut drained)) {
+            Ok(()) => Ok(Summary { command, ..self.summary(&drained) }),
+            Err(error) => self.give_up(error, drained),
+        }
+    }
+
+    fn complete(&mut self, drained: &mut Drained) -> Result<()> {
+        let Drained { sink, tally, account, .. } = drained;
+        let (programs, missed) = self.sources.programs.counts();
+        let mut sections = std::mem::take(&mut self.sections);
+        let (infos, btfs) = self.sources.programs.take_sections();
+        if sink.is_file() {
+            sections.push(sections::programs(&infos));
+            sections.push(sections::btfs(btfs.iter().map(|(id, data)| (*id, &data[..]))));
+        }
+        let cost = Cost {
+            end_ns: self.end_ns,
+            wakeups: account.wakeups,
+            programs,
+            missed,
+            longest_gap_ns: Some(u64::try_from(account.longest_gap.as_nanos()).unwrap_or(u64::MAX)),
+            overrun_bytes: account.overrun_bytes,
+            ..Cost::default()
+        };
+        let ending = Ending {
+            kallsyms: self.kallsyms.as_ref(),
+            addresses: &self.sources.addresses,
+            cost,
+            sections,
+            sampled_ns: (self.sources.session.start_ns, self.end_ns),
+        };
+        complete(sink, tally, self.out.writer(), ending)
+    }
+
+    fn summary(&self, drained: &Drained) -> Summary {
+        let Drained { sink, tally, .. } = drained;
+        let usage = sys::usage();
+        let mut summary = Summary {
+            samples: tally.samples,
+            bpf_samples: self.options.bpf_sampler.is_some().then_some(tally.bpf_samples),
+            of_programs: tally.of_programs,
+            lost: Some(tally.lost),
+            throttled: tally.throttled,
+            written_bytes: sink.written_bytes(),
+            path: sink.path().map(Path::to_path_buf),
+            cpu_time: Duration::from_nanos(usage.user_ns + usage.system_ns),
+            ..Summary::default()
+        };
+        self.sources.sum_up(&mut summary);
+        summary
+    }
+
+    /// What an error leaves behind.
+    fn give_up(&self, error: Error, drained: Drained) -> Result<Summary> {
+        let is_closed_pipe = matches!(&error, Error::File { answer, .. }
+            if answer.kind() == std::io::ErrorKind::BrokenPipe && !drained.sink.is_file());
+        if is_closed_pipe {
+            return Ok(Summary { lost: None, ..self.summary(&drained) });
+        }
+        let mut sink = drained.sink;
+        sink.cut();
+        Err(match error {
+            Error::File { answer, .. } if sink.is_there() => Error::Incomplete {
+                path: sink.path().map(Path::to_path_buf).unwrap_or_default(),
+                answer,
+                kept_bytes: sink.written_bytes(),
+            },
+            error => error,
+        })
+    }
+}
+
+/// Creates the output and begins to drain into it.
+fn start_draining(
+    options: &Options,
+    abilities: Abilities,
+    opened: &Arc<OpenEvents>,
+    rings: Rings,
+) -> Result<Outbox> {
+    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
+    let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
+    let tally = Tally::new(events, opened.roles());
+    let sink = Sink::create(&options.output, &opened.events)?;
+    let is_file = sink.is_file();
+    let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);
+    let drain = Drain::start(Arc::clone(opened), rings, sink, tally, &layout)?;
+    Ok(Outbox::new(drain, is_file, &files[0], &files[opened.state]))
+}
+
+fn target_text(options: &Options) -> String {
+    let list = |ids: &[u32]| ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    match &options.target {
+        Target::System => "system wide".to_owned(),
+        Target::Cpus(cpus) => format!("cpu {}", list(cpus)),
+        Target::Processes(pids) => format!("pid {}", list(pids)),
+        Target::Threads(tids) => format!("tid {}", list(tids)),
+        Target::Command => {
+            let words = options.command.iter().flatten().map(|word| word.to_string_lossy());
+            words.collect::<Vec<_>>().join(" ")
+        }
+    }
+}

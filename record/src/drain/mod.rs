@@ -1,0 +1,282 @@
+//! The drain thread: what the kernel writes into the rings goes to the output, and nothing else happens here.
+//!
+//! It owns rings and output. It reads no `/proc`, calls no `bpf(2)`, and allocates nothing that grows with the machine: the
+//! bytes of a ring are written from its mapping. What the control thread has for the file arrives encoded, over a bounded
+//! channel. When that is full the control thread waits, never this one.
+
+mod ring;
+mod rings;
+mod trailer;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bprec_format::SampleLayout;
+
+pub(crate) use ring::Ring;
+pub(crate) use rings::Rings;
+pub(crate) use trailer::fix_sample_id_trailer;
+
+use crate::events::OpenEvents;
+use crate::output::{Sink, Tally, stamp};
+use crate::sys::{self, Waker};
+use crate::{Error, Result};
+
+/// The longest time that what the kernel wrote stays in the rings.
+const DRAIN_EVERY: Duration = Duration::from_millis(200);
+/// Messages that may wait here; with more the control thread waits.
+const MESSAGES_MAX: usize = 64;
+
+/// What the control thread has for the file, or for the drain.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Whole records, written as they are.
+    Records(Vec<u8>),
+    /// Samples of `bprec:state`, which get their time when they are written.
+    States(Vec<u8>),
+    /// Frames of the journal.
+    Journal(Vec<u8>),
+    /// All that was there before has been sent: from here on a FINISHED_ROUND follows each pass over the rings that found
+    /// something. A reader sorts what lies between two of them by time, and would take what was there before for late.
+    BeginRounds,
+    /// A FINISHED_ROUND follows what was sent before.
+    EndRound,
+}
+
+/// The thread, and the way to it. Dropped, it ends.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    messages: Option<SyncSender<Message>>,
+    waker: Waker,
+    ended: Waker,
+    thread: Option<JoinHandle<Drained>>,
+}
+
+/// What the thread leaves behind.
+#[derive(Debug)]
+pub(crate) struct Drained {
+    /// The output, to be completed.
+    pub(crate) sink: Sink,
+    /// Counts of what passed by, in a stream; a file is read back at the end.
+    pub(crate) tally: Tally,
+    /// How draining went.
+    pub(crate) account: DrainAccount,
+    /// What ended it before its time.
+    pub(crate) outcome: Result<()>,
+}
+
+/// How draining went.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DrainAccount {
+    /// Passes over the rings.
+    pub(crate) wakeups: u64,
+    /// The longest time between two of them.
+    pub(crate) longest_gap: Duration,
+    /// Bytes in rings that were overwritten before they could be read.
+    pub(crate) overrun_bytes: u64,
+}
+
+/// What the thread works with.
+struct Drainer {
+    opened: Arc<OpenEvents>,
+    rings: Rings,
+    sink: Sink,
+    tally: Tally,
+    account: DrainAccount,
+    has_rounds: bool,
+    /// Of every event's records but samples.
+    trailer_bytes: usize,
+    buffer: Vec<u8>,
+}
+
+impl Drain {
+    /// Starts to drain.
+    ///
+    /// # Errors
+    /// When there can be no more threads or descriptors.
+    pub(crate) fn start(
+        opened: Arc<OpenEvents>,
+        rings: Rings,
+        sink: Sink,
+        tally: Tally,
+        layout: &SampleLayout,
+    ) -> Result<Drain> {
+        let (waker, ended) = (Waker::new()?, Waker::new()?);
+        let (messages, received) = sync_channel(MESSAGES_MAX);
+        let drainer = Drainer {
+            opened,
+            rings,
+            sink,
+            tally,
+            account: DrainAccount::default(),
+            has_rounds: false,
+            trailer_bytes: layout.trailer_bytes(),
+            buffer: Vec::new(),
+        };
+        let (woken, at_end) = (waker.clone(), ended.clone());
+        let thread = thread::Builder::new()
+            .name("bprec-drain".to_owned())
+            .spawn(move || {
+                let drained = drainer.run(&received, &woken);
+                at_end.wake();
+                drained
+            })
+            .map_err(|answer| Error::Other(format!("cannot start a thread: {answer}")))?;
+        Ok(Drain { messages: Some(messages), waker, ended, thread: Some(thread) })
+    }
+
+    /// Sends something. Waits while the drain has too much to do.
+    ///
+    /// # Errors
+    /// When the drain has ended: [`Drain::finish`] tells why.
+    pub(crate) fn send(&self, message: Message) -> Result<()> {
+        let ended = || Error::Other("the output has ended".to_owned());
+        let messages = self.messages.as_ref().ok_or_else(ended)?;
+        match messages.try_send(message) {
+            // What is sent is written with the next pass, which is never far.
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(message)) => {
+                self.waker.wake();
+                messages.send(message).map_err(|_| ended())
+            }
+            Err(TrySendError::Disconnected(_)) => Err(ended()),
+        }
+    }
+
+    /// Readable when the thread has ended by itself, which is an error.
+    pub(crate) fn ended(&self) -> &Waker {
+        &self.ended
+    }
+
+    /// Has everything written that is in the rings or was sent, and ends the thread.
+    ///
+    /// # Errors
+    /// When the thread has failed in a way that left nothing behind.
+    pub(crate) fn finish(&mut self) -> Result<Drained> {
+        self.messages = None;
+        self.waker.wake();
+        let thread = self.thread.take().ok_or_else(|| Error::Other("draining has ended already".to_owned()))?;
+        thread.join().map_err(|_| Error::Other("the thread that drains the rings failed".to_owned()))
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            drop(self.finish());
+        }
+    }
+}
+
+impl Drainer {
+    fn run(mut self, messages: &Receiver<Message>, waker: &Waker) -> Drained {
+        // Rights that are missing are no reason not to drain.
+        sys::become_favoured();
+        let outcome = self.drain(messages, waker);
+        Drained { sink: self.sink, tally: self.tally, account: self.account, outcome }
+    }
+
+    /// Drains until nobody sends any more.
+    fn drain(&mut self, messages: &Receiver<Message>, waker: &Waker) -> Result<()> {
+        let opened = Arc::clone(&self.opened);
+        let owners: Vec<_> = self.rings.owners(&opened).collect();
+        let mut fds = vec![sys::poll_in(waker)];
+        fds.extend(owners.iter().map(sys::poll_in));
+        let mut last = Instant::now();
+        loop {
+            let wait = (last + DRAIN_EVERY).saturating_duration_since(Instant::now());
+            sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
+                call: "poll",
+                object: "rings".to_owned(),
+                answer,
+                remedy: String::new(),
+            })?;
+            // Those of tasks that have ended, or of CPUs that are gone.
+            fds.retain(|fd| !sys::is_hung_up(fd));
+            waker.take();
+            let now = Instant::now();
+            self.account.wakeups += 1;
+            self.account.longest_gap = self.account.longest_gap.max(now - std::mem::replace(&mut last, now));
+            if !self.pass(messages)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Everything in the rings, then what was sent. False when nobody will send any more.
+    fn pass(&mut self, messages: &Receiver<Message>) -> Result<bool> {
+        let before = self.sink.written_bytes();
+        self.drain_rings()?;
+        let mut is_open = true;
+        loop {
+            match messages.try_recv() {
+                Ok(message) => self.take(message)?,
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    is_open = false;
+                    break;
+                }
+            }
+        }
+        if self.sink.written_bytes() > before {
+            if self.has_rounds {
+                self.sink.finished_round()?;
+            }
+            self.sink.checkpoint()?;
+        }
+        Ok(is_open)
+    }
+
+    fn drain_rings(&mut self) -> Result<()> {
+        let Drainer { rings, sink, tally, account, buffer, .. } = self;
+        rings.take_main(|unread| {
+            account.overrun_bytes += unread.overrun_bytes;
+            sink.append_pieces(unread.first, unread.second)?;
+            if !sink.is_file() {
+                buffer.clear();
+                buffer.extend_from_slice(unread.first);
+                buffer.extend_from_slice(unread.second);
+                tally.add(buffer);
+            }
+            Ok(())
+        })?;
+        buffer.clear();
+        rings.take_code(|unread| {
+            account.overrun_bytes += unread.overrun_bytes;
+            buffer.extend_from_slice(unread.first);
+            buffer.extend_from_slice(unread.second);
+            Ok(())
+        })?;
+        if !buffer.is_empty() {
+            fix_sample_id_trailer(buffer, self.trailer_bytes);
+            sink.append(buffer)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Records(records) => {
+                if !self.sink.is_file() {
+                    self.tally.add(&records);
+                }
+                self.sink.append(&records)
+            }
+            Message::States(mut records) => {
+                stamp(&mut records, sys::monotonic_ns());
+                self.sink.append(&records)
+            }
+            Message::Journal(frames) => {
+                self.sink.journal(&frames);
+                Ok(())
+            }
+            Message::BeginRounds => {
+                self.has_rounds = true;
+                Ok(())
+            }
+            Message::EndRound => self.sink.finished_round(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The rings of a recording: one per CPU for all events, and a small one for code that comes and goes.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::ring::{Ring, Unread};
+use crate::events::{CODE_RING_BYTES, EventFd, OpenEvents};
+use crate::{Error, Level, Options, Result, sys};
+
+/// All rings of a recording.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    /// One ring per CPU, for all events but one.
+    main: Vec<CpuRing>,
+    /// One ring per CPU for code that comes and goes: no flood of samples can push it out, and its records are looked
+    /// at before they are written. Empty where the side band covers the targets only.
+    code: Vec<CpuRing>,
+}
+
+/// A ring and where it belongs.
+#[derive(Debug)]
+struct CpuRing {
+    cpu: u32,
+    ring: Ring,
+    /// Index of the descriptor that owns it: the one to poll and to redirect to.
+    owner: usize,
+}
+
+impl Rings {
+    /// Gives each CPU a ring, owned by the first event there, and redirects the others into it.
+    ///
+    /// # Errors
+    /// When not even a small ring can be mapped.
+    pub(crate) fn map(opened: &OpenEvents, options: &Options) -> Result<Rings> {
+        let mut rings = Rings::default();
+        let asked = options.ring.bytes();
+        let mut bytes = asked;
+        for (index, event_fd) in opened.fds.iter().enumerate() {
+            let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
+            if opened.code == Some(event_fd.event) {
+                let mut code_bytes = CODE_RING_BYTES;
+                let ring = map_ring(event_fd, cpu, &mut code_bytes)?;
+                rings.code.push(CpuRing { cpu, ring, owner: index });
+                continue;
+            }
+            if let Some(ring) = rings.main.iter().find(|ring| ring.cpu == cpu) {
+                let owner = opened.fds[ring.owner].fd.as_fd();
+                sys::set_output(event_fd.fd.as_fd(), owner).map_err(|answer| Error::Syscall {
+                    call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
+                    object: format!("{} on cpu {cpu}", opened.events[event_fd.event].name),
+                    answer,
+                    remedy: String::new(),
+                })?;
+                continue;
+            }
+            let ring = map_ring(event_fd, cpu, &mut bytes)?;
+            rings.main.push(CpuRing { cpu, ring, owner: index });
+        }
+        if bytes < asked {
+            let text = format!(
+                "rings of {} KiB instead of {} KiB: the limit of locked memory (kernel.perf_event_mlock_kb)",
+                bytes / 1024,
+                asked / 1024
+            );
+            (options.notify)(Level::Warning, &text);
+        }
+        Ok(rings)
+    }
+
+    /// The descriptors to wait for.
+    pub(super) fn owners<'fd>(&self, opened: &'fd OpenEvents) -> impl Iterator<Item = BorrowedFd<'fd>> {
+        self.main.iter().chain(&self.code).map(|ring| opened.fds[ring.owner].fd.as_fd())
+    }
+
+    /// Hands what is in each ring to `take`, and gives the space back to the kernel when that has succeeded.
+    ///
+    /// # Errors
+    /// What `take` says.
+    pub(super) fn take_main(&mut self, take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
+        take_all(&mut self.main, take)
+    }
+
+    /// The same of the rings for code.
+    ///
+    /// # Errors
+    /// What `take` says.
+    pub(super) fn take_code(&mut self, take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
+        take_all(&mut self.code, take)
+    }
+}
+
+fn take_all(rings: &mut [CpuRing], mut take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
+    for CpuRing { ring, .. } in rings {
+        let unread = ring.unread();
+        let head = unread.head();
+        if unread.len() > 0 || unread.overrun_bytes > 0 {
+            take(&unread)?;
+            ring.consume(head);
+        }
+    }
+    Ok(())
+}
+
+/// Maps the ring of an event: with `bytes`, or as many as the kernel lets us lock.
+fn map_ring(event_fd: &EventFd, cpu: u32, bytes: &mut usize) -> Result<Ring> {
+    loop {
+        match Ring::map(event_fd.fd.as_fd(), *bytes) {
+            Ok(ring) => return Ok(ring),
+            // More than may be locked: a smaller ring is better than none.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && *bytes > sys::page_bytes() => *bytes /= 2,
+            Err(answer) => {
+                return Err(Error::Syscall {
+                    call: "mmap",
+                    object: format!("ring of cpu {cpu}, {bytes} bytes"),
+                    answer,
+                    remedy: "a smaller one needs less locked memory: -m PAGES".to_owned(),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! KSYMBOL and BPF_EVENT records that the kernel made too long.
+//!
+//! When several events of one CPU listen to KSYMBOL or BPF_EVENT, the kernel adds the trailer of each to the size that the
+//! next one sees, and does not take it off again (`perf_event_ksymbol_output`, `perf_event_bpf_output`; other records are
+//! set right). Such a record holds payload, trailer, and then whatever was in the ring before: a reader that looks for
+//! the trailer at the end finds nonsense. Any other recorder on the machine is enough for that to happen.
+
+use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
+
+/// Bytes of a BPF_EVENT without trailer, and of a KSYMBOL in front of its name.
+const FIXED_BYTES: usize = 24;
+
+/// Moves the trailers of KSYMBOL and BPF_EVENT records, `trailer_bytes` long, to their records' ends.
+pub(crate) fn fix_sample_id_trailer(bytes: &mut [u8], trailer_bytes: usize) {
+    let oversized: Vec<(usize, usize, usize)> = Records::new(bytes, 0, Endian::NATIVE)
+        .map_while(|record| record.ok())
+        .filter_map(|record| {
+            let (start, payload, size) = (record.offset as usize, payload_bytes(&record)?, record.bytes.len());
+            (size > payload + trailer_bytes).then_some((start, payload, size))
+        })
+        .collect();
+    for (start, payload, size) in oversized {
+        let record = &mut bytes[start..start + size];
+        let end = size - trailer_bytes;
+        record.copy_within(payload..payload + trailer_bytes, end);
+        // What lies between now counts as padding of the name.
+        record[payload..end].fill(0);
+    }
+}
+
+/// Bytes of a record up to its trailer, for the two types in question.
+fn payload_bytes(record: &Record<'_>) -> Option<usize> {
+    match record.kind {
+        RecordType::BPF_EVENT => Some(FIXED_BYTES),
+        RecordType::KSYMBOL => {
+            let name = record.body().get(FIXED_BYTES - RECORD_HEADER_BYTES..)?;
+            let len = name.iter().position(|byte| *byte == 0)?;
+            Some(FIXED_BYTES + (len + 1).next_multiple_of(8))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, payload: &[u8], behind: &[u8]) -> Vec<u8> {
+        let size = 8 + payload.len() + behind.len();
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend(0u16.to_ne_bytes());
+        bytes.extend((size as u16).to_ne_bytes());
+        bytes.extend(payload);
+        bytes.extend(behind);
+        bytes
+    }
+
+    #[test]
+    fn trailers_move_to_the_end_whatever_follows_them() {
+        let trailer = [7u8; 16];
+        // The rest of a grown record is as long as the trailers of other listeners: shorter, equal, longer than ours.
+        for extra in [8, 16, 40] {
+            let mut grown = trailer.to_vec();
+            grown.extend(vec![0xee; extra]);
+            let mut ksymbol = vec![1; 16];
+            ksymbol.extend(b"bpf_prog_x\0\0\0\0\0\0");
+            let mut bytes = record(9, &[5; 8], &[]);
+            bytes.extend(record(18, &[1; 16], &grown));
+            bytes.extend(record(17, &ksymbol, &grown));
+            bytes.extend(record(18, &[2; 16], &trailer));
+            fix_sample_id_trailer(&mut bytes, trailer.len());
+
+            let mut right = vec![0; extra];
+            right.extend(trailer);
+            let mut expected = record(9, &[5; 8], &[]);
+            expected.extend(record(18, &[1; 16], &right));
+            expected.extend(record(17, &ksymbol, &right));
+            expected.extend(record(18, &[2; 16], &trailer));
+            assert_eq!(bytes, expected, "extra {extra}");
+        }
+    }
+}

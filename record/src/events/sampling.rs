@@ -1,0 +1,253 @@
+//! From what was asked for to an event that this machine samples: rates, and what to fall back to.
+
+use std::io;
+use std::path::Path;
+
+use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
+
+use super::abilities::Abilities;
+use super::machine;
+use super::syntax::{self, EventSpec};
+use crate::{Error, Level, Options, Rate, Result, sys};
+
+/// Samples per second when nothing else is asked for.
+const DEFAULT_FREQUENCY: u64 = 4000;
+/// `PERF_COUNT_HW_CPU_CYCLES`.
+const CYCLES: u64 = 0;
+
+/// An event that samples.
+#[derive(Debug, Clone)]
+pub(crate) struct Sampler {
+    /// As it was asked for; the name is changed along with the attr.
+    pub(crate) spec: EventSpec,
+    /// What the kernel is asked for.
+    pub(crate) attr: EventAttr,
+    /// Why it is not what was asked for; empty when it is.
+    pub(crate) note: String,
+}
+
+/// How an event is opened, as far as it matters for its attr.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Binding {
+    /// Bound to tasks, rather than to CPUs.
+    pub(crate) tasks: bool,
+    /// Children and new threads inherit it.
+    pub(crate) inherit: bool,
+    /// Switched on by the exec of the command.
+    pub(crate) enable_on_exec: bool,
+}
+
+/// The events asked for, cycles where none are.
+pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
+    if options.events.is_empty() {
+        // One for each kind of core where there are several.
+        return syntax::parse("cycles:P");
+    }
+    let mut specs = Vec::new();
+    for list in &options.events {
+        specs.extend(syntax::parse(list)?);
+    }
+    for spec in specs.iter().filter(|spec| !spec.ignored_terms.is_empty()) {
+        let text = format!("{}: without effect here: {}", spec.name, spec.ignored_terms.join(", "));
+        (options.notify)(Level::Notice, &text);
+    }
+    Ok(specs)
+}
+
+impl Sampler {
+    /// Fills in what the recorder needs of every event.
+    pub(crate) fn new(spec: EventSpec, options: &Options, abilities: Abilities, binding: Binding) -> Sampler {
+        let base = abilities.base();
+        let mut attr = spec.attr.clone();
+        let mut fields = base.sample_type.with(SampleType::IP).with(SampleType::PERIOD).with(SampleType::CALLCHAIN);
+        if abilities.cgroup {
+            fields = fields.with(SampleType::CGROUP);
+        }
+        if attr.kind == event_type::TRACEPOINT {
+            fields = fields.with(SampleType::RAW);
+        }
+        attr.sample_type = fields;
+        attr.read_format = base.read_format;
+        attr.clockid = base.clockid;
+        attr.flags = attr.flags.with(base.flags).with(AttrFlags::DISABLED);
+        // The kernel lets programs take call chains of precise events only where both parts are.
+        let is_precise = attr.flags.precise_ip() > 0 || spec.precise_as_possible;
+        let takes_whole_chains = options.aggregate.is_some() && is_precise;
+        for (wanted, flag) in [
+            (!options.user_chains && !takes_whole_chains, AttrFlags::EXCLUDE_CALLCHAIN_USER),
+            (binding.inherit, AttrFlags::INHERIT),
+            (binding.enable_on_exec, AttrFlags::ENABLE_ON_EXEC),
+        ] {
+            if wanted {
+                attr.flags = attr.flags.with(flag);
+            }
+        }
+        let rate = match (spec.rate, options.rate) {
+            (Some(own), _) => own,
+            (None, Rate::Default) => spec.default_rate.unwrap_or(Rate::Default),
+            (None, rate) => rate,
+        };
+        set_rate(&mut attr, rate, options);
+        Sampler { spec, attr, note: String::new() }
+    }
+
+    /// Opens it on the first of its places, changing it until the kernel takes it or nothing is left to try.
+    ///
+    /// # Errors
+    /// What the kernel said to the last try.
+    pub(crate) fn settle(&mut self, options: &Options, binding: Binding, pid: i32, cpu: i32) -> Result<()> {
+        loop {
+            match sys::perf_event_open(&self.attr, pid, cpu) {
+                Ok(_) => return Ok(()),
+                Err(error) if self.fall_back(&error, options, binding) => (),
+                Err(error) => return Err(refused(&self.spec.name, pid, cpu, error)),
+            }
+        }
+    }
+
+    /// Changes the attr to the next best thing after `error`; false when there is none.
+    fn fall_back(&mut self, error: &io::Error, options: &Options, binding: Binding) -> bool {
+        let errno = error.raw_os_error().unwrap_or(0);
+        let precise = self.attr.flags.precise_ip();
+        match errno {
+            libc::EINVAL if self.attr.flags.contains(AttrFlags::FREQ) && self.clamp(options) => true,
+            libc::EINVAL | libc::EOPNOTSUPP | libc::ENOENT if self.spec.precise_as_possible && precise > 0 => {
+                self.attr.flags = self.attr.flags.with_precise_ip(precise - 1);
+                true
+            }
+            libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::EOPNOTSUPP if self.is_cycles() => {
+                let (clock, name) = match binding.tasks {
+                    false => (software::CPU_CLOCK, "cpu-clock"),
+                    true => (software::TASK_CLOCK, "task-clock"),
+                };
+                // A clock is never more precise than it is.
+                let (base, modifiers) = self.spec.name.split_once(':').unwrap_or((&self.spec.name, ""));
+                let modifiers = modifiers.replace(['p', 'P'], "");
+                let separator = if modifiers.is_empty() { "" } else { ":" };
+                let asked = format!("{base}{separator}{modifiers}");
+                self.spec.name = format!("{name}{separator}{modifiers}");
+                self.attr.kind = event_type::SOFTWARE;
+                self.attr.config = clock;
+                self.attr.flags = self.attr.flags.with_precise_ip(0);
+                let why = if Path::new("/sys/bus/event_source/devices/cpu").exists() {
+                    format!("the CPU's PMU does not offer it here ({})", errno_name(errno))
+                } else {
+                    "this machine has no hardware PMU (a virtual machine?)".to_owned()
+                };
+                self.note = format!(
+                    "{name} instead of {asked}: {why}; a timer samples, so code that runs with interrupts off is not seen \
+                     where it runs"
+                );
+                (options.notify)(Level::Warning, &self.note);
+                true
+            }
+            libc::EACCES | libc::EPERM
+                if binding.tasks
+                    && machine::kernel_sysctl("perf_event_paranoid").is_some_and(|level| level == 2)
+                    && !self.attr.flags.contains(AttrFlags::EXCLUDE_KERNEL) =>
+            {
+                self.attr.flags = self.attr.flags.with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV);
+                let separator = if self.spec.name.contains(':') { "" } else { ":" };
+                let note = format!(
+                    "{}: only user space is sampled, BPF programs are not: kernel.perf_event_paranoid is 2; run as root or \
+                     with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=1",
+                    self.spec.name
+                );
+                self.spec.name = format!("{}{separator}u", self.spec.name);
+                (options.notify)(Level::Warning, &note);
+                self.note = if self.note.is_empty() { note } else { format!("{}; {note}", self.note) };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The kernel may have lowered its limit since we read it.
+    fn clamp(&mut self, options: &Options) -> bool {
+        let limit = machine::max_sample_rate();
+        let is_above = self.attr.sample_period > limit;
+        if is_above {
+            clamped(options, self.attr.sample_period, limit);
+            self.attr.sample_period = limit;
+        }
+        is_above
+    }
+
+    fn is_cycles(&self) -> bool {
+        self.attr.kind == event_type::HARDWARE && self.attr.config & 0xffff_ffff == CYCLES
+    }
+}
+
+/// Lets an event sample so often, as far as the kernel allows.
+pub(crate) fn set_rate(attr: &mut EventAttr, rate: Rate, options: &Options) {
+    let limit = machine::max_sample_rate();
+    let hz = match rate {
+        Rate::Period(period) => {
+            attr.flags = attr.flags.without(AttrFlags::FREQ);
+            attr.sample_period = period;
+            return;
+        }
+        Rate::Default => DEFAULT_FREQUENCY.min(limit),
+        Rate::MaxFrequency => limit,
+        Rate::Frequency(hz) => {
+            if hz > limit {
+                clamped(options, hz, limit);
+            }
+            hz.min(limit)
+        }
+    };
+    attr.flags = attr.flags.with(AttrFlags::FREQ);
+    attr.sample_period = hz;
+}
+
+fn clamped(options: &Options, asked: u64, limit: u64) {
+    let text = format!(
+        "{limit} Hz instead of {asked} Hz: the kernel's limit, which it lowers under load \
+         (kernel.perf_event_max_sample_rate)"
+    );
+    (options.notify)(Level::Notice, &text);
+}
+
+/// What the kernel refused, with what would make it agree.
+pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Error {
+    let place = match (pid, cpu) {
+        (-1, cpu) => format!("cpu {cpu}"),
+        (pid, -1) => format!("task {pid}"),
+        (pid, cpu) => format!("task {pid} on cpu {cpu}"),
+    };
+    let paranoid = machine::kernel_sysctl("perf_event_paranoid");
+    let remedy = match answer.raw_os_error().unwrap_or(0) {
+        libc::EACCES | libc::EPERM => match paranoid {
+            Some(level) if level > 2 => format!(
+                "kernel.perf_event_paranoid is {level}, which asks for CAP_SYS_ADMIN; run as root, or sysctl \
+                 kernel.perf_event_paranoid=2 and record only your own processes"
+            ),
+            Some(level) if pid == -1 => format!(
+                "kernel.perf_event_paranoid is {level}; a whole CPU needs 0 or less, root, or CAP_PERFMON. Your own \
+                 processes can be recorded: bprec record -- COMMAND, or -p PID"
+            ),
+            Some(level) => format!("kernel.perf_event_paranoid is {level}; the task must be yours, or run as root"),
+            None => "run as root".to_owned(),
+        },
+        libc::EMFILE | libc::ENFILE => "raise the limit of open files (ulimit -n)".to_owned(),
+        libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP => {
+            "this machine does not offer the event; -e cpu-clock works everywhere".to_owned()
+        }
+        libc::ENOSYS => "this kernel is built without CONFIG_PERF_EVENTS".to_owned(),
+        libc::ESRCH => "no such task".to_owned(),
+        libc::EINVAL => "the event cannot sample, or not at this rate".to_owned(),
+        libc::EBUSY => "someone else has the counter to themselves".to_owned(),
+        _ => String::new(),
+    };
+    Error::Syscall { call: "perf_event_open", object: format!("{event} on {place}"), answer, remedy }
+}
+
+fn errno_name(errno: i32) -> String {
+    match errno {
+        libc::ENOENT => "ENOENT".to_owned(),
+        libc::ENODEV => "ENODEV".to_owned(),
+        libc::ENXIO => "ENXIO".to_owned(),
+        libc::EOPNOTSUPP => "EOPNOTSUPP".to_owned(),
+        other => format!("errno {other}"),
+    }
+}

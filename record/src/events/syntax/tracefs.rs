@@ -1,0 +1,137 @@
+//! Tracepoints as tracefs describes them (`Documentation/trace/events.rst`).
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use bprec_format::Endian;
+use bprec_format::feature::Payload;
+use bprec_format::feature::tracing::{TracingData, TracingSystem};
+
+use super::{Tracepoint, names};
+use crate::events::glob;
+use crate::{Error, Result, sys};
+
+/// The tracing file system, where it is mounted, or mounted for us alone.
+#[derive(Debug)]
+pub(super) struct Tracefs {
+    root: PathBuf,
+    /// Keeps our own mount.
+    _mount: Option<OwnedFd>,
+}
+
+impl Tracefs {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// In words, with the remedy.
+    pub(super) fn open() -> Result<Tracefs, String> {
+        let mounted = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
+        if let Some(root) = mounted.into_iter().find(|root| fs::read_dir(root.join("events")).is_ok()) {
+            return Ok(Tracefs { root, _mount: None });
+        }
+        match sys::private_mount(c"tracefs") {
+            Ok(mount) => {
+                let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+                Ok(Tracefs { root, _mount: Some(mount) })
+            }
+            Err(error) => Err(format!(
+                "tracepoints are described in tracefs, which is not mounted where we may read it, and mounting it for \
+                 ourselves failed ({error}); run as root, or as root: mount -t tracefs -o mode=755 nodev \
+                 /sys/kernel/tracing"
+            )),
+        }
+    }
+
+    /// Reads a file below its root.
+    pub(super) fn read(&self, file: &str) -> Result<Vec<u8>> {
+        let path = self.root.join(file);
+        // The headers' files say all in one read and nothing in the next, so the first must have room for it.
+        let mut text = Vec::with_capacity(1 << 16);
+        match File::open(&path).and_then(|mut file| file.read_to_end(&mut text)) {
+            Ok(_) => Ok(text),
+            Err(source) => Err(Error::file(path, source)),
+        }
+    }
+
+    /// The TRACING_DATA section that describes these tracepoints.
+    ///
+    /// # Errors
+    /// When a description cannot be read.
+    pub(super) fn section(&self, tracepoints: &[&Tracepoint]) -> Result<Vec<u8>> {
+        let mut sorted = tracepoints.to_vec();
+        sorted.sort();
+        sorted.dedup();
+        let mut formats: Vec<(&str, Vec<Vec<u8>>)> = Vec::new();
+        for Tracepoint { system, name } in sorted {
+            let format = self.read(&format!("events/{system}/{name}/format"))?;
+            match formats.last_mut() {
+                Some((last, of_system)) if last == system => of_system.push(format),
+                _ => formats.push((system, vec![format])),
+            }
+        }
+        let systems = formats.iter().map(|(system, formats)| TracingSystem {
+            name: system.as_bytes(),
+            formats: formats.iter().map(Vec::as_slice).collect(),
+        });
+        let (header_page, header_event) = (self.read("events/header_page")?, self.read("events/header_event")?);
+        // Strings that formats refer to by address. Not all kernels show them.
+        let printk_formats = self.read("printk_formats").unwrap_or_default();
+        let data = TracingData {
+            endian: Endian::NATIVE,
+            long_bytes: size_of::<libc::c_long>() as u8,
+            page_size_bytes: sys::page_bytes() as u32,
+            header_page: &header_page,
+            header_event: &header_event,
+            ftrace: Vec::new(),
+            systems: systems.collect(),
+            kallsyms: &[],
+            printk_formats: &printk_formats,
+            saved_cmdlines: &[],
+        };
+        Ok(data.to_bytes(Endian::NATIVE))
+    }
+
+    /// The id of a tracepoint.
+    pub(super) fn id(&self, system: &str, name: &str) -> Result<u64, String> {
+        let dir = self.root.join("events").join(system);
+        if system.is_empty() || system.contains('/') || !dir.is_dir() {
+            return Err(format!("no tracepoints of `{system}`{}", names::closest(system, self.systems().into_iter())));
+        }
+        let path = dir.join(name).join("id");
+        if name.is_empty() || name.contains('/') || !path.exists() {
+            let near = names::closest(name, self.names(system).into_iter());
+            return Err(format!("no tracepoint `{name}` of `{system}`{near}"));
+        }
+        let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        text.trim().parse().map_err(|_| format!("{} is not a number: {text:?}", path.display()))
+    }
+
+    /// The tracepoints whose system and name match two patterns, by system and name.
+    pub(super) fn matching(&self, system: &str, name: &str) -> Vec<(String, String)> {
+        let systems = self.systems().into_iter().filter(|found| glob(system, found));
+        let all = systems.flat_map(|system| {
+            let names = self.names(&system);
+            names.into_iter().map(move |name| (system.clone(), name))
+        });
+        all.filter(|(_, found)| glob(name, found)).collect()
+    }
+
+    fn systems(&self) -> Vec<String> {
+        directories(self.root.join("events"))
+    }
+
+    fn names(&self, system: &str) -> Vec<String> {
+        directories(self.root.join("events").join(system))
+    }
+}
+
+/// The names of the directories in one, sorted.
+fn directories(path: PathBuf) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut names: Vec<String> = dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,257 @@
+//! What to record, from whom, how often, and where to.
+
+mod stat;
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::events::machine;
+use crate::{SamplerFields, SharedOptions, sys};
+use bprec_bpf::Bounds;
+
+pub use stat::{StatOptions, StatTarget};
+
+/// Everything [`record`](crate::record) needs to know.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Whose events.
+    pub target: Target,
+    /// Events as the user wrote them (`-e`), each possibly a list with commas. Empty means cycles, or the nearest thing.
+    pub events: Vec<String>,
+    /// How often.
+    pub rate: Rate,
+    /// Samples that a BPF program of ours makes, beside the others.
+    pub bpf_sampler: Option<SamplerFields>,
+    /// How often it makes them; `None`: as often as the main event samples.
+    pub bpf_sampler_rate: Option<Rate>,
+    /// Record user call chains too; kernel ones always are.
+    pub user_chains: bool,
+    /// Objects whose perf_event programs run on events of their own, like those that sample.
+    pub objects: Vec<ObjectFile>,
+    /// Size of each CPU's ring buffer.
+    pub ring: RingSize,
+    /// Where to.
+    pub output: Output,
+    /// Command to run; the recording ends with it.
+    pub command: Option<Vec<OsString>>,
+    /// Longest time to record.
+    pub duration: Option<Duration>,
+    /// Time between the start of the command and that of sampling.
+    pub delay: Option<Duration>,
+    /// Where run counts of programs come from.
+    pub counters: Counters,
+    /// Count events of what is recorded at context switches, and of the targets that this names beside it.
+    pub shared: Option<SharedOptions>,
+    /// Time between two snapshots of the counters.
+    pub interval: Duration,
+    /// Maps whose contents are read when sampling has ended.
+    pub dump_maps: Vec<WantedMap>,
+    /// How much is read of each map at most.
+    pub dump_bounds: Bounds,
+    /// Count samples in the kernel, and write weighted ones at each interval.
+    pub aggregate: Option<Aggregate>,
+    /// The command line, for the file's CMDLINE.
+    pub argv: Vec<OsString>,
+    /// Takes messages as they arise.
+    pub notify: fn(Level, &str),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            target: Target::System,
+            events: Vec::new(),
+            rate: Rate::Default,
+            bpf_sampler: None,
+            bpf_sampler_rate: None,
+            user_chains: false,
+            objects: Vec::new(),
+            ring: RingSize::Default,
+            output: Output::File(PathBuf::from("perf.data")),
+            command: None,
+            duration: None,
+            delay: None,
+            counters: Counters::Exact(Exact::default()),
+            shared: None,
+            interval: Duration::from_secs(1),
+            dump_maps: Vec::new(),
+            dump_bounds: Bounds::default(),
+            aggregate: None,
+            argv: Vec::new(),
+            notify: |_, _| (),
+        }
+    }
+}
+
+/// How samples are counted in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Aggregate {
+    /// Stacks that are counted per event and interval.
+    pub entries: u32,
+    /// Tell samples in user mode apart by their addresses, also without user call chains.
+    pub user_addresses: bool,
+}
+
+/// How much a message matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The recording is less than what was asked for.
+    Warning,
+    /// Good to know.
+    Notice,
+    /// How it is done, for `-v`.
+    Detail,
+}
+
+/// Whose events are recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The whole machine (`-a`).
+    System,
+    /// These CPUs (`-C`).
+    Cpus(Vec<u32>),
+    /// These processes with all threads and their children to come (`-p`).
+    Processes(Vec<u32>),
+    /// These threads (`-t`).
+    Threads(Vec<u32>),
+    /// The command and its children.
+    Command,
+}
+
+/// A map, or several of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WantedMap {
+    /// The map with this id.
+    Id(u32),
+    /// All maps with such a name, as the kernel has it: `*`, `?`, `[a-z]`.
+    Name(String),
+}
+
+impl FromStr for WantedMap {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<WantedMap, Infallible> {
+        Ok(text.parse().map_or_else(|_| WantedMap::Name(text.to_owned()), WantedMap::Id))
+    }
+}
+
+impl fmt::Display for WantedMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WantedMap::Id(id) => write!(f, "{id}"),
+            WantedMap::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A BPF object of the user's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectFile {
+    /// Its file.
+    pub path: PathBuf,
+    /// The one program that is meant; all perf_event programs otherwise.
+    pub program: Option<String>,
+}
+
+/// How often an event samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// 4000 Hz; each occurrence of a tracepoint.
+    Default,
+    /// Times per second (`-F`).
+    Frequency(u64),
+    /// As often per second as the kernel allows (`-F max`).
+    MaxFrequency,
+    /// Once per so many events (`-c`).
+    Period(u64),
+}
+
+/// Size of a ring buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingSize {
+    /// The largest power of two that needs no special permission, as perf takes it.
+    Default,
+    /// Pages, rounded up to a power of two.
+    Pages(u64),
+    /// Bytes, rounded up to a power of two pages.
+    Bytes(u64),
+}
+
+impl RingSize {
+    /// Bytes of a ring's data, within reason.
+    pub(crate) fn bytes(self) -> usize {
+        let page = sys::page_bytes();
+        let wanted = match self {
+            RingSize::Pages(pages) => usize::try_from(pages).unwrap_or(usize::MAX).saturating_mul(page),
+            RingSize::Bytes(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
+            RingSize::Default => {
+                let locked = machine::kernel_sysctl("perf_event_mlock_kb").and_then(|kb| usize::try_from(kb).ok());
+                let usable = locked.unwrap_or(516).saturating_mul(1024).saturating_sub(page).max(page);
+                // The largest power of two within it.
+                1 << usable.ilog2()
+            }
+        };
+        wanted.clamp(page, 1 << 30).next_power_of_two()
+    }
+}
+
+/// Where the recording goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// A file; one that exists is kept as `<name>.old`.
+    File(PathBuf),
+    /// Standard output, in pipe format.
+    Stdout,
+}
+
+/// Where run counts of programs come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Counters {
+    /// Not counted.
+    Off,
+    /// The kernel's run statistics, switched on for the time of the recording.
+    Stats,
+    /// Run statistics, and programs of our own around those of others. Where that is not allowed, run statistics alone.
+    Exact(Exact),
+}
+
+/// What is counted by programs around others'.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exact {
+    /// Somebody wants just this: that it cannot be had is a warning.
+    pub asked_for: bool,
+    /// Which programs, by full name or id, and which of their functions: shell patterns `PROGRAM[:FUNCTION]`, several with
+    /// commas. `None` is the entry of every program.
+    pub pattern: Option<String>,
+    /// Lists of events, groups in braces. Empty means what a PMU has: cycles and instructions.
+    pub events: Vec<String>,
+    /// What counting may take; `None` is all of the machine.
+    pub budget: Option<Budget>,
+    /// Counts of each CPU beside those of all.
+    pub per_cpu: bool,
+}
+
+/// What counting programs exactly may take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// The part of all CPUs' time.
+    pub part: f64,
+    /// Run statistics are in it, and are switched off where they would take too much. Else they stay on, whatever they take.
+    pub has_stats: bool,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { part: 0.005, has_stats: false }
+    }
+}
+
+impl Default for Exact {
+    fn default() -> Exact {
+        Exact { asked_for: false, pattern: None, events: Vec::new(), budget: Some(Budget::default()), per_cpu: false }
+    }
+}

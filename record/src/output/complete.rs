@@ -1,0 +1,96 @@
+//! What makes a recording whole when nothing more is recorded into it: names of kernel functions, its cost, and the feature
+//! sections.
+
+use bprec_bpf::Kallsyms;
+use bprec_format::state::{self, Cost, KernelSymbol, State};
+
+use super::sections::{self, Section};
+use super::{Sink, StateWriter, Tally, stamp};
+use crate::{Error, Result, sys};
+
+/// The bytes of symbols in one payload: what fits into a record, with room for its own fields.
+const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
+
+/// What a recording is completed with.
+pub(crate) struct Ending<'a> {
+    /// Symbols of the kernel, if they can be read.
+    pub(crate) kallsyms: Option<&'a Kallsyms>,
+    /// Kernel addresses that get names beside those that samples hit.
+    pub(crate) addresses: &'a [u64],
+    /// What the recording cost so far.
+    pub(crate) cost: Cost,
+    /// Feature sections.
+    pub(crate) sections: Vec<Section>,
+    /// When sampling began and ended, for a recording without samples.
+    pub(crate) sampled_ns: (u64, u64),
+}
+
+/// Writes what is missing, then the sections and the header of a file. What there is to tell of the samples of a file is read
+/// back; of a stream it was counted as it passed by.
+///
+/// # Errors
+/// When the output cannot be read or written.
+pub(crate) fn complete(
+    sink: &mut Sink,
+    tally: &mut Tally,
+    writer: &mut StateWriter,
+    mut ending: Ending<'_>,
+) -> Result<()> {
+    if sink.is_file() {
+        let (file, offset, bytes) = sink.contents();
+        tally.add_file(file, offset, bytes).map_err(|answer| Error::Other(format!("reading back: {answer}")))?;
+    }
+    let mut states = Vec::new();
+    for part in chunks(kernel_symbols(&ending, tally)) {
+        writer.encode(&State::KernelSymbols(part), &mut states)?;
+    }
+    let usage = sys::usage();
+    let cost = Cost {
+        user_ns: usage.user_ns,
+        system_ns: usage.system_ns,
+        max_rss_bytes: usage.max_rss_bytes,
+        written_bytes: sink.written_bytes(),
+        ..ending.cost
+    };
+    writer.encode(&State::Cost(cost), &mut states)?;
+    stamp(&mut states, sys::monotonic_ns());
+    sink.append(&states)?;
+    sink.finished_round()?;
+    if sink.is_file() {
+        let (first, last) = tally.times.unwrap_or(ending.sampled_ns);
+        ending.sections.push(sections::sample_time(first, last));
+        ending.sections.sort_by_key(|(bit, _)| *bit);
+        ending.sections.dedup_by_key(|(bit, _)| *bit);
+        sink.finish(&ending.sections)?;
+    }
+    Ok(())
+}
+
+/// Names for the kernel functions that samples hit or stack traces in maps have, but for those of BPF programs, which their
+/// own records name.
+fn kernel_symbols(ending: &Ending<'_>, tally: &Tally) -> Vec<KernelSymbol> {
+    let Some(kallsyms) = ending.kallsyms else { return Vec::new() };
+    let mut addresses = tally.addresses();
+    addresses.extend(ending.addresses);
+    let mut symbols = kallsyms.functions_at(&addresses);
+    symbols.retain(|symbol| !symbol.name.ends_with(b" [bpf]"));
+    symbols
+}
+
+/// Symbols in parts that fit into one payload each.
+fn chunks(symbols: Vec<KernelSymbol>) -> Vec<Vec<KernelSymbol>> {
+    let mut parts: Vec<Vec<KernelSymbol>> = Vec::new();
+    let mut bytes = SYMBOLS_BYTES;
+    for symbol in symbols {
+        let own = 14 + symbol.name.len();
+        if bytes + own > SYMBOLS_BYTES {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += own;
+        if let Some(part) = parts.last_mut() {
+            part.push(symbol);
+        }
+    }
+    parts
+}

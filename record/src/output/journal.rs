@@ -1,0 +1,77 @@
+//! The journal beside a recording: what becomes feature sections, in case the end is not reached.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Device and inode of a file.
+pub(super) type Inode = (u64, u64);
+
+/// The journal; without a file once writing it failed.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: Option<File>,
+    path: PathBuf,
+    inode: Inode,
+}
+
+impl Journal {
+    /// Creates it. Without one a recording that is cut off has its records all the same.
+    pub(super) fn create(path: &Path) -> Journal {
+        drop(fs::remove_file(path));
+        let file = create_new(path).ok();
+        let inode = file.as_ref().and_then(|file| inode(file).ok()).unwrap_or_default();
+        Journal { file, path: path.to_owned(), inode }
+    }
+
+    pub(super) fn append(&mut self, frames: &[u8]) {
+        if self.file.as_ref().is_some_and(|mut file| file.write_all(frames).is_err()) {
+            self.file = None;
+        }
+    }
+
+    /// Removes it. It may have moved: another recorder took the name over meanwhile.
+    pub(super) fn remove(&mut self) {
+        self.file = None;
+        for path in [&self.path, &moved(&self.path)] {
+            if is_still(path, self.inode) {
+                drop(fs::remove_file(path));
+            }
+        }
+    }
+}
+
+/// Creates a file that was not there, for its owner alone.
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// `perf.data` → `perf.data.old`.
+pub(super) fn old(path: &Path) -> PathBuf {
+    with_suffix(path, ".old")
+}
+
+/// `perf.data` → `perf.data.journal`.
+pub(crate) fn journal_of(path: &Path) -> PathBuf {
+    with_suffix(path, ".journal")
+}
+
+/// `perf.data.journal` → `perf.data.old.journal`.
+fn moved(journal: &Path) -> PathBuf {
+    journal_of(&old(&journal.with_extension("")))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+pub(super) fn inode(file: &File) -> io::Result<Inode> {
+    file.metadata().map(|about| (about.dev(), about.ino()))
+}
+
+pub(super) fn is_still(path: &Path, inode: Inode) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|about| (about.dev(), about.ino()) == inode)
+}

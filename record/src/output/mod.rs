@@ -1,0 +1,18 @@
+//! Where a recording goes: file or pipe, the journal beside a file, checkpoints, and the feature sections at the end.
+
+pub(crate) mod complete;
+mod journal;
+pub(crate) mod machine;
+pub(crate) mod pipe;
+mod recover;
+pub(crate) mod sections;
+mod sink;
+mod state_writer;
+mod summary;
+mod tally;
+
+pub use recover::{Recovered, recover};
+pub(crate) use sink::Sink;
+pub(crate) use state_writer::{StateWriter, stamp};
+pub use summary::Summary;
+pub(crate) use tally::Tally;

@@ -1,0 +1,63 @@
+//! `bprec:state`: what perf has no record for, as samples of an event of that name.
+
+use bprec_format::records::write_record;
+use bprec_format::state::{PAYLOAD_MAX_BYTES, State};
+use bprec_format::{Endian, EventAttr, RECORD_HEADER_BYTES, RecordType, SampleId, SampleLayout};
+
+use crate::{Error, Result};
+
+/// Where the time of such a sample is: behind its header, IDENTIFIER, IP and TID.
+const TIME_AT: usize = RECORD_HEADER_BYTES + 24;
+
+/// Gives the samples in `records`, all of them encoded by a [`StateWriter`], their time.
+pub(crate) fn stamp(records: &mut [u8], time_ns: u64) {
+    let mut at = 0;
+    while let Some(size) = records.get(at + 6..at + 8) {
+        let size = usize::from(u16::from_ne_bytes([size[0], size[1]]));
+        if let Some(time) = records.get_mut(at + TIME_AT..at + TIME_AT + 8) {
+            time.copy_from_slice(&time_ns.to_ne_bytes());
+        }
+        at += size.max(RECORD_HEADER_BYTES);
+    }
+}
+
+/// Turns states into samples.
+#[derive(Debug)]
+pub(crate) struct StateWriter {
+    layout: SampleLayout,
+    id: u64,
+    pid: u32,
+    payload: Vec<u8>,
+}
+
+impl StateWriter {
+    /// For the event with this attr and id.
+    pub(crate) fn new(attr: &EventAttr, id: u64) -> StateWriter {
+        StateWriter {
+            layout: SampleLayout::new(attr, Endian::NATIVE),
+            id,
+            pid: std::process::id(),
+            payload: Vec::new(),
+        }
+    }
+
+    /// Appends the sample that carries `state`, without a time: it gets that with [`stamp`], when it is written.
+    ///
+    /// # Errors
+    /// When the state is larger than a record.
+    pub(crate) fn encode(&mut self, state: &State, out: &mut Vec<u8>) -> Result<()> {
+        self.payload.clear();
+        state.encode(&mut self.payload, Endian::NATIVE);
+        if self.payload.len() > PAYLOAD_MAX_BYTES {
+            return Err(Error::Other(format!("a state of {} bytes does not fit into a record", self.payload.len())));
+        }
+        // The size of RAW counts its padding, so that size and bytes together are a multiple of 8.
+        let raw_bytes = (self.payload.len() + 4).next_multiple_of(8) - 4;
+        write_record(out, RecordType::SAMPLE, 0, &self.layout, &SampleId::default(), |w| {
+            // In the order of the kernel: IDENTIFIER, IP, TID, TIME, CPU, RAW.
+            w.u64(self.id).u64(0).u32(self.pid).u32(self.pid).u64(0).u32(0).u32(0);
+            w.u32(raw_bytes as u32).bytes(&self.payload).zeros(raw_bytes - self.payload.len());
+        })
+        .map_err(|error| Error::Other(format!("bprec:state: {error}")))
+    }
+}

@@ -1,0 +1,178 @@
+//! What the records of a finished recording say as a whole: how many samples, when, and which kernel code they hit.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use bprec_format::records::Payload;
+use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, SampleType, context, misc, sampler};
+
+use crate::events::SampleRole;
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Slots of the filter in front of the set of addresses: hot code repeats itself.
+const RECENT_SLOTS: usize = 1 << 12;
+
+/// Counts over records.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    events: Events,
+    /// By event: whose samples it carries.
+    roles: Vec<SampleRole>,
+    /// Samples of the events that sample.
+    pub(crate) samples: u64,
+    /// Samples of our sampling program.
+    pub(crate) bpf_samples: u64,
+    /// Samples that programs of the user's let through or put out.
+    pub(crate) of_programs: u64,
+    /// THROTTLE records.
+    pub(crate) throttled: u64,
+    /// Records dropped, as LOST records have it.
+    pub(crate) lost: u64,
+    /// Times of the first and the last sample, ns.
+    pub(crate) times: Option<(u64, u64)>,
+    addresses: Addresses,
+}
+
+/// The set of addresses.
+#[derive(Debug)]
+struct Addresses {
+    all: HashSet<u64>,
+    recent: Vec<u64>,
+}
+
+impl Addresses {
+    #[inline]
+    fn add(&mut self, addr: u64) {
+        let slot = (addr.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize & (RECENT_SLOTS - 1);
+        if self.recent[slot] != addr {
+            self.recent[slot] = addr;
+            self.all.insert(addr);
+        }
+    }
+}
+
+impl Tally {
+    /// Nothing counted yet.
+    ///
+    /// # Errors
+    /// When the records of the events cannot be told apart.
+    pub(crate) fn new(events: Events, roles: Vec<SampleRole>) -> Tally {
+        Tally {
+            events,
+            roles,
+            samples: 0,
+            bpf_samples: 0,
+            of_programs: 0,
+            throttled: 0,
+            lost: 0,
+            times: None,
+            addresses: Addresses { all: HashSet::new(), recent: vec![0; RECENT_SLOTS] },
+        }
+    }
+
+    /// Counts the records in `bytes`; how many bytes of them were whole records.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> usize {
+        let mut records = Records::new(bytes, 0, Endian::NATIVE);
+        while let Some(Ok(record)) = records.next() {
+            self.record(&record);
+        }
+        records.offset() as usize
+    }
+
+    /// Counts the records in a part of a file, up to one that is not there whole; how many bytes the others are.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn add_file(&mut self, file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
+        let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(bytes).unwrap_or(CHUNK_BYTES)).max(1)];
+        let (mut kept, mut read) = (0, 0);
+        while read < bytes {
+            let wanted = (buffer.len() - kept).min(usize::try_from(bytes - read).unwrap_or(usize::MAX));
+            let got = file.read_at(&mut buffer[kept..kept + wanted], offset + read)?;
+            if got == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            read += got as u64;
+            let filled = kept + got;
+            let used = self.add(&buffer[..filled]);
+            buffer.copy_within(used..filled, 0);
+            kept = filled - used;
+            if kept == buffer.len() {
+                // No record of a file is as long as that: it never becomes whole.
+                break;
+            }
+        }
+        Ok(read - kept as u64)
+    }
+
+    /// The kernel addresses that samples hit, in no order.
+    pub(crate) fn addresses(&self) -> Vec<u64> {
+        self.addresses.all.iter().copied().collect()
+    }
+
+    fn record(&mut self, record: &Record<'_>) {
+        match record.kind {
+            RecordType::SAMPLE => self.sample(record),
+            RecordType::THROTTLE => self.throttled += 1,
+            RecordType::LOST => {
+                if let Some(index) = self.events.index_of(record)
+                    && let Ok((Payload::Lost(lost), _)) = Payload::decode(record, &self.events.all()[index].layout)
+                {
+                    self.lost += lost.lost;
+                }
+            }
+            _ => (),
+        }
+    }
+
+    fn sample(&mut self, record: &Record<'_>) {
+        let Some(index) = self.events.index_of(record) else { return };
+        let role = self.roles.get(index).copied().unwrap_or(SampleRole::Other);
+        if role == SampleRole::Other {
+            return;
+        }
+        let layout = &self.events.all()[index].layout;
+        let Ok(sample) = layout.sample(record.body(), record.offset) else { return };
+        match role {
+            // Only samples that were counted in the kernel have a WEIGHT here: how many they are.
+            SampleRole::Main if layout.sample_type().contains(SampleType::WEIGHT) => {
+                self.samples += sample.decode().ok().and_then(|fields| fields.weight).unwrap_or(0);
+            }
+            SampleRole::Main => self.samples += 1,
+            SampleRole::BpfSampler => self.bpf_samples += 1,
+            SampleRole::UserProgram => self.of_programs += 1,
+            SampleRole::Other => (),
+        }
+        if let Some(time) = sample.time_ns() {
+            let (first, last) = self.times.unwrap_or((time, time));
+            self.times = Some((first.min(time), last.max(time)));
+        }
+        if record.misc & misc::CPUMODE_MASK == misc::KERNEL
+            && let Some(ip) = sample.ip()
+        {
+            self.addresses.add(ip);
+        }
+        let chain = if role == SampleRole::BpfSampler {
+            let raw = sample.raw().ok().flatten().unwrap_or_default();
+            sampler::Payload::parse(raw, record.offset, Endian::NATIVE).ok().and_then(|payload| payload.callchain)
+        } else {
+            sample.callchain().ok().flatten()
+        };
+        let Some(chain) = chain else { return };
+        let mut in_kernel = false;
+        let mut is_caller = false;
+        for addr in chain.iter() {
+            if addr >= CONTEXT_MAX {
+                in_kernel = addr == context::KERNEL;
+                is_caller = false;
+            } else if in_kernel {
+                // A call may be the last instruction of its function: the return address is then the next one's.
+                self.addresses.add(addr - u64::from(is_caller));
+                is_caller = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `--aggregate`: samples are counted in the kernel, and written as weighted ones at each interval.
+//!
+//! The program that counts sits on the sampling events themselves, which is what makes the recording small, and what
+//! blinds it to samples inside kprobe, tracepoint and perf_event programs: there the kernel drops samples of events with a
+//! program, and counts them nowhere. What the events themselves counted is kept beside what the program saw, so that the
+//! difference can be told.
+//!
+//! A weighted sample has the time of the first sample that it stands for. A perf that reads the file sorts what lies
+//! between two FINISHED_ROUND records, and does not expect what comes behind them to be older than what lies before the
+//! first: so there is one such record per interval, behind the samples.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use bprec_bpf::{Account, Aggregator, Attached, Stack, UserDetail};
+use bprec_format::records::{Comm, Mmap, write_record};
+use bprec_format::state::{Aggregation, OVERFLOW_PID, State};
+use bprec_format::{Endian, RecordType, SampleId, SampleLayout, SampleType, Writer, context, event_type, misc};
+
+use super::{Context, Source};
+use crate::events::{OpenEvents, Sampler};
+use crate::output::Summary;
+use crate::{Aggregate, Error, Level, Options, Result, sys};
+
+/// The name of task and mapping that the samples without room have.
+const OVERFLOW: &[u8] = b"[overflow]";
+/// The address that they have, and that mapping's.
+const OVERFLOW_IP: u64 = 0x1000;
+/// The initial pid namespace (`PROC_PID_INIT_INO`).
+const INIT_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// What counts the samples of one event.
+#[derive(Debug)]
+struct CountedEvent {
+    /// Taken off before the program goes.
+    attached: Vec<Attached>,
+    aggregator: Aggregator,
+    /// Index of the event.
+    event: usize,
+    layout: SampleLayout,
+    /// An id of the event by CPU.
+    ids: Vec<(u32, u64)>,
+    /// What the accounts said last.
+    accounts: Vec<Account>,
+}
+
+/// All of a recording's events, counted.
+#[derive(Debug)]
+pub(crate) struct Aggregates {
+    /// Set when the events are open.
+    opened: Option<Arc<OpenEvents>>,
+    events: Vec<CountedEvent>,
+    entries: u32,
+    interval_ns: u64,
+    /// Weighted samples written.
+    records: u64,
+}
+
+impl Aggregates {
+    /// Loads the program for each of the events.
+    ///
+    /// # Errors
+    /// When an event takes no such program, or the kernel refuses it.
+    pub(crate) fn load(
+        samplers: &[Sampler],
+        options: &Options,
+        how: Aggregate,
+        interval_ns: u64,
+    ) -> Result<Aggregates> {
+        if std::fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace.as_os_str() != INIT_PID_NAMESPACE) {
+            let text = "--aggregate counts by the process ids of the initial pid namespace; run it there (in a container: \
+                        with --pid=host)";
+            return Err(Error::Other(text.to_owned()));
+        }
+        let user = UserDetail { chains: options.user_chains, addresses: how.user_addresses };
+        let mut events = Vec::new();
+        for (event, sampler) in samplers.iter().enumerate() {
+            if sampler.attr.kind == event_type::TRACEPOINT {
+                let problem = "--aggregate counts samples of hardware and software events; a tracepoint takes programs of \
+                               another type";
+                return Err(Error::Event { event: sampler.spec.name.clone(), problem: problem.to_owned() });
+            }
+            let aggregator = Aggregator::load(how.entries, user).map_err(refused)?;
+            let layout = SampleLayout::new(&sampler.attr, Endian::NATIVE);
+            events.push(CountedEvent { attached: Vec::new(), aggregator, event, layout, ids: Vec::new(), accounts: Vec::new() });
+        }
+        Ok(Aggregates { opened: None, events, entries: how.entries, interval_ns, records: 0 })
+    }
+
+    /// Tells it the events, which are open.
+    pub(crate) fn set_events(&mut self, opened: Arc<OpenEvents>) {
+        self.opened = Some(opened);
+    }
+
+    /// Takes out of the kernel what was counted since the last time: samples, then the account of each event, as it is now.
+    fn drain(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Some(opened) = &self.opened else { return Ok(()) };
+        for counted in &mut self.events {
+            let mut records = Vec::new();
+            // Some of what was counted would be missing without a word if this could fail.
+            self.records += counted.drain(&mut records)?;
+            context.out.records(records)?;
+            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)?))?;
+        }
+        context.out.end_round()
+    }
+}
+
+impl Source for Aggregates {
+    /// Puts the programs on the events, which are not switched on yet.
+    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Some(opened) = &self.opened else { return Ok(()) };
+        for counted in &mut self.events {
+            counted.layout = SampleLayout::new(&opened.events[counted.event].file.attr, Endian::NATIVE);
+            for event_fd in opened.fds.iter().filter(|event_fd| event_fd.event == counted.event) {
+                counted.attached.push(counted.aggregator.attach(event_fd.fd.as_fd()).map_err(refused)?);
+                counted.ids.extend(u32::try_from(event_fd.cpu).ok().map(|cpu| (cpu, event_fd.id)));
+            }
+            counted.ids.sort_unstable();
+            counted.ids.dedup_by_key(|(cpu, _)| *cpu);
+            // From the first state on, a reader knows what the samples are.
+            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)?))?;
+        }
+        let text = "samples inside kprobe, tracepoint and perf_event programs are not counted: an event with a program has none; \
+                    reports say how much that may be ([blind spot])";
+        (context.notify)(Level::Notice, text);
+        match context.out.layout() {
+            Some(layout) => context.out.records(overflow_names(&layout)?),
+            None => Ok(()),
+        }
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.drain(context)
+    }
+
+    /// Sampling is off: nothing is counted behind this.
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.drain(context)
+    }
+
+    fn sum_up(&self, summary: &mut Summary) {
+        summary.weighted = Some(self.records);
+    }
+}
+
+/// The records that tell what the samples without room are.
+fn overflow_names(layout: &SampleLayout) -> Result<Vec<u8>> {
+    let comm = Comm { pid: OVERFLOW_PID, tid: OVERFLOW_PID, comm: OVERFLOW };
+    let map = Mmap {
+        pid: OVERFLOW_PID,
+        tid: OVERFLOW_PID,
+        addr: OVERFLOW_IP,
+        len_bytes: 0x1000,
+        pgoff: 0,
+        filename: OVERFLOW,
+    };
+    let mut out = Vec::new();
+    record(&mut out, RecordType::COMM, 0, layout, |w| comm.encode(w))?;
+    record(&mut out, RecordType::MMAP, misc::USER, layout, |w| map.encode(w))?;
+    Ok(out)
+}
+
+impl CountedEvent {
+    fn drain(&mut self, out: &mut Vec<u8>) -> Result<u64> {
+        let CountedEvent { aggregator, layout, ids, .. } = self;
+        let mut records = 0;
+        let mut failed = Ok(());
+        let drained = aggregator.drain(|stack| {
+            records += 1;
+            if let Err(error) = sample(layout, id_on(ids, stack.cpu), stack, out) {
+                failed = Err(error);
+            }
+        });
+        drained.map_err(refused)?;
+        failed?;
+
+        let accounts = aggregator.accounts().map_err(refused)?;
+        let now_ns = sys::monotonic_ns();
+        self.accounts.resize(accounts.len(), Account::default());
+        for (cpu, (now, before)) in accounts.iter().zip(&self.accounts).enumerate() {
+            let stack = Stack {
+                ip: OVERFLOW_IP,
+                pid_tid: (OVERFLOW_PID, OVERFLOW_PID),
+                cpu: cpu as u32,
+                cgroup: 0,
+                samples: now.overflow_samples - before.overflow_samples,
+                period: now.overflow_period - before.overflow_period,
+                first_ns: now_ns,
+                chain: &[],
+            };
+            if stack.samples > 0 {
+                records += 1;
+                sample(layout, id_on(ids, stack.cpu), &stack, out)?;
+            }
+        }
+        self.accounts = accounts;
+        Ok(records)
+    }
+
+    fn account(&self, opened: &OpenEvents, entries: u32, interval_ns: u64) -> Result<Aggregation> {
+        let file = &opened.events[self.event].file;
+        let mut sum = Aggregation {
+            time_ns: sys::monotonic_ns(),
+            event_id: file.ids.first().copied().unwrap_or(0),
+            entries,
+            interval_ns,
+            ..Aggregation::default()
+        };
+        for account in &self.accounts {
+            sum.samples += account.samples;
+            sum.period += account.period;
+            sum.overflow_samples += account.overflow_samples;
+            sum.overflow_period += account.overflow_period;
+        }
+        let fds = opened.fds.iter().filter(|event_fd| event_fd.event == self.event);
+        let counts = fds.map(|event_fd| sys::read_value(event_fd.fd.as_fd()));
+        sum.counted = counts.sum::<std::io::Result<u64>>().ok();
+        Ok(sum)
+    }
+}
+
+fn refused(error: bprec_bpf::Error) -> Error {
+    Error::Other(format!("--aggregate: {error}"))
+}
+
+/// The id of the event on a CPU, or any.
+fn id_on(ids: &[(u32, u64)], cpu: u32) -> u64 {
+    let found = ids.binary_search_by_key(&cpu, |(cpu, _)| *cpu).unwrap_or(0);
+    ids.get(found).map_or(0, |(_, id)| *id)
+}
+
+/// Appends a weighted sample, its fields in the order of the kernel's.
+fn sample(layout: &SampleLayout, id: u64, stack: &Stack<'_>, out: &mut Vec<u8>) -> Result<()> {
+    let mode = if stack.chain.first() == Some(&context::KERNEL) { misc::KERNEL } else { misc::USER };
+    let (pid, tid) = stack.pid_tid;
+    let has_cgroup = layout.sample_type().contains(SampleType::CGROUP);
+    write_record(out, RecordType::SAMPLE, mode, layout, &SampleId::default(), |w| {
+        w.u64(id).u64(stack.ip).u32(pid).u32(tid).u64(stack.first_ns).u32(stack.cpu).u32(0).u64(stack.period);
+        w.u64(stack.chain.len() as u64);
+        stack.chain.iter().for_each(|word| {
+            w.u64(*word);
+        });
+        w.u64(stack.samples);
+        if has_cgroup {
+            w.u64(stack.cgroup);
+        }
+    })
+    .map_err(|error| Error::Other(format!("weighted sample: {error}")))
+}
+
+fn record(
+    out: &mut Vec<u8>,
+    kind: RecordType,
+    mode: u16,
+    layout: &SampleLayout,
+    fill: impl FnOnce(&mut Writer<'_>),
+) -> Result<()> {
+    write_record(out, kind, mode, layout, &SampleId::default(), fill)
+        .map_err(|error| Error::Other(format!("{kind}: {error}")))
+}

@@ -1,0 +1,103 @@
+//! The kernel's run statistics beside exact counters: what they take, and how often programs run.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use bprec_bpf::{Gauged, Profiler};
+use bprec_format::state::Calibration;
+
+use super::budget::Costs;
+use crate::sources::inventory::Programs;
+
+/// Time between two looks at the runs of all programs: one system call for each of them.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What counting adds, without run statistics and with them. Those read two clocks for each run of any program, of the two that are put
+/// around others too.
+#[derive(Debug, Default)]
+pub(super) struct Calibrations {
+    without: Option<Gauged>,
+    with: Option<Gauged>,
+}
+
+impl Calibrations {
+    /// Finds out what counting adds, with statistics as they are.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub(super) fn add(&mut self, profiler: &Profiler) -> bprec_bpf::Result<()> {
+        let gauged = profiler.gauge()?;
+        let place = if gauged.with_stats { &mut self.with } else { &mut self.without };
+        *place = Some(gauged);
+        Ok(())
+    }
+
+    /// Whether it was found out, with statistics or without them.
+    pub(super) fn has(&self, with_stats: bool) -> bool {
+        self.of(with_stats).is_some()
+    }
+
+    fn of(&self, with_stats: bool) -> Option<&Gauged> {
+        let gauged = if with_stats { &self.with } else { &self.without };
+        gauged.as_ref().filter(|gauged| gauged.runs > 0)
+    }
+
+    /// What statistics add to a run of any program, ns; `None` when they would be on without us as well.
+    pub(super) fn stats_run_ns(&self) -> Option<f64> {
+        let (with, without) = (self.of(true)?, self.of(false)?);
+        Some(with.bare_ns.saturating_sub(without.bare_ns) as f64 / with.runs as f64)
+    }
+
+    /// What counting costs. Where that was found out the other way alone, better that than no limit.
+    pub(super) fn costs(&self, with_stats: bool) -> Option<Costs> {
+        let gauged = self.of(with_stats).or(self.of(!with_stats))?;
+        let per_run = |total_ns: u64| total_ns as f64 / gauged.runs as f64;
+        Some(Costs { measured_ns: per_run(gauged.measured_ns), skipped_ns: per_run(gauged.skipped_ns) })
+    }
+
+    pub(super) fn calibration(&self, with_stats: bool) -> Option<Calibration> {
+        self.of(with_stats).map(|gauged| Calibration {
+            runs: gauged.runs,
+            inside_ns: gauged.inside_ns,
+            inside: gauged.inside.clone(),
+            measured_ns: Some(gauged.measured_ns),
+            skipped_ns: Some(gauged.skipped_ns),
+        })
+    }
+}
+
+/// How often programs run, as statistics tell.
+#[derive(Debug)]
+pub(super) struct Rates {
+    seen: HashMap<u32, u64>,
+    seen_at: Instant,
+    /// Of all programs, at the last look.
+    pub(super) all: f64,
+}
+
+impl Rates {
+    pub(super) fn begin(programs: &Programs) -> Rates {
+        Rates { seen: programs.run_counts(), seen_at: Instant::now(), all: 0.0 }
+    }
+
+    /// Runs per second of each program since the last look.
+    pub(super) fn look(&mut self, programs: &Programs) -> HashMap<u32, f64> {
+        let (now, runs) = (Instant::now(), programs.run_counts());
+        let elapsed_s = now.duration_since(self.seen_at).as_secs_f64().max(1e-3);
+        let rate = |(id, runs): (&u32, &u64)| {
+            let new = runs.saturating_sub(self.seen.get(id).copied().unwrap_or(0));
+            (*id, new as f64 / elapsed_s)
+        };
+        let rates: HashMap<u32, f64> = runs.iter().map(rate).collect();
+        self.all = rates.values().sum();
+        (self.seen, self.seen_at) = (runs, now);
+        rates
+    }
+
+    /// The same, when it is time to.
+    pub(super) fn look_if_due(&mut self, programs: &Programs) {
+        if self.seen_at.elapsed() >= LOOK_EVERY {
+            self.look(programs);
+        }
+    }
+}

@@ -1,0 +1,678 @@
+//! Exact counters: a pair of programs of our own around each program that may be traced.
+//!
+//! The programs that are there are attached to before sampling starts, several at a time; those that come later by a
+//! thread of their own, so that the rings are emptied meanwhile. What is refused is said once, with its reason, and is
+//! nothing to the others.
+
+mod budget;
+mod calibration;
+mod target;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bprec_bpf::{EVENTS_MAX, Profiler, Refusals, Source as EventSource};
+use bprec_format::state::{CounterEvent, CounterEvents, CounterTier, CounterUnit, ProgramCounters, State, StatsOff};
+
+use super::inventory::{Known, Programs};
+use super::statistics::Statistics;
+use super::{Context, Source};
+use crate::events::machine;
+use crate::events::syntax::groups::{Counting, Wanted};
+use crate::options::Exact as Asked;
+use crate::{Level, Result, sys};
+
+use budget::{Costs, Verdict};
+use calibration::{Calibrations, Rates};
+pub(crate) use target::Pattern;
+use target::{Candidate, Target};
+
+/// Events that are read together, so that what they count is of the same time.
+const DEFAULT_EVENTS: &str = "{cycles,instructions}";
+/// Threads that attach and detach: most of the time they wait for the kernel.
+const THREADS: usize = 4;
+/// Time between two looks at how often programs run, and the first one, before which every run is measured.
+const ADAPT_EVERY: Duration = Duration::from_millis(100);
+const ADAPT_FIRST: Duration = Duration::from_millis(20);
+/// Time between two looks whether run statistics are on: others may switch them, too.
+const LOOK_AT_STATS_EVERY: Duration = Duration::from_secs(1);
+/// For so long it must have been too much before something is given up for good: a short look may have met a burst.
+const TOO_MUCH_FOR: Duration = Duration::from_millis(100);
+/// Twice this long is looked, before anything is attached, how often programs run.
+const LOOK_FIRST: Duration = Duration::from_millis(15);
+/// One in so many runs of a program is measured that runs too often for the budget, until that is sure.
+const HARDLY_ANY: u64 = 1 << 20;
+/// How old the list of extensions may be when a program comes.
+const REFUSALS_AGE: Duration = Duration::from_secs(1);
+
+/// Exact counters, counting.
+#[derive(Debug)]
+struct Exact {
+    shared: Arc<Shared>,
+    pattern: Pattern,
+    refusals: Refusals,
+    /// When they were looked at.
+    refused_at: Instant,
+    targets: Vec<Target>,
+    calibrations: Calibrations,
+    /// What a run of a counted program costs now.
+    costs: Option<Costs>,
+    /// While run statistics are on, and cost something.
+    rates: Option<Rates>,
+    /// From when on run statistics took more than they may at every look.
+    stats_too_much: Option<Instant>,
+    /// Run statistics are on, ours or anyone's; the last calibration is of that.
+    with_stats: bool,
+    next_look_at_stats: Instant,
+    /// What is counted, as it was last told.
+    described: CounterEvents,
+    notify: fn(Level, &str),
+    /// Counts of each CPU, too.
+    per_cpu: bool,
+    /// What counting may take of a second, ns; `None` without a limit.
+    budget_ns: Option<f64>,
+    /// Run statistics are in it.
+    budget_has_stats: bool,
+    next_adapt: Instant,
+    /// What to attach to, and what became of it. The thread ends with the first.
+    to_attach: Sender<Candidate>,
+    attached: Receiver<Target>,
+    /// Candidates that the thread has not answered for.
+    underway: usize,
+}
+
+/// What all threads that attach use.
+#[derive(Debug)]
+struct Shared {
+    profiler: Profiler,
+    /// The events count as long as these are open.
+    _events: Vec<(usize, u32, OwnedFd)>,
+}
+
+/// What counts, loaded, and what it costs without run statistics.
+#[derive(Debug)]
+struct Prepared {
+    shared: Shared,
+    calibrations: Calibrations,
+    described: CounterEvents,
+}
+
+/// Opens the events that are counted. Before those that sample: each time something changes the kernel gives out counters of the
+/// hardware in the order in which events were opened, and what they count is read in another way on another counter, which would
+/// take longer than was found out.
+///
+/// # Errors
+/// When events cannot be understood, or this kernel is too old.
+pub(crate) fn open_events(asked: &Asked, notify: fn(Level, &str), online: &[u32]) -> Result<Counting> {
+    let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
+    if wanted.count() > EVENTS_MAX {
+        let problem = format!("{} events are to be counted; there is room for {EVENTS_MAX}", wanted.count());
+        return Err(crate::Error::Event { event: asked.events.join(","), problem });
+    }
+    if let Some(reason) = Profiler::unsafe_here() {
+        return Err(crate::Error::Other(reason.to_owned()));
+    }
+    let counting = wanted.open(online);
+    let level = if wanted.is_default { Level::Detail } else { Level::Warning };
+    for event in &counting.absent {
+        notify(level, &format!("{} is not counted: {}", event.name, event.reason));
+    }
+    Ok(counting)
+}
+
+/// Exact counters as a source.
+#[derive(Debug)]
+pub(crate) struct ExactCounters {
+    asked: Asked,
+    /// How loudly it is said that they cannot be had; `None` where the caller says it.
+    unavailable: Option<Level>,
+    stage: Stage,
+}
+
+/// How far exact counters are.
+#[derive(Debug)]
+enum Stage {
+    Opened(Result<Counting>),
+    Prepared(Box<Result<Prepared>>),
+    Counting(Box<Exact>),
+    Off,
+}
+
+impl ExactCounters {
+    /// `counting` are the events, as [`open_events`] has opened them. That there is no counting on this machine is said at
+    /// level `unavailable`.
+    pub(crate) fn new(asked: Asked, counting: Result<Counting>, unavailable: Option<Level>) -> ExactCounters {
+        ExactCounters { asked, unavailable, stage: Stage::Opened(counting) }
+    }
+}
+
+impl Source for ExactCounters {
+    /// Behind the list of programs: what is loaded to count is none of what is counted.
+    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if let Stage::Opened(counting) = std::mem::replace(&mut self.stage, Stage::Off) {
+            let prepared = counting.and_then(|counting| Prepared::new(&self.asked, context.notify, counting));
+            self.stage = Stage::Prepared(Box::new(prepared));
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Stage::Prepared(prepared) = std::mem::replace(&mut self.stage, Stage::Off) else { return Ok(()) };
+        let mut states = Vec::new();
+        let started = prepared.and_then(|prepared| {
+            Exact::start(prepared, &self.asked, context.notify, context.programs, context.statistics, &mut states)
+        });
+        match started {
+            Ok(exact) => {
+                context.session.counters = "exact".to_owned();
+                context.programs.set_own_references(exact.references());
+                self.stage = Stage::Counting(Box::new(exact));
+            }
+            // What was asked for cannot be meant; that is no matter of the machine.
+            Err(error @ crate::Error::Event { .. }) => return Err(error),
+            Err(error) => {
+                let instead = if context.statistics.is_on() { "run statistics" } else { "nothing" };
+                let note = format!("{instead} instead of exact counters: {error}");
+                if let Some(level) = self.unavailable {
+                    (context.notify)(level, &note);
+                }
+                context.note_counters(&note);
+            }
+        }
+        context.out.states(states)
+    }
+
+    fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.read(context)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Counting(exact) => exact.adapt_at(),
+            _ => None,
+        }
+    }
+
+    fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
+        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
+        for id in &context.news.loaded {
+            context.programs.known().filter(|known| known.program.id() == *id).for_each(|known| exact.join(known));
+        }
+        context.news.released.iter().for_each(|id| exact.released(*id));
+        let states = exact.take_and_adapt(context.programs, context.statistics);
+        context.programs.set_own_references(exact.references());
+        context.out.states(states)
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
+        match &mut self.stage {
+            Stage::Counting(exact) => context.out.states(exact.snapshot()),
+            _ => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        match std::mem::replace(&mut self.stage, Stage::Off) {
+            Stage::Counting(exact) => {
+                context.out.states(exact.finish())?;
+                context.programs.set_own_references(HashMap::new());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Prepared {
+    /// Loads what counts, and finds out what it costs. Run statistics are to be switched on after this, so that it is known what they
+    /// take.
+    ///
+    /// # Errors
+    /// When this machine does not allow it.
+    fn new(asked: &Asked, notify: fn(Level, &str), counting: Counting) -> Result<Prepared> {
+        let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
+        let Counting { events, absent, open, partial } = counting;
+        let profiler = Profiler::load(&sources(&events), partial, machine::possible_cpus()).map_err(not_allowed)?;
+        for (event, cpu, fd) in &open {
+            profiler.set_event(*event, *cpu, std::os::fd::AsFd::as_fd(fd)).map_err(failed)?;
+        }
+        let mut calibrations = Calibrations::default();
+        if let Err(error) = calibrations.add(&profiler) {
+            notify(Level::Warning, &format!("what counting costs stays unknown: {error}"));
+        }
+        let described = CounterEvents {
+            tier: CounterTier::EXACT,
+            time_ns: 0,
+            events,
+            absent,
+            calibration: None,
+            budget_ppm: asked.budget.map(|budget| (budget.part * 1e6).round() as u32),
+            note: String::new(),
+        };
+        Ok(Prepared { shared: Shared { profiler, _events: open }, calibrations, described })
+    }
+}
+
+impl Exact {
+    /// Attaches to the programs that are asked for. What is counted, and how, is the first of the states. Run statistics go when they
+    /// would take more than they may beside it.
+    ///
+    /// # Errors
+    /// When links cannot be listed; nothing has been attached then.
+    fn start(
+        prepared: Prepared,
+        asked: &Asked,
+        notify: fn(Level, &str),
+        programs: &Programs,
+        statistics: &mut Statistics,
+        states: &mut Vec<State>,
+    ) -> Result<Exact> {
+        let Prepared { shared, mut calibrations, described } = prepared;
+        if statistics.is_on()
+            && let Err(error) = calibrations.add(&shared.profiler)
+        {
+            notify(Level::Warning, &format!("what counting costs with run statistics stays unknown: {error}"));
+        }
+        let refusals = Refusals::look().map_err(|error| crate::Error::Other(error.to_string()))?;
+        let (to_attach, candidates) = mpsc::channel::<Candidate>();
+        let (done, attached) = mpsc::channel();
+        let shared = Arc::new(shared);
+        let worker = Arc::clone(&shared);
+        thread::Builder::new()
+            .name("bprec-profiler".to_owned())
+            .spawn(move || {
+                for candidate in candidates {
+                    if done.send(candidate.attach(&worker.profiler)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|error| crate::Error::Other(format!("cannot start a thread: {error}")))?;
+        let now = Instant::now();
+        let mut exact = Exact {
+            shared,
+            pattern: Pattern::new(asked.pattern.as_deref()),
+            refusals,
+            refused_at: now,
+            targets: Vec::new(),
+            costs: None,
+            calibrations,
+            rates: None,
+            stats_too_much: None,
+            with_stats: false,
+            next_look_at_stats: now + LOOK_AT_STATS_EVERY,
+            described,
+            notify,
+            per_cpu: asked.per_cpu,
+            budget_ns: asked.budget.map(|budget| budget.part * machine::online_cpus().len() as f64 * 1e9),
+            budget_has_stats: asked.budget.is_some_and(|budget| budget.has_stats),
+            next_adapt: now + ADAPT_FIRST,
+            to_attach,
+            attached,
+            underway: 0,
+        };
+        exact.look_at_stats();
+        let mut candidates: Vec<Candidate> = programs.known().flat_map(|known| exact.candidates(known)).collect();
+        let off = exact.look_first(&mut candidates, programs, statistics);
+        exact.targets = attach_all(candidates, &exact.shared.profiler);
+        exact.next_adapt = Instant::now() + ADAPT_FIRST;
+        if exact.targets.is_empty() {
+            let text = match &asked.pattern {
+                Some(pattern) => format!("no program matches {pattern} yet"),
+                None => "there is no program to count yet".to_owned(),
+            };
+            notify(Level::Notice, &text);
+        }
+        for target in exact.targets.iter().filter(|target| !target.reason.is_empty()) {
+            notify(Level::Detail, &format!("{} is not counted: {}", target.shown(), target.reason));
+        }
+        exact.described.note = exact.note();
+        states.push(exact.describe());
+        states.extend(off.map(State::StatsOff));
+        Ok(exact)
+    }
+
+    /// What is counted, and what that adds as of now.
+    fn describe(&mut self) -> State {
+        self.described.time_ns = sys::monotonic_ns();
+        self.described.calibration = self.calibrations.calibration(self.with_stats);
+        State::CounterEvents(self.described.clone())
+    }
+
+    /// Whether run statistics are on, and so what counting costs and adds. True when that has changed.
+    fn look_at_stats(&mut self) -> bool {
+        let before = self.with_stats;
+        self.with_stats = self.shared.profiler.stats_are_on().unwrap_or(before);
+        if !self.calibrations.has(self.with_stats) {
+            // What is not found out is not taken off, and the report says so.
+            drop(self.calibrations.add(&self.shared.profiler));
+        }
+        self.costs = self.calibrations.costs(self.with_stats);
+        self.with_stats != before
+    }
+
+    /// Looks how often programs run before each of their runs is met by us, and settles what is to become of them, and of run statistics.
+    fn look_first(
+        &mut self,
+        candidates: &mut [Candidate],
+        programs: &Programs,
+        statistics: &mut Statistics,
+    ) -> Option<StatsOff> {
+        let (Some(mut budget_ns), Some(_), Some(_)) = (self.budget_ns, self.costs, statistics.is_on().then_some(())) else { return None };
+        let mut rates = Rates::begin(programs);
+        // A short look may have met a burst.
+        let looks = [(); 2].map(|()| {
+            thread::sleep(LOOK_FIRST);
+            (rates.look(programs), rates.all)
+        });
+        let mut off = None;
+        if let Some(run_ns) = self.stats_run_ns() {
+            let all = looks[0].1.min(looks[1].1);
+            match budget::statistics_ns(all, run_ns, budget_ns) {
+                Some(taken_ns) => {
+                    budget_ns -= taken_ns;
+                    self.rates = Some(rates);
+                }
+                None => off = Some(self.switch_stats_off(statistics, all, run_ns)),
+            }
+        }
+        let costs = self.costs?;
+        let mut chosen: Vec<(&mut Candidate, u32)> =
+            candidates.iter_mut().filter_map(|it| it.program_id().map(|id| (it, id))).collect();
+        let [least, most] = [f64::min, f64::max].map(|pick| {
+            let rate = |look: usize, id: &u32| looks[look].0.get(id).copied().unwrap_or(0.0);
+            chosen.iter().map(|(_, id)| pick(rate(0, id), rate(1, id))).collect::<Vec<_>>()
+        });
+        let verdicts =
+            budget::divide(&most, costs, budget_ns).into_iter().zip(budget::divide(&least, costs, budget_ns));
+        for ((candidate, _), verdicts) in chosen.iter_mut().zip(verdicts) {
+            match verdicts {
+                (Verdict::Every(every), _) => candidate.set_every(every),
+                // Of other functions than the entry it is not known how often they run.
+                (Verdict::TooOften, Verdict::TooOften) if candidate.is_entry() => candidate.refuse(too_often(costs)),
+                (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
+            }
+        }
+        off
+    }
+
+    /// What run statistics add to a run, ns, if that matters to the budget.
+    fn stats_run_ns(&self) -> Option<f64> {
+        self.calibrations.stats_run_ns().filter(|_| self.budget_has_stats)
+    }
+
+    /// Lets go of run statistics; exact counters cost less from here on, and add less to what they count.
+    fn switch_stats_off(&mut self, statistics: &mut Statistics, runs_per_second: f64, run_ns: f64) -> StatsOff {
+        statistics.switch_off();
+        self.rates = None;
+        self.look_at_stats();
+        let mut reason = format!(
+            "{runs_per_second:.0} runs of programs a second would take {run_ns:.0} ns each for them, which is more than counting may \
+             (--budget)"
+        );
+        if self.with_stats {
+            reason += "; someone else keeps them on";
+        }
+        (self.notify)(Level::Notice, &format!("run statistics are switched off: {reason}"));
+        StatsOff { time_ns: sys::monotonic_ns(), reason }
+    }
+
+    /// What there is to say about all of it.
+    fn note(&self) -> String {
+        let callers: Vec<String> =
+            self.targets.iter().filter(|it| it.tail_calls && it.reason.is_empty()).map(Target::shown).collect();
+        if callers.is_empty() {
+            return String::new();
+        }
+        format!(
+            "what a program reaches by a tail call is in the counts of the program that called: {}",
+            callers.join(", ")
+        )
+    }
+
+    /// The functions of a program that are asked for; each is a target, attached or refused.
+    fn candidates(&self, known: Known<'_>) -> Vec<Candidate> {
+        let refusal = self.refusals.reason(known.snapshot);
+        self.pattern.choose(known, refusal.as_deref())
+    }
+
+    /// Programs that have come meanwhile are attached to, by and by.
+    fn join(&mut self, known: Known<'_>) {
+        if self.refused_at.elapsed() > REFUSALS_AGE {
+            self.refused_at = Instant::now();
+            // What was known before stands when links cannot be listed any more.
+            drop(self.refusals.refresh());
+        }
+        for candidate in self.candidates(known) {
+            if self.to_attach.send(candidate).is_ok() {
+                self.underway += 1;
+            }
+        }
+    }
+
+    /// Everyone else has let go of a program: its counts are final. References of ours on it are given back.
+    fn released(&mut self, id: u32) {
+        for target in self.targets.iter_mut().filter(|target| target.id == id) {
+            target.end("");
+        }
+    }
+
+    /// References that counting holds on each program.
+    fn references(&self) -> HashMap<u32, i64> {
+        let mut references = HashMap::new();
+        for target in &self.targets {
+            *references.entry(target.id).or_insert(0) += target.references();
+        }
+        references
+    }
+
+    /// Takes in what the thread has attached to, and keeps within the budget. Returns the counts of those that are new, and the last ones
+    /// of those that are no longer counted, as of run statistics that are switched off.
+    fn take_and_adapt(&mut self, programs: &Programs, statistics: &mut Statistics) -> Vec<State> {
+        let new: Vec<Target> = self.attached.try_iter().collect();
+        self.underway -= new.len();
+        let mut states = snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu);
+        let now = Instant::now();
+        if !new.is_empty() {
+            // All runs of these are measured until then.
+            self.next_adapt = self.next_adapt.min(now + ADAPT_FIRST);
+        }
+        self.targets.extend(new);
+        if now >= self.next_adapt {
+            self.next_adapt = now + ADAPT_EVERY;
+            states.extend(self.adapt(now, programs, statistics));
+        }
+        if now >= self.next_look_at_stats {
+            self.next_look_at_stats = now + LOOK_AT_STATS_EVERY;
+            if self.look_at_stats() {
+                states.extend(self.snapshot());
+                states.push(self.describe());
+            }
+        }
+        // At once, as what was counted is of the time up to here.
+        states.extend(snapshot_of(self.targets.iter().filter(|target| target.is_news()), self.per_cpu));
+        self.all_told();
+        states
+    }
+
+    /// When [`Exact::take_and_adapt`] should be called next, if before the next round.
+    fn adapt_at(&self) -> Option<Instant> {
+        let has_cost = self.rates.is_some() || self.targets.iter().any(Target::is_attached);
+        self.budget_ns.and(self.costs).filter(|_| has_cost).map(|_| self.next_adapt)
+    }
+
+    fn adapt(&mut self, now: Instant, programs: &Programs, statistics: &mut Statistics) -> Vec<State> {
+        let Some(budget_ns) = self.budget_ns else { return Vec::new() };
+        let live = self.targets.iter_mut().filter(|target| target.is_attached());
+        let rates: Vec<f64> = live.map(|target| target.rate(now)).collect();
+        let (left_ns, states) = self.pay_stats(now, budget_ns, rates.iter().sum(), programs, statistics);
+        let Some(costs) = self.costs else { return states };
+        let live = self.targets.iter_mut().filter(|target| target.is_attached());
+        for (target, verdict) in live.zip(budget::divide(&rates, costs, left_ns)) {
+            match verdict {
+                Verdict::Every(every) => target.set_every(every, now),
+                Verdict::TooOften if target.is_too_often(HARDLY_ANY, now) < TOO_MUCH_FOR => (),
+                Verdict::TooOften => target.end(&too_often(costs)),
+            }
+        }
+        states
+    }
+
+    /// What run statistics leave of the budget, of which the programs that are counted ran `counted` times a second. They go when they take
+    /// too much for a while.
+    fn pay_stats(
+        &mut self,
+        now: Instant,
+        budget_ns: f64,
+        counted: f64,
+        programs: &Programs,
+        statistics: &mut Statistics,
+    ) -> (f64, Vec<State>) {
+        let stats_run_ns = self.stats_run_ns();
+        let (Some(rates), Some(run_ns)) = (&mut self.rates, stats_run_ns) else {
+            return (budget_ns, Vec::new());
+        };
+        rates.look_if_due(programs);
+        let all = rates.all.max(counted);
+        if let Some(taken_ns) = budget::statistics_ns(all, run_ns, budget_ns) {
+            self.stats_too_much = None;
+            return (budget_ns - taken_ns, Vec::new());
+        }
+        if now.duration_since(*self.stats_too_much.get_or_insert(now)) < TOO_MUCH_FOR {
+            return (budget_ns / 2.0, Vec::new());
+        }
+        // What was counted until here is of runs that had statistics.
+        let mut states = programs.run_stats();
+        states.extend(self.snapshot());
+        let off = self.switch_stats_off(statistics, all, run_ns);
+        states.extend([State::StatsOff(off), self.describe()]);
+        (budget_ns, states)
+    }
+
+    /// Counts as of now of all that are counted, and of those of which it has not been said why they are not, or no
+    /// longer.
+    fn snapshot(&mut self) -> Vec<State> {
+        let targets = self.targets.iter().filter(|target| target.is_attached() || target.is_news());
+        let states = snapshot_of(targets, self.per_cpu);
+        self.all_told();
+        states
+    }
+
+    fn all_told(&mut self) {
+        self.targets.iter_mut().for_each(|target| target.told = !target.is_attached());
+    }
+
+    /// Detaches everything; the last counts.
+    fn finish(mut self) -> Vec<State> {
+        // What the thread has not come to yet is attached and let go of at once: waiting is the shortest way to know.
+        for _ in 0..self.underway {
+            match self.attached.recv() {
+                Ok(target) => self.targets.push(target),
+                Err(_) => break,
+            }
+        }
+        let part = self.targets.len().div_ceil(THREADS).max(1);
+        thread::scope(|scope| {
+            for targets in self.targets.chunks_mut(part) {
+                scope.spawn(|| targets.iter_mut().for_each(|target| target.end("")));
+            }
+        });
+        snapshot_of(self.targets.iter().filter(|target| target.is_news()), self.per_cpu)
+    }
+}
+
+fn snapshot_of<'a>(targets: impl Iterator<Item = &'a Target>, per_cpu: bool) -> Vec<State> {
+    let time_ns = sys::monotonic_ns();
+    let counters = targets.flat_map(|target| target.counters(per_cpu)).collect();
+    ProgramCounters::parts(time_ns, counters).into_iter().map(State::ProgramCounters).collect()
+}
+
+/// Attaches to many at a time, in the order given.
+fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
+    let part = candidates.len().div_ceil(THREADS).max(1);
+    let mut parts: Vec<Vec<Candidate>> = Vec::new();
+    for candidate in candidates {
+        match parts.last_mut().filter(|last| last.len() < part) {
+            Some(last) => last.push(candidate),
+            None => parts.push(vec![candidate]),
+        }
+    }
+    thread::scope(|scope| {
+        let attach = |part: Vec<Candidate>| move || part.into_iter().map(|it| it.attach(profiler)).collect::<Vec<_>>();
+        let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(attach(part))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    })
+}
+
+/// How each event is read. A group of software events never waits for hardware; any other does as a whole.
+fn sources(events: &[CounterEvent]) -> Vec<EventSource> {
+    let groups = events.chunk_by(|a, b| a.group == b.group);
+    let of_group = |group: &[CounterEvent]| -> Vec<EventSource> {
+        let never_waits = group.iter().all(|event| event.software);
+        let source = |(index, event): (usize, &CounterEvent)| match never_waits {
+            true if event.unit == CounterUnit::NANOSECONDS => EventSource::Clock,
+            true => EventSource::Always,
+            false if index == 0 => EventSource::Leading,
+            false => EventSource::Following,
+        };
+        group.iter().enumerate().map(source).collect()
+    };
+    groups.flat_map(of_group).collect()
+}
+
+/// Why nothing can be put around programs.
+fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
+    crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
+        (true, true) => {
+            "this machine lets no program trace another (fentry and fexit: EPERM, though no privilege is missing)"
+                .to_owned()
+        }
+        (true, false) => {
+            "tracing programs (fentry and fexit: EPERM) takes CAP_BPF and CAP_PERFMON; run as root".to_owned()
+        }
+        (false, _) => error.to_string(),
+    })
+}
+
+/// Why a program is not counted that runs often. Without its rate, so that it is said once of many.
+fn too_often(costs: Costs) -> String {
+    format!(
+        "it runs too often: only to let a run pass takes {:.0} ns, and all of them more than counting may (--budget)",
+        costs.skipped_ns
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_wait_is_read_with_its_times_once_a_group() {
+        let event = |group, software, unit| CounterEvent {
+            name: String::new(),
+            attr_type: 0,
+            config: 0,
+            group,
+            unit,
+            software,
+        };
+        let (number, clock) = (CounterUnit::EVENTS, CounterUnit::NANOSECONDS);
+        let events = [
+            // {cycles,instructions,cpu-clock}
+            event(0, false, number),
+            event(0, false, number),
+            event(0, true, clock),
+            // cpu-clock, {page-faults,task-clock}, cycles
+            event(3, true, clock),
+            event(4, true, number),
+            event(4, true, clock),
+            event(6, false, number),
+        ];
+        use EventSource::{Always, Clock, Following, Leading};
+        assert_eq!(sources(&events), [Leading, Following, Following, Clock, Always, Clock, Leading]);
+    }
+}

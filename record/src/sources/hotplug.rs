@@ -1,0 +1,90 @@
+//! CPUs that go offline or come online during a recording.
+//!
+//! The kernel takes the events of a CPU that goes offline away for good, and a CPU that comes online has none. What is not sampled is said.
+
+use std::time::{Duration, Instant};
+
+use bprec_format::state::{CpuNotSampled, State};
+
+use super::{Context, Source};
+use crate::events::{CpuThreadTargets, machine};
+use crate::{Level, Options, Result, Target, sys};
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Which CPUs are sampled.
+#[derive(Debug)]
+pub(crate) struct Hotplug {
+    sampled: Vec<u32>,
+    /// CPUs that were online at the last look.
+    online: Vec<u32>,
+    /// CPUs that have come online and are not sampled; `None` when only some CPUs are to be.
+    come: Option<Vec<u32>>,
+    /// Events go with their CPU. Those of tasks wait for it to come back.
+    events_of_cpus: bool,
+    next: Instant,
+}
+
+impl Hotplug {
+    pub(crate) fn watch(options: &Options, targets: &CpuThreadTargets, online: &[u32]) -> Hotplug {
+        Hotplug {
+            sampled: targets.cpus.clone(),
+            online: online.to_vec(),
+            come: (!matches!(options.target, Target::Cpus(_))).then(Vec::new),
+            events_of_cpus: !targets.binding.tasks,
+            next: Instant::now() + LOOK_EVERY,
+        }
+    }
+
+    /// Looks what has changed since the last time, and says it.
+    fn look(&mut self, context: &mut Context<'_>) -> Result<()> {
+        // Not knowing is no news.
+        let Some(online) = machine::told_online_cpus() else { return Ok(()) };
+        context.news.online.extend(online.iter().filter(|cpu| !self.online.contains(cpu)));
+        self.online.clone_from(&online);
+        let time_ns = sys::monotonic_ns();
+        if self.events_of_cpus {
+            for cpu in self.sampled.extract_if(.., |cpu| !online.contains(cpu)) {
+                (context.notify)(
+                    Level::Warning,
+                    &format!("CPU {cpu} went offline: it is not sampled any more, even if it comes back"),
+                );
+                context.out.state(State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online: false }))?;
+                // It is known not to be sampled.
+                self.come.iter_mut().for_each(|come| come.push(cpu));
+            }
+        }
+        let Some(come) = &mut self.come else { return Ok(()) };
+        for cpu in online {
+            if self.sampled.contains(&cpu) || come.contains(&cpu) {
+                continue;
+            }
+            come.push(cpu);
+            (context.notify)(
+                Level::Warning,
+                &format!("CPU {cpu} came online: it is not sampled, as it was not there at the start"),
+            );
+            context.out.state(State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online: true }))?;
+        }
+        Ok(())
+    }
+}
+
+impl Source for Hotplug {
+    fn poll_at(&self) -> Option<Instant> {
+        Some(self.next)
+    }
+
+    fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
+        if now < self.next {
+            return Ok(());
+        }
+        self.next = now + LOOK_EVERY;
+        self.look(context)
+    }
+
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.look(context)
+    }
+}

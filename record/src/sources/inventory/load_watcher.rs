@@ -1,0 +1,350 @@
+//! A thread that takes hold of every BPF program the moment its load is announced.
+//!
+//! It has a small ring of its own on every CPU, woken by each load and unload. First it takes descriptors of all
+//! programs announced, so that none of them can go away any more, and only then asks what they are. It never touches a
+//! file: what it finds goes to the recorder through a channel without a bound.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+
+use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
+use bprec_format::records::{BpfEvent, BpfEventKind, Payload};
+use bprec_format::state::{Missed, Owner};
+use bprec_format::{Endian, EventAttr, RecordType, Records, SampleId, SampleLayout};
+
+use crate::drain::{Ring, fix_sample_id_trailer};
+use crate::events::Abilities;
+use crate::sys::{self, Waker};
+use crate::{Error, Result};
+
+/// Pages of each of the watcher's rings: room for some 500 loads between two looks.
+const RING_PAGES: usize = 8;
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) enum LoadEvent {
+    /// A program, held.
+    Program(Box<LoadedProgram>),
+    /// A program that was gone, or that the kernel would not give.
+    Missed(Missed),
+}
+
+/// A program, held, and what the kernel told about it.
+#[derive(Debug)]
+pub(crate) struct LoadedProgram {
+    pub(crate) program: Program,
+    pub(crate) snapshot: ProgSnapshot,
+    /// When it was taken, ns of the recording's clock.
+    pub(crate) taken_ns: u64,
+    /// Its run statistics then.
+    pub(crate) runs: Option<RunStats>,
+    /// Who loaded it, if that could still be seen.
+    pub(crate) loader: Option<Owner>,
+}
+
+/// The thread, and the way to hear from it.
+#[derive(Debug)]
+pub(crate) struct LoadWatcher {
+    thread: JoinHandle<()>,
+    attr: EventAttr,
+    commands: Sender<Command>,
+    /// Wakes the thread for a command.
+    commanded: Waker,
+    /// Readable when something was found.
+    found: Waker,
+    events: Receiver<LoadEvent>,
+}
+
+/// What the thread is asked for.
+#[derive(Debug)]
+enum Command {
+    /// Listen to another CPU, which was not there before.
+    Watch(CpuRing),
+    /// Look once more, and end.
+    Quit,
+}
+
+impl LoadWatcher {
+    /// Starts to listen: loads from the return of this on are seen. Programs alive already are not announced.
+    ///
+    /// # Errors
+    /// When the events or the thread are refused.
+    pub(crate) fn start(abilities: Abilities, cpus: &[u32], btfs: Arc<BtfCache>) -> Result<LoadWatcher> {
+        let attr = abilities.loads();
+        let layout = SampleLayout::new(&attr, Endian::NATIVE);
+        let rings = cpus.iter().map(|cpu| CpuRing::open(&attr, *cpu)).collect::<Result<Vec<_>>>()?;
+        let (commanded, waker) = (Waker::new()?, Waker::new()?);
+        let (found, events) = mpsc::channel();
+        let (commands, received) = mpsc::channel();
+        let watcher = Watcher {
+            rings,
+            layout,
+            commands: received,
+            commanded: commanded.clone(),
+            waker: waker.clone(),
+            btfs,
+            found,
+            queue: VecDeque::new(),
+            seen: HashMap::new(),
+            scratch: Vec::new(),
+        };
+        let thread = thread::Builder::new()
+            .name("bprec-loads".to_owned())
+            .spawn(move || watcher.run())
+            .map_err(|answer| Error::Other(format!("cannot start a thread: {answer}")))?;
+        Ok(LoadWatcher { thread, attr, commands, commanded, found: waker, events })
+    }
+
+    /// What was found since the last call.
+    pub(crate) fn events(&self) -> impl Iterator<Item = LoadEvent> {
+        self.found.take();
+        self.events.try_iter()
+    }
+
+    /// Readable when something was found.
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.found
+    }
+
+    /// Has it listen to a CPU that has come online, and look what was loaded there before it listened.
+    ///
+    /// # Errors
+    /// When the event is refused.
+    pub(crate) fn watch(&self, cpu: u32) -> Result<()> {
+        self.command(Command::Watch(CpuRing::open(&self.attr, cpu)?));
+        Ok(())
+    }
+
+    /// Has it look once more, ends it, and returns what it had found.
+    pub(crate) fn finish(self) -> Vec<LoadEvent> {
+        self.command(Command::Quit);
+        drop(self.thread.join());
+        self.events.try_iter().collect()
+    }
+
+    fn command(&self, command: Command) {
+        // A thread that has ended has nothing to be told.
+        drop(self.commands.send(command));
+        self.commanded.wake();
+    }
+}
+
+/// The announcements on one CPU.
+#[derive(Debug)]
+struct CpuRing {
+    event: OwnedFd,
+    ring: Ring,
+    /// The CPU has gone offline: nothing comes any more.
+    is_gone: bool,
+}
+
+impl CpuRing {
+    fn open(attr: &EventAttr, cpu: u32) -> Result<CpuRing> {
+        let refused = |call| {
+            move |answer| Error::Syscall { call, object: format!("loads on cpu {cpu}"), answer, remedy: String::new() }
+        };
+        let event = sys::perf_event_open(attr, -1, cpu as i32).map_err(refused("perf_event_open"))?;
+        let ring = Ring::map(event.as_fd(), RING_PAGES * sys::page_bytes()).map_err(refused("mmap"))?;
+        Ok(CpuRing { event, ring, is_gone: false })
+    }
+}
+
+/// A program that was taken and not asked yet.
+#[derive(Debug)]
+struct Taken {
+    program: Program,
+    taken_ns: u64,
+    loader_pid: Option<u32>,
+    loader: Option<Owner>,
+}
+
+struct Watcher {
+    rings: Vec<CpuRing>,
+    layout: SampleLayout,
+    commands: Receiver<Command>,
+    commanded: Waker,
+    waker: Waker,
+    btfs: Arc<BtfCache>,
+    found: Sender<LoadEvent>,
+    queue: VecDeque<Taken>,
+    /// Programs announced, and whether they were taken.
+    seen: HashMap<u32, bool>,
+    scratch: Vec<u8>,
+}
+
+impl Watcher {
+    fn run(mut self) {
+        sys::become_urgent();
+        let mut is_last = false;
+        loop {
+            self.look();
+            // One at a time: what is loaded meanwhile is taken before the next one is asked.
+            if let Some(taken) = self.queue.pop_front() {
+                self.ask(taken);
+                continue;
+            }
+            if is_last || self.wait().is_err() {
+                return;
+            }
+            self.commanded.take();
+            while let Ok(command) = self.commands.try_recv() {
+                match command {
+                    Command::Watch(ring) => {
+                        self.rings.push(ring);
+                        self.catch_up();
+                    }
+                    Command::Quit => is_last = true,
+                }
+            }
+        }
+    }
+
+    /// Waits for an announcement or a command.
+    fn wait(&mut self) -> io::Result<()> {
+        let there: Vec<usize> = (0..self.rings.len()).filter(|index| !self.rings[*index].is_gone).collect();
+        let mut fds: Vec<_> = there.iter().map(|index| sys::poll_in(&self.rings[*index].event)).collect();
+        fds.push(sys::poll_in(&self.commanded));
+        sys::poll(&mut fds, None)?;
+        let gone: Vec<usize> =
+            there.into_iter().zip(&fds).filter(|(_, fd)| sys::is_hung_up(fd)).map(|(index, _)| index).collect();
+        gone.into_iter().for_each(|index| self.rings[index].is_gone = true);
+        Ok(())
+    }
+
+    /// Takes hold of everything announced since the last look.
+    fn look(&mut self) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut overrun = false;
+        for index in 0..self.rings.len() {
+            let unread = self.rings[index].ring.unread();
+            if unread.len() == 0 {
+                continue;
+            }
+            scratch.clear();
+            scratch.extend_from_slice(unread.first);
+            scratch.extend_from_slice(unread.second);
+            let head = unread.head();
+            self.rings[index].ring.consume(head);
+            fix_sample_id_trailer(&mut scratch, self.layout.trailer_bytes());
+            for record in Records::new(&scratch, 0, Endian::NATIVE).flatten() {
+                match record.kind {
+                    RecordType::LOST => overrun = true,
+                    RecordType::BPF_EVENT => {
+                        if let Ok((Payload::BpfEvent(event), id)) = Payload::decode(&record, &self.layout) {
+                            self.announced(event, &id);
+                        }
+                    }
+                    _ => (),
+                }
+            }
+        }
+        self.scratch = scratch;
+        if overrun {
+            self.catch_up();
+        }
+        // Loaders go away as well, but not before all programs are taken.
+        for taken in self.queue.iter_mut() {
+            if let Some(pid) = taken.loader_pid.take() {
+                taken.loader = owner(pid);
+            }
+        }
+    }
+
+    fn announced(&mut self, event: BpfEvent, id: &SampleId) {
+        match event.kind {
+            BpfEventKind::PROG_LOAD => {
+                let loader = id.pid_tid.map(|(pid, _)| pid);
+                self.take(event.id, Some(event.tag), id.time_ns, loader);
+            }
+            // What we hold cannot be unloaded, and what was taken by nobody is already said to be missed.
+            BpfEventKind::PROG_UNLOAD => (),
+            _ => (),
+        }
+    }
+
+    fn take(&mut self, id: u32, tag: Option<[u8; 8]>, seen_ns: Option<u64>, loader: Option<u32>) {
+        // An id that we hold is not given to another program; one that we missed may be.
+        if self.seen.get(&id) == Some(&true) {
+            return;
+        }
+        // What counts programs, and by which libbpf finds out what this kernel can do, is none of the recording's business,
+        // and goes by itself. All else of ours is loaded before.
+        if loader == Some(std::process::id()) {
+            return;
+        }
+        let taken = Program::take(id);
+        if loader.is_none() && taken.as_ref().is_ok_and(|program| program.counts().unwrap_or(false)) {
+            self.seen.insert(id, true);
+            return;
+        }
+        let taken_ns = sys::monotonic_ns();
+        self.seen.insert(id, taken.is_ok());
+        match taken {
+            Ok(program) => {
+                self.queue.push_back(Taken { program, taken_ns, loader_pid: loader, loader: None });
+            }
+            Err(error) => {
+                let reason = if error.is_gone() {
+                    let late = taken_ns.saturating_sub(seen_ns.unwrap_or(taken_ns));
+                    format!("unloaded {:.1} ms after its load, before it could be taken", late as f64 / 1e6)
+                } else {
+                    error.to_string()
+                };
+                let time_ns = seen_ns.unwrap_or(taken_ns);
+                self.tell(LoadEvent::Missed(Missed { id, tag, time_ns, reason }));
+            }
+        }
+    }
+
+    /// Announcements were dropped: whatever is alive and not known must be among them.
+    fn catch_up(&mut self) {
+        for id in prog_ids().map_while(|id| id.ok()) {
+            if self.seen.get(&id) != Some(&true) {
+                self.take(id, None, None, None);
+            }
+        }
+    }
+
+    fn ask(&mut self, taken: Taken) {
+        let Taken { program, taken_ns, loader, .. } = taken;
+        let event = match program.fetch(&self.btfs) {
+            Ok(snapshot) => {
+                let runs = program.stats().ok();
+                LoadEvent::Program(Box::new(LoadedProgram { program, snapshot, taken_ns, runs, loader }))
+            }
+            Err(error) => {
+                LoadEvent::Missed(Missed { id: program.id(), tag: None, time_ns: taken_ns, reason: error.to_string() })
+            }
+        };
+        self.tell(event);
+    }
+
+    fn tell(&self, event: LoadEvent) {
+        // When nobody listens any more the recording is over.
+        drop(self.found.send(event));
+        self.waker.wake();
+    }
+}
+
+/// Who a process is.
+pub(crate) fn owner(pid: u32) -> Option<Owner> {
+    let mut comm = Vec::new();
+    File::open(format!("/proc/{pid}/comm")).and_then(|mut file| file.read_to_end(&mut comm)).ok()?;
+    comm.pop_if(|byte| *byte == b'\n');
+    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    let cgroup = cgroup_of(pid).unwrap_or_default();
+    Some(Owner { pid, comm, uid, cgroup })
+}
+
+/// Path of a process in the unified hierarchy.
+fn cgroup_of(pid: u32) -> io::Result<Vec<u8>> {
+    let text = fs::read(format!("/proc/{pid}/cgroup"))?;
+    let path = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
+    Ok(path.unwrap_or_default().to_vec())
+}

@@ -1,0 +1,150 @@
+//! The inventory of BPF programs while it changes: what comes, what everyone lets go of, and what is around each.
+
+mod load_watcher;
+mod programs;
+
+use std::time::{Duration, Instant};
+
+use bprec_format::state::State;
+
+pub(crate) use load_watcher::LoadWatcher;
+pub(crate) use programs::{Known, Programs};
+
+use super::{Context, Source};
+use crate::sys::Waker;
+use crate::{Level, Result, synth};
+use load_watcher::LoadEvent;
+
+/// Time between two looks at who holds programs, while some are held that came a moment ago.
+const RELEASES_EVERY: Duration = Duration::from_millis(100);
+/// The same otherwise.
+const ALL_RELEASES_EVERY: Duration = Duration::from_secs(1);
+
+/// Keeps the [`Programs`] of the context up to date.
+#[derive(Debug)]
+pub(crate) struct Inventory {
+    watcher: Option<LoadWatcher>,
+    purpose: Purpose,
+    next_look: Instant,
+    next_look_at_all: Instant,
+}
+
+/// What programs are known for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To be recorded, with what is around them.
+    Recording,
+    /// To be counted alone.
+    Counting,
+}
+
+impl Inventory {
+    /// `watcher` has to listen already: what is loaded from now on is either announced to it or in the list of programs.
+    pub(crate) fn new(watcher: Option<LoadWatcher>, purpose: Purpose) -> Inventory {
+        let now = Instant::now();
+        Inventory {
+            watcher,
+            purpose,
+            next_look: now + RELEASES_EVERY,
+            next_look_at_all: now + ALL_RELEASES_EVERY,
+        }
+    }
+
+    fn survey(&self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+        if self.purpose == Purpose::Recording {
+            context.out.states(context.programs.survey(is_last))?;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, event: LoadEvent, context: &mut Context<'_>) -> Result<()> {
+        let mut states = Vec::new();
+        let snapshot = context.programs.take_in(event, &mut states);
+        if let Some(id) = snapshot.and_then(|snapshot| snapshot.info.view().id()) {
+            context.news.loaded.push(id);
+        }
+        if let Some(snapshot) = snapshot {
+            context.out.program(snapshot)?;
+        }
+        context.out.states(states)
+    }
+
+    fn check_releases(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let mut states = Vec::new();
+        context.news.released.extend(context.programs.check_releases(&mut states));
+        if self.purpose == Purpose::Counting {
+            context.programs.let_go();
+        }
+        context.out.states(states)
+    }
+}
+
+impl Source for Inventory {
+    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
+        match context.programs.enumerate() {
+            Ok(missed) => context.out.states(missed.into_iter().map(State::Missed).collect())?,
+            Err(error) if self.purpose == Purpose::Recording => {
+                (context.notify)(Level::Warning, &format!("BPF programs stay unknown: {error}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(layout) = context.out.layout() {
+            for snapshot in context.programs.snapshots() {
+                let mut records = Vec::new();
+                synth::program(&layout, snapshot, &mut records);
+                context.out.records(records)?;
+                context.out.program(snapshot)?;
+            }
+        }
+        self.survey(true, context)
+    }
+
+    fn waker(&self) -> Option<&Waker> {
+        self.watcher.as_ref().map(LoadWatcher::waker)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        Some(self.next_look)
+    }
+
+    fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
+        let events: Vec<LoadEvent> = self.watcher.iter().flat_map(LoadWatcher::events).collect();
+        events.into_iter().try_for_each(|event| self.take_in(event, context))?;
+        if let Some(watcher) = &self.watcher {
+            for cpu in &context.news.online {
+                if let Err(error) = watcher.watch(*cpu) {
+                    let text = format!("programs that are loaded on CPU {cpu} are not captured: {error}");
+                    (context.notify)(Level::Warning, &text);
+                }
+            }
+        }
+        if now < self.next_look {
+            return Ok(());
+        }
+        let is_due = context.programs.expects_releases() || now >= self.next_look_at_all;
+        if is_due {
+            self.check_releases(context)?;
+            self.next_look_at_all = now + ALL_RELEASES_EVERY;
+        }
+        let soon = if context.programs.expects_releases() { RELEASES_EVERY } else { ALL_RELEASES_EVERY };
+        self.next_look = now + soon;
+        Ok(())
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.check_releases(context)?;
+        self.survey(false, context)
+    }
+
+    /// The watcher's own events are still on, so that it sees at least what the rings have.
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let events = self.watcher.take().map(LoadWatcher::finish).unwrap_or_default();
+        events.into_iter().try_for_each(|event| self.take_in(event, context))?;
+        self.check_releases(context)?;
+        self.survey(true, context)?;
+        for problem in context.programs.problems() {
+            (context.notify)(Level::Detail, problem);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! What maps hold at the end of a recording, as states.
+
+use std::collections::BTreeSet;
+
+use bprec_bpf::{Bounds, Map, map_ids};
+use bprec_format::bpf::names::MapType;
+use bprec_format::state::{self, MapContents, State};
+
+use crate::events::glob;
+use super::{Context, Source};
+use crate::{Level, Options, Result, WantedMap, sys};
+
+/// `BPF_F_STACK_BUILD_ID`: a stack trace map has build ids and offsets instead of addresses.
+const STACK_BUILD_ID: u32 = 1 << 5;
+/// Where the kernel's half of the address space starts, on every architecture that BPF is compiled for.
+const KERNEL_HALF: u64 = 1 << 63;
+/// Addresses of stack traces that are looked up, at most.
+const MAX_ADDRESSES: usize = 1 << 20;
+
+/// The maps that the options ask for, and those of the user's programs.
+#[derive(Debug)]
+pub(crate) struct MapDumps {
+    wanted: Vec<WantedMap>,
+    /// Ids of the maps of the user's programs.
+    own: Vec<u32>,
+    bounds: Bounds,
+}
+
+impl MapDumps {
+    /// `own` are dumped whatever the options say.
+    pub(crate) fn new(options: &Options, own: Vec<u32>) -> MapDumps {
+        MapDumps { wanted: options.dump_maps.clone(), own, bounds: options.dump_bounds }
+    }
+}
+
+impl Source for MapDumps {
+    /// Says which of the maps asked for there are none of yet: it may be a slip of the pen.
+    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let names = names_if(!self.wanted.is_empty());
+        for wanted in self.wanted.iter().filter(|wanted| !names.iter().any(|(id, name)| wanted.is(*id, name))) {
+            (context.notify)(Level::Notice, &format!("there is no map {wanted} yet"));
+        }
+        Ok(())
+    }
+
+    /// Reads the maps, each once. The kernel addresses in their stack traces are to get names.
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let mut ids: BTreeSet<u32> = self.own.iter().copied().collect();
+        let names = names_if(!self.wanted.is_empty());
+        for wanted in &self.wanted {
+            let mut found = names.iter().filter(|(id, name)| wanted.is(*id, name)).map(|(id, _)| *id).peekable();
+            if found.peek().is_none() {
+                let text = format!("there is no map {wanted}: nothing of it is recorded");
+                (context.notify)(Level::Warning, &text);
+            }
+            ids.extend(found);
+        }
+        let mut addresses = BTreeSet::new();
+        for id in ids {
+            match Map::take(id) {
+                Ok(map) => {
+                    types(map.about(), context)?;
+                    dump(&map, &self.bounds, context, &mut addresses)?;
+                }
+                Err(error) => (context.notify)(Level::Warning, &format!("not recorded what it holds: {error}")),
+            }
+        }
+        context.addresses.extend(addresses);
+        Ok(())
+    }
+}
+
+/// Ids and names of all maps, if they are needed.
+fn names_if(needed: bool) -> Vec<(u32, String)> {
+    map_ids().take_while(|_| needed).map_while(|id| id.ok()).filter_map(named).collect()
+}
+
+fn named(id: u32) -> Option<(u32, String)> {
+    let map = Map::take(id).ok()?;
+    Some((id, String::from_utf8_lossy(&map.about().name).into_owned()))
+}
+
+impl WantedMap {
+    fn is(&self, id: u32, name: &str) -> bool {
+        match self {
+            WantedMap::Id(wanted) => *wanted == id,
+            WantedMap::Name(pattern) => glob(pattern, name),
+        }
+    }
+}
+
+/// Has the file know the types of a map's keys and values. A stream, which has no section for them, gets them at once.
+fn types(about: &state::Map, context: &mut Context<'_>) -> Result<()> {
+    if about.btf_id == 0 {
+        return Ok(());
+    }
+    let problem = match context.programs.btf(about.btf_id) {
+        Err(error) => error.to_string(),
+        Ok(btf) if context.out.types(about.btf_id, &btf)? => return Ok(()),
+        Ok(btf) => format!("{} bytes are too many for a stream; record into a file", btf.len()),
+    };
+    (context.notify)(Level::Warning, &format!("the types of {} stay unknown: {problem}", name(about)));
+    Ok(())
+}
+
+fn name(about: &state::Map) -> String {
+    format!("map {} ({})", about.id, String::from_utf8_lossy(&about.name))
+}
+
+fn dump(map: &Map, bounds: &Bounds, context: &mut Context<'_>, addresses: &mut BTreeSet<u64>) -> Result<()> {
+    let about = map.about();
+    let what = name(about);
+    context.out.state(State::Map(about.clone()))?;
+    let mut traces = (about.map_type == MapType::STACK_TRACE.0 && about.flags & STACK_BUILD_ID == 0).then(|| Traces {
+        stride: 4 + about.value_bytes as usize,
+        rest: Vec::new(),
+        addresses,
+    });
+    let mut end = None;
+    map.read_contents(bounds, sys::monotonic_ns, |part| {
+        if let Some(traces) = &mut traces {
+            traces.add(&part);
+        }
+        end.clone_from(&part.end);
+        context.out.state(State::MapContents(part))
+    })?;
+    let Some(end) = end else { return Ok(()) };
+    let entries = if end.entries == 1 { "1 entry".to_owned() } else { format!("{} entries", end.entries) };
+    if end.cut.is_empty() {
+        (context.notify)(Level::Detail, &format!("{what}: {entries}"));
+    } else {
+        (context.notify)(Level::Warning, &format!("{what}: {entries}; {}", end.cut));
+    }
+    Ok(())
+}
+
+/// Addresses out of the parts of a stack trace map.
+struct Traces<'s> {
+    /// Bytes of an entry.
+    stride: usize,
+    /// An entry of which the rest is to come.
+    rest: Vec<u8>,
+    addresses: &'s mut BTreeSet<u64>,
+}
+
+impl Traces<'_> {
+    fn add(&mut self, part: &MapContents) {
+        self.rest.extend_from_slice(&part.bytes);
+        let whole = self.rest.len() / self.stride * self.stride;
+        for entry in self.rest[..whole].chunks_exact(self.stride) {
+            for (at, word) in entry[4..].chunks_exact(8).enumerate() {
+                let Some(addr) = word.first_chunk().map(|word| u64::from_ne_bytes(*word)) else { continue };
+                if addr >= KERNEL_HALF && self.addresses.len() < MAX_ADDRESSES {
+                    // All but the first are return addresses: a call may be the last instruction of its function.
+                    self.addresses.insert(addr - u64::from(at > 0));
+                }
+            }
+        }
+        self.rest.drain(..whole);
+    }
+}

@@ -1,0 +1,189 @@
+//! Where a recording, or `bprec stat`, has from what it holds beside samples: one file or folder each.
+//!
+//! All run on the control thread. They hand states and records to an [`Outlet`], and say when they want to be polled
+//! again. What one of them finds out that others need is in the [`Context`].
+
+pub(crate) mod aggregate;
+pub(crate) mod bpf_sampler;
+pub(crate) mod exact;
+pub(crate) mod hotplug;
+pub(crate) mod inventory;
+pub(crate) mod map_dumps;
+pub(crate) mod perf_counters;
+pub(crate) mod sampling;
+pub(crate) mod shared;
+pub(crate) mod statistics;
+pub(crate) mod user_objects;
+
+use std::time::Instant;
+
+use bprec_bpf::ProgSnapshot;
+use bprec_format::SampleLayout;
+use bprec_format::state::{Session, State};
+
+use crate::output::Summary;
+use crate::sys::Waker;
+use crate::{Level, Result};
+
+use inventory::Programs;
+use statistics::Statistics;
+
+/// Something that a recording asks the machine for.
+///
+/// The calls come in this order: `prepare`, `start`, `begin`, `enable`, then `poll` and `read`, then `disable` and `finish`.
+/// Each is made for all sources before the next one is, in the order of the sources; the last two in the opposite order.
+pub(crate) trait Source {
+    /// Looks at what is there. Nothing that belongs to others is touched.
+    ///
+    /// # Errors
+    /// When a recording without it would not be what was asked for; so for all of these calls.
+    fn prepare(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Attaches, and switches on what takes long.
+    ///
+    /// # Errors
+    /// As above.
+    fn start(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// The first counts, as of just before sampling starts.
+    ///
+    /// # Errors
+    /// As above.
+    fn begin(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Switches on what does not wait for the exec of a command.
+    ///
+    /// # Errors
+    /// As above.
+    fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Wakes the control thread when there is something to poll for.
+    fn waker(&self) -> Option<&Waker> {
+        None
+    }
+
+    /// When [`Source::poll`] is to be called next at the latest.
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Takes in what has come up since the last call, of its own and of the news in the context.
+    ///
+    /// # Errors
+    /// As above.
+    fn poll(&mut self, _now: Instant, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Counts as of now, at each interval.
+    ///
+    /// # Errors
+    /// As above.
+    fn read(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Switches off what [`Source::enable`] has switched on.
+    fn disable(&mut self) {}
+
+    /// Lets go of everything; the last counts.
+    ///
+    /// # Errors
+    /// As above.
+    fn finish(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Adds to what the closing line says.
+    fn sum_up(&self, _summary: &mut Summary) {}
+}
+
+/// What sources have in common.
+pub(crate) struct Context<'a> {
+    /// The BPF programs that are known.
+    pub(crate) programs: &'a mut Programs,
+    /// The switch of the kernel's run statistics.
+    pub(crate) statistics: &'a mut Statistics,
+    /// What has come up since the last time that all sources were polled.
+    pub(crate) news: &'a mut News,
+    /// How the recording is made; settled when all have begun.
+    pub(crate) session: &'a mut Session,
+    /// Kernel addresses that are to get names.
+    pub(crate) addresses: &'a mut Vec<u64>,
+    /// Where to what is found goes.
+    pub(crate) out: &'a mut dyn Outlet,
+    /// Takes messages as they arise.
+    pub(crate) notify: fn(Level, &str),
+}
+
+/// What sources tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Ids of programs that have come.
+    pub(crate) loaded: Vec<u32>,
+    /// Ids of programs that everyone else has let go of.
+    pub(crate) released: Vec<u32>,
+    /// CPUs that have come online.
+    pub(crate) online: Vec<u32>,
+}
+
+/// Where to states and records go.
+pub(crate) trait Outlet {
+    /// A state.
+    ///
+    /// # Errors
+    /// When the output has ended; so for all of these.
+    fn state(&mut self, state: State) -> Result<()>;
+
+    /// Layout of what is common to all records; `None` where no records are written.
+    fn layout(&self) -> Option<SampleLayout>;
+
+    /// Whole records.
+    ///
+    /// # Errors
+    /// As above.
+    fn records(&mut self, records: Vec<u8>) -> Result<()>;
+
+    /// Nothing is to come that is older than what was sent before.
+    ///
+    /// # Errors
+    /// As above.
+    fn end_round(&mut self) -> Result<()>;
+
+    /// A program, to be kept where it outlives this process.
+    ///
+    /// # Errors
+    /// As above.
+    fn program(&mut self, snapshot: &ProgSnapshot) -> Result<()>;
+
+    /// Types that the file is to know. False when they are too many for a stream.
+    ///
+    /// # Errors
+    /// As above.
+    fn types(&mut self, btf_id: u32, btf: &[u8]) -> Result<bool>;
+
+    /// States.
+    ///
+    /// # Errors
+    /// As above.
+    fn states(&mut self, states: Vec<State>) -> Result<()> {
+        states.into_iter().try_for_each(|state| self.state(state))
+    }
+}
+
+impl Context<'_> {
+    /// Adds to what there is to say about how programs are counted.
+    pub(crate) fn note_counters(&mut self, note: &str) {
+        let notes = &mut self.session.counters_note;
+        notes.push_str(if notes.is_empty() { "" } else { "; " });
+        notes.push_str(note);
+    }
+}

@@ -1,0 +1,75 @@
+//! The events that sample, and how much they have lost.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use bprec_format::records::{LostSamples, write_record};
+use bprec_format::state::{EventLoss, Loss, State};
+use bprec_format::{Endian, RecordType, SampleId, SampleLayout};
+
+use super::{Context, Source};
+use crate::events::OpenEvents;
+use crate::output::Summary;
+use crate::{Error, Result, sys};
+
+/// The events that sample.
+#[derive(Debug)]
+pub(crate) struct Sampling {
+    opened: Arc<OpenEvents>,
+    /// The kernel counts losses per event.
+    counts_losses: bool,
+    lost: Option<u64>,
+}
+
+impl Sampling {
+    pub(crate) fn new(opened: Arc<OpenEvents>, counts_losses: bool) -> Sampling {
+        Sampling { opened, counts_losses, lost: None }
+    }
+}
+
+impl Source for Sampling {
+    fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        self.opened.enable()
+    }
+
+    fn disable(&mut self) {
+        self.opened.disable();
+    }
+
+    /// A LOST_SAMPLES record for each event and CPU that lost any, and the same as a state.
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if !self.counts_losses {
+            return context.out.state(State::Loss(Loss { events: Vec::new(), not_counted: true }));
+        }
+        let time_ns = sys::monotonic_ns();
+        let mut events = Vec::new();
+        let mut records = Vec::new();
+        for event_fd in self.opened.fds.iter().filter(|it| it.event != self.opened.state) {
+            let Ok([_, lost]) = sys::read_counter(event_fd.fd.as_fd()) else { continue };
+            if lost == 0 {
+                continue;
+            }
+            events.push(EventLoss { event_id: event_fd.id, cpu: event_fd.cpu, lost });
+            let layout = SampleLayout::new(&self.opened.events[event_fd.event].file.attr, Endian::NATIVE);
+            let id = SampleId {
+                pid_tid: Some((0, 0)),
+                time_ns: Some(time_ns),
+                id: Some(event_fd.id),
+                stream_id: None,
+                cpu: u32::try_from(event_fd.cpu).ok(),
+            };
+            write_record(&mut records, RecordType::LOST_SAMPLES, 0, &layout, &id, |w| {
+                LostSamples { lost, by_bpf: false }.encode(w);
+            })
+            .map_err(|error| Error::Other(error.to_string()))?;
+        }
+        self.lost = Some(events.iter().map(|event| event.lost).sum());
+        context.out.state(State::Loss(Loss { events, not_counted: false }))?;
+        context.out.records(records)
+    }
+
+    fn sum_up(&self, summary: &mut Summary) {
+        // Before 6.0 the LOST records are all there is.
+        summary.lost = self.lost.or(summary.lost);
+    }
+}

@@ -1,0 +1,302 @@
+//! Shared counters: events read once at each context switch for all sessions on the machine, and what they came to on CPUs, in tasks and
+//! in cgroups.
+//!
+//! Counting begins and ends in the middle of slices. Every leader is therefore asked to read at the start, at each snapshot and at the
+//! end, on every CPU: what was before is nobody's, and what is in progress is counted.
+
+mod leaders;
+mod targets;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use bprec_bpf::{AttrMap, EventReading, FOLLOWED_MAX, Follower};
+use bprec_format::state::{CounterEvents, CounterTier, Reading, SharedCounters as Snapshot, SharedTarget, State};
+
+use super::{Context, Source};
+use crate::events::machine;
+use crate::events::syntax::groups::Wanted;
+use crate::{Error, Level, Options, Result, Target, sys};
+
+use leaders::{Leading, read_now};
+use targets::{Place, Plan};
+
+pub(crate) use targets::Cgroup;
+pub use targets::CounterTarget;
+
+/// What is counted when nothing is asked for; what of it the machine lacks is left out.
+const DEFAULT_EVENTS: &str = "cpu-clock,cycles,instructions";
+
+/// What shared counters count, and whose.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SharedOptions {
+    /// Lists of events. Empty means CPU time, and what a PMU has.
+    pub events: Vec<String>,
+    /// CounterTarget.
+    pub targets: Vec<CounterTarget>,
+    /// Where sessions find each other; `None` is where perf does.
+    pub attr_map: Option<PathBuf>,
+}
+
+/// Shared counters as a source.
+#[derive(Debug)]
+pub(crate) struct SharedCounters {
+    asked: SharedOptions,
+    /// The command's process, and the name that it will have: it is held before its exec, under a name of ours.
+    command: Option<(u32, Vec<u8>)>,
+    /// A recording goes on without them.
+    is_optional: bool,
+    counting: Option<Shared>,
+}
+
+impl SharedCounters {
+    /// Those of a recording: what is recorded, and the targets asked for beside it.
+    pub(crate) fn of_recording(options: &Options, asked: &SharedOptions, command: Option<u32>) -> SharedCounters {
+        let mut asked = asked.clone();
+        let recorded = match &options.target {
+            Target::System => vec![CounterTarget::Machine],
+            Target::Cpus(cpus) => cpus.iter().map(|cpu| CounterTarget::Cpu(*cpu)).collect(),
+            Target::Processes(ids) => {
+                ids.iter().map(|id| CounterTarget::Process { id: *id, children: true }).collect()
+            }
+            Target::Threads(ids) => ids.iter().map(|id| CounterTarget::Thread(*id)).collect(),
+            Target::Command => {
+                command.into_iter().map(|id| CounterTarget::Process { id, children: true }).collect()
+            }
+        };
+        asked.targets.splice(0..0, recorded);
+        let words = options.command.as_deref().filter(|_| options.target == Target::Command);
+        SharedCounters { is_optional: true, ..SharedCounters::new(asked, command, words) }
+    }
+
+    /// Those asked for alone; that they cannot be had is an error.
+    pub(crate) fn new(asked: SharedOptions, command: Option<u32>, words: Option<&[OsString]>) -> SharedCounters {
+        let name = words.and_then(|words| Path::new(words.first()?).file_name());
+        let command = command.zip(name.map(|name| name.as_encoded_bytes().to_vec()));
+        SharedCounters { asked, command, is_optional: false, counting: None }
+    }
+}
+
+impl Source for SharedCounters {
+    fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
+        match Shared::start(&self.asked, context.notify) {
+            Ok(mut shared) => {
+                if let Some((id, name)) = &self.command {
+                    shared.name_task(*id, name);
+                }
+                context.out.state(State::CounterEvents(shared.events().clone()))?;
+                self.counting = Some(shared);
+                Ok(())
+            }
+            // What was asked for cannot be meant; that is no matter of the machine.
+            Err(error @ (Error::Event { .. } | Error::Cgroup { .. })) => Err(error),
+            Err(error) if self.is_optional => {
+                let text = format!("no shared counters: {error}");
+                (context.notify)(Level::Warning, &text);
+                context.note_counters(&text);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
+        match &mut self.counting {
+            Some(shared) => context.out.states(states(shared.snapshot())),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        match self.counting.take() {
+            Some(shared) => context.out.states(states(shared.finish())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A snapshot as the recording has it.
+fn states(snapshot: Snapshot) -> Vec<State> {
+    Snapshot::parts(snapshot.time_ns, snapshot.targets).into_iter().map(State::SharedCounters).collect()
+}
+
+/// Shared counters, counting. Nothing of them stays when this is dropped but what other sessions use.
+#[derive(Debug)]
+pub struct Shared {
+    events: CounterEvents,
+    // In the order in which they have to go.
+    follower: Option<Follower>,
+    leading: Vec<Leading>,
+    plan: Plan,
+    cpus: Vec<u32>,
+    /// Where each leader stood when counting began, by CPU.
+    base: Vec<Vec<EventReading>>,
+    since_ns: u64,
+    /// Where others find the leaders, and under which keys.
+    map: Option<AttrMap>,
+    keys: Vec<Vec<u8>>,
+    notify: fn(Level, &str),
+    no_room_told: bool,
+}
+
+impl Shared {
+    /// Begins to count. Events that cannot be had are told to `notify`, and in [`Shared::events`].
+    ///
+    /// # Errors
+    /// When an event or a cgroup cannot be understood, or nothing can be counted; nothing stays behind then.
+    pub fn start(asked: &SharedOptions, notify: fn(Level, &str)) -> Result<Shared> {
+        let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
+        if wanted.count() > FOLLOWED_MAX {
+            let problem = format!("{} events are to be counted; there is room for {FOLLOWED_MAX}", wanted.count());
+            return Err(Error::Event { event: asked.events.join(","), problem });
+        }
+        let cpus = machine::online_cpus();
+        let plan = Plan::of(&asked.targets, &cpus)?;
+        let mut found = leaders::find(&wanted, asked.attr_map.as_deref(), &cpus)?;
+        let level = if wanted.is_default { Level::Detail } else { Level::Warning };
+        for event in &found.absent {
+            notify(level, &format!("{} is not counted: {}", event.name, event.reason));
+        }
+        if let Some(reason) = &found.unshared {
+            notify(Level::Notice, &format!("counters are not shared with other sessions: {reason}"));
+        }
+        let mut shared = Shared {
+            events: CounterEvents {
+                tier: CounterTier::SHARED,
+                time_ns: sys::monotonic_ns(),
+                events: found.leading.iter().map(|leading| leading.event.clone()).collect(),
+                absent: std::mem::take(&mut found.absent),
+                calibration: None,
+                budget_ppm: None,
+                note: found.note(&wanted, plan.targets().is_some()),
+            },
+            follower: None,
+            leading: found.leading,
+            plan,
+            cpus,
+            base: Vec::new(),
+            since_ns: 0,
+            map: found.map,
+            keys: found.keys,
+            notify,
+            no_room_told: false,
+        };
+        if shared.leading.is_empty() {
+            let reasons: Vec<String> =
+                shared.events.absent.iter().map(|it| format!("{}: {}", it.name, it.reason)).collect();
+            return Err(Error::Other(format!("none of the events can be counted: {}", reasons.join("; "))));
+        }
+        if let Some(targets) = shared.plan.targets() {
+            let leaders: Vec<_> = shared.leading.iter().map(|leading| &leading.leader).collect();
+            let follower = Follower::load(&leaders, targets)?;
+            shared.plan.add_tasks(&follower)?;
+            shared.follower = Some(follower);
+        }
+        // What is counted has room between this and the time of a snapshot, which is told when all is read.
+        shared.since_ns = sys::monotonic_ns();
+        shared.read_now()?;
+        shared.base = shared.leading.iter().map(|it| it.leader.readings()).collect::<bprec_bpf::Result<_>>()?;
+        if let Some(follower) = &shared.follower {
+            follower.enable();
+        }
+        Ok(shared)
+    }
+
+    /// Gives a task the name that it will have once it has become what it is to be.
+    pub fn name_task(&mut self, id: u32, name: &[u8]) {
+        self.plan.name_task(id, name);
+    }
+
+    /// What is counted, how, and what is not and why.
+    pub fn events(&self) -> &CounterEvents {
+        &self.events
+    }
+
+    /// Counts as of now of all targets, those that are not counted with the reason.
+    pub fn snapshot(&mut self) -> Snapshot {
+        let problem = self.read_now().err();
+        let snapshot = self.collect(problem.as_ref());
+        let no_room = self.follower.as_ref().map_or(0, Follower::no_room);
+        if no_room > 0 && !self.no_room_told {
+            self.no_room_told = true;
+            (self.notify)(Level::Warning, &format!("{no_room} tasks found no room among those that are counted"));
+        }
+        snapshot
+    }
+
+    /// Ends counting; the last counts.
+    pub fn finish(mut self) -> Snapshot {
+        let problem = self.read_now().err();
+        if let Some(follower) = &mut self.follower {
+            follower.detach();
+        }
+        self.collect(problem.as_ref())
+    }
+
+    /// Has everything that is in progress counted.
+    fn read_now(&self) -> Result<()> {
+        read_now(&self.leading, self.follower.as_ref(), &self.cpus)
+    }
+
+    fn collect(&self, problem: Option<&Error>) -> Snapshot {
+        let now: Result<Vec<Vec<EventReading>>, bprec_bpf::Error> =
+            self.leading.iter().map(|leading| leading.leader.readings()).collect();
+        let targets = self.plan.each().map(|target| {
+            let mut told = SharedTarget { since_ns: self.since_ns, ..target.told.clone() };
+            if !told.reason.is_empty() {
+                return told;
+            }
+            let on = |cpu: Option<u32>| match &now {
+                Ok(now) => Ok(self.grown(now, cpu)),
+                Err(error) => Err(error.to_string()),
+            };
+            let readings = match target.place {
+                Place::Machine => on(None),
+                Place::Cpu(cpu) => on(Some(cpu)),
+                Place::Account(account) => match &self.follower {
+                    Some(follower) => follower.read(account).map(readings_of).map_err(|error| error.to_string()),
+                    None => Err("nothing charges it".to_owned()),
+                },
+            };
+            match readings {
+                Ok(readings) => told.readings = readings,
+                Err(reason) => told.reason = reason,
+            }
+            if let (Some(problem), true) = (problem, told.reason.is_empty()) {
+                told.reason = format!("what was in progress is not counted: {problem}");
+            }
+            told
+        });
+        let targets = targets.collect();
+        Snapshot { time_ns: sys::monotonic_ns(), targets }
+    }
+
+    /// What the events have come to since counting began, on one CPU or on all.
+    fn grown(&self, now: &[Vec<EventReading>], cpu: Option<u32>) -> Vec<Reading> {
+        let sum = |(now, base): (&Vec<EventReading>, &Vec<EventReading>)| {
+            let mut sum = Reading::default();
+            // Possible CPUs, which never change: both have them in one order.
+            for (now, base) in now.iter().zip(base).filter(|(now, _)| cpu.is_none_or(|cpu| now.cpu == cpu)) {
+                sum.value += now.value.saturating_sub(base.value);
+                sum.enabled_ns += now.enabled_ns.saturating_sub(base.enabled_ns);
+                sum.running_ns += now.running_ns.saturating_sub(base.running_ns);
+            }
+            sum
+        };
+        now.iter().zip(&self.base).map(sum).collect()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.follower = None;
+        self.leading.clear();
+        if let Some(map) = &self.map {
+            map.leave(&self.keys);
+        }
+    }
+}
+
+fn readings_of(sums: Vec<[u64; 3]>) -> Vec<Reading> {
+    sums.into_iter().map(|[value, enabled_ns, running_ns]| Reading { value, enabled_ns, running_ns }).collect()
+}

@@ -1,0 +1,256 @@
+//! CounterTarget events are counted: CPUs, tasks, cgroups.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bprec_bpf::{Follower, Inherit, Targets};
+use bprec_format::state::{SharedScope, SharedTarget};
+
+use crate::{Error, Result};
+
+/// CounterTarget events are counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CounterTarget {
+    /// All CPUs, whatever runs on them.
+    Machine,
+    /// One CPU.
+    Cpu(u32),
+    /// One thread.
+    Thread(u32),
+    /// One process with its threads.
+    Process {
+        /// Its number.
+        id: u32,
+        /// Processes that it creates count as well, and those that they create.
+        children: bool,
+    },
+    /// A cgroup (v2) with all below it: a directory, or a path below where the hierarchy is mounted.
+    Cgroup(PathBuf),
+}
+
+/// Where the counts of a target are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the readings of all CPUs.
+    Machine,
+    /// In the readings of one.
+    Cpu(u32),
+    /// In an account of the follower.
+    Account(u32),
+}
+
+/// One target.
+#[derive(Debug)]
+pub(super) struct Planned {
+    pub(super) place: Place,
+    /// What will be said of it, but for the counts.
+    pub(super) told: SharedTarget,
+    inherit: Inherit,
+}
+
+/// All targets.
+#[derive(Debug)]
+pub(super) struct Plan {
+    each: Vec<Planned>,
+    /// What a follower has to know; `None` when there is nothing for one to do.
+    targets: Option<Targets>,
+}
+
+/// Number of the initial pid namespace, by which BPF programs know tasks.
+const INITIAL_PIDS: &str = "pid:[4026531836]";
+/// Inode of the directory that is the root of the whole hierarchy of cgroups.
+const ROOT_CGROUP: u64 = 1;
+/// The follower looks at so many levels.
+const LEVELS: u32 = 32;
+
+impl Plan {
+    /// Looks the targets up.
+    ///
+    /// # Errors
+    /// When a cgroup is not there, or tasks cannot be told from here.
+    pub(super) fn of(targets: &[CounterTarget], online: &[u32]) -> Result<Plan> {
+        let mut plan = Plan { each: Vec::new(), targets: None };
+        for (at, target) in targets.iter().enumerate() {
+            if targets[..at].contains(target) {
+                continue;
+            }
+            let planned = match target {
+                CounterTarget::Machine => planned(Place::Machine, SharedScope::MACHINE, 0),
+                CounterTarget::Cpu(cpu) => {
+                    let mut planned = planned(Place::Cpu(*cpu), SharedScope::CPU, u64::from(*cpu));
+                    if !online.contains(cpu) {
+                        planned.told.reason = format!("CPU {cpu} is not online");
+                    }
+                    planned
+                }
+                CounterTarget::Thread(id) => plan.task(*id, SharedScope::PID, Inherit::Nothing)?,
+                CounterTarget::Process { id, children } => {
+                    plan.task(*id, SharedScope::TGID, if *children { Inherit::All } else { Inherit::Threads })?
+                }
+                CounterTarget::Cgroup(path) => plan.cgroup(path)?,
+            };
+            plan.each.push(planned);
+        }
+        Ok(plan)
+    }
+
+    fn account(&mut self) -> (u32, &mut Targets) {
+        let targets = self.targets.get_or_insert_default();
+        targets.accounts += 1;
+        (targets.accounts - 1, targets)
+    }
+
+    fn task(&mut self, id: u32, scope: SharedScope, inherit: Inherit) -> Result<Planned> {
+        let pids = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        if pids.as_os_str() != INITIAL_PIDS && !pids.as_os_str().is_empty() {
+            let text = "tasks are counted from the initial pid namespace only: in this one they have other numbers";
+            return Err(Error::Other(text.to_owned()));
+        }
+        let (account, targets) = self.account();
+        targets.tasks = true;
+        let mut planned = planned(Place::Account(account), scope, u64::from(id));
+        planned.inherit = inherit;
+        planned.told.children = inherit == Inherit::All;
+        let mut name = fs::read(format!("/proc/{id}/comm")).unwrap_or_default();
+        name.pop_if(|byte| *byte == b'\n');
+        planned.told.name = name;
+        Ok(planned)
+    }
+
+    fn cgroup(&mut self, asked: &Path) -> Result<Planned> {
+        let found = Cgroup::find(asked)?;
+        let (account, targets) = self.account();
+        targets.cgroups.push((found.id, account));
+        targets.cgroup_levels |= found.levels;
+        let mut planned = planned(Place::Account(account), SharedScope::CGROUP, found.id);
+        planned.told.name = found.name;
+        planned.told.children = true;
+        Ok(planned)
+    }
+
+    /// What a follower has to charge to; `None` when CPUs alone are counted.
+    pub(super) fn targets(&self) -> Option<&Targets> {
+        self.targets.as_ref()
+    }
+
+    /// All of them, in the order in which they were asked for.
+    pub(super) fn each(&self) -> impl Iterator<Item = &Planned> {
+        self.each.iter()
+    }
+
+    /// Names a task.
+    pub(super) fn name_task(&mut self, id: u32, name: &[u8]) {
+        let is_task = |planned: &&mut Planned| {
+            planned.told.id == u64::from(id) && [SharedScope::PID, SharedScope::TGID].contains(&planned.told.scope)
+        };
+        self.each.iter_mut().filter(is_task).for_each(|planned| planned.told.name = name.to_owned());
+    }
+
+    /// Tells the follower all tasks; those that are gone are not counted.
+    ///
+    /// # Errors
+    /// When it has no room for them.
+    pub(super) fn add_tasks(&mut self, follower: &Follower) -> Result<()> {
+        for planned in &mut self.each {
+            let Place::Account(account) = planned.place else { continue };
+            let id = planned.told.id as u32;
+            let added = match planned.told.scope {
+                SharedScope::PID if Path::new(&format!("/proc/{id}")).exists() => {
+                    Some(u32::from(follower.add_task(id, account, planned.inherit)?))
+                }
+                SharedScope::TGID => add_threads(follower, id, account, planned.inherit)?,
+                SharedScope::PID => None,
+                _ => continue,
+            };
+            match added {
+                None => planned.told.reason = "there is no such task".to_owned(),
+                Some(0) => planned.told.reason = "it is counted as a part of another target".to_owned(),
+                Some(_) => (),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the threads of a process; how many were not known, None when there is no such process. Those that are created meanwhile
+/// by threads which are known are added in the kernel.
+fn add_threads(follower: &Follower, process: u32, account: u32, inherit: Inherit) -> Result<Option<u32>> {
+    let mut added = 0;
+    loop {
+        let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+            return Ok(None);
+        };
+        let mut new = 0;
+        for thread in threads.flatten() {
+            if let Some(tid) = thread.file_name().to_str().and_then(|name| name.parse().ok()) {
+                new += u32::from(follower.add_task(tid, account, inherit)?);
+            }
+        }
+        added += new;
+        if new == 0 {
+            return Ok(Some(added));
+        }
+    }
+}
+
+fn planned(place: Place, scope: SharedScope, id: u64) -> Planned {
+    Planned { place, told: SharedTarget { scope, id, ..SharedTarget::default() }, inherit: Inherit::Nothing }
+}
+
+/// A cgroup as it was found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cgroup {
+    pub(crate) id: u64,
+    /// Path below the mount point.
+    pub(crate) name: Vec<u8>,
+    pub(crate) directory: PathBuf,
+    /// Bits of the levels on which it can be.
+    levels: u32,
+}
+
+impl Cgroup {
+    /// Looks up a directory, or a path below where the hierarchy is mounted.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub(crate) fn find(asked: &Path) -> Result<Cgroup> {
+        let wrong = |problem: String| Error::Cgroup { path: asked.to_owned(), problem };
+        let mounts = bprec_bpf::mounts_of_type(b"cgroup2")?;
+        let Some(root) = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first()) else {
+            let text = "no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it";
+            return Err(wrong(text.to_owned()));
+        };
+        let below = match asked.strip_prefix(root) {
+            Ok(below) => below,
+            Err(_) => asked.strip_prefix("/").unwrap_or(asked),
+        };
+        let directory = root.join(below);
+        let metadata =
+            fs::metadata(&directory).map_err(|answer| wrong(format!("{}: {answer}", directory.display())))?;
+        if !metadata.is_dir() {
+            return Err(wrong(format!("{} is no directory", directory.display())));
+        }
+        let level = below.components().count() as u32;
+        // Behind a cgroup namespace the mount point is not the root, and how deep it is cannot be seen.
+        let is_whole = fs::metadata(root).is_ok_and(|metadata| metadata.ino() == ROOT_CGROUP);
+        let levels = if is_whole && level < LEVELS { 1 << level } else { u32::MAX };
+        let name = Path::new("/").join(below).as_os_str().as_bytes().to_vec();
+        Ok(Cgroup { id: metadata.ino(), name, directory, levels })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, Plan, CounterTarget};
+
+    #[test]
+    fn each_target_is_counted_once_and_cpus_alone_need_no_follower() {
+        let plan = Plan::of(&[CounterTarget::Machine, CounterTarget::Cpu(0), CounterTarget::Machine, CounterTarget::Cpu(9)], &[0]).unwrap();
+        let places: Vec<Place> = plan.each().map(|target| target.place).collect();
+        assert_eq!(places, [Place::Machine, Place::Cpu(0), Place::Cpu(9)]);
+        assert_eq!(plan.each().last().map(|target| target.told.reason.as_str()), Some("CPU 9 is not online"));
+        assert!(plan.targets().is_none());
+    }
+}

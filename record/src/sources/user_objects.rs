@@ -1,0 +1,216 @@
+//! Programs of the user's on events of their own, beside those that sample: never on them, as a program drops the
+//! samples inside other programs.
+
+use std::os::fd::AsFd;
+
+use bprec_bpf::{Attached, UserObject, Way};
+use bprec_format::state::Attachment;
+use bprec_format::{AttrFlags, event_type};
+
+use super::{Context, Source};
+use crate::events::{Abilities, CpuThreadTargets, OpenEvent, OpenEvents, Sampler, refused};
+use crate::{Error, Level, Options, Result, sys};
+
+/// The objects of a recording, loaded, and where their programs are.
+#[derive(Debug, Default)]
+pub(crate) struct UserObjects {
+    /// Programs on events; taken off before the programs go.
+    attached: Vec<Attached>,
+    objects: Vec<UserObject>,
+    /// One per program and event that it is on.
+    attachments: Vec<Attachment>,
+}
+
+impl UserObjects {
+    /// Loads the objects that `options` name.
+    ///
+    /// # Errors
+    /// When one cannot be loaded; the others are gone again then.
+    pub(crate) fn load(options: &Options) -> Result<UserObjects> {
+        let mut objects = Vec::new();
+        for asked in &options.objects {
+            let object = UserObject::load(&asked.path, asked.program.as_deref())?;
+            for note in object.notes() {
+                (options.notify)(Level::Notice, &format!("{}: {note}", asked.path.display()));
+            }
+            objects.push(object);
+        }
+        Ok(UserObjects { attached: Vec::new(), objects, attachments: Vec::new() })
+    }
+
+    /// Opens the events: one like each of `samplers`, with all call chains, for every program, and for every map that
+    /// programs put out through an event of its name on each CPU. They come behind the events that are there.
+    ///
+    /// # Errors
+    /// When an event cannot be opened, or does not take its program.
+    pub(crate) fn open(
+        &mut self,
+        opened: &mut OpenEvents,
+        options: &Options,
+        abilities: Abilities,
+        samplers: &[Sampler],
+        targets: &CpuThreadTargets,
+    ) -> Result<()> {
+        for object in &self.objects {
+            for program in object.programs() {
+                let before = self.attachments.len();
+                for sampler in samplers.iter().filter(|it| it.attr.kind != event_type::TRACEPOINT) {
+                    let name = format!("{} ({})", sampler.spec.name, program.name);
+                    let mut carrier = sampler.clone();
+                    // Whole chains: a program that takes stacks is refused, or gets half of them, with less.
+                    carrier.attr.flags = carrier.attr.flags.without(AttrFlags::EXCLUDE_CALLCHAIN_USER);
+                    carrier.spec.name.clone_from(&name);
+                    let fds = opened.open_more(&carrier, targets)?;
+                    let mut way = None;
+                    let mut link_id = None;
+                    for event_fd in &opened.fds[fds] {
+                        let attached = Attached::new(program.fd.as_fd(), event_fd.fd.as_fd(), event_fd.id)?;
+                        way = Some(attached.way());
+                        link_id = link_id.or(attached.link_id());
+                        self.attached.push(attached);
+                    }
+                    let by = match way {
+                        Some(Way::Link) => "by link",
+                        _ => "by ioctl, as this kernel has no links on perf events",
+                    };
+                    (options.notify)(Level::Detail, &format!("program {} is on event {name} {by}", program.id));
+                    self.attachments.push(Attachment {
+                        prog_id: program.id,
+                        link_id,
+                        kind: "perf_event".to_owned(),
+                        target: name.into_bytes(),
+                    });
+                }
+                if self.attachments.len() == before {
+                    let problem = format!(
+                        "{}: program {} runs on events that sample, which tracepoints are not; ask for one, as -e cpu-clock",
+                        object.path().display(),
+                        program.name
+                    );
+                    return Err(Error::Other(problem));
+                }
+            }
+            open_outputs(object, opened, options, abilities, targets)?;
+        }
+        Ok(())
+    }
+
+    /// The maps whose contents are recorded at the end, each with its key and value types.
+    pub(crate) fn map_ids(&self) -> Result<Vec<u32>> {
+        let ids = self.objects.iter().map(UserObject::map_ids).collect::<Result<Vec<_>, _>>()?;
+        Ok(ids.concat())
+    }
+
+    /// Where its programs are.
+    pub(crate) fn attachments(&self) -> &[Attachment] {
+        &self.attachments
+    }
+}
+
+impl Source for UserObjects {
+    /// Says which perf events others have put programs on.
+    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
+        for found in context.programs.attachments() {
+            // Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
+            if found.kind != "perf_event" || !context.programs.is_perf_event(found.prog_id) {
+                continue;
+            }
+            let event = match String::from_utf8_lossy(&found.target) {
+                name if name.is_empty() => "a perf event".into(),
+                name => name,
+            };
+            let text = format!(
+                "program {} is on {event}, which has no samples from inside kprobe, tracepoint and perf_event programs; ours do",
+                found.prog_id
+            );
+            (context.notify)(Level::Detail, &text);
+        }
+        Ok(())
+    }
+}
+
+/// Opens the events that what an object's programs put out arrives by.
+fn open_outputs(
+    object: &UserObject,
+    opened: &mut OpenEvents,
+    options: &Options,
+    abilities: Abilities,
+    targets: &CpuThreadTargets,
+) -> Result<()> {
+    for output in object.outputs() {
+        let attr = abilities.output();
+        let event = opened.events.len();
+        opened.events.push(OpenEvent::new(output.name.clone(), attr.clone()));
+        for cpu in &targets.cpus {
+            if *cpu >= output.entries {
+                let text = format!(
+                    "{}: map {} has {} entries: what is put out through it on cpu {cpu} is refused",
+                    object.path().display(),
+                    output.name,
+                    output.entries
+                );
+                (options.notify)(Level::Warning, &text);
+                continue;
+            }
+            // A program may run on behalf of anyone: the event is the CPU's, whoever is recorded.
+            let fd = sys::perf_event_open(&attr, -1, *cpu as i32)
+                .map_err(|answer| refused(&output.name, -1, *cpu as i32, answer))?;
+            let index = opened.add(fd, event, *cpu as i32)?;
+            object.set_output(&output.name, *cpu, opened.fds[index].fd.as_fd())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use bprec_format::{Endian, EventAttr, RecordType, Records, SampleType};
+
+    use super::*;
+    use crate::drain::Ring;
+
+    const RING_BYTES: usize = 1 << 16;
+
+    /// As on a kernel that has no links on events: what the program lets through arrives, and with the event the program goes.
+    #[test]
+    fn samples_arrive_from_an_event_whose_program_came_by_ioctl() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("perf_event.bpf.o");
+        std::fs::write(&path, include_bytes!("../../../fixtures/bpf/perf_event.bpf.o")).unwrap();
+        let object = match UserObject::load(&path, None) {
+            Ok(object) => object,
+            Err(why) if !why.to_string().contains("permitted") => panic!("{why}"),
+            Err(why) => {
+                println!("SKIP samples_arrive_from_an_event_whose_program_came_by_ioctl: {why}");
+                return;
+            }
+        };
+        let task_clock = EventAttr {
+            kind: event_type::SOFTWARE,
+            config: 1,
+            sample_period: 1_000_000,
+            sample_type: SampleType::IP.with(SampleType::TID),
+            ..EventAttr::default()
+        };
+        let event = sys::perf_event_open(&task_clock, 0, -1).unwrap();
+        let ring = Ring::map(event.as_fd(), RING_BYTES).unwrap();
+        let attached = Attached::by_ioctl(object.programs()[0].fd.as_fd(), event.as_fd()).unwrap();
+        let started = Instant::now();
+        while ring.unread().len() < 10 * 24 && started.elapsed() < Duration::from_secs(60) {
+            std::hint::black_box((0..100_000u64).fold(1u64, |x, i| x.wrapping_mul(31).wrapping_add(i)));
+        }
+        drop((attached, event));
+        let samples = Records::new(ring.unread().first, 0, Endian::NATIVE).map_while(Result::ok);
+        assert!(samples.filter(|record| record.kind == RecordType::SAMPLE).count() >= 10);
+        let id = object.programs()[0].id;
+        drop((ring, object));
+        let alive = || bprec_bpf::prog_ids().any(|found| found.is_ok_and(|found| found == id));
+        // The kernel lets go of a program some time after its last descriptor.
+        while alive() {
+            assert!(started.elapsed() < Duration::from_secs(90), "program {id} stays");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

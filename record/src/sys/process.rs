@@ -1,0 +1,137 @@
+//! Processes: the one of the command between fork and exec, and what this one may use and has used.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::signals::{BLOCKED, set_disposition};
+
+/// What the command gets back as it was before the recorder changed it for itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inherited {
+    /// The limit of open files.
+    pub(crate) open_files: Rlimit,
+    /// SIGCHLD was ignored.
+    pub(crate) ignores_children: bool,
+}
+
+/// Lets the command's process, once forked, tell its pid on `tell` and wait on `wait` before it execs. When `go`, the
+/// other end of `wait`, closes without a byte it gives up instead.
+pub(crate) fn hold_before_exec(
+    command: &mut Command,
+    tell: OwnedFd,
+    wait: OwnedFd,
+    go: BorrowedFd<'_>,
+    inherited: Inherited,
+) {
+    let go_in_child = go.as_raw_fd();
+    let hook = move || {
+        // SAFETY: getpid, close, write, read and what handles signal sets are async-signal-safe, as the time between fork
+        // and exec demands; sigset_t is plain data for which all zeros is a value. The two descriptors used are owned by
+        // this closure and the buffers are locals. The one closed is this process's own copy of `go`, open when it was
+        // forked; nothing uses it here.
+        unsafe {
+            // Its own copy would keep the pipe open after the recorder has ended.
+            libc::close(go_in_child);
+            let pid = libc::getpid().to_ne_bytes();
+            if libc::write(tell.as_raw_fd(), pid.as_ptr().cast(), pid.len()) != pid.len() as isize {
+                return Err(io::Error::last_os_error());
+            }
+            let mut go = 0u8;
+            loop {
+                match libc::read(wait.as_raw_fd(), (&raw mut go).cast(), 1) {
+                    1 => break,
+                    0 => return Err(io::Error::from_raw_os_error(libc::ECANCELED)),
+                    _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => (),
+                    _ => return Err(io::Error::last_os_error()),
+                }
+            }
+            // A shell that is blind to SIGCHLD waits for its children for ever.
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in BLOCKED {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            if libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        if inherited.ignores_children {
+            set_disposition(libc::SIGCHLD, libc::SIG_IGN);
+        }
+        // A plain system call. That it fails is nothing to keep the command from running.
+        let _ = setrlimit(Resource::Nofile, inherited.open_files);
+        Ok(())
+    };
+    // SAFETY: the hook makes async-signal-safe calls only and allocates nothing.
+    unsafe { command.pre_exec(hook) };
+}
+
+/// Raises the limit of open files as far as it goes; what it was.
+pub(crate) fn raise_open_files() -> Rlimit {
+    let before = getrlimit(Resource::Nofile);
+    // Refused, it stays what it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before });
+    before
+}
+
+/// Asks that this thread runs before ordinary ones; whether that was granted.
+pub(crate) fn become_urgent() -> bool {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call gets a pointer to a local; 0 means the calling thread.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const param) == 0
+            || become_favoured()
+    }
+}
+
+/// Asks that this thread gets the largest part of a CPU that ordinary threads can get; whether that was granted.
+pub(crate) fn become_favoured() -> bool {
+    rustix::process::setpriority_process(Some(rustix::thread::gettid()), -20).is_ok()
+}
+
+/// What this process has used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    /// CPU time in user mode.
+    pub(crate) user_ns: u64,
+    /// CPU time in the kernel.
+    pub(crate) system_ns: u64,
+    /// Largest resident set.
+    pub(crate) max_rss_bytes: u64,
+}
+
+/// What this process, without its children, has used so far.
+pub(crate) fn usage() -> Usage {
+    let usage = rusage(libc::RUSAGE_SELF);
+    let ns = |time| u64::try_from(duration(time).as_nanos()).unwrap_or(u64::MAX);
+    Usage {
+        user_ns: ns(usage.ru_utime),
+        system_ns: ns(usage.ru_stime),
+        max_rss_bytes: usage.ru_maxrss.cast_unsigned() * 1024,
+    }
+}
+
+/// CPU time in user mode and in the kernel of the children that were waited for.
+pub(crate) fn children_usage() -> (Duration, Duration) {
+    let usage = rusage(libc::RUSAGE_CHILDREN);
+    (duration(usage.ru_utime), duration(usage.ru_stime))
+}
+
+fn rusage(of: libc::c_int) -> libc::rusage {
+    // SAFETY: rusage is plain data for which all zeros is a value, and the kernel writes one.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(of, &raw mut usage);
+        usage
+    }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
+}

@@ -1,0 +1,136 @@
+//! Signals as input on a descriptor.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// SIGINT, SIGTERM, SIGHUP and SIGCHLD as input on a descriptor rather than interruptions, as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+    /// Whoever started us ignores its children; restored for the command and at the end.
+    ignores_children: bool,
+}
+
+/// A signal that asks for the end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Its number.
+    pub(crate) signal: i32,
+    /// The terminal sent it, to everything in the foreground, and no process.
+    pub(crate) by_kernel: bool,
+}
+
+/// What [`Signals`] blocks.
+pub(super) const BLOCKED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD];
+
+impl Signals {
+    /// Blocks the signals in this thread and those it starts from now on.
+    ///
+    /// SIGHUP stays as it is where it is ignored, as under `nohup`: a signal that is blocked arrives all the same. SIGINT does
+    /// not: shells without job control have it ignored in what they start in the background, and `kill -INT` is how a
+    /// recording there is ended.
+    ///
+    /// # Errors
+    /// When the kernel has no descriptor to tell of them.
+    pub(crate) fn block() -> crate::Result<Signals> {
+        Signals::try_block().map_err(|answer| crate::Error::Syscall {
+            call: "signalfd",
+            object: "SIGINT, SIGTERM".to_owned(),
+            answer,
+            remedy: String::new(),
+        })
+    }
+
+    fn try_block() -> io::Result<Signals> {
+        // Before anything is started: where SIGCHLD is ignored the kernel keeps no exit status of children.
+        let ignores_children = is_ignored(libc::SIGCHLD)?;
+        if ignores_children {
+            set_disposition(libc::SIGCHLD, libc::SIG_DFL);
+        }
+        let leaves_hangups = is_ignored(libc::SIGHUP)?;
+        let wanted = BLOCKED.into_iter().filter(|signal| *signal != libc::SIGHUP || !leaves_hangups);
+        // SAFETY: sigset_t is plain data for which all zeros is a value; the calls get pointers to locals.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in wanted {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let fd = OwnedFd::from_raw_fd(fd);
+            match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) {
+                0 => Ok(Signals { fd, before, ignores_children }),
+                errno => Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
+    }
+
+    /// Whoever started us ignores SIGCHLD, and the command is to be started as if by them.
+    pub(crate) fn ignores_children(&self) -> bool {
+        self.ignores_children
+    }
+
+    /// Takes what has arrived; whether one asks for the end.
+    pub(crate) fn take(&self) -> bool {
+        self.take_asked().is_some()
+    }
+
+    /// Takes what has arrived; the last one that asks for the end.
+    pub(crate) fn take_asked(&self) -> Option<Asked> {
+        let mut asked = None;
+        loop {
+            // SAFETY: signalfd_siginfo is plain data for which all zeros is a value.
+            let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+            let bytes = size_of::<libc::signalfd_siginfo>();
+            // SAFETY: `info` is writable for the length given.
+            let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), bytes) };
+            if read != bytes as isize {
+                return asked;
+            }
+            if info.ssi_signo != libc::SIGCHLD as u32 {
+                asked = Some(Asked { signal: info.ssi_signo as i32, by_kernel: info.ssi_code == libc::SI_KERNEL });
+            }
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.take();
+        if self.ignores_children {
+            set_disposition(libc::SIGCHLD, libc::SIG_IGN);
+        }
+        // SAFETY: `before` is the mask that block() got from the kernel.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
+fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: the kernel fills in the local, which is read only when it says that it did.
+    unsafe {
+        match libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) {
+            0 => Ok(action.assume_init().sa_sigaction == libc::SIG_IGN),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Has the kernel ignore a signal, or do by itself what it does. Async-signal-safe.
+pub(super) fn set_disposition(signal: libc::c_int, disposition: libc::sighandler_t) {
+    // SAFETY: neither of the two dispositions is a function to be called.
+    unsafe { libc::signal(signal, disposition) };
+}
