@@ -31,6 +31,7 @@ fn crates_see_only_what_they_may() {
     assert_eq!(own(&dependencies("bprec-bpf", &[])), ["bprec-format"]);
     assert_eq!(own(&dependencies("bprec-record", &[])), ["bprec-bpf", "bprec-format"]);
     assert_eq!(own(&dependencies("bprec-fixtures", &[])), [""; 0]);
+    assert_eq!(own(&dependencies("bprec-generate", &[])), ["bprec-format"]);
     assert_eq!(own(&dependencies("bprec", &["--no-default-features"])), ["bprec-format", "bprec-report"]);
 }
 

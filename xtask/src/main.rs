@@ -7,6 +7,7 @@
 mod bpf;
 mod fixtures;
 mod fuzz;
+mod generate;
 mod licences;
 mod test;
 mod tree;
@@ -23,6 +24,9 @@ const USAGE: &str = "usage: cargo xtask <task>
   fixtures DIR [NAME...]
                     make the recordings on this machine, as root, into DIR
   fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
+  generate FILE [size=135M] [programs=10] [churned=0] [frames=7] [user-frames=2] [bpf=66] [tasks=2] [cpus=2] [zstd=3] [pipe] [seed=1]
+                    make up a recording: bytes of records, BPF programs from start to end and short-lived ones, frames of a call
+                    chain, samples in BPF in percent, new tasks per 1000 samples, compressed or as a stream
   licences          check the licences of all dependencies
   tree              check headers, file sizes and stray machine paths in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
@@ -53,6 +57,7 @@ fn run() -> Result<()> {
         ("bpf", ["--check"]) => bpf::check(),
         ("fixtures", [directory, names @ ..]) => fixtures::make(directory, names),
         ("fuzz-seeds", []) => fuzz::seeds(),
+        ("generate", [path, settings @ ..]) => generate::write(path, settings),
         ("licences", []) => licences::check(),
         ("tree", []) => tree::check(),
         ("test", arguments) => test::run(arguments),
