@@ -8,6 +8,7 @@ mod bpf;
 mod fixtures;
 mod fuzz;
 mod generate;
+mod imports;
 mod licences;
 mod test;
 mod tree;
@@ -28,7 +29,7 @@ const USAGE: &str = "usage: cargo xtask <task>
                     make up a recording: bytes of records, BPF programs from start to end and short-lived ones, frames of a call
                     chain, samples in BPF in percent, new tasks per 1000 samples, compressed or as a stream
   licences          check the licences of all dependencies
-  tree              check headers, file sizes and stray machine paths in the sources
+  tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
   test-everywhere   the same, then in every guest, with one closing line over all
   bench-exact PERF BPFTOOL [GUEST]
@@ -59,7 +60,7 @@ fn run() -> Result<()> {
         ("fuzz-seeds", []) => fuzz::seeds(),
         ("generate", [path, settings @ ..]) => generate::write(path, settings),
         ("licences", []) => licences::check(),
-        ("tree", []) => tree::check(),
+        ("tree", []) => tree::check().and_then(|()| imports::check()),
         ("test", arguments) => test::run(arguments),
         ("test-everywhere", []) => test::everywhere(),
         ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool, None),
