@@ -14,7 +14,8 @@ pub use aggregate::{Account, Aggregator, Stack, UserDetail};
 pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
 pub use perf_event::{Attached, Way};
 pub use profiler::{
-    Counted, EVENTS_MAX, Gauged, HISTOGRAM_SUB_BITS, Pair, Profiler, Refusals, Source, counts_others, makes_tail_calls,
+    Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, counts_others,
+    makes_tail_calls,
 };
 pub use refs::{ProgRefs, Refs};
 pub use sampler::{Recipe, SamplerProgram};

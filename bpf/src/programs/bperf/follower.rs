@@ -6,11 +6,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags, Object as Loaded, ObjectBuilder, OpenObject};
 
-use super::FOLLOWED_MAX;
 use super::leader::{self, Leader};
 use crate::error::{Error, Object, Result};
 use crate::programs::quiet::quietly;
 use crate::sys::{self, load::SharedWords};
+
+/// Events that one follower charges at most (`EVENTS_MAX` of its source).
+pub const FOLLOWED_MAX: usize = 8;
 
 const OBJECT: &[u8] = include_bytes!("follower.bpf.o");
 const FOLLOW: &str = "bprec_follow";

@@ -14,11 +14,8 @@ mod follower;
 mod leader;
 
 pub use attr_map::{AttrMap, Locked, Place};
-pub use follower::{Follower, Inherit, Targets};
+pub use follower::{FOLLOWED_MAX, Follower, Inherit, Targets};
 pub use leader::{EventReading, Leader};
-
-/// Events that one follower charges at most (`EVENTS_MAX` of its source).
-pub const FOLLOWED_MAX: usize = 8;
 
 /// Whether a program of this name, as the kernel has it, is of the kind that reads and charges events at context switches.
 pub(crate) fn counts(name: &[u8]) -> bool {

@@ -8,8 +8,8 @@ use crate::sys::load::{self, SharedWords};
 
 /// `EVENTS_MAX`: events that one profiler counts at most.
 pub const EVENTS_MAX: usize = 8;
-/// `SUB_BITS` of the histogram.
-pub(super) const SUB_BITS: u8 = 2;
+/// `SUB_BITS`: the bits of [`bprec_format::state::Histogram`] that [`Counted::buckets`] are divided by.
+pub const HISTOGRAM_SUB_BITS: u8 = 2;
 
 // Words of `struct account`.
 const EVERY: usize = 0;
@@ -17,9 +17,9 @@ const RUNS: usize = 1;
 const NEXT: usize = 2;
 const OPENED: usize = 3;
 const CLOSED: usize = 4;
-const LEAVING: usize = 5;
+const EXIT_ACTIVE: usize = 5;
 const ENDED: usize = 6;
-const TOO_DEEP: usize = 7;
+const NESTING_OVERFLOW: usize = 7;
 const DISCARDED: [usize; 2] = [8, 9];
 const MEASURED: usize = 10;
 const TIME_NS: usize = 11;
@@ -40,7 +40,7 @@ pub(super) const BYTES: u32 = 8 * WORDS as u32;
 
 /// The accounts of one function, mapped.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct PerCpuStats {
     map: OwnedFd,
     words: SharedWords,
     cpus: usize,
@@ -67,20 +67,20 @@ pub struct Counted {
     pub buckets: Vec<(u16, u64)>,
 }
 
-impl Account {
+impl PerCpuStats {
     /// Accounts for this many CPUs, of which one in `every` runs is measured.
     ///
     /// # Errors
     /// When the kernel refuses the map.
-    pub(super) fn new(cpus: u32, every: u64) -> Result<Account> {
+    pub(super) fn new(cpus: u32, every: u64) -> Result<PerCpuStats> {
         let refused =
             |call| move |errno| Error::Syscall { call, object: Object::Named("accounts"), errno, remedy: None };
         let map = load::create_array("accounts", BYTES * cpus, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
         let words = NonZeroUsize::MIN.saturating_add((cpus as usize * WORDS).saturating_sub(1));
         let words = SharedWords::map(map.as_fd(), words).map_err(refused("mmap"))?;
-        let account = Account { map, words, cpus: cpus as usize };
-        account.set_every(every);
-        Ok(account)
+        let stats = PerCpuStats { map, words, cpus: cpus as usize };
+        stats.set_every(every);
+        Ok(stats)
     }
 
     pub(super) fn map(&self) -> BorrowedFd<'_> {
@@ -139,7 +139,7 @@ impl Account {
         let mut words = self.words_of(cpu);
         for _ in 0..READ_AGAIN {
             let again = self.words_of(cpu);
-            let settled = again[CLOSED] == words[CLOSED] && again[LEAVING] == 0;
+            let settled = again[CLOSED] == words[CLOSED] && again[EXIT_ACTIVE] == 0;
             words = again;
             if settled {
                 break;
@@ -150,7 +150,7 @@ impl Account {
         Counted {
             runs: words[RUNS],
             measured: words[MEASURED],
-            too_deep: words[TOO_DEEP],
+            too_deep: words[NESTING_OVERFLOW],
             discarded: DISCARDED.map(|index| words[index]).iter().sum(),
             open: words[OPENED].saturating_sub(words[CLOSED]),
             time_ns: words[TIME_NS],

@@ -1,11 +1,12 @@
 //! Programs around which no pair is put, and why.
 
 use std::collections::HashSet;
-use std::fs;
 
 use bprec_format::bpf::btf::{Btf, Kind};
 use bprec_format::bpf::prog_info::ProgInfo;
 
+use super::insn::{source_register, target_register};
+use super::names::is_own_name;
 use crate::error::Result;
 use crate::inspect;
 use crate::inspect::ProgSnapshot;
@@ -31,7 +32,7 @@ impl Refusals {
     /// # Errors
     /// When links cannot be listed.
     pub fn look() -> Result<Refusals> {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let release = bprec_host::kernel_release();
         Ok(Refusals { extended: inspect::extended()?, endless_tail_calls: !tail_calls_are_counted(&release) })
     }
 
@@ -51,7 +52,7 @@ impl Refusals {
         let btf = program.btf.as_deref().and_then(|btf| Btf::parse(btf).ok());
         let name = btf.as_ref().and_then(|btf| entry_name(&info, btf));
         let is_named = |is: fn(&str) -> bool| name.as_deref().is_some_and(is);
-        let reason = if is_named(super::is_own_name) {
+        let reason = if is_named(is_own_name) {
             "it counts the runs of programs itself"
         } else if self.extended.contains(&id) {
             "an extension has taken the place of a function of it, and no other could while that is traced"
@@ -79,7 +80,7 @@ pub fn makes_tail_calls(info: &ProgInfo<'_>) -> bool {
         insns.chunks_exact(8).any(|insn| {
             // A source register that is not zero calls something else.
             let number = i32::from_ne_bytes([insn[4], insn[5], insn[6], insn[7]]);
-            insn[0] == CALL && super::source_register(insn[1]) == 0 && number == TAIL_CALL
+            insn[0] == CALL && source_register(insn[1]) == 0 && number == TAIL_CALL
         })
     })
 }
@@ -126,8 +127,8 @@ fn does_nothing(insns: &[u8]) -> bool {
     const STX: u8 = 3;
     const STACK: u8 = 10;
     insns.chunks_exact(8).all(|insn| {
-        let source = super::source_register(insn[1]);
-        let target = super::target_register(insn[1]);
+        let source = source_register(insn[1]);
+        let target = target_register(insn[1]);
         match insn[0] & 7 {
             LD => false,
             LDX => source == STACK,
@@ -148,7 +149,7 @@ fn version(release: &str) -> (u32, u32) {
 
 /// Why no program should be traced on this kernel, or None: to attach to programs that run is nothing to be tried on a user's machine.
 pub(super) fn kernel_reason() -> Option<&'static str> {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = bprec_host::kernel_release();
     let reason = "programs are traced from Linux 6.1 on, as it was not tried on older kernels";
     (version(&release) < OLDEST).then_some(reason)
 }

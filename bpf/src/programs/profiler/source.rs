@@ -1,7 +1,7 @@
 //! How the value of an event in a run is found, and the times that belong to it. Reading an event is most of what measuring a run costs:
 //! what is known otherwise is not read.
 
-use super::EVENTS_MAX;
+use super::per_cpu::EVENTS_MAX;
 
 /// Where the numbers of an event come from. Those of a group stand together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,16 +5,12 @@
 //! come from `struct ____btf_map_NAME { key; value; }`, the mark that such objects leave of them, where there is one. Nothing
 //! that is there is moved, so that code, relocations and line tables hold: what is new stands at the end of the file.
 
+mod definition;
 mod elf;
 mod types;
 
-use bprec_format::Endian;
-
+use definition::Definition;
 use elf::Elf;
-
-/// Bytes of a definition without `map_flags`, which the oldest lack, and with them.
-const REQUIRED_BYTES: usize = 16;
-const KNOWN_BYTES: usize = 20;
 
 /// The object with its old map definitions made into ones that libbpf takes; `None` when it has none, or is nothing that
 /// can be read, which libbpf will say better.
@@ -38,41 +34,6 @@ pub(crate) fn convert_legacy_maps(object: &[u8]) -> Result<Option<Vec<u8>>, Stri
     let old = elf.section(".BTF").map(|section| section.data);
     let btf = types::describe(&definitions, maps.data.len(), old);
     Ok(btf.and_then(|btf| elf.with(maps, &btf)))
-}
-
-/// One map, as the old way has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Definition<'a> {
-    name: &'a [u8],
-    /// Where it is in its section.
-    offset: usize,
-    bytes: usize,
-    map_type: u32,
-    key_bytes: u32,
-    value_bytes: u32,
-    max_entries: u32,
-    flags: u32,
-}
-
-impl<'a> Definition<'a> {
-    fn read(name: &'a [u8], offset: usize, bytes: &[u8]) -> Result<Definition<'a>, String> {
-        let shown = || String::from_utf8_lossy(name);
-        let field = |at| Endian::NATIVE.u32_at(bytes, at);
-        let (Some(map_type), Some(key_bytes), Some(value_bytes), Some(max_entries)) =
-            (field(0), field(4), field(8), field(12))
-        else {
-            return Err(format!("map {} is defined by {} bytes; it takes {REQUIRED_BYTES}", shown(), bytes.len()));
-        };
-        if bytes.get(KNOWN_BYTES..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0)) {
-            return Err(format!(
-                "the definition of map {} goes on behind map_flags, which means something to another loader only (a pin, a \
-                 map in the map); define the map in SEC(\".maps\")",
-                shown()
-            ));
-        }
-        let flags = field(REQUIRED_BYTES).unwrap_or(0);
-        Ok(Definition { name, offset, bytes: bytes.len(), map_type, key_bytes, value_bytes, max_entries, flags })
-    }
 }
 
 #[cfg(test)]
@@ -118,15 +79,5 @@ mod tests {
                 let _ = convert_legacy_maps(&broken);
             }
         }
-    }
-
-    #[test]
-    fn what_only_another_loader_understands_is_refused() {
-        let mut bytes = [0u8; 36];
-        bytes[0] = 1;
-        assert!(Definition::read(b"m", 0, &bytes).is_ok());
-        bytes[24] = 2;
-        assert!(Definition::read(b"m", 0, &bytes).unwrap_err().contains("map m goes on behind map_flags"));
-        assert!(Definition::read(b"m", 0, &bytes[..12]).unwrap_err().contains("12 bytes; it takes 16"));
     }
 }

@@ -7,7 +7,7 @@
 use bprec_format::Endian;
 use bprec_format::bpf::btf::{Btf, Kind, MAGIC};
 
-use super::Definition;
+use super::definition::Definition;
 
 const HEADER_BYTES: usize = 24;
 /// Bytes that every type record starts with.
