@@ -3,7 +3,6 @@
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use anyhow::bail;
 use bprec_report::{Fields, ScriptOptions, Show, Source, TimeRange};
 
 use crate::{Outcome, say};
@@ -15,7 +14,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     input: PathBuf,
 
-    /// Fields of each sample: comm,tid,pid,time,cpu,event,ip,sym,dso,symoff,period,addr,callchain,bpf-output,trace,cgroup,state
+    /// Fields of each sample: comm,tid,pid,time,cpu,event,ip,sym,dso,symoff,period,addr,data_src,weight,callchain,bpf-output,trace,cgroup,state
     /// (`+state`: what the recorder wrote about programs, as text instead of bytes).
     #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse)]
     fields: Option<Fields>,
@@ -88,8 +87,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     comms: Vec<String>,
 
-    /// Only this part: START,STOP in seconds of the recording's clock.
-    #[arg(long, value_name = "RANGE")]
+    /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
     time: Option<TimeRange>,
 }
 
@@ -126,11 +125,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         pids: args.pid,
         tids: args.tid,
         comms: args.comms,
-        time_ns: match args.time {
-            None | Some(TimeRange::All) => None,
-            Some(TimeRange::Absolute(start, stop)) => Some((start.unwrap_or(0), stop.unwrap_or(u64::MAX))),
-            Some(TimeRange::Percent(_)) => bail!("--time: a stream has no length to take a part of; give START,STOP"),
-        },
+        time: args.time.unwrap_or_default(),
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let summary = bprec_report::script(&mut source, &options, &mut out)?;
@@ -138,14 +133,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     for problem in &summary.problems {
         say(&format!("bprec: {problem}"));
     }
-    for (count, what) in [
-        (summary.late, "came too late to be put in order"),
-        (summary.unknown, "belong to no event of the recording"),
-        (summary.unreadable, "could not be read"),
+    let first = summary.first_unreadable.as_ref().map(|error| format!("; the first at {error}")).unwrap_or_default();
+    for (count, what, first) in [
+        (summary.late, "came too late to be put in order", ""),
+        (summary.unknown, "belong to no event of the recording", ""),
+        (summary.unreadable, "could not be read", first.as_str()),
     ] {
         if count > 0 {
-            say(&format!("bprec: {count} records {what}"));
+            let records = if count == 1 { "record" } else { "records" };
+            say(&format!("bprec: {count} {records} {what}{first}"));
         }
     }
-    Ok(if summary.samples == 0 { Outcome::NothingMatched } else { Outcome::Done })
+    if summary.samples + summary.others == 0 {
+        say(&format!("bprec: {}: no record to show: it has no samples, or none that match", args.input.display()));
+        return Ok(Outcome::NothingMatched);
+    }
+    Ok(Outcome::Done)
 }

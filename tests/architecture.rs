@@ -28,9 +28,11 @@ fn own(names: &BTreeSet<String>) -> Vec<&str> {
 fn crates_see_only_what_they_may() {
     assert_eq!(own(&dependencies("bprec-format", &[])), [""; 0]);
     assert_eq!(own(&dependencies("bprec-report", &[])), ["bprec-format"]);
-    assert_eq!(own(&dependencies("bprec-bpf", &[])), ["bprec-format"]);
-    assert_eq!(own(&dependencies("bprec-record", &[])), ["bprec-bpf", "bprec-format"]);
+    assert_eq!(own(&dependencies("bprec-host", &[])), [""; 0]);
+    assert_eq!(own(&dependencies("bprec-bpf", &[])), ["bprec-format", "bprec-host"]);
+    assert_eq!(own(&dependencies("bprec-record", &[])), ["bprec-bpf", "bprec-format", "bprec-host"]);
     assert_eq!(own(&dependencies("bprec-fixtures", &[])), [""; 0]);
+    assert_eq!(own(&dependencies("bprec-generate", &[])), ["bprec-format"]);
     assert_eq!(own(&dependencies("bprec", &["--no-default-features"])), ["bprec-format", "bprec-report"]);
 }
 

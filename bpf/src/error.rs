@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::access;
+use crate::privilege;
 
 /// Result of asking the kernel.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -77,6 +77,12 @@ pub enum Error {
         /// What the verifier said last, or what the answer means; possibly empty.
         words: String,
     },
+}
+
+impl From<bprec_host::Error> for Error {
+    fn from(error: bprec_host::Error) -> Error {
+        Error::File { path: error.path, source: error.source }
+    }
 }
 
 impl Error {
@@ -214,7 +220,7 @@ impl fmt::Display for LoadHint<'_> {
         const LINES: usize = 12;
         // The verifier rejects programs with EACCES as well, and says why.
         if self.0.kind() == libbpf_rs::ErrorKind::PermissionDenied && !self.1.contains("BEGIN PROG LOAD LOG") {
-            return write!(f, "; {}", access::permission_remedy());
+            return write!(f, "; {}", privilege::permission_remedy());
         }
         let lines: Vec<&str> = self.1.lines().filter(|line| !line.trim().is_empty()).collect();
         lines.iter().skip(lines.len().saturating_sub(LINES)).try_for_each(|line| write!(f, "\n  {line}"))

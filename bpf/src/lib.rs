@@ -10,59 +10,28 @@
 //! This crate must not know what a perf event measures (it is a descriptor that a program is put on), nor of files to be
 //! written, or reports: it answers with the types of
 //! `bprec-format` and leaves to its callers what becomes of them. `unsafe` stands in the module `sys` alone.
+//!
+//! `sys` makes system calls, `inspect` asks about what others loaded, `programs` has ours. Each knows those before it.
 #![deny(unsafe_code)]
 
 mod access;
-mod aggregate;
-mod attach;
-mod bperf;
-mod btf;
-mod cgroups;
-mod contents;
 mod error;
-mod fdinfo;
-mod holders;
-mod kallsyms;
-mod links;
-mod maps;
-mod mounts;
-mod names;
-mod net;
-mod old_maps;
-mod pins;
-mod profiler;
-mod prog;
-mod quiet;
-mod refs;
-mod sampler;
-mod stats;
-mod struct_ops;
-mod surroundings;
+mod inspect;
+mod privilege;
+mod programs;
 mod sys;
-mod tracing;
-mod user_object;
 
-pub use access::{Check, access, may_trace};
-pub use aggregate::{Account, Aggregator, Stack, UserDetail};
-pub use attach::{Attached, Way};
-pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
-pub use btf::BtfCache;
-pub use contents::Bounds;
+pub use access::{Check, access};
+pub use bprec_host::{mounts_of_type, private_mount};
 pub use error::{Error, Object, Result};
-pub use holders::Holders;
-pub use kallsyms::Kallsyms;
-pub use links::{Found, links};
-pub use maps::{Map, map_ids};
-pub use mounts::mounts_of_type;
-pub use names::Names;
-pub use pins::{Pins, pins};
-pub use profiler::{
-    Counted, EVENTS_MAX, Gauged, HISTOGRAM_SUB_BITS, Pair, Profiler, Refusals, Source, counts_others, makes_tail_calls,
+pub use inspect::{
+    Attachments as Surroundings, Bounds, BtfCache, Found, Holders, Kallsyms, Map, Names, Pins, ProgSnapshot, Program,
+    RunStats, StatsGuard, links, map_ids, pins, prog_ids, stats_sysctl,
 };
-pub use prog::{ProgSnapshot, Program, prog_ids};
-pub use refs::{ProgRefs, Refs};
-pub use sampler::{Recipe, SamplerProgram};
-pub use stats::{RunStats, StatsGuard, stats_sysctl};
-pub use surroundings::Surroundings;
-pub use sys::private_mount;
-pub use user_object::{OutputMap, UserObject, UserProgram};
+pub use privilege::may_trace;
+pub use programs::{
+    Account, Aggregator, Attached, AttrMap, Calibration as Gauged, Counted, EVENTS_MAX, EventReading, FOLLOWED_MAX,
+    Follower, HISTOGRAM_SUB_BITS, Inherit, Leader, Locked, OutputMap, Place, Probe as Pair, Profiler, ProgRefs, Recipe,
+    Refs, Refusals, SamplerProgram, Source, Stack, Targets, UserDetail, UserObject, UserProgram, Way, counts_others,
+    makes_tail_calls,
+};

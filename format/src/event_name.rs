@@ -1,7 +1,7 @@
 //! What events are called when nobody says: the names that perf derives from an attr.
 
 use crate::feature::tracing::TracingData;
-use crate::feature::{EventDesc, Feature, Payload};
+use crate::feature::{EventDesc, Feature, MetaInfo, Payload};
 use crate::{AttrFlags, EventAttr, Metadata, event_type};
 
 const HARDWARE: [&str; 10] = [
@@ -103,9 +103,21 @@ fn cache_name(config: u64) -> String {
     }
 }
 
+/// The name of a tracepoint in simpleperf's list: lines of `name,type,config`.
+fn listed_tracepoint(list: &[u8], config: u64) -> Option<&[u8]> {
+    list.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.rsplitn(3, |byte| *byte == b',');
+        let mut number = || std::str::from_utf8(fields.next()?).ok()?.trim().parse::<u64>().ok();
+        let (listed, kind) = (number()?, number()?);
+        let name = fields.next()?;
+        (kind == u64::from(event_type::TRACEPOINT) && listed == config && !name.is_empty()).then_some(name)
+    })
+}
+
 impl Metadata<'_> {
-    /// The names of all events: as EVENT_DESC has them, or an EVENT_UPDATE, or the tracepoint's format, or an old stream's
-    /// HEADER_EVENT_TYPE for events without a name of their own, or [`EventAttr::default_name`].
+    /// The names of all events: as EVENT_DESC has them, or an EVENT_UPDATE, or the tracepoint's format, or simpleperf's
+    /// list of tracepoints, or an old stream's HEADER_EVENT_TYPE for events without a name of their own, or
+    /// [`EventAttr::default_name`].
     pub fn event_names(&self) -> Vec<String> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let described: Vec<_> = self
@@ -117,6 +129,12 @@ impl Metadata<'_> {
             .feature(Feature::TRACING_DATA)
             .filter_map(|section| TracingData::parse(&section.bytes, section.offset, self.endian()).ok())
             .map(|tracing| tracing.value)
+            .collect();
+        // simpleperf has no EVENT_DESC, and its formats of tracepoints may be missing.
+        let listed: Vec<&[u8]> = self
+            .feature(Feature::META_INFO)
+            .flat_map(|section| MetaInfo::parse(&section.bytes, section.offset, self.endian()).value.0)
+            .filter_map(|(key, value)| (key == b"event_type_info").then_some(value))
             .collect();
         let name = |(index, event): (usize, &crate::FileAttr)| {
             // Both are in the order of the attrs, but an old file may describe fewer events than it has.
@@ -132,6 +150,11 @@ impl Metadata<'_> {
                 && let Some((system, format)) = tracing.iter().find_map(|t| t.event(event.attr.config))
             {
                 return format!("{}:{}", text(system), format.name);
+            }
+            if event.attr.kind == event_type::TRACEPOINT
+                && let Some(name) = listed.iter().find_map(|list| listed_tracepoint(list, event.attr.config))
+            {
+                return text(name);
             }
             let has_own = event.attr.kind < event_type::RAW && event.attr.kind != event_type::TRACEPOINT;
             match self.typed_name(index).filter(|_| !has_own) {

@@ -7,7 +7,9 @@
 //! Before Linux 3.4 the magic was `PERFFILE`, the same bytes in both byte orders; the header's size tells the order then.
 
 use crate::feature::{Compression, Feature, Payload};
-use crate::{Chunks, Endian, Error, EventAttr, Reader, Records, Result, Words, Writer};
+use crate::{
+    AttrFlags, Chunks, Endian, Error, EventAttr, Reader, Records, Result, Words, Writer, event_type, software,
+};
 
 /// `PERFILE2` as a little-endian number.
 const MAGIC: u64 = 0x3245_4c49_4652_4550;
@@ -83,7 +85,14 @@ impl Container {
                 size if size <= u64::from(u32::MAX) => Endian::Little,
                 _ => Endian::Big,
             },
-            _ => return Err(Error::value(0, "magic", magic, "PERFILE2 in either byte order, or PERFFILE")),
+            _ => {
+                let start = magic.to_le_bytes();
+                return Err(Error::other(
+                    0,
+                    "file",
+                    format!("this is no perf.data: it starts with \"{}\"", start.escape_ascii()),
+                ));
+            }
         };
         match endian.u64_at(bytes, 8) {
             None => Err(Error::truncated(8, "header size", 8, bytes.len() as u64 - 8)),
@@ -138,11 +147,15 @@ impl<'a> File<'a> {
 
         let mut problems = Vec::new();
         let events = parse_attrs(bytes, endian, attr_size, attrs, &mut problems)?;
-        // A writer that was killed leaves no features (perf: bits set but size 0), and data up to the end.
-        let unfinished = data.size == 0 || (bits.is_empty() && size == FILE_HEADER_BYTES as u64);
+        let end = if attrs.offset > data.offset { attrs.offset } else { bytes.len() as u64 };
+        // A writer that was killed leaves no features (perf: bits set but size 0), and data up to the end. A whole file may
+        // have no features either: its data ends where the file does, as does that of a bprec that was killed just when it
+        // had moved the end of the data forward.
+        let is_featureless = bits.is_empty() && size == FILE_HEADER_BYTES as u64;
+        let may_be_whole = data.end() == Some(end) && !events.iter().any(|event| carries_state(&event.attr));
+        let unfinished = data.size == 0 || (is_featureless && !may_be_whole);
         let mut file = File { bytes, endian, attrs: events, data, unfinished, features: Vec::new(), problems };
         if unfinished {
-            let end = if attrs.offset > data.offset { attrs.offset } else { bytes.len() as u64 };
             file.data.size = end.saturating_sub(data.offset);
         } else {
             file.parse_feature_table(&bits);
@@ -249,6 +262,12 @@ impl<'a> File<'a> {
             }
         }
     }
+}
+
+/// Whether an event can be the one that carries `bprec:state`: of the bpf-output events that bprec writes, only that one is
+/// never enabled.
+fn carries_state(attr: &EventAttr) -> bool {
+    (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT) && attr.flags.contains(AttrFlags::DISABLED)
 }
 
 /// The set bits of the feature bitmap, ascending.

@@ -22,7 +22,7 @@
 //! | 8 | call chain | `nr u64` · `nr` words, with context markers as in the call chains of perf events |
 //!
 //! A part whose bit is also set in `missing` is there in this shape, but the kernel refused what should be in it. The length
-//! is needed because the RAW field is padded. Source of the layout: `bpf/src/bpf/sampler.bpf.c`, which writes it.
+//! is needed because the RAW field is padded. Source of the layout: `bpf/src/programs/sampler.bpf.c`, which writes it.
 
 use crate::{Callchain, Endian, Error, Reader, Result, Words, Writer};
 

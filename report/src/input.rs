@@ -4,11 +4,10 @@ use crate::{Error, Result};
 use memmap2::Mmap;
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What files that gzip wrote begin with.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -173,13 +172,25 @@ fn map(file: &File) -> io::Result<Option<Mmap>> {
     unsafe { Mmap::map(file) }.map(Some)
 }
 
-/// Copies everything into a temporary file that has no name any more.
+/// Copies everything into a temporary file without a name, which nobody else can open: recordings tell what a machine does.
 fn spool(from: &mut dyn Read) -> io::Result<File> {
-    static SERIAL: AtomicU32 = AtomicU32::new(0);
-    let name = format!("bprec-{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed));
-    let path = std::env::temp_dir().join(name);
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
-    std::fs::remove_file(&path)?;
+    let mut file = tempfile::tempfile()?;
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     io::copy(from, &mut file)?;
     Ok(file)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_spool_has_no_name_and_is_its_owners_alone() {
+        let file = spool(&mut &b"records"[..]).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!((metadata.nlink(), metadata.mode() & 0o777, metadata.len()), (0, 0o600, 7));
+    }
 }

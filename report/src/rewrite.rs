@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 use bprec_format::feature::{Feature, Payload as _, SampleTime};
 use bprec_format::rewrite::{Care, Fate, Rewriter};
-use bprec_format::{FeatureSection, Metadata, RecordType, Writer};
+use bprec_format::{Events, FeatureSection, Metadata, RecordType, Writer};
 
+use crate::recording::{Role, role};
 use crate::source::{Arrival, Source, Visitor};
 use crate::{CpuList, Error, ProgFilter, Result, TimeRange};
 
@@ -40,7 +41,8 @@ pub struct RewriteOptions {
 pub struct RewriteSummary {
     /// Records written.
     pub records: u64,
-    /// Samples among them.
+    /// Samples of where the machine was among them, as reports count them: neither what a recorder says about the machine in
+    /// samples of an event of its own, nor the output of other programs.
     pub samples: u64,
     /// Samples that were not asked for.
     pub filtered: u64,
@@ -93,7 +95,9 @@ struct Copy<'o, W> {
 /// What there is as soon as the events are known.
 struct Begun<'o> {
     rewriter: Rewriter,
-    /// From the first sample on: a stream has told the names of its events by then.
+    /// By event. From the first sample on: a stream has told the names of its events by then.
+    roles: Option<Vec<Role>>,
+    /// From the first sample on, too.
     sieve: Option<Sieve<'o>>,
 }
 
@@ -108,7 +112,12 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             }
             self.begin(metadata)?;
         }
-        let Some(Begun { rewriter, sieve }) = &mut self.begun else { return Ok(ControlFlow::Continue(())) };
+        let Some(Begun { rewriter, roles, sieve }) = &mut self.begun else { return Ok(ControlFlow::Continue(())) };
+        let is_sample = record.kind == RecordType::SAMPLE && {
+            let roles = roles.get_or_insert_with(|| roles_of(rewriter.events(), metadata));
+            let role = rewriter.events().index_of(record).and_then(|event| roles.get(event));
+            matches!(role, Some(Role::Sampling | Role::Sampler))
+        };
         if record.kind == RecordType::SAMPLE
             && let Some(selection) = self.selection
         {
@@ -126,7 +135,7 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
         match rewriter.record(record, arrival.is_description, &mut self.buffer) {
             Fate::Kept => {
                 self.summary.records += 1;
-                self.summary.samples += u64::from(record.kind == RecordType::SAMPLE);
+                self.summary.samples += u64::from(is_sample);
             }
             Fate::Moved => {}
             Fate::Dropped(reason) => *self.summary.dropped.entry(reason).or_default() += 1,
@@ -161,12 +170,18 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
+/// What the samples of each event are.
+fn roles_of(events: &Events, metadata: &Metadata<'_>) -> Vec<Role> {
+    let names = metadata.event_names();
+    events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect()
+}
+
 impl<W: Write + Seek> Copy<'_, W> {
     fn begin(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         let care = if self.options.repair { Care::Repair } else { Care::Keep };
         let rewriter = Rewriter::begin(metadata, care, &mut self.buffer);
         let rewriter = rewriter.map_err(|source| Error::Format { path: self.path.clone(), source })?;
-        self.begun = Some(Begun { rewriter, sieve: None });
+        self.begun = Some(Begun { rewriter, roles: None, sieve: None });
         Ok(())
     }
 

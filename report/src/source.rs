@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Stream};
 
 use crate::input::GZIP_MAGIC;
-use crate::{Error, Input, Result};
+use crate::recording::Recording;
+use crate::window::Window;
+use crate::{Error, Input, Result, TimeRange};
 
 /// What is read from a pipe at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -91,6 +93,18 @@ impl Source {
         match &self.kind {
             Kind::Input(input) => Ok(input),
             Kind::Stream(_) => unreachable!("it was replaced"),
+        }
+    }
+
+    /// Works out a part of its time. Where that depends on the recording, all of it is looked at first: a stream goes into a
+    /// temporary file.
+    ///
+    /// # Errors
+    /// When the recording cannot be read, or has no times to take a part of.
+    pub(crate) fn window(&mut self, range: &TimeRange) -> Result<Window> {
+        match range {
+            TimeRange::Percent(_) => Window::of(range, &Recording::open_with_events(self.whole()?)?),
+            TimeRange::All | TimeRange::Absolute(..) => Window::new(range, None),
         }
     }
 

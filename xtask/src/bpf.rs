@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::tree::files_under;
 
 /// Where BPF sources live, their objects beside them.
-const DIRECTORIES: [&str; 2] = ["bpf/src/bpf", "fixtures/bpf"];
+const DIRECTORIES: [&str; 2] = ["bpf/src/programs", "fixtures/bpf"];
 const CLANG: &str = "clang-14";
 const STRIP: &str = "llvm-strip-14";
 /// The compiler the committed objects came from; another one may give other bytes.

@@ -7,6 +7,8 @@
 mod bpf;
 mod fixtures;
 mod fuzz;
+mod generate;
+mod imports;
 mod licences;
 mod test;
 mod tree;
@@ -23,8 +25,11 @@ const USAGE: &str = "usage: cargo xtask <task>
   fixtures DIR [NAME...]
                     make the recordings on this machine, as root, into DIR
   fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
+  generate FILE [size=135M] [programs=10] [churned=0] [frames=7] [user-frames=2] [bpf=66] [tasks=2] [cpus=2] [zstd=3] [pipe] [seed=1]
+                    make up a recording: bytes of records, BPF programs from start to end and short-lived ones, frames of a call
+                    chain, samples in BPF in percent, new tasks per 1000 samples, compressed or as a stream
   licences          check the licences of all dependencies
-  tree              check headers, file sizes and stray machine paths in the sources
+  tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
   test-everywhere   the same, then in every guest, with one closing line over all
   bench-exact PERF BPFTOOL [GUEST]
@@ -53,8 +58,9 @@ fn run() -> Result<()> {
         ("bpf", ["--check"]) => bpf::check(),
         ("fixtures", [directory, names @ ..]) => fixtures::make(directory, names),
         ("fuzz-seeds", []) => fuzz::seeds(),
+        ("generate", [path, settings @ ..]) => generate::write(path, settings),
         ("licences", []) => licences::check(),
-        ("tree", []) => tree::check(),
+        ("tree", []) => tree::check().and_then(|()| imports::check()),
         ("test", arguments) => test::run(arguments),
         ("test-everywhere", []) => test::everywhere(),
         ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool, None),

@@ -4,7 +4,6 @@
 //! is asked for here, for the very descriptor that is then read, so that no caller can have buffers that are too small.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
 use bprec_format::bpf::names::MapType;
 
@@ -72,7 +71,7 @@ impl<'fd> Entries<'fd> {
         let (key_bytes, mut value_bytes) = (get_u32(&info, 8) as usize, get_u32(&info, 12) as usize);
         let mut cpus = Vec::new();
         if PER_CPU.contains(&map_type) {
-            cpus = possible_cpus()?;
+            cpus = bprec_host::possible_cpus()?;
         } else if OBJECTS.contains(&map_type) {
             value_bytes = 4;
         }
@@ -233,43 +232,5 @@ pub(crate) fn value_at(fd: &OwnedFd, id: u32, key: u32) -> Result<Vec<u8>> {
     match entries.lookup(&key.to_ne_bytes(), &mut value)? {
         true => Ok(value),
         false => Err(entries.refused(LOOKUP, libc::ENOENT)),
-    }
-}
-
-/// The CPUs that the kernel is ready for, online or not, ascending. It copies the value of a per-CPU map for each.
-fn possible_cpus() -> Result<Vec<u32>> {
-    const PATH: &str = "/sys/devices/system/cpu/possible";
-    let text = std::fs::read_to_string(PATH).map_err(|source| Error::file(PATH, source))?;
-    parse_cpus(text.trim()).ok_or_else(|| Error::Answer {
-        call: "read",
-        object: Object::Path(Path::new(PATH).to_owned()),
-        problem: format!("not a list of CPUs: {:?}", text.trim()),
-    })
-}
-
-fn parse_cpus(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // No kernel is built for more.
-        if first > last || last >= 1 << 16 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_cpus;
-
-    #[test]
-    fn cpus_may_have_gaps() {
-        assert_eq!(parse_cpus("0-3"), Some(vec![0, 1, 2, 3]));
-        assert_eq!(parse_cpus("0,2-3"), Some(vec![0, 2, 3]));
-        assert_eq!(parse_cpus(""), None);
-        assert_eq!(parse_cpus("3-0"), None);
     }
 }

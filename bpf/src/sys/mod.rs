@@ -6,23 +6,22 @@
 
 mod batch;
 mod entries;
+mod fdinfo;
 mod info;
 pub(crate) mod load;
-mod mount;
 pub(crate) mod netlink;
 mod perf_event;
 mod pin;
 
 pub(crate) use batch::take_batch;
 pub(crate) use entries::{Cursor, Entries, value_at};
+pub(crate) use fdinfo::FdInfo;
 pub(crate) use info::{
     LINK_INFO_BYTES, LinkArrays, PROG_INFO_BYTES, btf_info, link_info, map_info, prog_block, prog_info,
 };
 
 pub(crate) use perf_event::{forget_pin, link_to_event, set_program};
 pub(crate) use pin::{create_hash, obj_pin, try_lock, unlock};
-
-pub use mount::private_mount;
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -195,6 +194,21 @@ pub(crate) fn next_id(kind: Kind, after: u32) -> Result<Option<u32>> {
             Err(Error::Syscall { call, object: Object::Named("of all"), errno, remedy })
         }
     }
+}
+
+/// The ids of all objects of this kind alive now, ascending. Ends after the first error.
+pub(crate) fn ids(kind: Kind) -> impl Iterator<Item = Result<u32>> {
+    let mut after = Some(0);
+    std::iter::from_fn(move || match next_id(kind, after?) {
+        Ok(next) => {
+            after = next;
+            next.map(Ok)
+        }
+        Err(error) => {
+            after = None;
+            Some(Err(error))
+        }
+    })
 }
 
 /// A descriptor of the object with this id. Maps come read-only.

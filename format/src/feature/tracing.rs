@@ -5,8 +5,10 @@
 //! since version 0.6 the names of tasks. The section has a byte order of its own, which in practice is the file's.
 
 mod event_format;
+mod print_format;
 
 pub use event_format::{EventFormat, Field};
+pub use print_format::PrintFormat;
 
 use super::{Payload, read_items};
 use crate::{Endian, Error, Reader, Result, Writer};

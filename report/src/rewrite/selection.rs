@@ -30,9 +30,8 @@ impl Selection {
         if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
             return Ok(None);
         }
-        let is_simple = options.programs.is_empty() && !matches!(options.time, TimeRange::Percent(_));
-        let (window, programs) =
-            if is_simple { (Window::new(&options.time, None)?, None) } else { look(source.whole()?, options)? };
+        let window = source.window(&options.time)?;
+        let programs = if options.programs.is_empty() { None } else { Some(look(source.whole()?, options)?) };
         Ok(Some(Selection { window, cpus: options.cpus.clone(), programs }))
     }
 
@@ -43,17 +42,13 @@ impl Selection {
     }
 }
 
-fn look(input: &Input, options: &RewriteOptions) -> Result<(Window, Option<Chosen>)> {
+fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
     let recording = Recording::open_with_events(input)?;
-    let window = Window::of(&options.time, &recording)?;
-    if options.programs.is_empty() {
-        return Ok((window, None));
-    }
     let index = Index::build(&recording, &Window::new(&TimeRange::All, None)?, Wanted::default());
     let is_asked = |filter: &ProgFilter, known: &Known| filter.matches(known.id, known.tag, known.name());
     let known = index.programs.known.iter();
     let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();
-    Ok((window, Some(Chosen { index, asked })))
+    Ok(Chosen { index, asked })
 }
 
 /// Tells which samples are selected.

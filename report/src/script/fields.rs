@@ -1,5 +1,7 @@
 //! Which fields a line has.
 
+use bprec_format::{EventAttr, SampleType, event_type};
+
 use crate::{Error, Result};
 
 /// A field of a sample's line, under the name that `-F` has for it.
@@ -15,6 +17,10 @@ pub enum Field {
     Period,
     Trace,
     Addr,
+    /// Memory access: what, where it hit.
+    DataSrc,
+    /// Latency of a memory access, or what else the hardware weighs samples by.
+    Weight,
     /// Where the sample was taken; all of the call chain when there is one.
     Ip,
     Sym,
@@ -30,7 +36,7 @@ pub enum Field {
 }
 
 impl Field {
-    const NAMES: [(&'static str, Field); 17] = [
+    const NAMES: [(&'static str, Field); 19] = [
         ("comm", Field::Comm),
         ("tid", Field::Tid),
         ("pid", Field::Pid),
@@ -40,6 +46,8 @@ impl Field {
         ("period", Field::Period),
         ("trace", Field::Trace),
         ("addr", Field::Addr),
+        ("data_src", Field::DataSrc),
+        ("weight", Field::Weight),
         ("ip", Field::Ip),
         // What perf calls `ip` is the whole chain where there is one.
         ("callchain", Field::Ip),
@@ -58,14 +66,24 @@ pub struct Fields {
     bits: u32,
     /// Named by the user: a sample without one of them says so instead of leaving it out.
     named: u32,
+    /// Listed by the user: the same for every event.
+    listed: bool,
+    /// Taken off by the user.
+    removed: u32,
 }
 
 impl Default for Fields {
-    /// `comm,tid,cpu,time,period,event,trace,ip,sym,symoff,dso,bpf-output`, of which a line has what its event records.
+    /// `comm,tid,cpu,time,period,event,trace,ip,sym,symoff,dso,bpf-output`, of which a line has what its event records. As
+    /// with perf, tracepoints have neither period nor place, and events by number, such as those of memory accesses, also
+    /// have `addr,data_src,weight`.
     fn default() -> Fields {
-        let mut fields = Fields { bits: 0, named: 0 };
+        let mut fields = Fields { bits: 0, named: 0, listed: false, removed: 0 };
         for (_, field) in Field::NAMES {
-            if !matches!(field, Field::Pid | Field::Addr | Field::Cgroup | Field::State) {
+            let is_default = !matches!(
+                field,
+                Field::Pid | Field::Addr | Field::DataSrc | Field::Weight | Field::Cgroup | Field::State
+            );
+            if is_default {
                 fields.bits |= bit(field);
             }
         }
@@ -83,7 +101,7 @@ impl Fields {
     /// # Errors
     /// When a field is not known, or both forms are mixed.
     pub fn parse(text: &str) -> Result<Fields> {
-        let mut fields = Fields { bits: 0, named: 0 };
+        let mut fields = Fields { bits: 0, named: 0, listed: true, removed: 0 };
         let relative = text.starts_with(['+', '-']);
         if relative {
             fields = Fields::default();
@@ -107,12 +125,35 @@ impl Fields {
             }
             if sign == Some('-') {
                 fields.bits &= !bit(field);
+                fields.removed |= bit(field);
             } else {
                 fields.bits |= bit(field);
                 fields.named |= bit(field);
             }
         }
         Ok(fields)
+    }
+
+    /// Those of an event.
+    pub(crate) fn of_event(self, attr: &EventAttr) -> Fields {
+        let mut bits = self.bits;
+        if self.listed {
+            return self;
+        }
+        let place = [Field::Ip, Field::Sym, Field::Symoff, Field::Dso];
+        match attr.kind {
+            event_type::TRACEPOINT => {
+                let has_chain = attr.sample_type.contains(SampleType::CALLCHAIN);
+                let hidden = place.into_iter().filter(|_| !has_chain).chain([Field::Period]);
+                bits &= !hidden.fold(0, |bits, field| bits | bit(field)) | self.named;
+            }
+            event_type::RAW => {
+                let access = [Field::Addr, Field::DataSrc, Field::Weight];
+                bits |= access.into_iter().fold(0, |bits, field| bits | bit(field)) & !self.removed;
+            }
+            _ => {}
+        }
+        Fields { bits, ..self }
     }
 
     /// True when the field is asked for.
@@ -129,6 +170,21 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tracepoints_and_memory_events_have_defaults_of_their_own() {
+        let tracepoint = EventAttr { kind: event_type::TRACEPOINT, ..EventAttr::default() };
+        let memory = EventAttr { kind: event_type::RAW, ..EventAttr::default() };
+        let has = |fields: Fields, attr: &EventAttr| {
+            [Field::Trace, Field::Period, Field::Ip, Field::Addr, Field::Weight].map(|it| fields.of_event(attr).has(it))
+        };
+        assert_eq!(has(Fields::default(), &tracepoint), [true, false, false, false, false]);
+        assert_eq!(has(Fields::default(), &memory), [true, true, true, true, true]);
+        assert_eq!(has(Fields::parse("+period").unwrap(), &tracepoint), [true, true, false, false, false]);
+        assert_eq!(has(Fields::parse("ip").unwrap(), &memory), [false, false, true, false, false]);
+        let with_chain = EventAttr { sample_type: SampleType::CALLCHAIN, ..tracepoint };
+        assert_eq!(has(Fields::default(), &with_chain), [true, false, true, false, false]);
+    }
 
     #[test]
     fn lists_replace_and_signs_change() {

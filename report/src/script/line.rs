@@ -2,17 +2,18 @@
 
 use std::fmt::Write;
 
-use bprec_format::feature::tracing::EventFormat;
+use bprec_format::feature::tracing::{EventFormat, PrintFormat};
 use bprec_format::records::CallchainDeferred;
 use bprec_format::sampler::Payload;
 use bprec_format::state::State;
 use bprec_format::{
-    CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, context, event_type, misc, software,
+    CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, SampleType, context, event_type, misc, software,
 };
 
 use crate::recording::{Role, role};
 
 use super::fields::{Field, Fields};
+use super::memory;
 use super::sampled;
 use super::state;
 use super::tasks::Tasks;
@@ -51,8 +52,26 @@ pub(crate) struct Line<'a> {
     pub(crate) sampled: Option<&'a Payload<'a>>,
     /// What its registers are called, where that is known.
     pub(crate) registers: &'static [&'static str],
-    /// Of a tracepoint, with the byte order of its fields.
-    pub(crate) format: Option<&'a (EventFormat<'a>, Endian)>,
+    /// Of a tracepoint.
+    pub(crate) format: Option<&'a TracepointFormat>,
+}
+
+/// How the fields of a tracepoint are shown: as the kernel would, or one by one.
+pub(crate) struct TracepointFormat {
+    pub(crate) print: Option<PrintFormat>,
+    /// The text of its format.
+    pub(crate) text: Vec<u8>,
+    /// Byte order of its fields.
+    pub(crate) endian: Endian,
+}
+
+impl TracepointFormat {
+    fn show(&self, raw: &[u8]) -> String {
+        match &self.print {
+            Some(print) => print.text(raw, self.endian),
+            None => EventFormat::parse(&self.text).map_or_else(String::new, |format| format.text(raw, self.endian)),
+        }
+    }
 }
 
 impl Style {
@@ -91,6 +110,12 @@ impl Style {
 
     /// Appends a sample, its newline included.
     pub(crate) fn sample(&self, out: &mut String, tasks: &Tasks, line: &Line<'_>) {
+        let style = Style { fields: self.fields.of_event(line.attr), ..*self };
+        style.event_sample(out, tasks, line);
+    }
+
+    /// Appends a sample with these fields, whatever its event.
+    fn event_sample(&self, out: &mut String, tasks: &Tasks, line: &Line<'_>) {
         let has = |field| self.fields.has(field);
         let fields = line.fields;
         let chain = fields.callchain.filter(|_| self.chains && has(Field::Ip));
@@ -110,13 +135,26 @@ impl Style {
             let _ = write!(out, "{:>width$}: ", Plain(line.event.as_bytes()), width = self.event_width);
         }
         if has(Field::Trace)
-            && let (Some((format, endian)), Some(raw)) = (line.format, fields.raw)
+            && let (Some(format), Some(raw)) = (line.format, fields.raw)
         {
-            let _ = write!(out, "{}", Plain(format.text(raw, *endian).as_bytes()));
+            let _ = write!(out, "{}", Plain(format.show(raw).trim_end().as_bytes()));
         }
         let pid = fields.pid_tid.map_or(u32::MAX, |(pid, _)| pid);
         if has(Field::Addr) {
-            self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x} "));
+            self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x}"));
+        }
+        if has(Field::DataSrc) {
+            self.number(out, Field::DataSrc, fields.data_src, |out, data_src| {
+                write!(out, "{data_src:>16x} ")?;
+                memory::describe(out, data_src);
+                Ok(())
+            });
+        }
+        if has(Field::Weight) {
+            // Of three weights in one word the first is the one that is called so.
+            let is_struct = line.attr.sample_type.contains(SampleType::WEIGHT_STRUCT);
+            let weight = fields.weight.map(|weight| if is_struct { weight & u64::from(u32::MAX) } else { weight });
+            self.number(out, Field::Weight, weight, |out, weight| write!(out, "{weight:>16}"));
         }
         if has(Field::Cgroup) {
             self.number(out, Field::Cgroup, fields.cgroup, |out, id| match tasks.cgroup(id) {

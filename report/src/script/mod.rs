@@ -6,6 +6,7 @@ mod deferred;
 mod dump;
 mod fields;
 mod line;
+mod memory;
 mod sampled;
 mod side;
 mod state;
@@ -16,23 +17,24 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use bprec_format::feature::tracing::{EventFormat, TracingData};
+use bprec_format::feature::tracing::{EventFormat, PrintFormat, TracingData};
 use bprec_format::feature::{Feature, Partial, Payload as _, Text};
 use bprec_format::records::Payload;
 use bprec_format::{
-    AttrFlags, Callchain, Endian, Event, Events, Metadata, ReadFormat, Record, RecordType, SampleFields, SampleId,
-    SampleType, event_type, sampler,
+    AttrFlags, Callchain, Endian, Event, EventAttr, Events, Metadata, ReadFormat, Record, RecordType, SampleFields,
+    SampleId, SampleType, context, event_type, sampler,
 };
 
 use crate::order::Order;
 use crate::source::{Arrival, Source, Visitor};
-use crate::{Error, Result};
+use crate::window::Window;
+use crate::{Error, Result, TimeRange};
 
 pub use fields::{Field, Fields};
 pub use side::Show;
 
 use deferred::{Deferred, Waiting};
-use line::{Line, Stamp, Style};
+use line::{Line, Stamp, Style, TracepointFormat};
 use tasks::Tasks;
 
 /// Frames of a call chain that are shown when nothing else is asked for: as many as the kernel records by default.
@@ -67,8 +69,8 @@ pub struct ScriptOptions {
     pub tids: Vec<u32>,
     /// Only samples of tasks with these names; of all when empty.
     pub comms: Vec<String>,
-    /// Only samples from the first to the last of these times, ns of the recording's clock.
-    pub time_ns: Option<(u64, u64)>,
+    /// Only samples within.
+    pub time: TimeRange,
 }
 
 impl ScriptOptions {
@@ -82,12 +84,16 @@ impl ScriptOptions {
 pub struct ScriptSummary {
     /// Samples shown; each member of a group that is read together counts.
     pub samples: u64,
+    /// Other records shown.
+    pub others: u64,
     /// Records that came later than their time allows to put in order.
     pub late: u64,
     /// Records whose event is not known.
     pub unknown: u64,
     /// Records that could not be read.
     pub unreadable: u64,
+    /// The first of them: where it is, and why.
+    pub first_unreadable: Option<bprec_format::Error>,
     /// What is wrong with the input, in words.
     pub problems: Vec<String>,
 }
@@ -98,10 +104,11 @@ pub struct ScriptSummary {
 /// When the source is no recording, its events cannot be told apart, or the text cannot be written.
 pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
     let path = source.path().to_owned();
+    let window = source.window(&options.time)?;
     let kernel_symbols = if options.needs_names() { ahead::kernel_symbols(source) } else { Vec::new() };
     let mut script = Script {
         order: Order::default(),
-        printer: Printer::new(options, out),
+        printer: Printer::new(options, window, out),
         events: None,
         revision: 0,
         renames: 0,
@@ -143,7 +150,9 @@ impl<'a> Visitor<'a> for Script<'a, '_> {
         if self.printer.options.dump {
             let event = events.and_then(|events| events.all().get(events.index_of(record)?));
             dump::record(&mut self.printer.text, record, metadata.endian(), event);
-            self.printer.summary.samples += u64::from(record.kind == RecordType::SAMPLE);
+            let is_sample = record.kind == RecordType::SAMPLE;
+            let shown = &mut self.printer.summary;
+            *(if is_sample { &mut shown.samples } else { &mut shown.others }) += 1;
             self.printer.write_if_much()?;
             return Ok(ControlFlow::Continue(()));
         }
@@ -185,6 +194,21 @@ impl<'a> Visitor<'a> for Script<'a, '_> {
     }
 }
 
+/// The words of a call chain whose user part the processor has kept as a stack of calls (`PERF_SAMPLE_BRANCH_CALL_STACK`): it
+/// stands in place of the one that the kernel has walked.
+fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian) -> Option<Vec<u8>> {
+    const CALL_STACK: u64 = 1 << 11;
+    let (chain, branches) = (fields.callchain?, fields.branches.as_ref()?);
+    if attr.branch_sample_type & CALL_STACK == 0 {
+        return None;
+    }
+    let user = chain.iter().position(|word| word == context::USER)?;
+    let newest = branches.iter().next()?.to;
+    let callers = branches.iter().map(|branch| branch.from);
+    let words = chain.iter().take(user + 1).chain([newest]).chain(callers);
+    Some(words.flat_map(|word| endian.bytes_u64(word)).collect())
+}
+
 fn time_ns(event: &Event, record: &Record<'_>) -> Option<u64> {
     let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
     match record.kind {
@@ -220,6 +244,7 @@ impl Script<'_, '_> {
 /// Turns records into text, in the order in which they are handed to it.
 struct Printer<'o> {
     options: &'o ScriptOptions,
+    window: Window,
     style: Style,
     out: &'o mut dyn Write,
     text: String,
@@ -227,8 +252,8 @@ struct Printer<'o> {
     deferred: Deferred,
     /// By event.
     names: Vec<String>,
-    /// By event: the text of a tracepoint's format, and the byte order of its fields.
-    formats: Vec<Option<(Vec<u8>, Endian)>>,
+    /// By event: the format of a tracepoint.
+    formats: Vec<Option<TracepointFormat>>,
     /// What registers are called on the machine that was recorded, where that is known.
     registers: &'static [&'static str],
     /// By id: the count at the last sample, of events that are read with samples.
@@ -239,7 +264,7 @@ struct Printer<'o> {
 }
 
 impl<'o> Printer<'o> {
-    fn new(options: &'o ScriptOptions, out: &'o mut dyn Write) -> Printer<'o> {
+    fn new(options: &'o ScriptOptions, window: Window, out: &'o mut dyn Write) -> Printer<'o> {
         let style = Style {
             fields: options.fields,
             nanoseconds: options.nanoseconds,
@@ -249,6 +274,7 @@ impl<'o> Printer<'o> {
         };
         Printer {
             options,
+            window,
             style,
             out,
             text: String::new(),
@@ -276,17 +302,20 @@ impl<'o> Printer<'o> {
         let arch = arch.map(|partial: Partial<Text<'_>>| String::from_utf8_lossy(partial.value.0).into_owned());
         self.registers = arch.and_then(|arch| sampler::register_names(&arch)).unwrap_or_default();
         self.style.event_width = self.names.iter().map(String::len).max().unwrap_or(0);
-        self.formats = vec![None; self.names.len()];
+        self.formats = self.names.iter().map(|_| None).collect();
         for section in metadata.feature(Feature::TRACING_DATA) {
             let Ok(tracing) = TracingData::parse(&section.bytes, section.offset, metadata.endian()) else { continue };
             for (_, text) in tracing.value.systems.iter().flat_map(|s| s.formats.iter().map(move |text| (s, text))) {
                 let Some(format) = EventFormat::parse(text) else { continue };
-                let is_its = |attr: &bprec_format::EventAttr| {
-                    attr.kind == event_type::TRACEPOINT && attr.config == u64::from(format.id)
-                };
+                let is_its =
+                    |attr: &EventAttr| attr.kind == event_type::TRACEPOINT && attr.config == u64::from(format.id);
                 for (slot, event) in self.formats.iter_mut().zip(metadata.attrs()) {
                     if is_its(&event.attr) {
-                        *slot = Some((text.to_vec(), tracing.value.endian));
+                        *slot = Some(TracepointFormat {
+                            print: PrintFormat::parse(&format),
+                            text: text.to_vec(),
+                            endian: tracing.value.endian,
+                        });
                     }
                 }
             }
@@ -304,10 +333,19 @@ impl<'o> Printer<'o> {
             kind if self.options.show.shows(kind) || tasks::is_of_interest(kind) => self.side_band(event, &record),
             _ => Ok(()),
         };
-        if done.is_err() {
-            self.summary.unreadable += 1;
+        if let Err(error) = done {
+            self.unreadable(&record, error);
         }
         self.write_if_much()
+    }
+
+    /// Says in its place that a record cannot be read.
+    fn unreadable(&mut self, record: &Record<'_>, error: bprec_format::Error) {
+        use std::fmt::Write as _;
+        self.summary.unreadable += 1;
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "# {:#x}: PERF_RECORD_{} cannot be read: {error}", record.offset, record.kind);
+        self.summary.first_unreadable.get_or_insert(error);
     }
 
     /// A record of a tool: shown where it stands.
@@ -315,8 +353,8 @@ impl<'o> Printer<'o> {
         if self.options.show.shows(record.kind)
             && let Some(event) = events.all().first()
         {
-            if self.side_band(event, record).is_err() {
-                self.summary.unreadable += 1;
+            if let Err(error) = self.side_band(event, record) {
+                self.unreadable(record, error);
             }
             self.write_if_much()?;
         }
@@ -339,6 +377,7 @@ impl<'o> Printer<'o> {
         self.style.stamp(&mut self.text, &stamp);
         side::describe(&mut self.text, record, &payload);
         self.text.push('\n');
+        self.summary.others += 1;
         Ok(())
     }
 
@@ -387,7 +426,9 @@ impl<'o> Printer<'o> {
     fn waited(&mut self, events: &Events, sample: &Waiting, user: Option<Callchain<'_>>) {
         let Ok(record) = Record::parse_alone(&sample.bytes, sample.offset, events.endian()) else { return };
         let done = events.index_of(&record).map_or(Ok(()), |index| self.sample(events, index, &record, user));
-        self.summary.unreadable += u64::from(done.is_err());
+        if let Err(error) = done {
+            self.unreadable(&record, error);
+        }
     }
 
     fn sample(
@@ -404,6 +445,10 @@ impl<'o> Printer<'o> {
         if let (Some(chain), Some(user)) = (fields.callchain, user) {
             merged = deferred::merged(chain, user, events.endian());
             fields.callchain = Some(Callchain::new(&merged, events.endian()));
+        }
+        let branched = with_branch_stack(&fields, &event.attr, events.endian());
+        if let Some(words) = &branched {
+            fields.callchain = Some(Callchain::new(words, events.endian()));
         }
         if !self.is_wanted(&fields) {
             return Ok(());
@@ -441,7 +486,6 @@ impl<'o> Printer<'o> {
     ) {
         self.summary.samples += 1;
         let format = self.formats.get(index).and_then(Option::as_ref);
-        let format = format.and_then(|(text, endian)| Some((EventFormat::parse(text)?, *endian)));
         let event = self.names.get(index).map_or("[unknown]", String::as_str);
         let payload = fields.raw.filter(|_| event == sampler::EVENT_NAME);
         let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
@@ -453,7 +497,7 @@ impl<'o> Printer<'o> {
             period: merged.as_ref().and_then(|merged| merged.period).or(period),
             misc: record.misc,
             endian: events.endian(),
-            format: format.as_ref(),
+            format,
             sampled: payload.as_ref(),
             registers: self.registers,
         };
@@ -463,11 +507,11 @@ impl<'o> Printer<'o> {
     fn is_wanted(&self, fields: &SampleFields<'_>) -> bool {
         let options = self.options;
         let among = |list: &[u32], value: Option<u32>| list.is_empty() || value.is_some_and(|v| list.contains(&v));
-        let in_time = |(from, to)| fields.time_ns.is_some_and(|time| (from..=to).contains(&time));
+        let is_in_time = || fields.time_ns.is_some_and(|time| self.window.contains(time));
         among(&options.cpus, fields.cpu)
             && among(&options.pids, fields.pid_tid.map(|(pid, _)| pid))
             && among(&options.tids, fields.pid_tid.map(|(_, tid)| tid))
-            && options.time_ns.is_none_or(in_time)
+            && (self.window.whole || is_in_time())
             && (options.comms.is_empty() || {
                 let comm = self.tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
                 options.comms.iter().any(|wanted| wanted.as_bytes() == &*comm)

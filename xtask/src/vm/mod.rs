@@ -110,7 +110,7 @@ pub(crate) const GUESTS: [Guest; 5] = [
             "bpf-perf_events",
             "bpf-profiler",
             "bpf-programs",
-            "bpf-surroundings",
+            "bpf-attachments",
             "bpf-user_objects",
             "fixtures-",
             "bprec-exact",

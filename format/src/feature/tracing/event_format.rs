@@ -121,15 +121,7 @@ impl<'a> Field<'a> {
     /// The field's bytes: for `__data_loc` and `__rel_data_loc` those that it points to. `None` when the raw data is
     /// too short for them.
     pub fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
-        let start = self.offset as usize;
-        let end = start.checked_add(self.size_bytes as usize)?;
-        let own = raw.get(start..end)?;
-        let Some(is_relative) = self.is_elsewhere() else { return Some(own) };
-        // Upper half: length, lower half: where.
-        let place = endian.u32_at(own, 0)?;
-        let (len, at) = ((place >> 16) as usize, (place & 0xffff) as usize);
-        let at = if is_relative { at.checked_add(end)? } else { at };
-        raw.get(at..at.checked_add(len)?)
+        self.place().bytes(raw, endian)
     }
 
     /// For data of varying length, which is behind the fixed fields: whether its place counts from the field's end.
@@ -143,12 +135,27 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The type of an element, where the field is an array.
+    fn element_type(&self) -> &'a str {
+        let element = self.type_name.trim_start_matches("__rel_data_loc").trim_start_matches("__data_loc");
+        element.trim().trim_end_matches("[]").trim()
+    }
+
+    /// Where its value is, without its names.
+    pub(super) fn place(&self) -> Place {
+        Place {
+            offset: self.offset as usize,
+            size_bytes: self.size_bytes as usize,
+            is_relative: self.is_elsewhere(),
+            is_array: self.is_elsewhere().is_some() || !self.dimensions.is_empty(),
+            is_signed: self.is_signed.unwrap_or(false),
+            element_bytes: self.element_bytes(self.element_type()),
+        }
+    }
+
     /// The value of a field that is one number of at most 64 bits, extended to 64 bits by its sign.
     pub fn number(&self, raw: &[u8], endian: Endian) -> Option<u64> {
-        if self.is_elsewhere().is_some() || !self.dimensions.is_empty() {
-            return None;
-        }
-        integer(self.bytes(raw, endian)?, endian, self.is_signed.unwrap_or(false))
+        self.place().number(raw, endian)
     }
 
     /// The value as text: numbers in decimal, pointers in hexadecimal, `char` arrays as strings, other arrays in
@@ -156,8 +163,7 @@ impl<'a> Field<'a> {
     pub fn text(&self, raw: &[u8], endian: Endian) -> String {
         let Some(bytes) = self.bytes(raw, endian) else { return "?".to_owned() };
         let is_array = self.is_elsewhere().is_some() || !self.dimensions.is_empty();
-        let element = self.type_name.trim_start_matches("__rel_data_loc").trim_start_matches("__data_loc");
-        let element = element.trim().trim_end_matches("[]").trim();
+        let element = self.element_type();
         if is_array && matches!(element, "char" | "const char" | "unsigned char" | "signed char") {
             let string = bytes.split(|b| *b == 0).next().unwrap_or_default();
             return format!("{:?}", String::from_utf8_lossy(string));
@@ -197,8 +203,47 @@ impl<'a> Field<'a> {
     }
 }
 
+/// Where a field's value is in raw data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    offset: usize,
+    size_bytes: usize,
+    /// Of data of varying length: whether its place counts from the field's end.
+    is_relative: Option<bool>,
+    is_array: bool,
+    is_signed: bool,
+    element_bytes: Option<usize>,
+}
+
+impl Place {
+    pub(super) fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
+        let end = self.offset.checked_add(self.size_bytes)?;
+        let own = raw.get(self.offset..end)?;
+        let Some(is_relative) = self.is_relative else { return Some(own) };
+        // Upper half: length, lower half: where.
+        let place = endian.u32_at(own, 0)?;
+        let (len, at) = ((place >> 16) as usize, (place & 0xffff) as usize);
+        let at = if is_relative { at.checked_add(end)? } else { at };
+        raw.get(at..at.checked_add(len)?)
+    }
+
+    /// The value, if it is one number of at most 64 bits, extended to 64 bits by its sign.
+    pub(super) fn number(&self, raw: &[u8], endian: Endian) -> Option<u64> {
+        if self.is_array { None } else { integer(self.bytes(raw, endian)?, endian, self.is_signed) }
+    }
+
+    pub(super) fn is_signed(&self) -> bool {
+        self.is_signed
+    }
+
+    /// Bytes of one element of an array, where they are known.
+    pub(super) fn element_bytes(&self) -> Option<usize> {
+        self.element_bytes
+    }
+}
+
 /// An integer of 1 to 8 bytes, extended to 64 bits.
-fn integer(bytes: &[u8], endian: Endian, is_signed: bool) -> Option<u64> {
+pub(super) fn integer(bytes: &[u8], endian: Endian, is_signed: bool) -> Option<u64> {
     let len = bytes.len();
     (1..=8).contains(&len).then(|| match (endian, is_signed) {
         (Endian::Little, false) => LittleEndian::read_uint(bytes, len),

@@ -217,7 +217,7 @@ impl Cgroup {
     /// When it is not there.
     pub(crate) fn find(asked: &Path) -> Result<Cgroup> {
         let wrong = |problem: String| Error::Cgroup { path: asked.to_owned(), problem };
-        let mounts = bprec_bpf::mounts_of_type(b"cgroup2")?;
+        let mounts = bprec_bpf::mounts_of_type(b"cgroup2").map_err(bprec_bpf::Error::from)?;
         let Some(root) = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first()) else {
             let text = "no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it";
             return Err(wrong(text.to_owned()));

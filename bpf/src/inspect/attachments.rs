@@ -1,0 +1,206 @@
+//! What is around programs: maps, attachments, owners, pins, metadata, gathered in one scan of the machine.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::unix::ffi::OsStrExt;
+
+use bprec_format::bpf::btf::Btf;
+use bprec_format::bpf::names::{MapType, ProgType};
+use bprec_format::state::{self, Attachment};
+
+use crate::inspect::btf::BtfCache;
+use crate::inspect::cgroups;
+use crate::inspect::holders::Holders;
+use crate::inspect::links::links;
+use crate::inspect::maps::Map;
+use crate::inspect::names::Names;
+use crate::inspect::net;
+use crate::inspect::pins::{Pins, pins};
+use crate::inspect::programs::{ProgSnapshot, Program, prog_ids};
+
+/// The most entries of a program array that are looked at.
+const MAX_TAIL_CALLS: u32 = 1024;
+
+/// Names and values, as [`state::Program`] has them.
+type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What one scan found around some programs. Whatever could not be looked at is missing and listed with the reason.
+#[derive(Debug, Default)]
+pub struct Attachments {
+    /// Where programs are attached, by program; those of programs that were not asked about are among them.
+    pub attachments: Vec<Attachment>,
+    /// The maps that the programs use, by id.
+    pub maps: Vec<state::Map>,
+    /// What could not be looked at, and why.
+    pub problems: Vec<String>,
+    holders: Holders,
+    pins: Pins,
+    /// By map: the `bpf_metadata_*` variables in it.
+    metadata: HashMap<u32, Metadata>,
+}
+
+impl Attachments {
+    /// Looks around the machine once for all of these programs. Never fails as a whole.
+    pub fn scan(programs: &[&ProgSnapshot], btfs: &BtfCache) -> Attachments {
+        let mut around = Attachments::default();
+        let names = Names::new();
+        around.add_maps(programs, btfs);
+        if let Some(found) = around.note(links(&names, btfs)) {
+            around.attachments.extend(found.attachments);
+            around.problems.extend(found.problems);
+        }
+        if let Some(holders) = around.note(Holders::scan(&names)) {
+            around.holders = holders;
+        }
+        if let Some(pins) = around.note(pins()) {
+            around.problems.extend(pins.problems.iter().cloned());
+            around.pins = pins;
+        }
+        around.add_unlinked(programs, &names);
+        around.attachments.sort_by(|a, b| {
+            (a.prog_id, &a.kind, &a.target, a.link_id).cmp(&(b.prog_id, &b.kind, &b.target, b.link_id))
+        });
+        around
+    }
+
+    /// What is known of one of the programs that the scan was for.
+    pub fn program(&self, snapshot: &ProgSnapshot, loaded_during: bool) -> state::Program {
+        let info = snapshot.info.view();
+        let id = info.id().unwrap_or(0);
+        let map_ids = map_ids(snapshot);
+        let pins = self.pins.by_prog.get(&id).map(Vec::as_slice).unwrap_or_default();
+        state::Program {
+            id,
+            load_time_ns: info.load_time_ns().unwrap_or(0),
+            loaded_during,
+            owners: self.holders.owners(id, &map_ids),
+            pins: pins.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+            metadata: map_ids.iter().filter_map(|id| self.metadata.get(id)).flatten().cloned().collect(),
+            withheld: snapshot.withheld.clone(),
+        }
+    }
+
+    /// Keeps the reason when something could not be looked at.
+    fn note<T>(&mut self, result: crate::Result<T>) -> Option<T> {
+        result.inspect_err(|error| self.problems.push(error.to_string())).ok()
+    }
+
+    fn add_maps(&mut self, programs: &[&ProgSnapshot], btfs: &BtfCache) {
+        let ids: BTreeSet<u32> = programs.iter().flat_map(|program| map_ids(program)).collect();
+        for id in ids {
+            let map = match Map::take(id) {
+                Ok(map) => map,
+                Err(error) if error.is_gone() => continue,
+                Err(error) => {
+                    self.problems.push(error.to_string());
+                    continue;
+                }
+            };
+            if map.about().btf_id != 0 {
+                // The recording needs the map's types even if they are not those of a program.
+                self.note(btfs.get(map.about().btf_id));
+            }
+            self.metadata.extend(metadata(&map, btfs).map(|metadata| (id, metadata)));
+            if map.about().map_type == MapType::PROG_ARRAY.0 {
+                self.attachments.extend(tail_calls(&map));
+            }
+            self.maps.push(map.about().clone());
+        }
+    }
+
+    /// Attachments that are no links. Links show up in the same places, and are told apart by having been found before.
+    fn add_unlinked(&mut self, programs: &[&ProgSnapshot], names: &Names) {
+        let types: BTreeSet<ProgType> = programs.iter().filter_map(|program| program.info.view().prog_type()).collect();
+        let has = |wanted: &[ProgType]| wanted.iter().any(|kind| types.contains(kind));
+        let mut unlinked = self.holders.probes.clone();
+        if has(&[ProgType::XDP]) {
+            unlinked.extend(net::xdp_attachments(names.interfaces()));
+        }
+        if has(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT]) {
+            unlinked.extend(self.note(net::tc_attachments(names.interfaces())).unwrap_or_default());
+        }
+        let hooks: Vec<u32> = types.iter().flat_map(|kind| cgroups::hooks(*kind)).copied().collect();
+        if !hooks.is_empty() {
+            unlinked.extend(cgroups::attachments(names.cgroups(), &hooks));
+        }
+        unlinked.extend(self.perf_events());
+        let linked: BTreeSet<(u32, String, Vec<u8>)> =
+            self.attachments.iter().map(|it| (it.prog_id, it.kind.clone(), it.target.clone())).collect();
+        unlinked.retain(|it| !linked.contains(&(it.prog_id, it.kind.clone(), it.target.clone())));
+        self.attachments.extend(unlinked);
+    }
+
+    /// Programs put on perf events by ioctl. The kernel says that an event has a program of type perf_event, but not
+    /// which, so that it is known only when the machine has but one without a link.
+    fn perf_events(&mut self) -> Vec<Attachment> {
+        let pids: BTreeSet<u32> = self.holders.perf_event_pids.iter().copied().collect();
+        if pids.is_empty() {
+            return Vec::new();
+        }
+        let all: Vec<u32> = prog_ids().map_while(Result::ok).filter(|id| is_perf_event(*id)).collect();
+        let is_linked = |id: &u32| self.attachments.iter().any(|it| it.prog_id == *id && it.link_id.is_some());
+        let unlinked: Vec<u32> = all.into_iter().filter(|id| !is_linked(id)).collect();
+        let prog_id = match unlinked[..] {
+            // The events of links are perf events of these processes, too.
+            [] => return Vec::new(),
+            [prog_id] => prog_id,
+            _ => {
+                self.problems.push(format!(
+                    "programs {unlinked:?} of type perf_event have no link, and the kernel does not tell which of them is on \
+                     the perf events of processes {pids:?}"
+                ));
+                return Vec::new();
+            }
+        };
+        pids.into_iter()
+            .map(|pid| Attachment {
+                prog_id,
+                link_id: None,
+                kind: "perf_event".to_owned(),
+                target: format!("event of process {pid}").into_bytes(),
+            })
+            .collect()
+    }
+}
+
+fn is_perf_event(prog_id: u32) -> bool {
+    let prog_type = Program::take(prog_id).and_then(|program| program.prog_type());
+    prog_type.is_ok_and(|prog_type| prog_type == ProgType::PERF_EVENT)
+}
+
+fn map_ids(program: &ProgSnapshot) -> Vec<u32> {
+    program.info.view().map_ids().map(|ids| ids.iter().collect()).unwrap_or_default()
+}
+
+/// The `bpf_metadata_*` variables in a map: an array with one entry, which holds a section of constants described by BTF.
+fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
+    let about = map.about();
+    let is_section = about.map_type == MapType::ARRAY.0 && about.key_bytes == 4 && about.max_entries == 1;
+    let is_constant = about.name.windows(7).any(|part| part == b".rodata");
+    if !is_section || !is_constant || about.btf_id == 0 || about.btf_value_type_id == 0 {
+        return None;
+    }
+    let blob = btfs.get(about.btf_id).ok()?;
+    let btf = Btf::parse(&blob).ok()?;
+    if !btf.variables(about.btf_value_type_id).any(|variable| variable.name.starts_with(b"bpf_metadata_")) {
+        return None;
+    }
+    let value = map.value(0).ok()?;
+    let variables = btf.metadata(about.btf_value_type_id, &value);
+    Some(variables.into_iter().map(|(name, value)| (name.to_vec(), value.into_bytes())).collect())
+}
+
+/// The programs in a program array, each reached by tail calls.
+fn tail_calls(map: &Map) -> Vec<Attachment> {
+    let name = String::from_utf8_lossy(&map.about().name).into_owned();
+    (0..map.about().max_entries.min(MAX_TAIL_CALLS))
+        .filter_map(|index| {
+            let value = map.value(index).ok()?;
+            Some(Attachment {
+                prog_id: crate::sys::get_u32(&value, 0),
+                link_id: None,
+                kind: "tail_call".to_owned(),
+                target: format!("{name}[{index}]").into_bytes(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,264 @@
+//! What a map holds, read entry by entry without changing it.
+//!
+//! Only lookups are made that leave the map as it is: they neither take elements out of queues nor count as a use in LRU
+//! maps. Programs go on writing meanwhile, so that entries are each as they were at one moment, but not all at the same.
+
+use bprec_format::bpf::names::MapType;
+use bprec_format::state::{ContentsEnd, MapContents, PAYLOAD_MAX_BYTES};
+
+use crate::error::Result;
+use crate::inspect::maps::Map;
+use crate::sys::{Cursor, Entries};
+
+/// How much of a map is read at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { entries: 1_000_000, bytes: 64 << 20 }
+    }
+}
+
+/// Bytes of entries that one batch is made for.
+const BATCH_BYTES: usize = 256 << 10;
+/// Entries of a batch at most.
+const BATCH_ENTRIES: usize = 4096;
+
+/// How the entries of a type can be had.
+enum Way {
+    /// By batches, or key by key.
+    Walk,
+    /// The next one only.
+    Peek,
+    /// Not at all, and why.
+    None(&'static str),
+}
+
+fn way(map_type: MapType) -> Way {
+    match map_type {
+        MapType::QUEUE | MapType::STACK => Way::Peek,
+        MapType::RINGBUF | MapType::USER_RINGBUF => {
+            Way::None("a ring buffer has no entries to look up: its records are for the one that consumes them")
+        }
+        MapType::PERF_EVENT_ARRAY => Way::None("the kernel does not tell which perf events are in it"),
+        MapType::CGROUP_ARRAY => Way::None("the kernel does not tell which cgroups are in it"),
+        MapType::XSKMAP => Way::None("the kernel does not tell which sockets are in it"),
+        MapType::SK_STORAGE | MapType::INODE_STORAGE | MapType::TASK_STORAGE | MapType::CGRP_STORAGE => Way::None(
+            "the kernel does not list its entries: each is reached through a descriptor of what it belongs to",
+        ),
+        MapType::BLOOM_FILTER => Way::None("a bloom filter can only be asked whether it may hold a value"),
+        MapType::ARENA => {
+            Way::None("an arena is read by mapping it, and touching a page that is not there would allocate it")
+        }
+        _ => Way::Walk,
+    }
+}
+
+impl Map {
+    /// Reads what the map holds and hands it over part by part, at least one: the last says how it ended, also when
+    /// nothing could be read. `clock_ns` is the recording's.
+    ///
+    /// # Errors
+    /// Those of `put` alone.
+    pub fn read_contents<E>(
+        &self,
+        bounds: &Bounds,
+        clock_ns: impl Fn() -> u64,
+        put: impl FnMut(MapContents) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let about = self.about();
+        let mut parts = Parts {
+            part: MapContents { map_id: about.id, time_ns: clock_ns(), ..MapContents::default() },
+            entries: 0,
+            bytes: 0,
+            bounds: *bounds,
+            copied_bytes: 0,
+            put,
+        };
+        let cut = match way(MapType(about.map_type)) {
+            Way::None(reason) => Ok(Some(reason.to_owned())),
+            way => match Entries::of(self.fd(), about.id) {
+                Ok(entries) => parts.read(&entries, matches!(way, Way::Peek), about.max_entries),
+                Err(error) => Ok(Some(error.to_string())),
+            },
+        }?;
+        parts.finish(cut, clock_ns())
+    }
+}
+
+/// Entries on their way into parts.
+struct Parts<F> {
+    part: MapContents,
+    entries: u64,
+    bytes: u64,
+    bounds: Bounds,
+    copied_bytes: usize,
+    put: F,
+}
+
+/// Why there is not more; None when there is no more.
+type Cut = Option<String>;
+
+impl<E, F: FnMut(MapContents) -> Result<(), E>> Parts<F> {
+    fn read(&mut self, entries: &Entries<'_>, only_next: bool, max_entries: u32) -> Result<Cut, E> {
+        self.part.key_bytes = entries.key_bytes() as u32;
+        self.part.value_bytes = entries.value_bytes() as u32;
+        self.part.cpus = entries.cpus().to_vec();
+        self.copied_bytes = entries.copied_bytes();
+        let entry_bytes = (entries.key_bytes() + entries.copied_bytes()) as u64;
+        if entry_bytes > self.bounds.bytes {
+            return Ok(Some(format!("one entry has {entry_bytes} bytes, more than the {} allowed", self.bounds.bytes)));
+        }
+        if only_next {
+            return self.peek(entries);
+        }
+        match self.batches(entries)? {
+            Some(cut) => Ok(cut),
+            None => self.keys(entries, max_entries),
+        }
+    }
+
+    fn peek(&mut self, entries: &Entries<'_>) -> Result<Cut, E> {
+        let mut value = Vec::new();
+        match entries.lookup(&[], &mut value) {
+            Ok(false) => Ok(None),
+            Ok(true) => {
+                let cut = self.entry(&[], &value)?;
+                let others = "the next element only: the others could be read by taking them out alone";
+                Ok(cut.or(Some(others.to_owned())))
+            }
+            Err(error) => Ok(Some(error.to_string())),
+        }
+    }
+
+    /// None when this map, or this kernel, has no batches.
+    fn batches(&mut self, entries: &Entries<'_>) -> Result<Option<Cut>, E> {
+        let entry_bytes = (entries.key_bytes() + entries.copied_bytes()).max(1);
+        let mut count = (BATCH_BYTES / entry_bytes).clamp(1, BATCH_ENTRIES);
+        let mut cursor = Cursor::default();
+        let mut is_first = true;
+        loop {
+            let batch = match entries.batch(&mut cursor, count as u32) {
+                Ok(batch) => batch,
+                // The entries of a bucket come together.
+                Err(error)
+                    if error.errno() == Some(libc::ENOSPC)
+                        && (2 * count * entry_bytes) as u64 <= self.bounds.bytes.max(BATCH_BYTES as u64) =>
+                {
+                    count *= 2;
+                    continue;
+                }
+                Err(_) if is_first => return Ok(None),
+                Err(error) => return Ok(Some(Some(error.to_string()))),
+            };
+            is_first = false;
+            for n in 0..batch.count {
+                let key = batch.keys.get(n * entries.key_bytes()..(n + 1) * entries.key_bytes());
+                let values = batch.values.get(n * self.copied_bytes..(n + 1) * self.copied_bytes);
+                let (Some(key), Some(values)) = (key, values) else { break };
+                if let Some(cut) = self.entry(key, values)? {
+                    return Ok(Some(Some(cut)));
+                }
+            }
+            if batch.is_last {
+                return Ok(Some(None));
+            }
+        }
+    }
+
+    /// Key by key. A walk starts anew when the key that it has come to is removed: it ends after as many keys as the map
+    /// can have.
+    fn keys(&mut self, entries: &Entries<'_>, max_entries: u32) -> Result<Cut, E> {
+        let limit = if max_entries == 0 { u64::from(u32::MAX) } else { max_entries.into() };
+        let mut values = Vec::new();
+        let mut key = None;
+        let mut walked = 0u64;
+        loop {
+            key = match entries.next_key(key.as_deref()) {
+                Ok(Some(next)) => Some(next),
+                Ok(None) => return Ok(None),
+                Err(error) => return Ok(Some(error.to_string())),
+            };
+            if walked == limit {
+                return Ok(Some("it changed while it was read: entries may be missing or there twice".to_owned()));
+            }
+            walked += 1;
+            let Some(at) = &key else { return Ok(None) };
+            let cut = match entries.lookup(at, &mut values) {
+                Ok(true) => self.entry(at, &values)?,
+                // A slot that is empty, or an entry that has just been removed.
+                Ok(false) if walked >= self.bounds.entries.saturating_mul(16) => {
+                    Some(format!("cut after {walked} slots, most of them empty"))
+                }
+                Ok(false) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            if cut.is_some() {
+                return Ok(cut);
+            }
+        }
+    }
+
+    /// Takes in one entry, or says why not.
+    fn entry(&mut self, key: &[u8], copied: &[u8]) -> Result<Cut, E> {
+        if self.entries == self.bounds.entries {
+            return Ok(Some(format!("cut at {}", entries(self.entries))));
+        }
+        let value_bytes = self.part.value_bytes as usize;
+        let values = self.part.cpus.len().max(1);
+        let entry_bytes = (key.len() + value_bytes * values) as u64;
+        if self.bytes + entry_bytes > self.bounds.bytes {
+            return Ok(Some(format!("cut at {} bytes, {}", self.bytes, entries(self.entries))));
+        }
+        self.entries += 1;
+        self.bytes += entry_bytes;
+        self.piece(key)?;
+        if self.part.cpus.is_empty() {
+            self.piece(copied)?;
+        } else {
+            for value in copied.chunks(value_bytes.next_multiple_of(8).max(1)) {
+                self.piece(value.get(..value_bytes).unwrap_or(value))?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Appends bytes to the run, and hands over what fills a part.
+    fn piece(&mut self, mut bytes: &[u8]) -> Result<(), E> {
+        let room = PAYLOAD_MAX_BYTES.saturating_sub(MapContents::overhead_bytes(self.part.cpus.len())).max(1000);
+        while !bytes.is_empty() {
+            if self.part.bytes.len() == room {
+                self.hand_over(None)?;
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(room - self.part.bytes.len()));
+            self.part.bytes.extend_from_slice(now);
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, end: Option<ContentsEnd>) -> Result<(), E> {
+        let bytes = std::mem::take(&mut self.part.bytes);
+        let len = bytes.len() as u64;
+        (self.put)(MapContents { bytes, end, ..self.part.clone() })?;
+        self.part.offset += len;
+        Ok(())
+    }
+
+    fn finish(&mut self, cut: Cut, time_ns: u64) -> Result<(), E> {
+        let mut cut = cut.unwrap_or_default();
+        cut.truncate(cut.floor_char_boundary(1000));
+        let entries = self.entries;
+        self.hand_over(Some(ContentsEnd { entries, time_ns, cut }))
+    }
+}
+
+fn entries(entries: u64) -> String {
+    format!("{entries} {}", if entries == 1 { "entry" } else { "entries" })
+}

@@ -1,0 +1,176 @@
+//! Who holds programs: one walk over the descriptors of all processes, for all programs at once.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bprec_format::state::{Attachment, Owner};
+use bprec_host::Process;
+
+use crate::error::{Error, Result};
+use crate::inspect::links::Probe;
+use crate::inspect::names::Names;
+use crate::sys;
+use crate::sys::FdInfo;
+
+/// The processes that have BPF descriptors open, but for this one and others that run the same executable, or one of the
+/// same name: those hold everything because they look at it.
+#[derive(Debug, Default)]
+pub struct Holders {
+    processes: Vec<Holder>,
+    /// Programs on perf events, kprobes, uprobes and tracepoints, with a link or without.
+    pub probes: Vec<Attachment>,
+    /// Processes that have perf events with programs of type perf_event, which the kernel does not name.
+    pub perf_event_pids: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    owner: Owner,
+    /// Programs it has a descriptor of, or of a link or perf event of theirs.
+    progs: BTreeSet<u32>,
+    maps: BTreeSet<u32>,
+}
+
+impl Holders {
+    /// Walks `/proc`. Processes that vanish meanwhile, and those whose descriptors we may not see, are left out.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn scan(names: &Names) -> Result<Holders> {
+        let mut holders = Holders::default();
+        let own_pid = std::process::id();
+        let own_executable = Executable::of(Path::new("/proc/self"));
+        let directory = fs::read_dir("/proc").map_err(|source| Error::file("/proc", source))?;
+        for entry in directory.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            if pid == own_pid {
+                continue;
+            }
+            let path = entry.path();
+            let found = descriptors(pid, &path);
+            let is_like_us = || {
+                let (own, other) = (own_executable.as_ref()?, Executable::of(&path)?);
+                own.is_same(&other).then_some(())
+            };
+            if found.is_empty() || is_like_us().is_some() {
+                continue;
+            }
+            holders.add(pid, &path, found, names);
+        }
+        holders.probes.sort_by(|a, b| (a.prog_id, &a.kind, &a.target).cmp(&(b.prog_id, &b.kind, &b.target)));
+        holders.probes.dedup();
+        Ok(holders)
+    }
+
+    /// Who holds a program: those with a descriptor of the program, a link or a perf event of it; where there are none,
+    /// those with a descriptor of one of its maps.
+    pub fn owners(&self, prog_id: u32, map_ids: &[u32]) -> Vec<Owner> {
+        let by = |holds: &dyn Fn(&Holder) -> bool| -> Vec<Owner> {
+            self.processes.iter().filter(|process| holds(process)).map(|process| process.owner.clone()).collect()
+        };
+        let direct = by(&|process| process.progs.contains(&prog_id));
+        if direct.is_empty() { by(&|process| map_ids.iter().any(|id| process.maps.contains(id))) } else { direct }
+    }
+
+    fn add(&mut self, pid: u32, path: &Path, found: Vec<(u32, Descriptor)>, names: &Names) {
+        let mut process = Holder { owner: Owner::default(), progs: BTreeSet::new(), maps: BTreeSet::new() };
+        for (fd, kind) in found {
+            match kind {
+                Descriptor::PerfEvent => match sys::task_fd_query(pid, fd) {
+                    Ok(task_fd) => {
+                        process.progs.insert(task_fd.prog_id);
+                        self.probes.extend(probe(&task_fd, names));
+                    }
+                    Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => self.perf_event_pids.push(pid),
+                    // Most perf events have no program.
+                    Err(_) => {}
+                },
+                Descriptor::Bpf => {
+                    let Ok(text) = fs::read_to_string(path.join("fdinfo").join(fd.to_string())) else { continue };
+                    let info = FdInfo::parse(&text);
+                    process.progs.extend(info.prog_id);
+                    process.maps.extend(info.map_id);
+                }
+            }
+        }
+        if process.progs.is_empty() && process.maps.is_empty() && !self.perf_event_pids.contains(&pid) {
+            return;
+        }
+        if let Some(owner) = owner(pid) {
+            process.owner = owner;
+            self.processes.push(process);
+        }
+    }
+}
+
+enum Descriptor {
+    Bpf,
+    PerfEvent,
+}
+
+/// The descriptors of a process that can have to do with BPF.
+fn descriptors(pid: u32, path: &Path) -> Vec<(u32, Descriptor)> {
+    let Ok(directory) = fs::read_dir(path.join("fd")) else { return Vec::new() };
+    let mut link = PathBuf::from(format!("/proc/{pid}/fd/x"));
+    let mut found = Vec::new();
+    for entry in directory.flatten() {
+        let name = entry.file_name();
+        link.set_file_name(&name);
+        let Ok(target) = fs::read_link(&link) else { continue };
+        let kind = match target.as_os_str().as_encoded_bytes() {
+            b"anon_inode:bpf-prog" | b"anon_inode:bpf-map" | b"anon_inode:bpf_link" | b"anon_inode:bpf-link" => {
+                Descriptor::Bpf
+            }
+            b"anon_inode:[perf_event]" => Descriptor::PerfEvent,
+            _ => continue,
+        };
+        found.extend(name.to_str().and_then(|name| name.parse().ok()).map(|fd| (fd, kind)));
+    }
+    found
+}
+
+/// The executable of a process.
+#[derive(Debug)]
+struct Executable {
+    /// Device and inode.
+    file: (u64, u64),
+    name: Option<OsString>,
+}
+
+impl Executable {
+    fn of(process: &Path) -> Option<Executable> {
+        let path = process.join("exe");
+        let file = fs::metadata(&path).ok()?;
+        let name = fs::read_link(&path).ok().and_then(|target| target.file_name().map(OsStr::to_owned));
+        Some(Executable { file: (file.dev(), file.ino()), name })
+    }
+
+    fn is_same(&self, other: &Executable) -> bool {
+        self.file == other.file || self.name.is_some() && self.name == other.name
+    }
+}
+
+/// Who a process is, as recordings have it; `None` when it is gone.
+fn owner(pid: u32) -> Option<Owner> {
+    let Process { pid, comm, uid, cgroup } = Process::of(pid)?;
+    Some(Owner { pid, comm, uid, cgroup })
+}
+
+/// What the kernel tells about a perf event that has a program.
+fn probe(task_fd: &sys::TaskFd, names: &Names) -> Option<Attachment> {
+    let kind = match task_fd.fd_type {
+        1 => Probe::Tracepoint,
+        2 => Probe::Kprobe,
+        3 => Probe::Kretprobe,
+        4 => Probe::Uprobe,
+        5 => Probe::Uretprobe,
+        _ => return None,
+    };
+    let name = String::from_utf8_lossy(&task_fd.name);
+    let target = kind.target(Some(&name), task_fd.probe_offset, task_fd.probe_addr, names);
+    let (prog_id, kind) = (task_fd.prog_id, kind.name().to_owned());
+    Some(Attachment { prog_id, link_id: None, kind, target: target.into_bytes() })
+}

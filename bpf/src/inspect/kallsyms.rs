@@ -1,0 +1,108 @@
+//! What `/proc/kallsyms` says of BPF: the images that the kernel makes beside programs, and programs' functions.
+
+use bprec_format::bpf::names::ProgType;
+use bprec_format::state::KernelSymbol;
+
+use crate::error::Result;
+use crate::inspect::visibility;
+
+/// The module under which the kernel names what is BPF's.
+const MODULE: &str = "bpf";
+
+/// The symbol table of the running kernel, as one reading of it gave it.
+#[derive(Debug)]
+pub struct Kallsyms(bprec_host::Kallsyms);
+
+impl Kallsyms {
+    /// Reads it all.
+    ///
+    /// # Errors
+    /// When /proc/kallsyms cannot be read.
+    pub fn read() -> Result<Kallsyms> {
+        Ok(Kallsyms(bprec_host::Kallsyms::read()?))
+    }
+
+    /// Reads the symbols of the kernel and its modules, but not those of BPF.
+    ///
+    /// # Errors
+    /// When /proc/kallsyms cannot be read.
+    pub fn read_without_bpf() -> Result<Kallsyms> {
+        Ok(Kallsyms(bprec_host::Kallsyms::read_before(MODULE)?))
+    }
+
+    /// True when the kernel hides addresses from this process: every one of them reads as zero.
+    pub fn is_hidden(&self) -> bool {
+        self.0.is_hidden()
+    }
+
+    /// Trampolines, dispatchers and struct_ops stubs (`bpf_trampoline_*`, `bpf_dispatcher_*`, `bpf__*`), by address.
+    ///
+    /// The kernel tells neither their lengths nor, when hidden, their addresses.
+    pub fn bpf_images(&self) -> Vec<KernelSymbol> {
+        self.bpf_symbols(|name| !name.starts_with(b"bpf_prog_"))
+    }
+
+    /// Functions of programs (`bpf_prog_<tag>_<name>`), by address: those the verifier added are among them.
+    pub fn bpf_functions(&self) -> Vec<KernelSymbol> {
+        self.bpf_symbols(|name| name.starts_with(b"bpf_prog_"))
+    }
+
+    /// The functions that hold `addresses`, by address, each once. An address that no function can hold is left out.
+    pub fn functions_at(&self, addresses: &[u64]) -> Vec<KernelSymbol> {
+        let functions = self.0.functions_at(addresses).into_iter();
+        functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
+    }
+
+    /// Why images or functions are missing from it; None when nothing stands in the way.
+    pub fn problem(&self) -> Option<&'static str> {
+        if self.is_hidden() { bprec_host::hidden_addresses() } else { visibility::hidden_symbols() }
+    }
+
+    /// Whether programs of this type make the kernel build images: trampolines, dispatchers or stubs.
+    pub fn has_images(prog_type: ProgType) -> bool {
+        use ProgType as T;
+        matches!(prog_type, T::TRACING | T::LSM | T::EXT | T::STRUCT_OPS | T::XDP)
+    }
+
+    fn bpf_symbols(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<KernelSymbol> {
+        let mut symbols: Vec<KernelSymbol> = self
+            .0
+            .symbols()
+            .filter(|it| it.module == Some(MODULE.as_bytes()) && it.addr != 0 && wanted(it.name))
+            .map(|it| KernelSymbol { addr: it.addr, len_bytes: 0, name: it.name.to_vec() })
+            .collect();
+        symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
+        symbols
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kallsyms(text: &[u8]) -> Kallsyms {
+        Kallsyms(bprec_host::Kallsyms::from_text(text.to_vec()))
+    }
+
+    fn names(symbols: &[KernelSymbol]) -> Vec<&str> {
+        symbols.iter().map(|symbol| std::str::from_utf8(&symbol.name).unwrap_or("?")).collect()
+    }
+
+    #[test]
+    fn images_are_told_from_programs() {
+        let all = kallsyms(
+            b"ffffffff81000000 T _text
+ffffffffc0001000 t mod_fn\t[ext4]
+ffffffffc0002000 t bpf_prog_0011223344556677_name\t[bpf]
+ffffffffc0001800 t bpf_trampoline_6442463123\t[bpf]
+ffffffffc0003000 t bpf_dispatcher_xdp\t[bpf]
+",
+        );
+        assert_eq!(names(&all.bpf_images()), ["bpf_trampoline_6442463123", "bpf_dispatcher_xdp"]);
+        assert_eq!(names(&all.bpf_functions()), ["bpf_prog_0011223344556677_name"]);
+        assert!(!all.is_hidden());
+        let hidden = kallsyms(b"0000000000000000 T _text\n0000000000000000 t bpf_prog_00_x\t[bpf]\n");
+        assert!(hidden.is_hidden() && hidden.bpf_functions().is_empty());
+        assert!(kallsyms(b"zz\n\n1 \nffff t\n").bpf_images().is_empty());
+    }
+}

@@ -1,0 +1,387 @@
+//! Links: which program, attached to what.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
+
+use bprec_format::bpf::names::{AttachType, LinkType};
+use bprec_format::state::{Attachment, KernelSymbol};
+
+use crate::error::Result;
+use crate::inspect::btf::BtfCache;
+use crate::inspect::kallsyms::Kallsyms;
+use crate::inspect::names::{self, Names};
+use crate::inspect::struct_ops;
+use crate::inspect::tracing::{self, Target};
+use crate::sys::{self, Kind, LINK_INFO_BYTES, LinkArrays};
+
+/// Attachments that were found, and what could not be looked at.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// One per program and place.
+    pub attachments: Vec<Attachment>,
+    /// What could not be looked at, and why.
+    pub problems: Vec<String>,
+}
+
+/// All links alive now. One that cannot be read is among the problems; the others are not affected.
+///
+/// # Errors
+/// When links cannot be listed at all: EPERM without CAP_SYS_ADMIN, EINVAL before Linux 5.8.
+pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
+    let mut found = Found::default();
+    let mut infos = Vec::new();
+    for id in sys::ids(Kind::Link) {
+        let id = match id {
+            Ok(id) => id,
+            Err(error) if infos.is_empty() => return Err(error),
+            Err(error) => {
+                found.problems.push(error.to_string());
+                break;
+            }
+        };
+        match Info::of(id) {
+            Ok(info) => infos.push(info),
+            Err(error) if error.is_gone() => {}
+            Err(error) => found.problems.push(error.to_string()),
+        }
+    }
+    // Kernel BTF and kallsyms are large: each is read once for all links, and only if a link needs it.
+    let targets: Vec<Target> = infos.iter().filter_map(|info| info.target).collect();
+    let target_names = if targets.is_empty() { HashMap::new() } else { tracing::names(&targets, btfs) };
+    let addresses: Vec<u64> = infos.iter().flat_map(|info| info.kernel_addresses()).copied().collect();
+    let functions = match addresses.iter().any(|addr| *addr != 0).then(Kallsyms::read_without_bpf) {
+        Some(Ok(kallsyms)) => kallsyms.functions_at(&addresses),
+        Some(Err(error)) => {
+            found.problems.push(error.to_string());
+            Vec::new()
+        }
+        None => Vec::new(),
+    };
+    for info in infos {
+        if info.link_type() == LinkType::STRUCT_OPS {
+            match struct_ops::attachments(info.u32(16).unwrap_or(0), info.id()) {
+                Ok(members) => found.attachments.extend(members),
+                Err(error) => found.problems.push(error.to_string()),
+            }
+            continue;
+        }
+        let (kind, target) = match info.target {
+            Some(target) => (info.tracing_kind(), target_names.get(&target).cloned().unwrap_or_default()),
+            None => decode(&info, &functions, names),
+        };
+        let (prog_id, link_id) = (info.prog_id(), Some(info.id()));
+        found.attachments.push(Attachment { prog_id, link_id, kind, target: target.into_bytes() });
+    }
+    Ok(found)
+}
+
+/// The programs of which an extension (freplace) has replaced a function.
+///
+/// # Errors
+/// As [`links`].
+pub(crate) fn extended() -> Result<HashSet<u32>> {
+    let mut extended = HashSet::new();
+    for id in sys::ids(Kind::Link) {
+        let fd = match sys::fd_by_id(Kind::Link, id?) {
+            Ok(fd) => fd,
+            Err(error) if error.is_gone() => continue,
+            Err(error) => return Err(error),
+        };
+        let (bytes, known, arrays) = sys::link_info(fd.as_fd(), 0)?;
+        let info = Info { bytes, known, arrays, target: None };
+        if info.link_type() == LinkType::TRACING && info.tracing_kind() == FREPLACE {
+            extended.extend(info.u32(20));
+        }
+    }
+    Ok(extended)
+}
+
+/// `struct bpf_link_info`. A field that this kernel does not know reads as None.
+struct Info {
+    bytes: [u8; LINK_INFO_BYTES],
+    known: usize,
+    arrays: LinkArrays,
+    /// What it traces, for tracing links.
+    target: Option<Target>,
+}
+
+impl Info {
+    fn of(id: u32) -> Result<Info> {
+        let fd = sys::fd_by_id(Kind::Link, id)?;
+        let (bytes, known, arrays) = sys::link_info(fd.as_fd(), id)?;
+        let mut info = Info { bytes, known, arrays, target: None };
+        if info.link_type() == LinkType::TRACING {
+            let is_extension = info.tracing_kind() == FREPLACE;
+            let (object_id, type_id) = (info.u32(20).unwrap_or(0), info.u32(24).unwrap_or(0));
+            info.target = Target::of_link(info.prog_id(), is_extension, object_id, type_id);
+        }
+        Ok(info)
+    }
+
+    fn u32(&self, at: usize) -> Option<u32> {
+        (at + 4 <= self.known).then(|| sys::get_u32(&self.bytes, at))
+    }
+
+    fn u64(&self, at: usize) -> Option<u64> {
+        (at + 8 <= self.known).then(|| sys::get_u64(&self.bytes, at))
+    }
+
+    fn link_type(&self) -> LinkType {
+        LinkType(self.u32(0).unwrap_or(0))
+    }
+
+    fn id(&self) -> u32 {
+        self.u32(4).unwrap_or(0)
+    }
+
+    fn prog_id(&self) -> u32 {
+        self.u32(8).unwrap_or(0)
+    }
+
+    fn name(&self) -> Option<String> {
+        self.arrays.name.as_ref().map(|name| String::from_utf8_lossy(name).into_owned())
+    }
+
+    fn tracing_kind(&self) -> String {
+        match self.u32(16).map(AttachType) {
+            Some(AttachType::TRACE_RAW_TP) => "tp_btf".to_owned(),
+            Some(AttachType::TRACE_FENTRY) => "fentry".to_owned(),
+            Some(AttachType::TRACE_FEXIT) => "fexit".to_owned(),
+            Some(AttachType::TRACE_FSESSION) => "fsession".to_owned(),
+            Some(AttachType::MODIFY_RETURN) => "fmod_ret".to_owned(),
+            Some(AttachType::LSM_MAC) => "lsm".to_owned(),
+            // Extensions have no attach type of their own.
+            Some(AttachType(0)) => FREPLACE.to_owned(),
+            Some(other) => other.to_string(),
+            None => "tracing".to_owned(),
+        }
+    }
+
+    /// Addresses of functions of the kernel that it is attached to.
+    fn kernel_addresses(&self) -> &[u64] {
+        if self.link_type() == LinkType::KPROBE_MULTI { &self.arrays.addresses } else { &[] }
+    }
+}
+
+const FREPLACE: &str = "freplace";
+
+/// How and to what a link is attached. An empty target: the kernel does not tell.
+fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, String) {
+    let field = |at| info.u32(at).unwrap_or(0);
+    let plain = |kind: &str, target: Option<String>| (kind.to_owned(), target.unwrap_or_default());
+    match info.link_type() {
+        LinkType::RAW_TRACEPOINT => plain("raw_tracepoint", info.name()),
+        // Only those whose target is not known come here.
+        LinkType::TRACING => (info.tracing_kind(), String::new()),
+        LinkType::CGROUP => (
+            AttachType(field(24)).to_string(),
+            info.u64(16).filter(|id| *id != 0).map(|id| names.cgroup(id)).unwrap_or_default(),
+        ),
+        LinkType::ITER => plain("iter", iter_target(info)),
+        LinkType::NETNS => (AttachType(field(20)).to_string(), format!("net:[{}]", field(16))),
+        LinkType::XDP => plain("xdp", interface(info, names)),
+        LinkType::TCX | LinkType::NETKIT => {
+            (AttachType(field(20)).to_string(), interface(info, names).unwrap_or_default())
+        }
+        LinkType::PERF_EVENT => perf_event(info, names),
+        LinkType::KPROBE_MULTI => {
+            const BPF_F_KPROBE_MULTI_RETURN: u32 = 1;
+            let is_return = field(28) & BPF_F_KPROBE_MULTI_RETURN != 0;
+            let kind = if is_return { "kretprobe_multi" } else { "kprobe_multi" };
+            (kind.to_owned(), kprobes(info, functions))
+        }
+        LinkType::UPROBE_MULTI => {
+            const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
+            let is_return = field(56) & BPF_F_UPROBE_MULTI_RETURN != 0;
+            let kind = if is_return { "uretprobe_multi" } else { "uprobe_multi" };
+            (kind.to_owned(), uprobes(info))
+        }
+        LinkType::NETFILTER => plain("netfilter", Some(netfilter(info))),
+        LinkType::SOCKMAP => (AttachType(field(20)).to_string(), names.map(field(16))),
+        other => plain(&other.to_string(), None),
+    }
+}
+
+fn interface(info: &Info, names: &Names) -> Option<String> {
+    let index = info.u32(16).filter(|index| *index != 0)?;
+    Some(names.interface(index, info.link_type(), info.u32(20).unwrap_or(0), info.prog_id()))
+}
+
+fn iter_target(info: &Info) -> Option<String> {
+    let mut target = info.name()?;
+    if target.starts_with("bpf_map_elem") || target.contains("sk_storage_map") {
+        target.push_str(&format!(" of map {}", info.u32(28)?));
+    } else if target.starts_with("task") {
+        let (tid, pid) = (info.u32(32).unwrap_or(0), info.u32(36).unwrap_or(0));
+        if tid != 0 {
+            target.push_str(&format!(" of thread {tid}"));
+        } else if pid != 0 {
+            target.push_str(&format!(" of process {pid}"));
+        }
+    }
+    Some(target)
+}
+
+/// A link on a perf event; kernels before 6.6 tell nothing about it.
+fn perf_event(info: &Info, names: &Names) -> (String, String) {
+    let kind = match info.u32(16) {
+        Some(1) => Probe::Uprobe,
+        Some(2) => Probe::Uretprobe,
+        Some(3) => Probe::Kprobe,
+        Some(4) => Probe::Kretprobe,
+        Some(5) => Probe::Tracepoint,
+        Some(6) => {
+            let target = info.u32(32).zip(info.u64(24)).map(|(kind, config)| names::perf_event(kind, config));
+            return ("perf_event".to_owned(), target.unwrap_or_default());
+        }
+        _ => return ("perf_event".to_owned(), String::new()),
+    };
+    let offset = u64::from(info.u32(36).unwrap_or(0));
+    let addr = info.u64(40).filter(|_| matches!(kind, Probe::Kprobe | Probe::Kretprobe)).unwrap_or(0);
+    (kind.name().to_owned(), kind.target(info.name().as_deref(), offset, addr, names))
+}
+
+/// The kinds of tracing perf events that programs are attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probe {
+    Tracepoint,
+    Kprobe,
+    Kretprobe,
+    Uprobe,
+    Uretprobe,
+}
+
+impl Probe {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Probe::Tracepoint => "tracepoint",
+            Probe::Kprobe => "kprobe",
+            Probe::Kretprobe => "kretprobe",
+            Probe::Uprobe => "uprobe",
+            Probe::Uretprobe => "uretprobe",
+        }
+    }
+
+    /// What such an event is placed on: `sched:sched_switch`, `do_exit`, `do_exit+0x10`, `/bin/bash+0x1234`.
+    pub(crate) fn target(self, name: Option<&str>, offset: u64, addr: u64, names: &Names) -> String {
+        match (self, name.filter(|name| !name.is_empty())) {
+            (Probe::Tracepoint, name) => name.map(|name| names.tracepoint(name)).unwrap_or_default(),
+            (Probe::Uprobe | Probe::Uretprobe, Some(name)) => format!("{name}+{offset:#x}"),
+            (_, Some(name)) if offset == 0 => name.to_owned(),
+            (_, Some(name)) => format!("{name}+{offset:#x}"),
+            (_, None) if addr != 0 => format!("{addr:#x}"),
+            (_, None) => String::new(),
+        }
+    }
+}
+
+/// The functions of a kprobe.multi link: a few by name, and how many there are.
+fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
+    const SHOWN: usize = 4;
+    let count = info.u32(24).unwrap_or(0) as usize;
+    let name_of = |addr: &u64| {
+        let function = functions.iter().find(|it| it.addr <= *addr && addr - it.addr < u64::from(it.len_bytes))?;
+        Some(String::from_utf8_lossy(&function.name).into_owned())
+    };
+    let mut named: Vec<String> = info.arrays.addresses.iter().filter_map(name_of).take(SHOWN).collect();
+    if named.is_empty() {
+        return if count == 1 { "1 function".to_owned() } else { format!("{count} functions") };
+    }
+    if count > named.len() {
+        named.push(format!("{} more", count - named.len()));
+    }
+    named.join(", ")
+}
+
+fn uprobes(info: &Info) -> String {
+    let count = info.u32(52).unwrap_or(0) as usize;
+    let mut target = info.name().unwrap_or_default();
+    match info.arrays.addresses.as_slice() {
+        [] => {}
+        [only] if count == 1 => target.push_str(&format!("+{only:#x}")),
+        [first, ..] => target.push_str(&format!("+{first:#x} and {} more", count.saturating_sub(1))),
+    }
+    if let Some(pid) = info.u32(60).filter(|pid| *pid != 0) {
+        target.push_str(&format!(" of process {pid}"));
+    }
+    target
+}
+
+fn netfilter(info: &Info) -> String {
+    let family = match info.u32(16) {
+        Some(2) => "ipv4".to_owned(),
+        Some(10) => "ipv6".to_owned(),
+        Some(other) => format!("family {other}"),
+        None => return String::new(),
+    };
+    let hook = match info.u32(20) {
+        Some(0) => "prerouting",
+        Some(1) => "input",
+        Some(2) => "forward",
+        Some(3) => "output",
+        Some(4) => "postrouting",
+        _ => "unknown hook",
+    };
+    format!("{family} {hook} priority {}", info.u32(24).unwrap_or(0).cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block with `fields` (offset, value) put into it as `u32`s.
+    fn info(fields: &[(usize, u32)], name: Option<&str>, addresses: &[u64]) -> Info {
+        let mut bytes = [0u8; LINK_INFO_BYTES];
+        for (at, value) in fields {
+            bytes[*at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        let arrays = LinkArrays { name: name.map(|name| name.as_bytes().to_vec()), addresses: addresses.to_vec() };
+        Info { bytes, known: LINK_INFO_BYTES, arrays, target: None }
+    }
+
+    fn decoded(fields: &[(usize, u32)], name: Option<&str>, addresses: &[u64]) -> (String, String) {
+        decode(&info(fields, name, addresses), &[], &Names::new())
+    }
+
+    #[test]
+    fn probes_are_named_with_their_offsets() {
+        let uprobe = decoded(&[(0, 7), (16, 2), (36, 0x1234)], Some("/bin/bash"), &[]);
+        assert_eq!(uprobe, ("uretprobe".to_owned(), "/bin/bash+0x1234".to_owned()));
+        let kprobe = decoded(&[(0, 7), (16, 3)], Some("do_exit"), &[]);
+        assert_eq!(kprobe, ("kprobe".to_owned(), "do_exit".to_owned()));
+        let unnamed = decoded(&[(0, 7), (16, 4), (40, 0x1000)], None, &[]);
+        assert_eq!(unnamed, ("kretprobe".to_owned(), "0x1000".to_owned()));
+        let multi = decoded(&[(0, 12), (52, 3), (60, 77)], Some("/bin/sh"), &[16, 32, 48]);
+        assert_eq!(multi, ("uprobe_multi".to_owned(), "/bin/sh+0x10 and 2 more of process 77".to_owned()));
+        let hidden = decoded(&[(0, 8), (24, 3), (28, 1)], None, &[0, 0, 0]);
+        assert_eq!(hidden, ("kretprobe_multi".to_owned(), "3 functions".to_owned()));
+    }
+
+    #[test]
+    fn perf_events_are_named_as_perf_names_them() {
+        let clock = decoded(&[(0, 7), (16, 6), (24, 0), (32, 1)], None, &[]);
+        assert_eq!(clock, ("perf_event".to_owned(), "cpu-clock".to_owned()));
+        let old_kernel = Info { known: 16, ..info(&[(0, 7)], None, &[]) };
+        assert_eq!(decode(&old_kernel, &[], &Names::new()), ("perf_event".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn hooks_of_the_network_are_named() {
+        let netfilter = decoded(&[(0, 10), (16, 2), (20, 4), (24, (-100i32).cast_unsigned())], None, &[]);
+        assert_eq!(netfilter, ("netfilter".to_owned(), "ipv4 postrouting priority -100".to_owned()));
+        let netns = decoded(&[(0, 5), (16, 4026531840), (20, 36)], None, &[]);
+        assert_eq!(netns, ("sk_lookup".to_owned(), "net:[4026531840]".to_owned()));
+    }
+
+    #[test]
+    fn iterators_say_over_what() {
+        assert_eq!(decoded(&[(0, 4)], Some("bpf_prog"), &[]).1, "bpf_prog");
+        assert_eq!(decoded(&[(0, 4), (28, 9)], Some("bpf_map_elem"), &[]).1, "bpf_map_elem of map 9");
+        assert_eq!(decoded(&[(0, 4), (36, 12)], Some("task_file"), &[]).1, "task_file of process 12");
+    }
+
+    #[test]
+    fn unknown_types_stay_numbers() {
+        assert_eq!(decoded(&[(0, 99)], None, &[]), ("99".to_owned(), String::new()));
+    }
+}

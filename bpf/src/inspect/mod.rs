@@ -1,0 +1,32 @@
+//! What others loaded: programs with what the kernel tells of each, their maps and contents, links and other attachments, who holds
+//! them, where they are pinned. Everything here only reads.
+
+mod attachments;
+mod btf;
+mod cgroups;
+mod contents;
+mod holders;
+mod kallsyms;
+mod links;
+mod maps;
+mod names;
+mod net;
+mod pins;
+mod programs;
+mod stats;
+mod struct_ops;
+mod tracing;
+pub(crate) mod visibility;
+
+pub use attachments::Attachments;
+pub use btf::BtfCache;
+pub use contents::Bounds;
+pub use holders::Holders;
+pub use kallsyms::Kallsyms;
+pub(crate) use links::extended;
+pub use links::{Found, links};
+pub use maps::{Map, map_ids};
+pub use names::Names;
+pub use pins::{Pins, pins};
+pub use programs::{ProgSnapshot, Program, prog_ids};
+pub use stats::{RunStats, StatsGuard, stats_sysctl};

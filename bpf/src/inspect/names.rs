@@ -1,0 +1,130 @@
+//! Names for the numbers that attachments are described with. Each source is read when it is first needed, once.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::AsRawFd;
+
+use bprec_format::bpf::names::LinkType;
+use bprec_format::{event_type, kernel_event_name};
+use bprec_host::Cgroups;
+
+use crate::inspect::maps::Map;
+use crate::inspect::net::{self, Interface};
+use crate::sys;
+
+/// Looks names up for one scan of the machine; to be made anew for the next, since what it read may have changed.
+#[derive(Debug, Default)]
+pub struct Names {
+    interfaces: OnceCell<Vec<Interface>>,
+    cgroups: OnceCell<Cgroups>,
+    cgroup_paths: OnceCell<HashMap<u64, String>>,
+    tracepoints: OnceCell<HashMap<String, Option<String>>>,
+    maps: RefCell<HashMap<u32, String>>,
+}
+
+impl Names {
+    /// Nothing read yet.
+    pub fn new() -> Names {
+        Names::default()
+    }
+
+    /// The interfaces of this network namespace; none when they cannot be listed.
+    pub(crate) fn interfaces(&self) -> &[Interface] {
+        self.interfaces.get_or_init(|| net::interfaces().unwrap_or_default())
+    }
+
+    pub(crate) fn cgroups(&self) -> &Cgroups {
+        self.cgroups.get_or_init(Cgroups::read)
+    }
+
+    /// The interface that a link's program is on: its name if it is in our network namespace. The link itself tells
+    /// only a number, which another namespace may use for another interface, so the program is looked for there.
+    pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> String {
+        let ours = self.interfaces().iter().find(|interface| interface.index == index);
+        let is_there = |interface: &&Interface| {
+            if link_type == LinkType::XDP {
+                return interface.xdp.contains(&prog_id);
+            }
+            let mut ids = [0u32; 64];
+            let count = sys::attached_progs(sys::HookOf::Interface(index), attach_type, &mut ids).unwrap_or(0);
+            ids.iter().take(count).any(|id| *id == prog_id)
+        };
+        match ours.filter(is_there) {
+            Some(interface) => interface.name.clone(),
+            None => format!("interface {index} of another namespace"),
+        }
+    }
+
+    /// Path of a cgroup.
+    pub(crate) fn cgroup(&self, id: u64) -> String {
+        let all = || self.cgroups().iter().map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect();
+        self.cgroup_paths.get_or_init(all).get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}"))
+    }
+
+    /// A tracepoint with its system in front, where only one system has a tracepoint of this name.
+    pub(crate) fn tracepoint(&self, name: &str) -> String {
+        let systems = self.tracepoints.get_or_init(read_tracepoints);
+        match systems.get(name) {
+            Some(Some(system)) => format!("{system}:{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// A map, by its name where it has one.
+    pub(crate) fn map(&self, id: u32) -> String {
+        let mut maps = self.maps.borrow_mut();
+        let name = maps.entry(id).or_insert_with(|| {
+            let name = Map::take(id).map(|map| String::from_utf8_lossy(&map.about().name).into_owned());
+            match name {
+                Ok(name) if !name.is_empty() => format!("map {id} {name}"),
+                _ => format!("map {id}"),
+            }
+        });
+        name.clone()
+    }
+}
+
+/// System of each tracepoint; None for a name that several systems use.
+fn read_tracepoints() -> HashMap<String, Option<String>> {
+    let mut systems: HashMap<String, Option<String>> = HashMap::new();
+    let mounted = ["/sys/kernel/tracing/available_events", "/sys/kernel/debug/tracing/available_events"];
+    let text = mounted.into_iter().find_map(|path| fs::read_to_string(path).ok()).or_else(|| {
+        let tracefs = bprec_host::private_mount(c"tracefs").ok()?;
+        fs::read_to_string(format!("/proc/self/fd/{}/available_events", tracefs.as_raw_fd())).ok()
+    });
+    let text = text.unwrap_or_default();
+    for line in text.lines() {
+        let Some((system, name)) = line.split_once(':') else { continue };
+        systems.entry(name.to_owned()).and_modify(|known| *known = None).or_insert_with(|| Some(system.to_owned()));
+    }
+    systems
+}
+
+/// A perf event as perf calls it: `cpu-clock`, `cycles`, `breakpoint`, else `type 4 config 0x3c`.
+pub(crate) fn perf_event(kind: u32, config: u64) -> String {
+    let named = match kind {
+        event_type::BREAKPOINT => Some("breakpoint"),
+        _ => kernel_event_name(kind, config),
+    };
+    match (named, kind) {
+        (Some(name), _) => name.to_owned(),
+        (None, event_type::RAW) => format!("r{config:x}"),
+        (None, _) => match pmu(kind) {
+            Some(pmu) => format!("{pmu}/config={config:#x}/"),
+            // The clocks are PMUs of their own inside the kernel, the first to get a number and without a name in sysfs;
+            // since 6.6 their events show these numbers.
+            None if (kind, config) == (6, 0) => "cpu-clock".to_owned(),
+            None if (kind, config) == (7, 1) => "task-clock".to_owned(),
+            None => format!("type {kind} config {config:#x}"),
+        },
+    }
+}
+
+/// The PMU with this number, as sysfs has it.
+fn pmu(kind: u32) -> Option<String> {
+    fs::read_dir("/sys/bus/event_source/devices").ok()?.flatten().find_map(|device| {
+        let number = fs::read_to_string(device.path().join("type")).ok()?;
+        (number.trim().parse() == Ok(kind)).then(|| device.file_name().to_string_lossy().into_owned())
+    })
+}

@@ -1,0 +1,77 @@
+//! Paths under which programs and links are pinned.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use crate::error::{Error, Result};
+use crate::sys;
+use crate::sys::FdInfo;
+
+/// The most pins that are opened: a limit for machines where something pins without end.
+const MAX_PINS: usize = 50_000;
+
+/// What is pinned in the bpf file systems mounted where this process can see them.
+#[derive(Debug, Default)]
+pub struct Pins {
+    /// Paths of each program: its own and those of its links.
+    pub by_prog: HashMap<u32, Vec<PathBuf>>,
+    /// What could not be looked at, and why.
+    pub problems: Vec<String>,
+}
+
+/// Walks every mounted bpf file system and asks what each pin is. Pins in other mount namespaces are not seen.
+///
+/// # Errors
+/// Only when the list of mounts cannot be read.
+pub fn pins() -> Result<Pins> {
+    let mut pins = Pins::default();
+    let mut left = MAX_PINS;
+    for mount_point in bprec_host::mounts_of_type(b"bpf")? {
+        walk(mount_point, &mut pins, &mut left);
+    }
+    for paths in pins.by_prog.values_mut() {
+        paths.sort_unstable();
+    }
+    Ok(pins)
+}
+
+fn walk(root: PathBuf, pins: &mut Pins, left: &mut usize) {
+    let mut directories = vec![root];
+    while let Some(directory) = directories.pop() {
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(source) => {
+                pins.problems.push(Error::file(directory, source).to_string());
+                continue;
+            }
+        };
+        for entry in entries.flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                directories.push(entry.path());
+            } else if kind.is_file() {
+                if *left == 0 {
+                    pins.problems.push(format!("more than {MAX_PINS} pins: the others were not looked at"));
+                    return;
+                }
+                *left -= 1;
+                match pinned_prog(entry.path()) {
+                    Ok(Some((prog_id, path))) => pins.by_prog.entry(prog_id).or_default().push(path),
+                    Ok(None) => {}
+                    Err(error) if error.is_gone() => {}
+                    Err(error) => pins.problems.push(error.to_string()),
+                }
+            }
+        }
+    }
+}
+
+/// The program that is pinned at `path`, itself or by its link; None for maps.
+fn pinned_prog(path: PathBuf) -> Result<Option<(u32, PathBuf)>> {
+    let fd = sys::obj_get(&path)?;
+    let info = FdInfo::of_own(fd.as_fd())?;
+    // The fdinfo of a map of the kind prog_array names the type of its owner, never an id of a program.
+    Ok(info.prog_id.filter(|_| info.map_id.is_none()).map(|prog_id| (prog_id, path)))
+}

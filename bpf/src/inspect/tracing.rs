@@ -1,0 +1,122 @@
+//! What tracing programs trace: functions of the kernel and its modules, and of other programs, named through BTF.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use bprec_format::bpf::btf::Btf;
+
+use crate::inspect::btf::BtfCache;
+use crate::inspect::programs::Program;
+use crate::sys::{self, Kind};
+
+/// What a tracing link points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// A type of the BTF of the kernel or a module: (BTF id, type id).
+    Kernel(u32, u32),
+    /// A type of the BTF of a program: (program id, type id).
+    Program(u32, u32),
+}
+
+impl Target {
+    /// The target of a tracing link of program `prog_id`. The link's own numbers do not tell programs and kernel apart
+    /// (both are `trampoline key >> 32`), but a program that traces the kernel says so in its info, and once attached
+    /// one that traces a program does not.
+    pub(crate) fn of_link(prog_id: u32, is_extension: bool, object_id: u32, type_id: u32) -> Option<Target> {
+        if object_id == 0 {
+            return None;
+        }
+        if is_extension {
+            return Some(Target::Program(object_id, type_id));
+        }
+        let tracer = Program::take(prog_id).ok()?;
+        let (info, known) = sys::prog_block::<{ sys::PROG_INFO_BYTES }>(tracer.fd(), prog_id).ok()?;
+        if known < 228 {
+            return None;
+        }
+        Some(if sys::get_u32(&info, 220) == object_id {
+            Target::Kernel(object_id, type_id)
+        } else {
+            Target::Program(object_id, type_id)
+        })
+    }
+}
+
+/// Names of targets, those that have one: `tcp_sendmsg`, `tcp_sendmsg [mod]`, `main_func of program 12`.
+pub(crate) fn names(targets: &[Target], btfs: &BtfCache) -> HashMap<Target, String> {
+    let mut by_object: HashMap<(bool, u32), Vec<Target>> = HashMap::new();
+    for target in targets {
+        let object = match *target {
+            Target::Kernel(id, _) => (true, id),
+            Target::Program(id, _) => (false, id),
+        };
+        by_object.entry(object).or_default().push(*target);
+    }
+    let mut vmlinux = None;
+    let mut named = HashMap::new();
+    for ((is_kernel, id), targets) in by_object {
+        let Some((blob, suffix)) = (if is_kernel { kernel_btf(id, &mut vmlinux) } else { program_btf(id, btfs) })
+        else {
+            continue;
+        };
+        let Ok(btf) = Btf::parse(&blob) else { continue };
+        for target in targets {
+            let (Target::Kernel(_, type_id) | Target::Program(_, type_id)) = target;
+            if let Some(name) = btf.type_by_id(type_id).and_then(|t| t.name()) {
+                named.insert(target, format!("{}{suffix}", String::from_utf8_lossy(name)));
+            }
+        }
+    }
+    named
+}
+
+fn program_btf(id: u32, btfs: &BtfCache) -> Option<(Arc<[u8]>, String)> {
+    let program = Program::take(id).ok()?;
+    let (info, _) = sys::prog_block::<{ sys::PROG_INFO_BYTES }>(program.fd(), id).ok()?;
+    Some((btfs.get(sys::get_u32(&info, 128)).ok()?, format!(" of program {id}")))
+}
+
+/// The BTF of the kernel, or of a module put behind that of the kernel, which it continues.
+fn kernel_btf(id: u32, vmlinux: &mut Option<Arc<[u8]>>) -> Option<(Arc<[u8]>, String)> {
+    let fd = sys::fd_by_id(Kind::Btf, id).ok()?;
+    let about = sys::btf_info(fd.as_fd(), id, true).ok()?;
+    if !about.is_kernel {
+        return None;
+    }
+    let blob: Arc<[u8]> = about.blob.into();
+    if about.name == b"vmlinux" {
+        *vmlinux = Some(Arc::clone(&blob));
+        return Some((blob, String::new()));
+    }
+    let base = match vmlinux {
+        Some(base) => Arc::clone(base),
+        None => Arc::clone(vmlinux.insert(std::fs::read("/sys/kernel/btf/vmlinux").ok()?.into())),
+    };
+    Some((join(&base, &blob)?.into(), format!(" [{}]", String::from_utf8_lossy(&about.name))))
+}
+
+/// Joins a split BTF to its base: ids and string offsets of the split one go on where those of the base end, so that
+/// the joined sections are the two of each behind one another.
+fn join(base: &[u8], split: &[u8]) -> Option<Vec<u8>> {
+    const HEADER_BYTES: usize = 24;
+    // (types, strings), which lie at offsets from the end of the header
+    let sections = |blob: &[u8]| {
+        let header_bytes = sys::get_u32(blob, 4) as usize;
+        let section = |at: usize| {
+            let start = header_bytes.checked_add(sys::get_u32(blob, at) as usize)?;
+            Some(start..start.checked_add(sys::get_u32(blob, at + 4) as usize)?)
+        };
+        Some((section(8)?, section(16)?))
+    };
+    let (base_types, base_strings) = sections(base)?;
+    let (split_types, split_strings) = sections(split)?;
+    let types = [base.get(base_types)?, split.get(split_types)?].concat();
+    let strings = [base.get(base_strings)?, split.get(split_strings)?].concat();
+    let mut joined = base.get(..4)?.to_vec();
+    let lengths = [HEADER_BYTES, 0, types.len(), types.len(), strings.len()];
+    joined.extend(lengths.into_iter().flat_map(|length| (length as u32).to_ne_bytes()));
+    joined.extend(types);
+    joined.extend(strings);
+    Some(joined)
+}

@@ -1,0 +1,261 @@
+//! Counting samples in the kernel, through a small program of our own on the event that samples.
+//!
+//! # No count is lost in a drain, and none is counted twice
+//!
+//! There are two tables. The program writes into the one that is in the slot of an array of maps; the other is empty.
+//! [`Aggregator::drain`] puts the empty one into the slot and takes everything out of the first.
+//!
+//! 1. A run of the program is one RCU read-side critical section (the handler of the event opens it around the program),
+//!    and it looks into the slot once: it works on one table to its end.
+//! 2. `BPF_MAP_UPDATE_ELEM` on an array of maps returns only after a grace period (the kernel promises that of maps of
+//!    maps, so that user space knows what running programs still hold). A run that saw the first table in the slot began
+//!    before the update, hence is over when the call returns. A run that begins later sees the other.
+//! 3. So nobody writes into the first table while it is read: an entry has all that was ever added to it, and no entry
+//!    comes behind the reader. An entry is deleted by the call that copies it out: it is read once. When the kernel says
+//!    that there is none left, the table is empty, as it has to be for the next drain.
+//!
+//! What found no room, or met another CPU's lock, is added to an account instead. Accounts only grow, and whoever reads them takes
+//! differences: it does not matter to which drain a sample goes that is counted meanwhile.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
+
+use crate::error::{self, Error, Result};
+use crate::programs::perf_event::Attached;
+use crate::programs::quiet::quietly;
+use crate::sys;
+
+const PROGRAM: &str = "bprec_aggregate";
+const OBJECT: &[u8] = include_bytes!("aggregate.bpf.o");
+
+/// Words of a chain in an entry (`WORDS` in aggregate.bpf.c).
+const WORDS: usize = 130;
+/// Bytes of `struct key`: `ip u64 · hash u64 · cgroup u64 · tgid u32 · tid u32 · cpu u32 · words u32 · comm [u8; 16]`.
+const KEY_BYTES: usize = 56;
+/// Bytes of `struct entry`: `samples u64 · period u64 · first_ns u64 · chain [u64; WORDS]`.
+const ENTRY_BYTES: usize = 24 + 8 * WORDS;
+/// Bytes of `struct account`: `samples u64 · period u64 · overflow_samples u64 · overflow_period u64`.
+const ACCOUNT_BYTES: usize = 32;
+/// How often a table is tried again that another CPU holds a lock of.
+const TRIES: usize = 1000;
+
+/// How the program finds registers and period (`config.machine` in aggregate.bpf.c).
+const MACHINE: Option<u32> = if cfg!(target_arch = "x86_64") {
+    Some(1)
+} else if cfg!(target_arch = "aarch64") {
+    Some(2)
+} else if cfg!(target_arch = "riscv64") {
+    Some(3)
+} else if cfg!(target_arch = "s390x") {
+    Some(4)
+} else {
+    None
+};
+
+/// The program, loaded, with its two tables.
+#[derive(Debug)]
+pub struct Aggregator {
+    object: Object,
+    tables: [MapHandle; 2],
+    /// Which of the tables is in the slot.
+    active: usize,
+    keys: Vec<u8>,
+    entries: Vec<u8>,
+    chain: Vec<u64>,
+}
+
+/// What samples are told apart by, beside thread, CPU, cgroup and kernel call chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UserDetail {
+    /// User call chains.
+    pub chains: bool,
+    /// Addresses of samples in user mode. Without them, and without chains, [`Stack::ip`] is 0 there.
+    pub addresses: bool,
+}
+
+/// Samples that were taken by one thread on one CPU at one place, with one call chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stack<'a> {
+    /// Where the CPU was.
+    pub ip: u64,
+    /// Process and thread, in the initial pid namespace.
+    pub pid_tid: (u32, u32),
+    /// CPU.
+    pub cpu: u32,
+    /// Cgroup (v2).
+    pub cgroup: u64,
+    /// How many samples.
+    pub samples: u64,
+    /// The sum of their periods.
+    pub period: u64,
+    /// Time of the first of them, ns of `CLOCK_MONOTONIC`.
+    pub first_ns: u64,
+    /// The call chain as samples have it, `PERF_CONTEXT_*` words included.
+    pub chain: &'a [u64],
+}
+
+/// What the program saw on one CPU since it was loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Account {
+    /// All samples.
+    pub samples: u64,
+    /// The sum of their periods.
+    pub period: u64,
+    /// Samples for which the table had no room.
+    pub overflow_samples: u64,
+    /// The sum of their periods.
+    pub overflow_period: u64,
+}
+
+impl Aggregator {
+    /// Loads the program with two tables of `entries` each. It runs once it is attached.
+    ///
+    /// # Errors
+    /// When the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's account.
+    pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
+        let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
+        let Some(machine) = MACHINE else {
+            let unknown = io::Error::new(io::ErrorKind::Unsupported, "not on this architecture");
+            return Err(refused((unknown.into(), String::new())));
+        };
+        let (object, tables) = quietly(|| {
+            let tables = [table(entries)?, table(entries)?];
+            let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+            configure(&mut open, machine, user, &tables[0])?;
+            let object = open.load()?;
+            put(&object, &tables[0])?;
+            Ok((object, tables))
+        })
+        .map_err(refused)?;
+        let room = entries as usize;
+        Ok(Aggregator {
+            object,
+            tables,
+            active: 0,
+            // Zeroed memory that is never written is never there: a table seldom fills up.
+            keys: vec![0; room * KEY_BYTES],
+            entries: vec![0; room * ENTRY_BYTES],
+            chain: Vec::new(),
+        })
+    }
+
+    /// Puts the program on an event: its samples are counted from then on, and none of them reaches a ring.
+    ///
+    /// # Errors
+    /// As [`Attached::new`].
+    pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
+        let missing = || Error::Load {
+            program: PROGRAM,
+            source: io::Error::from_raw_os_error(libc::ENOENT).into(),
+            log: String::new(),
+        };
+        let program = self.object.progs().find(|program| program.name() == PROGRAM).ok_or_else(missing)?;
+        Attached::new(program.as_fd(), event, 0)
+    }
+
+    /// Hands over everything that was counted until now and not handed over before, in no order.
+    ///
+    /// # Errors
+    /// When the tables cannot be switched or read; what was handed over until then was counted.
+    pub fn drain(&mut self, mut each: impl FnMut(&Stack<'_>)) -> Result<()> {
+        let full = self.active;
+        put(&self.object, &self.tables[1 - full]).map_err(|source| Error::Load {
+            program: PROGRAM,
+            source,
+            log: String::new(),
+        })?;
+        self.active = 1 - full;
+        for _ in 0..TRIES {
+            let (taken, end) =
+                sys::take_batch(self.tables[full].as_fd(), &mut self.keys, &mut self.entries, KEY_BYTES, ENTRY_BYTES);
+            let keys = self.keys.chunks_exact(KEY_BYTES);
+            for (key, entry) in keys.zip(self.entries.chunks_exact(ENTRY_BYTES)).take(taken) {
+                self.chain.clear();
+                let words = (sys::get_u32(key, 36) as usize).min(WORDS);
+                self.chain.extend((0..words).map(|word| sys::get_u64(entry, 24 + 8 * word)));
+                each(&Stack {
+                    ip: sys::get_u64(key, 0),
+                    cgroup: sys::get_u64(key, 16),
+                    pid_tid: (sys::get_u32(key, 24), sys::get_u32(key, 28)),
+                    cpu: sys::get_u32(key, 32),
+                    samples: sys::get_u64(entry, 0),
+                    period: sys::get_u64(entry, 8),
+                    first_ns: sys::get_u64(entry, 16),
+                    chain: &self.chain,
+                });
+            }
+            match end {
+                Ok(()) | Err(libc::EAGAIN | libc::EBUSY | libc::EDEADLK | libc::ETIMEDOUT) => (),
+                Err(libc::ENOENT) => return Ok(()),
+                Err(errno) => return Err(unreadable(errno)),
+            }
+        }
+        Err(unreadable(libc::EBUSY))
+    }
+
+    /// What the program saw, by CPU.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn accounts(&self) -> Result<Vec<Account>> {
+        let read = || {
+            let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
+            let map = self.object.maps().find(|map| map.name() == "accounts").ok_or_else(missing)?;
+            map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing)
+        };
+        let accounts = read().map_err(|source| Error::Load { program: PROGRAM, source, log: String::new() })?;
+        Ok(accounts.iter().filter(|bytes| bytes.len() >= ACCOUNT_BYTES).map(|bytes| Account::parse(bytes)).collect())
+    }
+}
+
+impl Account {
+    fn parse(bytes: &[u8]) -> Account {
+        Account {
+            samples: sys::get_u64(bytes, 0),
+            period: sys::get_u64(bytes, 8),
+            overflow_samples: sys::get_u64(bytes, 16),
+            overflow_period: sys::get_u64(bytes, 24),
+        }
+    }
+}
+
+/// A table. Its memory is there from the beginning: programs in interrupts cannot wait for more.
+fn table(entries: u32) -> libbpf_rs::Result<MapHandle> {
+    let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    MapHandle::create(MapType::Hash, Some("bprec_stacks"), KEY_BYTES as u32, ENTRY_BYTES as u32, entries, &options)
+}
+
+fn configure(open: &mut OpenObject, machine: u32, user: UserDetail, inner: &MapHandle) -> libbpf_rs::Result<()> {
+    for mut map in open.maps_mut() {
+        if map.name() == "tables" {
+            map.set_inner_map_fd(inner.as_fd())?;
+        } else if map.name().to_string_lossy().ends_with(".rodata") {
+            let config = [machine, user.chains.into(), user.addresses.into()];
+            map.set_initial_value(&config.map(u32::to_ne_bytes).concat())?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts a table into the slot; when that returns, no run of the program has the one that was there.
+fn put(object: &Object, table: &MapHandle) -> libbpf_rs::Result<()> {
+    let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
+    let slot = object.maps().find(|map| map.name() == "tables").ok_or_else(missing)?;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&table.as_fd());
+    slot.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+}
+
+fn unreadable(errno: i32) -> Error {
+    let remedy = (errno == libc::EINVAL).then_some("needs Linux 5.6");
+    Error::Syscall {
+        call: "bpf(BPF_MAP_LOOKUP_AND_DELETE_BATCH)",
+        object: error::Object::Named("of the counted stacks"),
+        errno,
+        remedy,
+    }
+}

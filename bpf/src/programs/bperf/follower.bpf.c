@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Charges what events came to in the slice that ends to tasks and cgroups. It runs at each context switch behind the leaders that read
+ * the events, and takes differences of their readings of its own: nothing is counted twice, and nothing is lost when another session
+ * has a leader read in between, or when a reading fails.
+ *
+ * It is never run inside itself on one CPU, so that each number has one writer.
+ */
+#include "../bprec_bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* follower.rs knows these and the structures by their position. */
+#define EVENTS_MAX 8
+#define LEVELS_MAX 32
+#define TASKS_MAX 102400
+
+#define CLONE_THREAD 0x00010000
+
+enum {
+	INHERIT_THREADS = 1,
+	INHERIT_ALL = 2,
+};
+
+struct reading {
+	__u64 value;
+	__u64 enabled_ns;
+	__u64 running_ns;
+};
+
+/* What one target came to on a CPU. The first and the last number differ while it is written to. */
+struct account {
+	volatile __u64 done;
+	struct reading readings[EVENTS_MAX];
+	volatile __u64 begun;
+};
+
+struct followed {
+	/*
+	 * What all threads of its process have in common, through an exec by any of them, and no other process: by this, a number that was
+	 * given to another is known. 0 while it has not been seen.
+	 */
+	__u64 process;
+	__u32 account;
+	__u32 inherit;
+};
+
+/* Written by user space, but for what found no room. */
+struct control {
+	__u64 enabled;
+	__u64 no_room;
+};
+
+struct readings {
+	struct reading of[EVENTS_MAX];
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	/* Threads that have not begun to exit. */
+	atomic_t live;
+} KERNEL_STRUCT;
+
+struct task_struct {
+	int exit_state;
+	int pid;
+	struct signal_struct *signal;
+} KERNEL_STRUCT;
+
+/* Number of leaders. */
+const volatile __u32 events_used = 0;
+/* Tasks are among the targets. */
+const volatile __u32 with_tasks = 0;
+/* Bits of the levels of the hierarchy on which cgroups are among the targets. */
+const volatile __u32 cgroup_levels = 0;
+
+/* Each leader's `prev_readings`; of unused ones, the first leader's. */
+#define LEADER(name)                                                                                                                      \
+	struct {                                                                                                                          \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                                                  \
+		__uint(max_entries, 1);                                                                                                   \
+		__type(key, __u32);                                                                                                       \
+		__type(value, struct reading);                                                                                            \
+	} name SEC(".maps")
+
+LEADER(leader_0);
+LEADER(leader_1);
+LEADER(leader_2);
+LEADER(leader_3);
+LEADER(leader_4);
+LEADER(leader_5);
+LEADER(leader_6);
+LEADER(leader_7);
+
+/* The readings as of the last run, and what they have grown by. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct readings);
+} last SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct account);
+} accounts SEC(".maps");
+
+/* By thread, as the initial namespace counts them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TASKS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct followed);
+} tasks SEC(".maps");
+
+/* By cgroup id: the account. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u32);
+} cgroups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct control);
+} controls SEC(".maps");
+
+/* What a reading has grown by; nothing when it runs backwards, as it does while its leader is run inside itself. */
+static __always_inline void grow(const struct reading *now, struct reading *last, struct reading *grown)
+{
+	if (now->enabled_ns < last->enabled_ns || now->value < last->value || now->running_ns < last->running_ns) {
+		grown->value = 0;
+		grown->enabled_ns = 0;
+		grown->running_ns = 0;
+		return;
+	}
+	grown->value = now->value - last->value;
+	grown->enabled_ns = now->enabled_ns - last->enabled_ns;
+	grown->running_ns = now->running_ns - last->running_ns;
+	*last = *now;
+}
+
+#define FOLLOW(i)                                                                                                                         \
+	if (i < events_used) {                                                                                                            \
+		struct reading *now = bpf_map_lookup_elem(&leader_##i, &zero);                                                            \
+		if (now)                                                                                                                  \
+			grow(now, &last_readings->of[i], &grown->of[i]);                                                                  \
+	}
+
+static __noinline int charge(__u32 key)
+{
+	struct account *account = bpf_map_lookup_elem(&accounts, &key);
+	__u32 one = 1;
+	struct readings *grown = bpf_map_lookup_elem(&last, &one);
+
+	if (!account || !grown)
+		return 0;
+	account->begun++;
+#pragma clang loop unroll(full)
+	for (__u32 i = 0; i < EVENTS_MAX; i++) {
+		if (i < events_used) {
+			account->readings[i].value += grown->of[i].value;
+			account->readings[i].enabled_ns += grown->of[i].enabled_ns;
+			account->readings[i].running_ns += grown->of[i].running_ns;
+		}
+	}
+	account->done++;
+	return 0;
+}
+
+static __always_inline __u64 process_of(struct task_struct *task)
+{
+	__u64 process = 0;
+
+	bpf_probe_read_kernel(&process, sizeof(process), &task->signal);
+	return process;
+}
+
+/* A task whose number will be given to another is followed no more. */
+static __always_inline void forget(struct task_struct *task, __u64 process, __u32 tid, __u32 first)
+{
+	struct signal_struct *signal = (struct signal_struct *)process;
+	int exit_state = 0, live = 0;
+
+	/* It has nothing left to do, then. */
+	if (bpf_probe_read_kernel(&exit_state, sizeof(exit_state), &task->exit_state) || !exit_state)
+		return;
+	if (bpf_probe_read_kernel(&live, sizeof(live), &signal->live.counter))
+		return;
+	/* The first thread's number outlives it: a thread that execs takes it. It goes with the last thread. */
+	if (tid != first || !live)
+		bpf_map_delete_elem(&tasks, &tid);
+	if (tid != first && !live)
+		bpf_map_delete_elem(&tasks, &first);
+}
+
+static __always_inline void charge_task(void)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid(), process;
+	__u32 tid = pid_tgid;
+	struct followed *followed;
+	struct task_struct *task;
+
+	/* Idle. */
+	if (!tid)
+		return;
+	followed = bpf_map_lookup_elem(&tasks, &tid);
+	if (!followed)
+		return;
+	task = (struct task_struct *)bpf_get_current_task();
+	process = process_of(task);
+	if (!followed->process)
+		followed->process = process;
+	if (followed->process != process)
+		return;
+	charge(followed->account);
+	forget(task, process, tid, pid_tgid >> 32);
+}
+
+SEC("raw_tp/sched_switch")
+int bprec_follow(void *ctx)
+{
+	__u32 zero = 0, one = 1;
+	struct readings *last_readings = bpf_map_lookup_elem(&last, &zero);
+	struct readings *grown = bpf_map_lookup_elem(&last, &one);
+	struct control *control = bpf_map_lookup_elem(&controls, &zero);
+
+	if (!last_readings || !grown || !control)
+		return 0;
+	FOLLOW(0)
+	FOLLOW(1)
+	FOLLOW(2)
+	FOLLOW(3)
+	FOLLOW(4)
+	FOLLOW(5)
+	FOLLOW(6)
+	FOLLOW(7)
+	/* Tells who asked for this run that it was one. */
+	if (!control->enabled)
+		return 1;
+	if (with_tasks)
+		charge_task();
+	if (cgroup_levels) {
+		for (int level = 0; level < LEVELS_MAX; level++) {
+			__u64 id;
+			__u32 *account;
+
+			if (!(cgroup_levels & 1U << level))
+				continue;
+			id = bpf_get_current_ancestor_cgroup_id(level);
+			/* It is not that deep. */
+			if (!id)
+				break;
+			account = bpf_map_lookup_elem(&cgroups, &id);
+			if (account)
+				charge(*account);
+		}
+	}
+	return 1;
+}
+
+SEC("raw_tp/task_newtask")
+int bprec_inherit(__u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	__u64 flags = ctx[1];
+	__u32 zero = 0, tid = bpf_get_current_pid_tgid();
+	struct followed *parent = bpf_map_lookup_elem(&tasks, &tid);
+	struct followed child = {};
+	__u32 pid;
+
+	if (!parent || !parent->inherit)
+		return 0;
+	if (parent->process && parent->process != process_of((struct task_struct *)bpf_get_current_task()))
+		return 0;
+	if (!(flags & CLONE_THREAD) && parent->inherit != INHERIT_ALL)
+		return 0;
+	if (bpf_probe_read_kernel(&pid, sizeof(pid), &task->pid))
+		return 0;
+	child.process = process_of(task);
+	child.account = parent->account;
+	child.inherit = parent->inherit;
+	if (bpf_map_update_elem(&tasks, &pid, &child, 0)) {
+		struct control *control = bpf_map_lookup_elem(&controls, &zero);
+
+		if (control)
+			__sync_fetch_and_add(&control->no_room, 1);
+	}
+	return 0;
+}

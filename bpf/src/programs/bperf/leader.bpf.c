@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * Reads one event at each context switch, for everyone who wants to know what it came to. The names of the function and of the maps, and
+ * the maps' shapes, are an interface: perf's followers attach to `on_switch` and use `diff_readings`; ours read `prev_readings`.
+ *
+ * Sessions run it between switches too, so that what a slice in progress came to is told. `current` is the task whose slice ends.
+ */
+#include "../bprec_bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct reading {
+	__u64 value;
+	__u64 enabled_ns;
+	__u64 running_ns;
+};
+
+/* The event on each CPU. It stays when whoever opened it goes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_PRESERVE_ELEMS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} events SEC(".maps");
+
+/* The last reading. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct reading);
+} prev_readings SEC(".maps");
+
+/* What the last reading was more than the one before. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct reading);
+} diff_readings SEC(".maps");
+
+SEC("raw_tp/sched_switch")
+int on_switch(void *ctx)
+{
+	__u32 key = 0;
+	struct reading *prev = bpf_map_lookup_elem(&prev_readings, &key);
+	struct reading *diff = bpf_map_lookup_elem(&diff_readings, &key);
+	struct reading now;
+
+	if (!prev || !diff)
+		return 0;
+	/* An older reading comes after a younger one when this is run inside itself, by another CPU's request. */
+	if (bpf_perf_event_read_value(&events, BPF_F_CURRENT_CPU, &now, sizeof(now)) || now.enabled_ns < prev->enabled_ns) {
+		/* Whoever follows by adding this up must not add the last difference again. */
+		diff->value = 0;
+		diff->enabled_ns = 0;
+		diff->running_ns = 0;
+		return 0;
+	}
+	diff->value = now.value - prev->value;
+	diff->enabled_ns = now.enabled_ns - prev->enabled_ns;
+	diff->running_ns = now.running_ns - prev->running_ns;
+	*prev = now;
+	return 0;
+}

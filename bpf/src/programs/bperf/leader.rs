@@ -1,0 +1,225 @@
+//! Leaders: one program per event, read at each context switch.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::{MapCore, ObjectBuilder};
+
+use crate::error::{ENOTSUPP, Error, Object, Result};
+use crate::programs::quiet::quietly;
+use crate::sys::{self, Kind, load};
+
+const OBJECT: &[u8] = include_bytes!("leader.bpf.o");
+/// The name by which perf's followers attach to it.
+pub(super) const PROGRAM: &str = "on_switch";
+const TRACEPOINT: &std::ffi::CStr = c"sched_switch";
+/// The map of the last readings, in ours and in perf's leaders.
+const READINGS: &[u8] = b"prev_readings";
+/// Type, key, value, entries and flags of both.
+const SHAPE: [u32; 5] = [PERCPU_ARRAY, 4, READING_BYTES, 1, 0];
+const PERCPU_ARRAY: u32 = 6;
+const READING_BYTES: u32 = 24;
+/// `BPF_LINK_TYPE_RAW_TRACEPOINT`
+const RAW_TRACEPOINT: u32 = 1;
+/// Place of the ids of maps among a program's arrays.
+const MAP_IDS: usize = 2;
+
+/// A leader, ours or another session's. It lives as long as anyone has its link.
+#[derive(Debug)]
+pub struct Leader {
+    /// What keeps it alive.
+    _link: OwnedFd,
+    program: OwnedFd,
+    readings: OwnedFd,
+    link_id: u32,
+    program_id: u32,
+    readings_id: u32,
+    differences_id: u32,
+}
+
+/// Where an event of one CPU stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventReading {
+    /// The CPU.
+    pub cpu: u32,
+    /// What it has come to.
+    pub value: u64,
+    /// Since it was opened, ns.
+    pub enabled_ns: u64,
+    /// Time on the hardware, ns.
+    pub running_ns: u64,
+}
+
+/// What an entry of the map of leaders stands for.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// A leader that can be followed.
+    Leader(Leader),
+    /// Nothing any more: another may take its place.
+    Stale,
+    /// Somebody's, and not of a kind that we can follow.
+    Strange(String),
+}
+
+impl Leader {
+    /// Loads a leader of our own over an event that is open on these CPUs, and lets it read. The events stay as long as it does.
+    ///
+    /// # Errors
+    /// When the kernel refuses: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
+    pub fn load(cpus: u32, events: &[(u32, BorrowedFd<'_>)]) -> Result<Leader> {
+        let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
+        let object = quietly(|| {
+            let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
+            for mut map in object.maps_mut().filter(|map| map.name() == "events") {
+                map.set_max_entries(cpus)?;
+            }
+            object.load()
+        })
+        .map_err(refused)?;
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name);
+            map.and_then(|map| map.as_fd().try_clone_to_owned().ok()).ok_or_else(|| unfit("it lacks a map"))
+        };
+        let (array, readings, differences) = (map("events")?, map("prev_readings")?, map("diff_readings")?);
+        let program = object.progs().find(|program| program.name() == PROGRAM);
+        let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
+        let program = program.ok_or_else(|| unfit("it is not there"))?;
+        for (cpu, event) in events {
+            load::put_event(array.as_fd(), *cpu, *event).map_err(|errno| Error::Syscall {
+                call: "bpf(BPF_MAP_UPDATE_ELEM)",
+                object: Object::Named("events"),
+                errno,
+                remedy: None,
+            })?;
+        }
+        let link = attach(program.as_fd(), TRACEPOINT)?;
+        let (info, _, _) = sys::link_info(link.as_fd(), 0)?;
+        Ok(Leader {
+            link_id: sys::get_u32(&info, 4),
+            program_id: sys::get_u32(&info, 8),
+            readings_id: id_of(&readings)?,
+            differences_id: id_of(&differences)?,
+            _link: link,
+            program,
+            readings,
+        })
+    }
+
+    /// Takes hold of the leader that a link and a map of differences belong to.
+    pub(super) fn find(link_id: u32, differences_id: u32) -> Result<Found> {
+        let link = match sys::fd_by_id(Kind::Link, link_id) {
+            Ok(link) => link,
+            Err(error) if error.is_gone() => return Ok(Found::Stale),
+            Err(error) => return Err(error),
+        };
+        let (info, _, arrays) = sys::link_info(link.as_fd(), link_id)?;
+        if sys::get_u32(&info, 0) != RAW_TRACEPOINT || arrays.name.as_deref() != Some(TRACEPOINT.to_bytes()) {
+            return Ok(Found::Stale);
+        }
+        let program_id = sys::get_u32(&info, 8);
+        let program = sys::fd_by_id(Kind::Prog, program_id)?;
+        let (mut readings, mut has_differences) = (None, false);
+        let ids = sys::prog_info(program.as_fd(), program_id)?.arrays[MAP_IDS].take().unwrap_or_default();
+        for id in ids.chunks_exact(4).map(|id| sys::get_u32(id, 0)) {
+            let map = sys::fd_by_id(Kind::Map, id)?;
+            let about = sys::map_info(map.as_fd(), id)?;
+            let is_fit = [0, 8, 12, 16, 20].map(|at| sys::get_u32(&about, at)) == SHAPE;
+            if id == differences_id {
+                has_differences = is_fit;
+            } else if is_fit && sys::up_to_nul(&about[24..40]) == READINGS {
+                readings = Some((id, map));
+            }
+        }
+        // Ids are given again: the link is another's by now, or the map is.
+        if !has_differences {
+            return Ok(Found::Stale);
+        }
+        let Some((readings_id, readings)) = readings else {
+            let problem = format!("program {program_id} reads it, and keeps no readings in a map `prev_readings`");
+            return Ok(Found::Strange(problem));
+        };
+        Ok(Found::Leader(Leader { _link: link, program, readings, link_id, program_id, readings_id, differences_id }))
+    }
+
+    /// Has it read the event on `cpu` now; false when that CPU is not online.
+    ///
+    /// When it is at work there at this moment, the kernel leaves it at that.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn read_now(&self, cpu: u32) -> Result<bool> {
+        run_on_cpu(self.program.as_fd(), cpu, PROGRAM).map(|ran| ran.is_some())
+    }
+
+    /// The last readings of each possible CPU.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn readings(&self) -> Result<Vec<EventReading>> {
+        let entries = sys::Entries::of(&self.readings, self.readings_id)?;
+        let mut values = Vec::new();
+        entries.lookup(&0u32.to_ne_bytes(), &mut values)?;
+        let values = values.chunks_exact(READING_BYTES as usize).zip(entries.cpus());
+        let reading = |(value, cpu): (&[u8], &u32)| EventReading {
+            cpu: *cpu,
+            value: sys::get_u64(value, 0),
+            enabled_ns: sys::get_u64(value, 8),
+            running_ns: sys::get_u64(value, 16),
+        };
+        Ok(values.map(reading).collect())
+    }
+
+    /// Id of its program.
+    pub fn program_id(&self) -> u32 {
+        self.program_id
+    }
+
+    pub(super) fn link_id(&self) -> u32 {
+        self.link_id
+    }
+
+    pub(super) fn differences_id(&self) -> u32 {
+        self.differences_id
+    }
+
+    /// For a follower's map of this leader.
+    pub(super) fn readings_map(&self) -> BorrowedFd<'_> {
+        self.readings.as_fd()
+    }
+}
+
+/// Whether a link with this id is there.
+pub(super) fn link_is_there(id: u32) -> bool {
+    !sys::fd_by_id(Kind::Link, id).is_err_and(|error| error.is_gone())
+}
+
+pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: &'static std::ffi::CStr) -> Result<OwnedFd> {
+    load::attach_raw_tracepoint(program, tracepoint).map_err(|errno| Error::Syscall {
+        call: "bpf(BPF_RAW_TRACEPOINT_OPEN)",
+        object: Object::Named(tracepoint.to_str().unwrap_or_default()),
+        errno,
+        remedy: None,
+    })
+}
+
+/// What a run of the program on a CPU returned; None when that CPU is not online.
+pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32, name: &'static str) -> Result<Option<u32>> {
+    match load::run_on_cpu(program, cpu) {
+        Ok(returned) => Ok(Some(returned)),
+        Err(libc::ENXIO) => Ok(None),
+        Err(errno) => Err(Error::Syscall {
+            call: "bpf(BPF_PROG_TEST_RUN)",
+            object: Object::Named(name),
+            errno,
+            remedy: ([libc::ENOTSUP, ENOTSUPP].contains(&errno)).then_some("needs Linux 5.10"),
+        }),
+    }
+}
+
+fn id_of(map: &OwnedFd) -> Result<u32> {
+    let info = sys::FdInfo::of_own(map.as_fd())?;
+    info.map_id.ok_or_else(|| unfit("the kernel does not tell the id of its map"))
+}
+
+fn unfit(problem: &str) -> Error {
+    Error::Answer { call: "our program", object: Object::Named(PROGRAM), problem: problem.to_owned() }
+}

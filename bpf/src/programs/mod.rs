@@ -1,0 +1,36 @@
+//! Programs of our own, each beside its source (`*.bpf.c`) and the committed object of that, and programs of the user's; loaded,
+//! attached, and read.
+
+mod aggregate;
+mod bperf;
+mod perf_event;
+mod profiler;
+mod quiet;
+mod refs;
+mod sampler;
+mod user_object;
+
+pub use aggregate::{Account, Aggregator, Stack, UserDetail};
+pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
+pub use perf_event::{Attached, Way};
+pub use profiler::{
+    Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, counts_others,
+    makes_tail_calls,
+};
+pub use refs::{ProgRefs, Refs};
+pub use sampler::{Recipe, SamplerProgram};
+pub use user_object::{OutputMap, UserObject, UserProgram};
+
+use crate::error::Result;
+use crate::inspect::Program;
+
+impl Program {
+    /// Whether it is of the kind that we load to count: around others' programs, or at context switches.
+    ///
+    /// # Errors
+    /// When the kernel does not tell its name.
+    pub fn counts(&self) -> Result<bool> {
+        let name = self.short_name()?;
+        Ok(counts_others(&name) || bperf::counts(&name))
+    }
+}

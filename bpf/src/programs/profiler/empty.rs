@@ -1,0 +1,78 @@
+//! A program that does nothing, and runs only when it is asked to.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libbpf_rs::ObjectBuilder;
+
+use super::names::EMPTY;
+use crate::error::{Error, Object, Result};
+use crate::inspect::{BtfCache, Program};
+use crate::programs::quiet::quietly;
+use crate::sys::{self, load};
+
+const OBJECT: &[u8] = include_bytes!("empty.bpf.o");
+/// `struct bpf_prog_info` up to and with `run_cnt`.
+const STATS_END: usize = 208;
+
+/// The program that does nothing, loaded.
+#[derive(Debug)]
+pub(super) struct EmptyProgram {
+    program: OwnedFd,
+    /// The same, which no pair is ever put around.
+    bare: OwnedFd,
+}
+
+impl EmptyProgram {
+    pub(super) fn load() -> Result<EmptyProgram> {
+        let program = || {
+            let refused = |(source, log)| Error::Load { program: EMPTY, source, log };
+            let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(refused)?;
+            let program = object.progs().find(|program| program.name() == EMPTY);
+            let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
+            program.ok_or_else(|| unfit("it is not there".to_owned()))
+        };
+        Ok(EmptyProgram { program: program()?, bare: program()? })
+    }
+
+    pub(super) fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// The runs that run statistics have counted of the program without a pair.
+    pub(super) fn counted_runs(&self) -> Result<u64> {
+        let (info, _) = sys::prog_block::<STATS_END>(self.bare.as_fd(), 0)?;
+        Ok(sys::get_u64(&info, 200))
+    }
+
+    /// Runs it; the mean time of a run.
+    pub(super) fn run(&self, runs: u32) -> Result<u64> {
+        run(self.program(), runs)
+    }
+
+    /// Runs the copy of it that nothing is ever put around; the mean time of a run.
+    pub(super) fn run_bare(&self, runs: u32) -> Result<u64> {
+        run(self.bare.as_fd(), runs)
+    }
+
+    /// The type of its function.
+    pub(super) fn function_type_id(&self) -> Result<u32> {
+        let id = sys::FdInfo::of_own(self.program())?.prog_id.unwrap_or(0);
+        let snapshot = Program::take(id)?.fetch(&BtfCache::new())?;
+        let function = snapshot.info.view().functions().next().and_then(|function| function.type_id);
+        function.ok_or_else(|| unfit("the kernel does not tell its function".to_owned()))
+    }
+}
+
+/// Runs a program; the mean time of a run.
+fn run(program: BorrowedFd<'_>, runs: u32) -> Result<u64> {
+    load::run_socket_filter(program, runs).map(u64::from).map_err(|errno| Error::Syscall {
+        call: "bpf(BPF_PROG_TEST_RUN)",
+        object: Object::Named(EMPTY),
+        errno,
+        remedy: None,
+    })
+}
+
+pub(super) fn unfit(problem: String) -> Error {
+    Error::Answer { call: "our program", object: Object::Named(EMPTY), problem }
+}

@@ -1,0 +1,218 @@
+//! The programs that count, loaded once and copied for each function.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use libbpf_rs::{MapCore, ObjectBuilder};
+
+use super::empty::EmptyProgram;
+use super::insn::{source_register, word_of};
+use super::per_cpu::{self, EVENTS_MAX, PerCpuStats};
+use super::probe::{End, Probe};
+use super::source::{self, Source};
+use super::{names, refusal};
+use crate::error::{Error, Object, Result};
+use crate::programs::quiet::quietly;
+use crate::sys::{self, load};
+
+const OBJECT: &[u8] = include_bytes!("profiler.bpf.o");
+/// The section that is the map of [`PerCpuStats`].
+const ACCOUNTS: &str = ".bss.accounts";
+/// `BPF_LD | BPF_IMM | BPF_DW`, and its source registers that say that the number is a map's descriptor:
+/// `BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`.
+const LOAD_IMM64: u8 = 0x18;
+const OF_MAP: [u8; 2] = [1, 2];
+/// Bytes for what the verifier says when it refuses.
+const LOG_BYTES: usize = 1 << 16;
+
+/// A session or a pair in its loaded form, ready to be copied for each function, and the events of all of them.
+#[derive(Debug)]
+pub struct Profiler {
+    /// In the order in which they are attached.
+    templates: Vec<Template>,
+    /// Descriptor by which the instructions know their accounts.
+    accounts: i32,
+    /// The other maps, by the descriptors by which the instructions know them.
+    maps: Vec<(i32, OwnedFd)>,
+    events_map: OwnedFd,
+    pub(super) events: usize,
+    cpus: u32,
+    pub(super) empty: EmptyProgram,
+}
+
+/// A program with its instructions.
+#[derive(Debug)]
+struct Template {
+    name: &'static str,
+    attach_type: u32,
+    insns: Vec<u64>,
+}
+
+impl Profiler {
+    /// Loads a session, or else a pair, around a program of our own that does nothing. `events` are counted, of which those whose bits are
+    /// set in `partial_events` need not be there on every CPU; a run in which another cannot be read is discarded. CPUs
+    /// have numbers below `cpus`.
+    ///
+    /// # Errors
+    /// When the kernel has no trampolines or does not allow them; with libbpf's account.
+    pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
+        let session = Profiler::load_as(&[names::SESSION], events, partial_events, cpus);
+        // What is refused for another reason than that there are no sessions is so again, in better known words.
+        session.or_else(|_| Profiler::load_as(&names::PAIR, events, partial_events, cpus))
+    }
+
+    /// The same, with a pair on every kernel.
+    ///
+    /// # Errors
+    /// As [`Profiler::load`].
+    pub fn load_pair(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
+        Profiler::load_as(&names::PAIR, events, partial_events, cpus)
+    }
+
+    fn load_as(
+        programs: &[(&'static str, u32)],
+        events: &[Source],
+        partial_events: u32,
+        cpus: u32,
+    ) -> Result<Profiler> {
+        let empty = EmptyProgram::load()?;
+        let name = programs.first().map_or("", |(name, _)| name);
+        let refused = |(source, log)| Error::Load { program: name, source, log };
+        // In the order of their definition.
+        let numbers = [events.len() as u32, cpus].map(u32::to_ne_bytes).concat();
+        let constants = [&numbers[..], &source::kinds(events, partial_events)].concat();
+        let (object, target) = (ObjectBuilder::default().open_memory(OBJECT), empty.program());
+        let loaded = quietly(|| {
+            let mut object = object?;
+            for mut map in object.maps_mut() {
+                let name = map.name().to_string_lossy().into_owned();
+                match name.as_str() {
+                    ACCOUNTS => map.set_value_size(per_cpu::BYTES * cpus)?,
+                    "events" => map.set_max_entries(cpus * EVENTS_MAX as u32)?,
+                    _ if name.ends_with(".rodata") => map.set_initial_value(&constants)?,
+                    _ => (),
+                }
+            }
+            for mut program in object.progs_mut() {
+                program.set_autoload(programs.iter().any(|(name, _)| program.name() == *name));
+                program.set_attach_target(target.as_raw_fd(), Some(names::EMPTY.to_owned()))?;
+            }
+            object.load()
+        })
+        .map_err(refused)?;
+        let unfit = |problem: &str| Error::Answer {
+            call: "our program",
+            object: Object::Named(name),
+            problem: problem.to_owned(),
+        };
+        let template = |(name, attach_type): &(&'static str, u32)| {
+            let program = loaded.progs().find(|program| program.name() == *name);
+            let insns = program.map(|program| program.insns().iter().map(word_of).collect()).unwrap_or_default();
+            Template { name, attach_type: *attach_type, insns }
+        };
+        let templates = programs.iter().map(template).collect();
+        let (mut accounts, mut events_map, mut maps) = (None, None, Vec::new());
+        for map in loaded.maps() {
+            let own = || map.as_fd().try_clone_to_owned().map_err(|_| unfit("no descriptor is left for its maps"));
+            match map.name().to_string_lossy().as_ref() {
+                ACCOUNTS => accounts = Some(map.as_fd().as_raw_fd()),
+                "events" => {
+                    events_map = Some(own()?);
+                    maps.push((map.as_fd().as_raw_fd(), own()?));
+                }
+                _ => maps.push((map.as_fd().as_raw_fd(), own()?)),
+            }
+        }
+        let (Some(accounts), Some(events_map)) = (accounts, events_map) else { return Err(unfit("it lacks a map")) };
+        Ok(Profiler { templates, accounts, maps, events_map, events: events.len(), cpus, empty })
+    }
+
+    /// Why programs of others should not be traced on this kernel, though it would let us; None when they may.
+    pub fn unsafe_here() -> Option<&'static str> {
+        refusal::kernel_reason()
+    }
+
+    /// Whether one session is attached to each function, and not a pair.
+    pub fn has_sessions(&self) -> bool {
+        self.templates.iter().any(|template| template.name == names::SESSION.0)
+    }
+
+    /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the event is inherited, or not on that CPU.
+    pub fn set_event(&self, event: usize, cpu: u32, fd: BorrowedFd<'_>) -> Result<()> {
+        let index = cpu * EVENTS_MAX as u32 + event as u32;
+        load::put_event(self.events_map.as_fd(), index, fd).map_err(|errno| Error::Syscall {
+            call: "bpf(BPF_MAP_UPDATE_ELEM)",
+            object: Object::Named("events"),
+            errno,
+            remedy: None,
+        })
+    }
+
+    /// Attaches a session or a pair to a function of the program `id`, by the type that `func_info` has for it; one in `every` runs is
+    /// measured.
+    ///
+    /// # Errors
+    /// When the kernel refuses: with the verifier's last words, where it has any.
+    pub fn attach(&self, target: BorrowedFd<'_>, id: u32, function_type_id: u32, every: u64) -> Result<Probe> {
+        let stats = PerCpuStats::new(self.cpus, every)?;
+        let end = |template: &Template| {
+            let insns = self.relocated(&template.insns, stats.map().as_raw_fd());
+            let Template { name, attach_type, .. } = *template;
+            let tracing = load::Tracing { name, insns: &insns, attach_type, target, function_type_id };
+            let program = load_with_words(&tracing, id)?;
+            let after = Instant::now();
+            let link = load::attach_tracing(program.as_fd()).map_err(|errno| Error::Attach {
+                id,
+                errno,
+                words: match errno {
+                    libc::E2BIG => "as many programs as the kernel allows trace this function already".to_owned(),
+                    libc::EBUSY => "an extension has replaced this function".to_owned(),
+                    _ => String::new(),
+                },
+            })?;
+            Ok(End::new(link, program, after))
+        };
+        let ends = self.templates.iter().map(end).collect::<Result<_>>()?;
+        Ok(Probe::new(id, stats, self.events, ends))
+    }
+
+    /// The instructions with the descriptors of the maps as they are now.
+    fn relocated(&self, insns: &[u64], accounts: i32) -> Vec<u64> {
+        let mut relocated = insns.to_vec();
+        for insn in &mut relocated {
+            let bytes = insn.to_ne_bytes();
+            let (code, source) = (bytes[0], source_register(bytes[1]));
+            if code != LOAD_IMM64 || !OF_MAP.contains(&source) {
+                continue;
+            }
+            let known = i32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+            let now = if known == self.accounts {
+                accounts
+            } else {
+                let map = self.maps.iter().find(|(number, _)| *number == known);
+                map.map_or(known, |(_, fd)| fd.as_raw_fd())
+            };
+            let mut bytes = bytes;
+            bytes[4..].copy_from_slice(&now.to_ne_bytes());
+            *insn = u64::from_ne_bytes(bytes);
+        }
+        relocated
+    }
+}
+
+/// Loads a program, and when it is refused once more to hear why.
+fn load_with_words(tracing: &load::Tracing<'_>, id: u32) -> Result<OwnedFd> {
+    let errno = match load::load_tracing(tracing, &mut []) {
+        Ok(program) => return Ok(program),
+        Err(errno) => errno,
+    };
+    let mut log = vec![0; LOG_BYTES];
+    load::load_tracing(tracing, &mut log).map_err(|_| {
+        let log = String::from_utf8_lossy(sys::up_to_nul(&log)).into_owned();
+        let words = log.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed "));
+        Error::Attach { id, errno, words: words.unwrap_or_default().trim().to_owned() }
+    })
+}

@@ -1,0 +1,191 @@
+//! Programs around which no pair is put, and why.
+
+use std::collections::HashSet;
+
+use bprec_format::bpf::btf::{Btf, Kind};
+use bprec_format::bpf::prog_info::ProgInfo;
+
+use super::insn::{source_register, target_register};
+use super::names::is_own_name;
+use crate::error::Result;
+use crate::inspect;
+use crate::inspect::ProgSnapshot;
+
+/// `BPF_JMP | BPF_CALL` of helper 12: a tail call, as the kernel shows it.
+const CALL: u8 = 0x85;
+const TAIL_CALL: i32 = 12;
+/// The oldest kernel on which others' programs are traced: older ones were not tried.
+const OLDEST: (u32, u32) = (6, 1);
+
+/// What has to be known about the machine to tell which programs can be traced without harm.
+#[derive(Debug)]
+pub struct Refusals {
+    /// Programs of which an extension has replaced a function.
+    extended: HashSet<u32>,
+    /// Trampolines lose count of tail calls, which then never end.
+    endless_tail_calls: bool,
+}
+
+impl Refusals {
+    /// Looks at the links there are, and at the kernel's version.
+    ///
+    /// # Errors
+    /// When links cannot be listed.
+    pub fn look() -> Result<Refusals> {
+        let release = bprec_host::kernel_release();
+        Ok(Refusals { extended: inspect::extended()?, endless_tail_calls: !tail_calls_are_counted(&release) })
+    }
+
+    /// Looks at the links again.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub fn refresh(&mut self) -> Result<()> {
+        self.extended = inspect::extended()?;
+        Ok(())
+    }
+
+    /// Why this program is left alone, or None when it is not.
+    pub fn reason(&self, program: &ProgSnapshot) -> Option<String> {
+        let info = program.info.view();
+        let id = info.id().unwrap_or(0);
+        let btf = program.btf.as_deref().and_then(|btf| Btf::parse(btf).ok());
+        let name = btf.as_ref().and_then(|btf| entry_name(&info, btf));
+        let is_named = |is: fn(&str) -> bool| name.as_deref().is_some_and(is);
+        let reason = if is_named(is_own_name) {
+            "it counts the runs of programs itself"
+        } else if self.extended.contains(&id) {
+            "an extension has taken the place of a function of it, and no other could while that is traced"
+        } else if is_named(is_dispatcher) {
+            "it is a dispatcher: no extension could be attached to what is traced"
+        } else if btf.as_ref().is_some_and(|btf| has_place_for_extension(&info, btf)) {
+            "a function of it does nothing, as in a dispatcher: no extension could be attached to what is traced"
+        } else if program.btf.is_none() || info.func_info().is_none_or(|functions| functions.is_empty()) {
+            "it has no BTF, by which its functions are found"
+        } else if info.jited_insns().is_some_and(<[u8]>::is_empty) {
+            "it is interpreted"
+        } else if self.endless_tail_calls && makes_tail_calls(&info) {
+            "it makes tail calls, and this kernel's trampolines lose count of them (fixed in Linux 6.7 on x86-64, 6.12 elsewhere)"
+        } else {
+            return None;
+        };
+        Some(reason.to_owned())
+    }
+}
+
+/// Whether the program may leave by a tail call: what that runs is then in its own counts. True when its instructions
+/// are not shown.
+pub fn makes_tail_calls(info: &ProgInfo<'_>) -> bool {
+    info.xlated_insns().is_none_or(|insns| {
+        insns.chunks_exact(8).any(|insn| {
+            // A source register that is not zero calls something else.
+            let number = i32::from_ne_bytes([insn[4], insn[5], insn[6], insn[7]]);
+            insn[0] == CALL && source_register(insn[1]) == 0 && number == TAIL_CALL
+        })
+    })
+}
+
+/// The full name of a program's first function.
+fn entry_name(info: &ProgInfo<'_>, btf: &Btf<'_>) -> Option<String> {
+    let type_id = info.functions().next()?.type_id?;
+    Some(String::from_utf8_lossy(btf.type_by_id(type_id)?.name()?).into_owned())
+}
+
+/// Programs that exist to have their functions replaced, such as libxdp's, go by this name.
+fn is_dispatcher(name: &str) -> bool {
+    name == "dispatcher" || name.ends_with("_dispatcher")
+}
+
+/// Whether a function behind the entry is global, is given one pointer, and does nothing with it: such functions are there for
+/// extensions to take their place, by whatever name the program goes.
+fn has_place_for_extension(info: &ProgInfo<'_>, btf: &Btf<'_>) -> bool {
+    let Some(insns) = info.xlated_insns() else { return false };
+    let functions: Vec<_> = info.functions().collect();
+    functions.iter().enumerate().skip(1).any(|(at, function)| {
+        let end = functions.get(at + 1).map_or(Some(insns.len()), |next| Some(next.insn_off? as usize * 8));
+        let body = function.insn_off.zip(end).and_then(|(start, end)| insns.get(start as usize * 8..end));
+        body.is_some_and(does_nothing) && function.type_id.is_some_and(|id| is_global_of_one_pointer(btf, id))
+    })
+}
+
+fn is_global_of_one_pointer(btf: &Btf<'_>, type_id: u32) -> bool {
+    const GLOBAL: u32 = 1;
+    let Some(function) = btf.type_by_id(type_id).filter(|it| it.kind() == Kind::FUNC && it.vlen() == GLOBAL) else {
+        return false;
+    };
+    let Some(prototype) = function.target().and_then(|id| btf.resolve(id)) else { return false };
+    let mut params = prototype.params().map(|param| btf.resolve(param.type_id).map(|it| it.kind()));
+    params.next() == Some(Some(Kind::PTR)) && params.next().is_none()
+}
+
+/// Neither calls anything nor touches any memory but its own stack.
+fn does_nothing(insns: &[u8]) -> bool {
+    // Classes of instructions (`BPF_LD` and so on, the low three bits), and the register that is the stack's end.
+    const LD: u8 = 0;
+    const LDX: u8 = 1;
+    const ST: u8 = 2;
+    const STX: u8 = 3;
+    const STACK: u8 = 10;
+    insns.chunks_exact(8).all(|insn| {
+        let source = source_register(insn[1]);
+        let target = target_register(insn[1]);
+        match insn[0] & 7 {
+            LD => false,
+            LDX => source == STACK,
+            ST | STX => target == STACK,
+            _ => insn[0] != CALL,
+        }
+    })
+}
+
+fn tail_calls_are_counted(release: &str) -> bool {
+    version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
+}
+
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Why no program should be traced on this kernel, or None: to attach to programs that run is nothing to be tried on a user's machine.
+pub(super) fn kernel_reason() -> Option<&'static str> {
+    let release = bprec_host::kernel_release();
+    let reason = "programs are traced from Linux 6.1 on, as it was not tried on older kernels";
+    (version(&release) < OLDEST).then_some(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dispatchers_go_by_their_name() {
+        assert!(is_dispatcher("xdp_dispatcher") && is_dispatcher("tc_dispatcher"));
+        assert!(!is_dispatcher("dispatch_packets"));
+    }
+
+    #[test]
+    fn what_does_nothing_is_told_by_its_instructions() {
+        let body = |insns: &[[u8; 2]]| insns.iter().flat_map(|[code, regs]| [*code, *regs, 0, 0, 0, 0, 0, 0]).collect();
+        // Register numbers as this machine has them: target, source.
+        let regs = |target: u8, source: u8| {
+            if cfg!(target_endian = "little") { target | source << 4 } else { target << 4 | source }
+        };
+        // *(u32 *)(r10) = 0; if r1 == 0 …; r0 = *(u32 *)(r10); exit
+        let stub: Vec<u8> = body(&[[0x62, regs(10, 0)], [0x15, regs(1, 0)], [0x61, regs(0, 10)], [0x95, 0]]);
+        assert!(does_nothing(&stub));
+        let reads_its_context: Vec<u8> = body(&[[0x61, regs(0, 1)], [0x95, 0]]);
+        let calls: Vec<u8> = body(&[[CALL, 0], [0x95, 0]]);
+        let loads_an_address: Vec<u8> = body(&[[0x18, 0], [0, 0], [0x95, 0]]);
+        for busy in [reads_its_context, calls, loads_an_address] {
+            assert!(!does_nothing(&busy));
+        }
+    }
+
+    #[test]
+    fn kernels_with_the_fault_are_told_by_their_release() {
+        assert!(!tail_calls_are_counted("6.1.0-41-amd64"));
+        assert!(tail_calls_are_counted("6.12.57+deb13-cloud-amd64"));
+        assert!(tail_calls_are_counted("7.0.1"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Samples put together in the kernel, by a small program of our own on an event that samples beside the main one.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use bprec_format::sampler::Parts;
+use bprec_format::state::SamplerCounts;
+use libbpf_rs::{MapCore, MapFlags, MapImpl, MapMut, Object, ObjectBuilder, OpenObject};
+
+use crate::error::{Error, Result};
+use crate::programs::perf_event::Attached;
+use crate::programs::quiet::quietly;
+use crate::sys;
+use crate::sys::FdInfo;
+
+const PROGRAM: &str = "bprec_sampler";
+const OBJECT: &[u8] = include_bytes!("sampler.bpf.o");
+
+/// Bytes of `struct sampler_config` in sampler.bpf.c: `registers u64 · parts u32 · ip_word u32 · period_word u32 · stacks u32`.
+const CONFIG_BYTES: usize = 24;
+/// Bytes of `struct sampler_counts`: `runs u64 · written u64 · full u64 · failed u64 · last_error u64`.
+const COUNTS_BYTES: usize = 40;
+const STACK_KERNEL: u32 = 1 << 0;
+const STACK_USER: u32 = 1 << 1;
+
+/// Which words of the context hold the instruction pointer and, behind the registers, the period.
+const MACHINE_WORDS: Option<(u32, u32)> = if cfg!(target_arch = "x86_64") {
+    Some((16, 21))
+} else if cfg!(target_arch = "aarch64") {
+    Some((32, 34))
+} else {
+    None
+};
+
+/// What a sample is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recipe {
+    /// The parts of each payload.
+    pub parts: Parts,
+    /// With [`Parts::REGISTERS`]: bit n asks for word n of the interrupted context.
+    pub registers: u64,
+    /// With [`Parts::STACK`]: kernel frames.
+    pub kernel_stack: bool,
+    /// With [`Parts::STACK`]: user frames, by frame pointer.
+    pub user_stack: bool,
+}
+
+/// The program, loaded. It runs where it is [attached](SamplerProgram::attach) and writes payloads as
+/// [`bprec_format::sampler`] has them to the [output](SamplerProgram::set_output) of the CPU that it runs on.
+#[derive(Debug)]
+pub struct SamplerProgram {
+    object: Object,
+    id: u32,
+}
+
+impl SamplerProgram {
+    /// Loads the program. It goes when this and everything that it is attached to is dropped.
+    ///
+    /// # Errors
+    /// When the kernel refuses it (before 5.7, without CAP_BPF and CAP_PERFMON), with libbpf's account; when it is not known
+    /// where this architecture has its registers.
+    pub fn load(recipe: Recipe) -> Result<SamplerProgram> {
+        let Some(words) = MACHINE_WORDS else {
+            let unknown = io::Error::new(io::ErrorKind::Unsupported, "only on x86-64 and arm64");
+            return Err(refused((unknown.into(), String::new())));
+        };
+        let object = quietly(|| {
+            let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
+            configure(&mut open, recipe, words)?;
+            open.load()
+        })
+        .map_err(refused)?;
+        let info = with_program(&object, FdInfo::of_own)?;
+        Ok(SamplerProgram { object, id: info.prog_id.unwrap_or(0) })
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Puts the program on an event: from then on, its samples are this program's to make, and none goes to the event's
+    /// own ring.
+    ///
+    /// # Errors
+    /// As [`Attached::new`].
+    pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
+        with_program(&self.object, |program| Attached::new(program, event, 0))
+    }
+
+    /// Lets runs on `cpu` write to `output`, a bpf-output event on that CPU, for as long as this lives.
+    ///
+    /// # Errors
+    /// When the kernel does not take the event, or there is no such CPU.
+    pub fn set_output(&mut self, cpu: u32, output: BorrowedFd<'_>) -> Result<()> {
+        let fd = output.as_raw_fd().to_ne_bytes();
+        let set = |map: MapMut<'_>| map.update(&cpu.to_ne_bytes(), &fd, MapFlags::ANY);
+        let map = self.object.maps_mut().find(|map| map.name() == "sampler_output");
+        map.ok_or_else(missing).and_then(set).map_err(|source| refused((source, String::new())))
+    }
+
+    /// What became of all runs until now, on all CPUs.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn counts(&self) -> Result<SamplerCounts> {
+        let map = self.object.maps().find(|map| map.name() == "sampler_counts").ok_or_else(missing);
+        let read = |map: MapImpl<'_>| map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing);
+        let per_cpu = map.and_then(read).map_err(|source| refused((source, String::new())))?;
+        let mut sum = SamplerCounts::default();
+        for counts in per_cpu.iter().filter(|counts| counts.len() >= COUNTS_BYTES) {
+            sum.runs += sys::get_u64(counts, 0);
+            sum.written += sys::get_u64(counts, 8);
+            sum.full += sys::get_u64(counts, 16);
+            sum.failed += sys::get_u64(counts, 24);
+            sum.last_errno = sum.last_errno.max(sys::get_u64(counts, 32) as u32);
+        }
+        Ok(sum)
+    }
+}
+
+fn with_program<T>(object: &Object, act: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
+    let found = object.progs().find(|program| program.name() == PROGRAM);
+    act(found.ok_or_else(|| refused((missing(), String::new())))?.as_fd())
+}
+
+fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
+    Error::Load { program: PROGRAM, source, log }
+}
+
+fn missing() -> libbpf_rs::Error {
+    io::Error::from_raw_os_error(libc::ENOENT).into()
+}
+
+fn configure(open: &mut OpenObject, recipe: Recipe, (ip_word, period_word): (u32, u32)) -> libbpf_rs::Result<()> {
+    let stacks = [(recipe.kernel_stack, STACK_KERNEL), (recipe.user_stack, STACK_USER)];
+    let stacks = stacks.into_iter().filter(|(asked, _)| *asked).fold(0, |bits, (_, bit)| bits | bit);
+    let mut config = recipe.registers.to_ne_bytes().to_vec();
+    for number in [u32::from(recipe.parts.0), ip_word, period_word, stacks] {
+        config.extend(number.to_ne_bytes());
+    }
+    let mut map = open.maps_mut().find(|map| map.name().to_string_lossy().ends_with(".rodata")).ok_or_else(missing)?;
+    let value = map.initial_value_mut().and_then(|value| value.get_mut(..CONFIG_BYTES)).ok_or_else(missing)?;
+    value.copy_from_slice(&config);
+    Ok(())
+}

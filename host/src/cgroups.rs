@@ -1,0 +1,153 @@
+//! Cgroups of the unified hierarchy (cgroup v2): the tree as it is, and one that is asked for by its path.
+//!
+//! A cgroup's id is that of its directory in kernfs, which is its inode number (64-bit machines, since Linux 5.5).
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::mounts::mounts_of_type;
+
+/// The most cgroups that are walked: a limit for machines with very many, where a walk would take too long.
+const CGROUPS_MAX: usize = 50_000;
+/// Inode of the directory that is the root of the whole hierarchy.
+const WHOLE_ROOT: u64 = 1;
+/// `bpf_get_current_ancestor_cgroup_id()` and the like are asked by level; so many are told apart.
+const LEVELS_MAX: u32 = 32;
+
+/// The cgroups that there are.
+#[derive(Debug, Default)]
+pub struct Cgroups {
+    root: PathBuf,
+    /// Id and path below the root with a leading slash, parents before their children.
+    all: Vec<(u64, PathBuf)>,
+    is_complete: bool,
+}
+
+impl Cgroups {
+    /// Walks the unified hierarchy where it is mounted; empty where it is not.
+    pub fn read() -> Cgroups {
+        let mount_points = mounts_of_type(b"cgroup2").unwrap_or_default();
+        let Some(root) = mount_points.into_iter().next() else {
+            return Cgroups { is_complete: true, ..Cgroups::default() };
+        };
+        let mut all = Vec::new();
+        if let Ok(metadata) = fs::metadata(&root) {
+            all.push((metadata.ino(), PathBuf::from("/")));
+        }
+        let mut directories = vec![root.clone()];
+        while let Some(directory) = directories.pop() {
+            // Removed meanwhile, or not for us: then its children are not known.
+            let Ok(entries) = fs::read_dir(&directory) else { continue };
+            for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+                if all.len() >= CGROUPS_MAX {
+                    return Cgroups { root, all, is_complete: false };
+                }
+                let path = entry.path();
+                if let Ok(below) = path.strip_prefix(&root) {
+                    all.push((entry.ino(), Path::new("/").join(below)));
+                }
+                directories.push(path);
+            }
+        }
+        Cgroups { root, all, is_complete: true }
+    }
+
+    /// Id and path below the mount point, with a leading slash, of each; parents before their children.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Path)> {
+        self.all.iter().map(|(id, path)| (*id, path.as_path()))
+    }
+
+    /// The directory of a cgroup that [`Cgroups::iter`] named.
+    pub fn directory(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// False when there are more than are walked.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+}
+
+/// A cgroup that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Its id.
+    pub id: u64,
+    /// Path below the mount point, with a leading slash.
+    pub name: Vec<u8>,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// Bits of the levels on which it can be; 0 is the root.
+    pub levels: u32,
+}
+
+/// Why a cgroup was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// There is no hierarchy.
+    #[error("no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it")]
+    NotMounted,
+    /// It is not there, or is no directory.
+    #[error("{}: {source}", directory.display())]
+    Directory {
+        /// Where it would be.
+        directory: PathBuf,
+        /// Why it is not.
+        source: io::Error,
+    },
+    /// The list of mounts cannot be read.
+    #[error(transparent)]
+    Mounts(#[from] Error),
+}
+
+impl Cgroup {
+    /// Looks up a directory, or a path below where the hierarchy is mounted.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn find(asked: &Path) -> Result<Cgroup, CgroupError> {
+        let mounts = mounts_of_type(b"cgroup2")?;
+        let root = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first());
+        let root = root.ok_or(CgroupError::NotMounted)?;
+        let below = match asked.strip_prefix(root) {
+            Ok(below) => below,
+            Err(_) => asked.strip_prefix("/").unwrap_or(asked),
+        };
+        let directory = root.join(below);
+        let metadata = fs::metadata(&directory).and_then(|metadata| {
+            if metadata.is_dir() { Ok(metadata) } else { Err(io::ErrorKind::NotADirectory.into()) }
+        });
+        let metadata = metadata.map_err(|source| CgroupError::Directory { directory: directory.clone(), source })?;
+        let level = below.components().count() as u32;
+        // Behind a cgroup namespace the mount point is not the root, and how deep it is cannot be seen.
+        let is_whole = fs::metadata(root).is_ok_and(|metadata| metadata.ino() == WHOLE_ROOT);
+        let levels = if is_whole && level < LEVELS_MAX { 1 << level } else { u32::MAX };
+        let name = Path::new("/").join(below).as_os_str().as_bytes().to_vec();
+        Ok(Cgroup { id: metadata.ino(), name, directory, levels })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_walked_is_what_is_found_by_path() {
+        let cgroups = Cgroups::read();
+        if cgroups.iter().next().is_none() {
+            println!("SKIP what_is_walked_is_what_is_found_by_path: no cgroup2 is mounted");
+            return;
+        }
+        for (id, path) in cgroups.iter().take(20) {
+            // One that was removed meanwhile is not found.
+            if let Ok(found) = Cgroup::find(path) {
+                assert_eq!((found.id, found.name), (id, path.as_os_str().as_bytes().to_vec()));
+            }
+        }
+        assert!(matches!(Cgroup::find(Path::new("/no/such/cgroup")), Err(CgroupError::Directory { .. })));
+    }
+}

@@ -1,0 +1,85 @@
+//! CPUs: which there are, and how lists of them are written.
+
+use std::fs;
+use std::io;
+
+use crate::error::{Error, Result};
+
+const DIRECTORY: &str = "/sys/devices/system/cpu";
+/// No kernel is built for as many.
+const CPUS_MAX: u32 = 1 << 16;
+
+/// CPUs that run tasks now, ascending.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn online_cpus() -> Result<Vec<u32>> {
+    list_in("online")
+}
+
+/// CPUs that may ever come online, ascending: those that per-CPU values are kept for.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn possible_cpus() -> Result<Vec<u32>> {
+    list_in("possible")
+}
+
+/// CPUs that are there, online or not, ascending.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn present_cpus() -> Result<Vec<u32>> {
+    list_in("present")
+}
+
+fn list_in(name: &str) -> Result<Vec<u32>> {
+    let path = format!("{DIRECTORY}/{name}");
+    let text = fs::read_to_string(&path).map_err(|source| Error::new(&path, source))?;
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("not a list of CPUs: {:?}", text.trim()));
+    parse_cpu_list(&text).filter(|cpus| !cpus.is_empty()).ok_or_else(|| Error::new(&path, wrong()))
+}
+
+/// The numbers of a list as the kernel and perf write it (`0-3,8`), ascending, each once; `None` when `text` is no such list. An empty
+/// text is an empty list. Lists of NUMA nodes are written alike.
+pub fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
+    let mut cpus = Vec::new();
+    let text = text.trim();
+    if text.is_empty() {
+        return Some(cpus);
+    }
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= CPUS_MAX {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_ranges_gaps_and_each_number_once() {
+        assert_eq!(parse_cpu_list("0-3"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(parse_cpu_list("0-2,5,7-8\n"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!(parse_cpu_list("3, 0-1,1"), Some(vec![0, 1, 3]));
+        assert_eq!(parse_cpu_list("\n"), Some(vec![]));
+        for wrong in ["3-0", "a", "0-4294967295", "0,,1", "0,", "-1", "0-65536"] {
+            assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn online_cpus_are_present_and_present_ones_possible() {
+        let (online, present, possible) = (online_cpus().unwrap(), present_cpus().unwrap(), possible_cpus().unwrap());
+        assert!(online.iter().all(|cpu| present.contains(cpu)), "{online:?} {present:?}");
+        assert!(present.iter().all(|cpu| possible.contains(cpu)), "{present:?} {possible:?}");
+    }
+}

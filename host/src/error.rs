@@ -1,0 +1,28 @@
+//! What the machine did not tell.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Result of asking the machine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A file under `/proc` or `/sys` could not be read, or does not say what it should.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct Error {
+    /// The file.
+    pub path: PathBuf,
+    /// Why not.
+    pub source: io::Error,
+}
+
+impl Error {
+    pub(crate) fn new(path: impl Into<PathBuf>, source: io::Error) -> Error {
+        Error { path: path.into(), source }
+    }
+
+    /// The kernel's answer, where there was one.
+    pub fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+}

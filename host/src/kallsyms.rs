@@ -1,0 +1,252 @@
+//! `/proc/kallsyms`: the symbols of the kernel, its modules, and what else it names.
+//!
+//! Reading the file costs the kernel tens of milliseconds per 100,000 symbols, whatever is done with them here, and for the functions
+//! that it names under pseudo modules such as `[bpf]` a time that grows with the square of their number (0.4 s for 4,000). They come
+//! after those of the kernel and its modules, so that who needs only these is spared that ([`Kallsyms::read_before`]); who needs a few
+//! of the first reads line by line ([`SymbolReader`]).
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+
+use crate::error::{Error, Result};
+
+const PATH: &str = "/proc/kallsyms";
+/// What is read at once while looking for the first symbol of a module.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// One line: `<hex address> <type> <name>[\t[module]]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    /// Zero when the kernel hides it.
+    pub addr: u64,
+    /// The letter that `nm` has for its type.
+    pub kind: u8,
+    /// Its name.
+    pub name: &'a [u8],
+    /// The module, or what stands in its place.
+    pub module: Option<&'a [u8]>,
+}
+
+/// A function, as far as the next symbol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Where it starts.
+    pub addr: u64,
+    /// How far the next symbol is.
+    pub len_bytes: u32,
+    /// `name`, or `name [module]`.
+    pub name: Vec<u8>,
+}
+
+impl<'a> Symbol<'a> {
+    /// A line, with or without its end; None when it is none of a symbol.
+    pub fn parse(line: &'a [u8]) -> Option<Symbol<'a>> {
+        let line = line.trim_ascii_end();
+        let digits = line.iter().position(|byte| *byte == b' ')?;
+        let mut addr = 0u64;
+        for digit in line.get(..digits.min(16))? {
+            addr = addr << 4 | u64::from(char::from(*digit).to_digit(16)?);
+        }
+        let kind = *line.get(digits + 1)?;
+        let rest = line.get(digits + 3..)?;
+        match rest.iter().position(|byte| *byte == b'\t') {
+            None => Some(Symbol { addr, kind, name: rest, module: None }),
+            Some(tab) => {
+                let module = rest.get(tab + 1..)?.strip_prefix(b"[")?.strip_suffix(b"]")?;
+                Some(Symbol { addr, kind, name: rest.get(..tab)?, module: Some(module) })
+            }
+        }
+    }
+
+    fn is_function(&self) -> bool {
+        matches!(self.kind, b't' | b'T' | b'w' | b'W')
+    }
+
+    fn full_name(&self) -> Vec<u8> {
+        match self.module {
+            None => self.name.to_vec(),
+            Some(module) => [self.name, b" [", module, b"]"].concat(),
+        }
+    }
+}
+
+/// The symbols one after the other.
+#[derive(Debug)]
+pub struct SymbolReader<R> {
+    lines: R,
+    line: Vec<u8>,
+}
+
+impl SymbolReader<BufReader<File>> {
+    /// Opens the running kernel's.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn open() -> Result<Self> {
+        let file = File::open(PATH).map_err(|source| Error::new(PATH, source))?;
+        Ok(SymbolReader::new(BufReader::with_capacity(1 << 16, file)))
+    }
+}
+
+impl<R: BufRead> SymbolReader<R> {
+    /// Those in this text.
+    pub fn new(lines: R) -> SymbolReader<R> {
+        SymbolReader { lines, line: Vec::new() }
+    }
+
+    /// What `pick` makes of the first symbol that it wants; None at the end.
+    pub fn find_map<T>(&mut self, mut pick: impl FnMut(Symbol<'_>) -> Option<T>) -> Option<T> {
+        loop {
+            self.line.clear();
+            if self.lines.read_until(b'\n', &mut self.line).ok()? == 0 {
+                return None;
+            }
+            if let Some(found) = Symbol::parse(&self.line).and_then(&mut pick) {
+                return Some(found);
+            }
+        }
+    }
+}
+
+/// The symbol table of the running kernel, as one reading of it gave it.
+#[derive(Debug)]
+pub struct Kallsyms {
+    text: Vec<u8>,
+}
+
+impl Kallsyms {
+    /// Reads it all.
+    ///
+    /// # Errors
+    /// When /proc/kallsyms cannot be read.
+    pub fn read() -> Result<Kallsyms> {
+        std::fs::read(PATH).map(|text| Kallsyms { text }).map_err(|source| Error::new(PATH, source))
+    }
+
+    /// Reads the symbols that come before the first one of `module`.
+    ///
+    /// # Errors
+    /// When /proc/kallsyms cannot be read.
+    pub fn read_before(module: &str) -> Result<Kallsyms> {
+        let tag = format!("\t[{module}]\n").into_bytes();
+        let read = || {
+            let mut file = File::open(PATH)?;
+            let mut text = Vec::with_capacity(8 << 20);
+            loop {
+                let before = text.len();
+                if (&mut file).take(PIECE_BYTES).read_to_end(&mut text)? == 0 {
+                    break;
+                }
+                // A tag may be cut in two by the end of a piece.
+                let tail = text.get(before.saturating_sub(tag.len())..).unwrap_or_default();
+                if tail.windows(tag.len()).any(|window| window == tag) {
+                    break;
+                }
+            }
+            let end = text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+            text.truncate(end);
+            Ok(Kallsyms { text })
+        };
+        read().map_err(|source| Error::new(PATH, source))
+    }
+
+    /// A table from its text.
+    pub fn from_text(text: Vec<u8>) -> Kallsyms {
+        Kallsyms { text }
+    }
+
+    /// True when the kernel hides addresses from this process: every one of them reads as zero.
+    pub fn is_hidden(&self) -> bool {
+        self.symbols().next().is_some_and(|first| first.addr == 0) && self.symbols().all(|symbol| symbol.addr == 0)
+    }
+
+    /// All symbols, in the order of the file.
+    pub fn symbols(&self) -> impl Iterator<Item = Symbol<'_>> {
+        self.text.split(|byte| *byte == b'\n').filter_map(Symbol::parse)
+    }
+
+    /// The functions that hold `addresses`, by address, each once. An address that no function can hold is left out.
+    ///
+    /// A function ends where the next symbol starts. Of several names for one address a global one wins, then the
+    /// first in the file.
+    pub fn functions_at(&self, addresses: &[u64]) -> Vec<Function> {
+        let mut wanted = addresses.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        // Symbols of data end functions too, so they stay in.
+        let mut starts: Vec<Symbol<'_>> =
+            self.symbols().filter(|it| it.addr != 0 && !it.kind.eq_ignore_ascii_case(&b'a')).collect();
+        starts.sort_by_key(|symbol| (symbol.addr, !symbol.is_function(), symbol.kind.is_ascii_lowercase()));
+        let mut functions: Vec<Function> = Vec::new();
+        for addr in wanted {
+            let after = starts.partition_point(|symbol| symbol.addr <= addr);
+            let Some(start) = starts[..after].last().map(|symbol| symbol.addr) else { continue };
+            if functions.last().is_some_and(|function| function.addr == start) {
+                continue;
+            }
+            let first = starts.partition_point(|symbol| symbol.addr < start);
+            let best = &starts[first];
+            let Some(next) = starts.get(after) else { continue };
+            let len_bytes = u32::try_from(next.addr - start).unwrap_or(0);
+            if !best.is_function() || len_bytes == 0 {
+                continue;
+            }
+            functions.push(Function { addr: start, len_bytes, name: best.full_name() });
+        }
+        functions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] = b"0000000000000000 A fixed_percpu_data
+ffffffff81000000 t local_alias
+ffffffff81000000 T _text
+ffffffff81000100 T do_work
+ffffffff81000200 D some_data
+ffffffffc0001000 t mod_fn\t[ext4]
+ffffffffc0001800 t stub_6442463123\t[jit]
+";
+
+    #[test]
+    fn addresses_lead_to_the_function_that_holds_them() {
+        let found = Kallsyms::from_text(TEXT.to_vec()).functions_at(&[
+            0xffffffff81000150,
+            0xffffffff81000100,
+            0xffffffff810000ff,
+            0xffffffff81000208,
+            0xffffffffc0001004,
+            0x10,
+            u64::MAX,
+        ]);
+        let names: Vec<&str> = found.iter().map(|it| std::str::from_utf8(&it.name).unwrap()).collect();
+        assert_eq!(names, ["_text", "do_work", "mod_fn [ext4]"]);
+        assert_eq!((found[1].len_bytes, found[2].len_bytes), (0x100, 0x800));
+    }
+
+    #[test]
+    fn zero_addresses_are_hidden_ones() {
+        let hidden = Kallsyms::from_text(b"0000000000000000 T _text\n0000000000000000 t x\t[jit]\n".to_vec());
+        assert!(hidden.is_hidden() && hidden.functions_at(&[4096]).is_empty());
+        assert!(!Kallsyms::from_text(Vec::new()).is_hidden() && !Kallsyms::from_text(TEXT.to_vec()).is_hidden());
+    }
+
+    #[test]
+    fn a_reader_stops_at_what_it_looked_for_and_skips_what_is_no_symbol() {
+        let mut reader = SymbolReader::new(&b"zz\n\n1 \nffff t\n10 T _stext\n20 t stub\t[jit]\n"[..]);
+        assert_eq!(reader.find_map(|it| (it.name == b"_stext").then_some(it.addr)), Some(16));
+        let rest = reader.find_map(|it| Some((it.addr, it.kind, it.module.map(<[u8]>::to_vec))));
+        assert_eq!(rest, Some((32, b't', Some(b"jit".to_vec()))));
+        assert_eq!(reader.find_map(|_| Some(())), None);
+    }
+
+    #[test]
+    fn what_is_read_before_a_module_is_the_start_of_all() {
+        let (Ok(all), Ok(part)) = (Kallsyms::read(), Kallsyms::read_before("bpf")) else { return };
+        // Modules may come and go between the two.
+        assert!(part.text.len() <= all.text.len() + (1 << 20));
+        assert_eq!(part.symbols().next().map(|it| it.name.to_vec()), all.symbols().next().map(|it| it.name.to_vec()));
+    }
+}

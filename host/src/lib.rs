@@ -1,0 +1,34 @@
+//! Facts of the running machine, each in one place: CPU lists, mounts, cgroups, processes and their owners, namespaces, kernel symbols,
+//! capabilities.
+//!
+//! Everything here only reads `/proc` and `/sys` (and mounts a file system for this process alone, [`private_mount`]). This crate must
+//! know neither perf events nor BPF: who needs those facts for either builds on them.
+#![forbid(unsafe_code)]
+
+mod cgroups;
+mod cpus;
+mod error;
+mod kallsyms;
+mod mounts;
+mod namespaces;
+mod privilege;
+mod process;
+
+pub use cgroups::{Cgroup, CgroupError, Cgroups};
+pub use cpus::{online_cpus, parse_cpu_list, possible_cpus, present_cpus};
+pub use error::{Error, Result};
+pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
+pub use mounts::{mounts_of_type, private_mount};
+pub use namespaces::is_initial_pid_namespace;
+pub use privilege::{Capability, hidden_addresses};
+pub use process::{Process, is_alive, process_ids};
+
+/// The number in a file under `/proc/sys`, by its path below that: `kernel/kptr_restrict`.
+pub fn sysctl_number(name: &str) -> Option<i64> {
+    std::fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok()
+}
+
+/// The kernel's release (`6.12.57+deb13-amd64`); empty when it is not told.
+pub fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,107 @@
+//! Processes: who they are, and to whom they belong.
+
+use std::fs;
+use std::path::Path;
+
+/// Who a process is. All of it can change while the process lives, and the number goes to another process after it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Process {
+    /// Its number in this pid namespace.
+    pub pid: u32,
+    /// Its name, as of its first thread.
+    pub comm: Vec<u8>,
+    /// The real user id: whose it is. The owner of `/proc/PID` is not: it is the effective user, and root for every process that may
+    /// not be dumped, such as one that gained privilege by exec.
+    pub uid: u32,
+    /// Path of its cgroup, see [`Process::of`].
+    pub cgroup: Vec<u8>,
+}
+
+impl Process {
+    /// The process with this number; `None` when it is gone.
+    ///
+    /// The cgroup is that of the unified hierarchy, or where that is not in use (all processes in its root) the longest path in another
+    /// hierarchy; empty when it is not told.
+    pub fn of(pid: u32) -> Option<Process> {
+        let directory = format!("/proc/{pid}");
+        let read = |name: &str| fs::read(Path::new(&directory).join(name)).ok();
+        let status = read("status")?;
+        let mut comm = read("comm")?;
+        comm.pop_if(|byte| *byte == b'\n');
+        let cgroup = read("cgroup").map(|text| cgroup_path(&text)).unwrap_or_default();
+        Some(Process { pid, comm, uid: real_uid(&status)?, cgroup })
+    }
+}
+
+/// The numbers of the processes there are, ascending; empty when `/proc` cannot be read.
+pub fn process_ids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Whether a task with this number has not ended; a zombie has.
+pub fn is_alive(tid: u32) -> bool {
+    let Ok(stat) = fs::read(format!("/proc/{tid}/stat")) else { return false };
+    // `pid (comm) state …`, where the name may hold blanks and parentheses.
+    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|close| stat.get(close + 2));
+    !matches!(state, Some(b'Z' | b'X' | b'x'))
+}
+
+/// The first number behind `Uid:`: real, effective, saved, of file access.
+fn real_uid(status: &[u8]) -> Option<u32> {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
+    std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// `hierarchy:controllers:path` per line; that of the unified hierarchy is `0::path`.
+fn cgroup_path(text: &[u8]) -> Vec<u8> {
+    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.splitn(3, |byte| *byte == b':');
+        Some((fields.next()? == b"0", fields.nth(1)?))
+    });
+    let unified = lines.clone().find(|(is_unified, _)| *is_unified).map(|(_, path)| path);
+    match unified {
+        Some(path) if path != b"/" => path.to_vec(),
+        _ => lines.map(|(_, path)| path).max_by_key(|path| path.len()).unwrap_or_default().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unified_cgroup_wins_unless_it_is_not_in_use() {
+        assert_eq!(cgroup_path(b"0::/system.slice/agent.service\n"), b"/system.slice/agent.service");
+        let hybrid = b"9:name=systemd:/\n4:memory:/pods/a\n0::/\n";
+        assert_eq!(cgroup_path(hybrid), b"/pods/a");
+        assert_eq!(cgroup_path(b"0::/\n"), b"/");
+        assert_eq!(cgroup_path(b"0::/with:colon\n"), b"/with:colon");
+        assert_eq!(cgroup_path(b"?"), b"");
+    }
+
+    #[test]
+    fn the_owner_is_the_real_user() {
+        assert_eq!(real_uid(b"Name:\tUid:\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n"), Some(1000));
+        assert_eq!(real_uid(b"Name:\tx\n"), None);
+        assert_eq!(real_uid(b"Uid:\n"), None);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_a_zombie_is_not() {
+        let own = std::process::id();
+        let found = Process::of(own).unwrap();
+        assert_eq!((found.pid, found.comm), (own, fs::read("/proc/self/comm").unwrap().trim_ascii_end().to_vec()));
+        assert_eq!(found.uid, rustix::process::getuid().as_raw());
+        assert!(is_alive(own) && process_ids().contains(&own));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while is_alive(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(Path::new(&format!("/proc/{}", child.id())).exists(), "it is waited for below");
+        child.wait().unwrap();
+        assert_eq!(Process::of(child.id()), None);
+    }
+}

@@ -1,0 +1,53 @@
+//! Recordings that are large enough for several threads, whose samples the generator has counted.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use bprec_generate::{Container, Made, Shape, generate_bytes};
+use bprec_report::{Input, Options, ScriptOptions, Source, Split, by_prog, script};
+
+/// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
+const RECORD_BYTES: u64 = 12 << 20;
+
+fn generated(container: Container) -> (Vec<u8>, Made) {
+    let shape = Shape { record_bytes: RECORD_BYTES, programs: 20, churned_programs: 30, container, ..Shape::default() };
+    generate_bytes(&shape).unwrap()
+}
+
+/// Everything that is printed of a recording, with this many threads.
+fn printed(input: &Input, threads: usize, by: Option<Split>) -> String {
+    let report = by_prog(input, &Options { by, threads: Some(threads), ..Options::default() }).unwrap();
+    let mut out = Vec::new();
+    report.write_table(&mut out, 132).unwrap();
+    report.write_json(&mut out).unwrap();
+    report.write_csv(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn any_number_of_threads_prints_the_same() {
+    let (bytes, _) = generated(Container::File);
+    let input = Input::from_bytes("generated", bytes);
+    for by in [None, Some(Split::Func), Some(Split::Comm), Some(Split::Helper)] {
+        let one = printed(&input, 1, by);
+        for threads in [2, 3, 16] {
+            assert!(printed(&input, threads, by) == one, "{by:?} with {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn every_container_has_the_samples_that_were_generated() {
+    for container in [Container::File, Container::ZstdFile(1), Container::Pipe] {
+        let (bytes, made) = generated(container);
+        let report = by_prog(&Input::from_bytes("generated", bytes.clone()), &Options::default()).unwrap();
+        let event = &report.events[0];
+        assert_eq!((event.samples.samples, event.samples.weight), (made.samples, made.weight), "{container:?}");
+        assert_eq!(event.bpf().samples, made.bpf_samples, "{container:?}");
+
+        let mut source = Source::from_bytes("generated", bytes);
+        let summary = script(&mut source, &ScriptOptions::default(), &mut std::io::sink()).unwrap();
+        // The rest are samples of `bprec:state`.
+        assert!(summary.samples > made.samples, "{container:?}");
+        assert_eq!((summary.late, summary.unknown, summary.unreadable), (0, 0, 0), "{container:?}");
+        assert!(summary.problems.is_empty(), "{container:?}: {:?}", summary.problems);
+    }
+}

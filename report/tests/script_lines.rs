@@ -1,0 +1,246 @@
+//! What the lines of `script` hold: fields by event, the kernel's words for tracepoints, stacks that the processor kept, records
+//! that cannot be read. The installed perf is asked where it can read the same file.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
+
+#[path = "../../format/tests/common/mod.rs"]
+mod common;
+
+use std::io::Cursor;
+use std::path::Path;
+use std::process::Command;
+
+use bprec_format::records::{Comm, write_record};
+use bprec_format::{
+    AttrFlags, Container as Kind, Endian, EventAttr, FILE_HEADER_BYTES, FileAttr, FileLayout, RecordType, SampleId,
+    SampleLayout, SampleType, Writer, context, event_type, misc,
+};
+use bprec_generate::{Shape, generate_bytes};
+use bprec_report::{
+    Fields, Input, Options, RewriteOptions, ScriptOptions, ScriptSummary, Show, Source, by_prog, header, rewrite,
+    script,
+};
+
+fn printed(source: &mut Source, options: &ScriptOptions) -> (String, ScriptSummary) {
+    let mut text = Vec::new();
+    let summary = script(source, options, &mut text).unwrap();
+    (String::from_utf8(text).unwrap(), summary)
+}
+
+fn corpus(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/corpus").join(name)
+}
+
+/// State 130 is 2 and 128, which the format's own line calls D and K.
+#[test]
+fn tracepoints_are_printed_in_the_kernels_words() {
+    let mut source = Source::open(corpus("perf_with_tracepoint_event.data")).unwrap();
+    let (text, _) = printed(&mut source, &ScriptOptions::default());
+    let line = text.lines().find(|line| line.contains("sched_switch")).unwrap();
+    assert_eq!(
+        line,
+        "           sleep    9896 [005] 536732.415855: sched:sched_switch: prev_comm=sleep prev_pid=9896 \
+         prev_prio=120 prev_state=D|K ==> next_comm=swapper/5 next_pid=0 next_prio=120"
+    );
+}
+
+/// What perf 7.2 prints of a recording that a guest's perf made.
+#[test]
+fn switches_are_printed_as_perf_prints_them() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/recordings/amd64-6.1/tp.data");
+    if !path.is_file() {
+        eprintln!("SKIP switches_are_printed_as_perf_prints_them: no recording at {}", path.display());
+        return;
+    }
+    let (text, _) = printed(&mut Source::open(path).unwrap(), &ScriptOptions::default());
+    let perf = [
+        "            perf     687 [000]    25.243632: sched:sched_switch: prev_comm=perf prev_pid=687 prev_prio=120 \
+         prev_state=R+ ==> next_comm=migration/0 next_pid=16 next_prio=0",
+        "     migration/0      16 [000]    25.243972: sched:sched_switch: prev_comm=migration/0 prev_pid=16 prev_prio=0 \
+         prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+        "            perf     687 [001]    25.256559: sched:sched_switch: prev_comm=perf prev_pid=687 prev_prio=120 \
+         prev_state=S ==> next_comm=dd next_pid=716 next_prio=120",
+    ];
+    let ours: Vec<&str> = text.lines().map(str::trim_end).take(perf.len()).collect();
+    assert_eq!(ours, perf);
+}
+
+#[test]
+fn tracepoints_of_simpleperf_have_their_names() {
+    let text = header(&Input::open(corpus("perf_with_tracepoint_event.data")).unwrap()).unwrap();
+    assert!(text.contains("event : name = sched:sched_switch,"), "{text}");
+    assert!(!text.contains("unknown tracepoint"), "{text}");
+}
+
+/// A file with one event whose samples are these bodies, and nothing else.
+fn file_of(attr: EventAttr, bodies: &[Vec<u8>]) -> Vec<u8> {
+    let event = FileAttr { attr, ids: vec![7] };
+    let layout = SampleLayout::new(&event.attr, Endian::Little);
+    let mut bytes = Vec::new();
+    let file = FileLayout::begin(&[event], Endian::Little, &mut bytes);
+    let start = bytes.len();
+    let comm = Comm { pid: 42, tid: 42, comm: b"demo" };
+    let id = SampleId { id: Some(7), ..SampleId::default() };
+    write_record(&mut bytes, RecordType::COMM, 0, &layout, &id, |w| comm.encode(w)).unwrap();
+    for body in bodies {
+        write_record(&mut bytes, RecordType::SAMPLE, misc::USER, &layout, &id, |w| {
+            w.bytes(body);
+        })
+        .unwrap();
+    }
+    let header = file.header((bytes.len() - start) as u64, &[]);
+    bytes[..FILE_HEADER_BYTES].copy_from_slice(&header);
+    bytes
+}
+
+fn words(words: &[u64]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut w = Writer::new(&mut out, Endian::Little);
+    words.iter().for_each(|word| {
+        w.u64(*word);
+    });
+    out
+}
+
+const TASK: u64 = 42 << 32 | 42;
+const TIME_NS: u64 = 5_000_000_000;
+
+/// What the installed perf prints, without the widths of its columns; `None` where there is none.
+fn perf(bytes: &[u8], arguments: &[&str]) -> Option<String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    let output = Command::new("perf").arg("script").args(arguments).arg("-i").arg(file.path()).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(trimmed(&String::from_utf8(output.stdout).unwrap()))
+}
+
+/// Versions of perf differ in the width of the thread's number.
+fn trimmed(text: &str) -> String {
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(|line| format!("{}\n", words(line))).collect()
+}
+
+fn same_as_perf(test: &str, bytes: Vec<u8>, arguments: &[&str], options: &ScriptOptions) -> String {
+    let (ours, _) = printed(&mut Source::from_bytes("test", bytes.clone()), options);
+    match perf(&bytes, arguments) {
+        Some(theirs) => assert_eq!(trimmed(&ours), theirs),
+        None => eprintln!("SKIP {test}: no perf to ask"),
+    }
+    ours
+}
+
+#[test]
+fn memory_events_show_address_access_and_weight() {
+    let fields = [SampleType::IP, SampleType::TID, SampleType::TIME, SampleType::ADDR, SampleType::WEIGHT];
+    let sample_type = fields.into_iter().fold(SampleType::DATA_SRC.with(SampleType::PERIOD), SampleType::with);
+    let attr = EventAttr {
+        kind: event_type::RAW,
+        config: 0x1cd,
+        sample_period: 100,
+        sample_type,
+        flags: AttrFlags::SAMPLE_ID_ALL,
+        ..EventAttr::default()
+    };
+    // A load that hit the first level, and the last two words: how long it took, and what it was.
+    let body = words(&[0x40_1000, TASK, TIME_NS, 0x7f00_1234, 100, 37, 0x6810_0142]);
+    let options = ScriptOptions::default();
+    let text = same_as_perf("memory_events_show_address_access_and_weight", file_of(attr, &[body]), &[], &options);
+    assert!(text.contains(" 7f001234 "), "{text}");
+    assert!(text.contains("|OP LOAD|LVL L1 hit|SNP None|"), "{text}");
+}
+
+#[test]
+fn stacks_that_the_processor_kept_replace_walked_ones() {
+    let fields = [SampleType::TID, SampleType::TIME, SampleType::CALLCHAIN, SampleType::BRANCH_STACK];
+    let attr = EventAttr {
+        kind: event_type::HARDWARE,
+        sample_period: 100,
+        sample_type: fields.into_iter().fold(SampleType::IP, SampleType::with),
+        // Any call in user mode, as a stack.
+        branch_sample_type: 1 << 11 | 1,
+        flags: AttrFlags::SAMPLE_ID_ALL,
+        ..EventAttr::default()
+    };
+    let kernel = 0xffff_ffff_8100_1000;
+    let chain = [4, context::KERNEL, kernel, context::USER, 0x40_1000];
+    let branches = [2, 0x40_2010, 0x40_1000, 0, 0x40_3020, 0x40_2000, 0];
+    let body = words(&[[kernel, TASK, TIME_NS].as_slice(), &chain, &branches].concat());
+    let options = ScriptOptions { fields: Fields::parse("tid,ip").unwrap(), ..ScriptOptions::default() };
+    let name = "stacks_that_the_processor_kept_replace_walked_ones";
+    let text = same_as_perf(name, file_of(attr, &[body]), &["-F", "tid,ip"], &options);
+    let frames: Vec<&str> = text.lines().skip(1).map(str::trim).filter(|line| !line.is_empty()).collect();
+    assert_eq!(frames, ["ffffffff81001000", "401000", "402010", "403020"]);
+}
+
+#[test]
+fn records_that_cannot_be_read_are_named_where_they_are() {
+    let (mut bytes, made) = generate_bytes(&Shape { record_bytes: 100_000, ..Shape::default() }).unwrap();
+    // The length of a call chain in the middle.
+    let file = bprec_format::File::parse(&bytes).unwrap();
+    let samples = file.records().flatten().filter(|record| record.kind == RecordType::SAMPLE);
+    let damaged = samples.skip(made.samples as usize / 2).find(|sample| sample.bytes.len() < 250).unwrap();
+    let record = damaged.offset..damaged.offset + damaged.bytes.len() as u64;
+    let nr_at = damaged.offset as usize + 8 + 6 * 8;
+    bytes[nr_at..nr_at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+    let (text, summary) = printed(&mut Source::from_bytes("test", bytes), &ScriptOptions::default());
+    assert_eq!(summary.unreadable, 1);
+    let error = summary.first_unreadable.unwrap();
+    assert!(record.contains(&error.offset), "{error}");
+    let line = format!("# {:#x}: PERF_RECORD_SAMPLE cannot be read: {error}\n", record.start);
+    assert!(text.contains(&line), "{error}");
+}
+
+#[test]
+fn other_records_count_where_there_are_no_samples() {
+    let options = ScriptOptions { show: Show::ALL, ..ScriptOptions::default() };
+    let (text, summary) = printed(&mut Source::open(corpus("perf_etm.data")).unwrap(), &options);
+    assert_eq!(summary.samples, 0);
+    assert_eq!(summary.others, text.lines().filter(|line| line.contains("PERF_RECORD_")).count() as u64);
+    assert!(summary.others > 0);
+}
+
+#[test]
+fn percentages_select_what_they_select_in_reports() {
+    let (bytes, _) = generate_bytes(&Shape { record_bytes: 200_000, ..Shape::default() }).unwrap();
+    for range in ["10%-20%", "50%/1", "0%-100%"] {
+        let options = ScriptOptions {
+            time: range.parse().unwrap(),
+            fields: Fields::parse("event").unwrap(),
+            hide_call_chains: true,
+            ..ScriptOptions::default()
+        };
+        let report = Options { time: range.parse().unwrap(), ..Options::default() };
+        let report = by_prog(&Input::from_bytes("test", bytes.clone()), &report).unwrap();
+        let (text, _) = printed(&mut Source::from_bytes("test", bytes.clone()), &options);
+        let shown = text.lines().filter(|line| line.contains("cpu-clock")).count() as u64;
+        assert_eq!(shown, report.events[0].samples.samples, "{range}");
+    }
+}
+
+#[test]
+fn rewriting_counts_samples_as_reports_do() {
+    let (bytes, made) = generate_bytes(&Shape { record_bytes: 200_000, ..Shape::default() }).unwrap();
+    let mut out = Cursor::new(Vec::new());
+    let mut source = Source::from_bytes("test", bytes);
+    let summary = rewrite(&mut source, &RewriteOptions::default(), &mut out).unwrap();
+    assert_eq!(summary.samples, made.samples);
+}
+
+/// A stream without features becomes a file without features, of which nothing is missing.
+#[test]
+fn a_whole_file_without_features_was_not_cut_off() {
+    let mut out = Cursor::new(Vec::new());
+    let mut source = Source::open(corpus("perf.data.piped.lost_samples-4.4")).unwrap();
+    rewrite(&mut source, &RewriteOptions::default(), &mut out).unwrap();
+    let mut file = out.into_inner();
+    assert!(bprec_format::File::parse(&file).unwrap().features().is_empty());
+    let problems = |file: &[u8]| printed(&mut Source::from_bytes("test", file.to_vec()), &ScriptOptions::default()).1;
+    assert_eq!(problems(&file).problems, [""; 0]);
+    file.truncate(file.len() - 100);
+    assert!(problems(&file).problems.iter().any(|problem| problem.contains("cut off")));
+}
+
+#[test]
+fn a_file_of_another_kind_is_called_so() {
+    let error = Kind::detect(b"# not a recording\n").unwrap_err();
+    assert_eq!(error.to_string(), "offset 0x0: file: this is no perf.data: it starts with \"# not a \"");
+}
