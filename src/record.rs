@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Aggregate, Bounds, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered, RingSize,
-    SamplerFields, SharedOptions, Summary, Target, WantedMap, CounterTarget,
+    Aggregate, Bounds, Budget, CounterTarget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered,
+    RingSize, SamplerFields, SharedOptions, Summary, Target, WantedMap,
 };
 
 use crate::{Outcome, say};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{StatTarget, Moment, StatOptions, stat};
+use bprec_record::{Moment, StatOptions, StatTarget, stat};
 use bprec_report::{Meter, Metered, StatFormat, StatWriter};
 
 use crate::record::{budget, cpu_list, notify, show};
@@ -221,7 +221,10 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     } else {
         StatTarget::Programs(None)
     };
-    let by_task = matches!(target, StatTarget::Processes(_) | StatTarget::Threads(_) | StatTarget::Command | StatTarget::Cgroups(_));
+    let by_task = matches!(
+        target,
+        StatTarget::Processes(_) | StatTarget::Threads(_) | StatTarget::Command | StatTarget::Cgroups(_)
+    );
     if args.per_cpu && by_task {
         bail!("-A: events of tasks and cgroups are not told by CPU; -a -A and -C count what runs there");
     }

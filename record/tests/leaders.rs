@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bprec_bpf::{AttrMap, Leader};
 use bprec_fixtures::{Counter, SoftwareEvent};
-use bprec_record::{Shared, CounterTarget};
+use bprec_record::{CounterTarget, Shared};
 use common::{PrivateBpf, SAID, allowed, check_within, options, say, values};
 
 /// Ids of the leaders' programs that a note names.

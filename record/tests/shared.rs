@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use bprec_fixtures::{Counter, SoftwareEvent, thread_id};
-use bprec_record::{Shared, CounterTarget};
+use bprec_record::{CounterTarget, Shared};
 use common::{PrivateBpf, SPIN, Shell, allowed, check_near, check_share, check_within, options, say, settled, values};
 
 #[test]
@@ -68,8 +68,10 @@ fn a_process_is_counted_with_the_children_it_forks() {
         .map(|event| Counter::of_task(event, pid.cast_signed()).unwrap());
     let alone = CounterTarget::Process { id: pid, children: false };
     let list = "task-clock,page-faults,context-switches";
-    let mut only = Shared::start(&options(&bpf, list, &[alone, CounterTarget::Thread(std::process::id())]), say).unwrap();
-    let mut shared = Shared::start(&options(&bpf, list, &[CounterTarget::Process { id: pid, children: true }]), say).unwrap();
+    let mut only =
+        Shared::start(&options(&bpf, list, &[alone, CounterTarget::Thread(std::process::id())]), say).unwrap();
+    let mut shared =
+        Shared::start(&options(&bpf, list, &[CounterTarget::Process { id: pid, children: true }]), say).unwrap();
     shell.go();
     settled(&plain[0]);
     let (last, only) = (shared.snapshot(), only.snapshot());
@@ -156,7 +158,8 @@ fn a_slice_that_is_in_progress_at_both_ends_is_counted_to_the_moment() {
         thread::sleep(Duration::from_millis(100));
         let mut at = vec![clock.value().unwrap()];
         let shared =
-            Shared::start(&options(&bpf, "task-clock", &[CounterTarget::Process { id: pid, children: true }]), say).unwrap();
+            Shared::start(&options(&bpf, "task-clock", &[CounterTarget::Process { id: pid, children: true }]), say)
+                .unwrap();
         at.push(clock.value().unwrap());
         let before = switches.value().unwrap();
         thread::sleep(Duration::from_millis(300));
@@ -326,7 +329,8 @@ fn events_that_are_not_to_be_had_are_said_and_the_others_counted() {
         return;
     }
     let bpf = PrivateBpf::mount();
-    let shared = Shared::start(&options(&bpf, "cpu-clock,cycles,instructions", &[CounterTarget::Machine]), say).unwrap();
+    let shared =
+        Shared::start(&options(&bpf, "cpu-clock,cycles,instructions", &[CounterTarget::Machine]), say).unwrap();
     let events = shared.events().clone();
     assert_eq!(events.events.len() + events.absent.len(), 3);
     assert!(events.absent.iter().all(|it| !it.reason.is_empty() && it.name != "cpu-clock"));

@@ -32,7 +32,9 @@ pub fn header(input: &Input) -> Result<String> {
     if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
         lines.extend(events(&recording).map(|line| format!("# {line}")));
     }
-    lines.extend(longest_gap(&recording).map(|ns| format!("# longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
+    lines.extend(
+        longest_gap(&recording).map(|ns| format!("# longest time between two drains : {:.1} ms", ns as f64 / 1e6)),
+    );
     let missing = (1..=Feature::CLN_SIZE.0).map(Feature);
     let missing = missing.filter(|feature| recording.sections_of(*feature).next().is_none());
     let missing: Vec<String> = missing.filter_map(|feature| feature.name().map(str::to_owned)).collect();

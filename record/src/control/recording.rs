@@ -87,11 +87,8 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     };
     let inherited = Inherited { open_files, ignores_children: signals.ignores_children() };
     let stdout_is_taken = options.output == Output::Stdout;
-    let mut workload = options
-        .command
-        .as_deref()
-        .map(|command| Workload::hold(command, stdout_is_taken, inherited))
-        .transpose()?;
+    let mut workload =
+        options.command.as_deref().map(|command| Workload::hold(command, stdout_is_taken, inherited)).transpose()?;
     let command = workload.as_ref().map(Workload::pid);
     let mut recording = Recording::open(options, abilities, specs, loaded, command)?;
     let outcome = recording
@@ -413,12 +410,7 @@ impl<'a> Recording<'a> {
 }
 
 /// Creates the output and begins to drain into it.
-fn start_draining(
-    options: &Options,
-    abilities: Abilities,
-    opened: &Arc<OpenEvents>,
-    rings: Rings,
-) -> Result<Outbox> {
+fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEvents>, rings: Rings) -> Result<Outbox> {
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
     let tally = Tally::new(events, opened.roles());

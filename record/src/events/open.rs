@@ -80,11 +80,7 @@ impl OpenEvents {
     ///
     /// # Errors
     /// When an event cannot be opened at all.
-    pub(crate) fn open(
-        options: &Options,
-        samplers: &mut [Sampler],
-        targets: &CpuThreadTargets,
-    ) -> Result<OpenEvents> {
+    pub(crate) fn open(options: &Options, samplers: &mut [Sampler], targets: &CpuThreadTargets) -> Result<OpenEvents> {
         for sampler in samplers.iter_mut() {
             let cpus = cpus_of(sampler, &targets.cpus);
             let (Some(task), Some(cpu)) = (targets.tasks.first(), cpus.first()) else {

@@ -40,8 +40,6 @@ struct Seekable {
     rotated: bool,
 }
 
-
-
 impl Sink {
     /// Creates the output and writes what stands in front of the records.
     ///

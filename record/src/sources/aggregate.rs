@@ -82,7 +82,14 @@ impl Aggregates {
             }
             let aggregator = Aggregator::load(how.entries, user).map_err(refused)?;
             let layout = SampleLayout::new(&sampler.attr, Endian::NATIVE);
-            events.push(CountedEvent { attached: Vec::new(), aggregator, event, layout, ids: Vec::new(), accounts: Vec::new() });
+            events.push(CountedEvent {
+                attached: Vec::new(),
+                aggregator,
+                event,
+                layout,
+                ids: Vec::new(),
+                accounts: Vec::new(),
+            });
         }
         Ok(Aggregates { opened: None, events, entries: how.entries, interval_ns, records: 0 })
     }

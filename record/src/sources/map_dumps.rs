@@ -6,8 +6,8 @@ use bprec_bpf::{Bounds, Map, map_ids};
 use bprec_format::bpf::names::MapType;
 use bprec_format::state::{self, MapContents, State};
 
-use crate::events::glob;
 use super::{Context, Source};
+use crate::events::glob;
 use crate::{Level, Options, Result, WantedMap, sys};
 
 /// `BPF_F_STACK_BUILD_ID`: a stack trace map has build ids and offsets instead of addresses.

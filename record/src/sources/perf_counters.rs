@@ -65,11 +65,7 @@ impl PerfCounters {
     ///
     /// # Errors
     /// When no event can be counted, or a target does not exist.
-    pub(crate) fn open(
-        target: &StatTarget,
-        options: &StatOptions,
-        command: Option<i32>,
-    ) -> Result<PerfCounters> {
+    pub(crate) fn open(target: &StatTarget, options: &StatOptions, command: Option<i32>) -> Result<PerfCounters> {
         let online = machine::online_cpus();
         let of_tasks = matches!(target, StatTarget::Processes(_) | StatTarget::Threads(_) | StatTarget::Command);
         let wanted = Wanted::parse(&options.events, if of_tasks { OF_TASKS } else { OF_CPUS })?;

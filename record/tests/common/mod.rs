@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bprec_fixtures::Counter;
 use bprec_format::state::SharedCounters;
-use bprec_record::{Level, SharedOptions, CounterTarget};
+use bprec_record::{CounterTarget, Level, SharedOptions};
 
 pub fn allowed(test: &str) -> bool {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;

@@ -63,7 +63,14 @@ fn write(out: &mut String, state: &State) -> Result {
             write!(
                 out,
                 "cost: end {} ns, user {} ns, system {} ns, {} B resident, {} B written, {} wakeups, {} programs, {} missed",
-                it.end_ns, it.user_ns, it.system_ns, it.max_rss_bytes, it.written_bytes, it.wakeups, it.programs, it.missed
+                it.end_ns,
+                it.user_ns,
+                it.system_ns,
+                it.max_rss_bytes,
+                it.written_bytes,
+                it.wakeups,
+                it.programs,
+                it.missed
             )?;
             match it.longest_gap_ns {
                 Some(gap_ns) => write!(out, ", longest gap {gap_ns} ns, {} B overrun", it.overrun_bytes),

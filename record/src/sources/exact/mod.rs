@@ -362,7 +362,10 @@ impl Exact {
         programs: &Programs,
         statistics: &mut Statistics,
     ) -> Option<StatsOff> {
-        let (Some(mut budget_ns), Some(_), Some(_)) = (self.budget_ns, self.costs, statistics.is_on().then_some(())) else { return None };
+        let (Some(mut budget_ns), Some(_), Some(_)) = (self.budget_ns, self.costs, statistics.is_on().then_some(()))
+        else {
+            return None;
+        };
         let mut rates = Rates::begin(programs);
         // A short look may have met a burst.
         let looks = [(); 2].map(|()| {

@@ -42,12 +42,7 @@ impl Inventory {
     /// `watcher` has to listen already: what is loaded from now on is either announced to it or in the list of programs.
     pub(crate) fn new(watcher: Option<LoadWatcher>, purpose: Purpose) -> Inventory {
         let now = Instant::now();
-        Inventory {
-            watcher,
-            purpose,
-            next_look: now + RELEASES_EVERY,
-            next_look_at_all: now + ALL_RELEASES_EVERY,
-        }
+        Inventory { watcher, purpose, next_look: now + RELEASES_EVERY, next_look_at_all: now + ALL_RELEASES_EVERY }
     }
 
     fn survey(&self, is_last: bool, context: &mut Context<'_>) -> Result<()> {

@@ -88,7 +88,16 @@ impl Known<'_> {
 impl Programs {
     /// Empty. `refs` tells who else holds programs; `own` are the attachments of the recording itself.
     pub(crate) fn new(btfs: Arc<BtfCache>, refs: Option<Refs>, own: Vec<Attachment>) -> Programs {
-        Programs { btfs, held: BTreeMap::new(), missed: 0, refs, problems: Vec::new(), own, own_references: HashMap::new(), attachments: Vec::new() }
+        Programs {
+            btfs,
+            held: BTreeMap::new(),
+            missed: 0,
+            refs,
+            problems: Vec::new(),
+            own,
+            own_references: HashMap::new(),
+            attachments: Vec::new(),
+        }
     }
 
     /// Takes hold of every program alive now. What could not be taken is returned; an error stands for all that cannot

@@ -56,13 +56,9 @@ impl SharedCounters {
         let recorded = match &options.target {
             Target::System => vec![CounterTarget::Machine],
             Target::Cpus(cpus) => cpus.iter().map(|cpu| CounterTarget::Cpu(*cpu)).collect(),
-            Target::Processes(ids) => {
-                ids.iter().map(|id| CounterTarget::Process { id: *id, children: true }).collect()
-            }
+            Target::Processes(ids) => ids.iter().map(|id| CounterTarget::Process { id: *id, children: true }).collect(),
             Target::Threads(ids) => ids.iter().map(|id| CounterTarget::Thread(*id)).collect(),
-            Target::Command => {
-                command.into_iter().map(|id| CounterTarget::Process { id, children: true }).collect()
-            }
+            Target::Command => command.into_iter().map(|id| CounterTarget::Process { id, children: true }).collect(),
         };
         asked.targets.splice(0..0, recorded);
         let words = options.command.as_deref().filter(|_| options.target == Target::Command);

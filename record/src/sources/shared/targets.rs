@@ -243,11 +243,15 @@ impl Cgroup {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, Plan, CounterTarget};
+    use super::{CounterTarget, Place, Plan};
 
     #[test]
     fn each_target_is_counted_once_and_cpus_alone_need_no_follower() {
-        let plan = Plan::of(&[CounterTarget::Machine, CounterTarget::Cpu(0), CounterTarget::Machine, CounterTarget::Cpu(9)], &[0]).unwrap();
+        let plan = Plan::of(
+            &[CounterTarget::Machine, CounterTarget::Cpu(0), CounterTarget::Machine, CounterTarget::Cpu(9)],
+            &[0],
+        )
+        .unwrap();
         let places: Vec<Place> = plan.each().map(|target| target.place).collect();
         assert_eq!(places, [Place::Machine, Place::Cpu(0), Place::Cpu(9)]);
         assert_eq!(plan.each().last().map(|target| target.told.reason.as_str()), Some("CPU 9 is not online"));
