@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, thread};
 
 use bprec_fixtures::Fixture;
@@ -16,7 +16,7 @@ use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::journal::Journal;
 use bprec_format::records::Payload;
 use bprec_format::{Endian, Events, File, Record, RecordType};
-use support::{Scratch, bprec, record, root, skip, succeed};
+use support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
 
 /// Starts to record the whole machine until it is told to stop.
 fn recorder(path: &Path) -> Child {
@@ -28,23 +28,6 @@ fn fail<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let output = bprec().args(arguments).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stderr).unwrap()
-}
-
-/// Waits for the first checkpoint: a header that says there are records.
-fn wait_for_checkpoint(path: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < deadline {
-        let size = fs::read(path).ok().and_then(|bytes| Endian::NATIVE.u64_at(&bytes, 48));
-        if size.is_some_and(|size| size > 0) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    panic!("no checkpoint in {}", path.display());
-}
-
-fn signal(child: &Child, number: &str) {
-    assert!(Command::new("kill").args([number, &child.id().to_string()]).status().unwrap().success());
 }
 
 fn journal_of(path: &Path) -> PathBuf {
@@ -73,6 +56,24 @@ fn contents(path: &Path) -> (usize, Vec<u32>) {
 fn ids(section: &[u8], offset: u64) -> Vec<u32> {
     let programs = BpfProgInfoSection::new(section, offset, Endian::NATIVE).unwrap();
     programs.map(|program| program.unwrap().id().unwrap()).collect()
+}
+
+/// Whether a recording has samples so far.
+fn has_samples(path: &Path) -> bool {
+    let bytes = fs::read(path).unwrap();
+    File::parse(&bytes).is_ok_and(|file| {
+        let Ok(events) = Events::new(file.attrs(), file.endian()) else { return false };
+        let is_sample = |record: &Record<'_>| record.kind == RecordType::SAMPLE && events.index_of(record) == Some(0);
+        file.records().map_while(Result::ok).any(|record| is_sample(&record))
+    })
+}
+
+/// Ids of the programs in a recording's journal, as far as it is written.
+fn journaled(path: &Path) -> Vec<u32> {
+    let bytes = fs::read(journal_of(path)).unwrap_or_default();
+    let journal = Journal::parse(&bytes, Endian::NATIVE).ok();
+    let section = journal.and_then(|journal| journal.features.into_iter().find(|(bit, _)| *bit == 25));
+    section.map_or_else(Vec::new, |(_, section)| ids(&section, 0))
 }
 
 #[test]
@@ -104,8 +105,9 @@ fn a_killed_recorder_leaves_what_it_had() {
     let mut child = recorder(&path);
     wait_for_checkpoint(&path);
     let meanwhile = Fixture::churn(2).unwrap().start().unwrap();
-    thread::sleep(Duration::from_millis(700));
     let known = [before.programs().unwrap(), meanwhile.programs().unwrap()].concat();
+    let is_journaled = || known.iter().all(|program| journaled(&path).contains(&program.id));
+    wait_for("samples, and a journal that has every program", || (has_samples(&path) && is_journaled()).then_some(()));
     signal(&child, "-KILL");
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     drop((before, meanwhile));
@@ -113,9 +115,7 @@ fn a_killed_recorder_leaves_what_it_had() {
     let bytes = fs::read(&path).unwrap();
     let file = File::parse(&bytes).unwrap();
     assert!(file.is_unfinished());
-    let journal = Journal::parse(&fs::read(journal_of(&path)).unwrap(), file.endian()).unwrap();
-    let (_, section) = journal.features.iter().find(|(bit, _)| *bit == 25).unwrap();
-    let journaled = ids(section, 0);
+    let journaled = journaled(&path);
     for program in &known {
         assert!(journaled.contains(&program.id), "{program:?} is not in the journal");
     }

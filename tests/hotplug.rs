@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use support::{Scratch, bprec, report, skip, succeed};
+use support::{Running, Scratch, bprec, report, skip, succeed};
 
 const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
 
@@ -40,17 +40,14 @@ impl Drop for Cpu1 {
     }
 }
 
-/// Records for three seconds; after one of them, `meanwhile` is done. The report, and what the recorder said.
-fn recorded(path: &Path, meanwhile: impl FnOnce() + Send) -> (serde_json::Value, String) {
-    let said = thread::scope(|scope| {
-        let recording = scope.spawn(|| {
-            let output = succeed(bprec().args(["record", "-a", "-e", "cpu-clock", "--duration", "3", "-o"]).arg(path));
-            String::from_utf8(output.stderr).unwrap()
-        });
-        thread::sleep(Duration::from_secs(1));
-        meanwhile();
-        recording.join().unwrap()
-    });
+/// Records, and does something once that has begun. The report, and what the recorder said.
+fn recorded(path: &Path, meanwhile: impl FnOnce()) -> (serde_json::Value, String) {
+    let recording = Running::record(path, &["-e", "cpu-clock"]);
+    thread::sleep(Duration::from_millis(500));
+    meanwhile();
+    // It looks once a second.
+    thread::sleep(Duration::from_millis(1_500));
+    let said = recording.end();
     (report(path, &[]), said)
 }
 
@@ -68,7 +65,7 @@ fn a_cpu_that_is_not_sampled_any_more_is_said() {
     assert_eq!(unsampled.as_array().unwrap().len(), 1, "{unsampled}");
     assert_eq!((&unsampled[0]["cpu"], &unsampled[0]["came_online"]), (&1.into(), &false.into()));
     let after_ns = unsampled[0]["from_ns"].as_u64().unwrap() - report["recording"]["start_ns"].as_u64().unwrap();
-    assert!((200_000_000..2_500_000_000).contains(&after_ns), "{after_ns}");
+    assert!(after_ns > 200_000_000, "{after_ns}");
     assert!(said.contains("CPU 1 went offline"), "{said}");
     let table = succeed(bprec().args(["report", "-i"]).arg(&file));
     assert!(String::from_utf8_lossy(&table.stdout).contains("CPU 1 went offline after"), "{table:?}");

@@ -6,14 +6,15 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bprec_fixtures::Fixture;
 use bprec_fixtures::load::system_calls;
-use support::{Scratch, bprec, perf, perf_installed, record, report, root, succeed};
+use support::{Running, Scratch, bprec, perf, perf_installed, record, report, root, succeed};
 
 /// One recording for all tests of this file: two copies of the tracepoint programs and a tail call chain at work, with user
-/// call chains, and a program that is loaded meanwhile.
+/// call chains, and a program that is loaded meanwhile. It goes on until the load has had a second of processor time with that program, however
+/// busy or slow the machine is.
 fn recording() -> &'static Path {
     static RECORDING: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
     let (_, path) = RECORDING.get_or_init(|| {
@@ -21,23 +22,25 @@ fn recording() -> &'static Path {
         let path = scratch.path("perf.data");
         let start =
             |fixture: Fixture| fixture.open().unwrap().for_this_thread().unwrap().loops(10).unwrap().start().unwrap();
-        let loads = std::thread::spawn(move || {
-            let _alive = [start(Fixture::TP), start(Fixture::TP), start(Fixture::TAIL_CALL)];
-            let until = Instant::now() + Duration::from_millis(2_500);
-            let mut meanwhile = None;
-            while Instant::now() < until {
-                system_calls(100);
-                if meanwhile.is_none() && Instant::now() + Duration::from_millis(1_200) > until {
-                    meanwhile = Some(start(Fixture::TWIN_A));
-                }
-            }
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        record(&path, &["-q", "-a", "-g", "-F", "2000", "-e", "cpu-clock", "--", "sleep", "1.5"]);
-        loads.join().unwrap();
+        let _before = [start(Fixture::TP), start(Fixture::TP), start(Fixture::TAIL_CALL)];
+        let running = Running::record(&path, &["-q", "-g", "-F", "2000", "-e", "cpu-clock"]);
+        let _meanwhile = start(Fixture::TWIN_A);
+        let enough = processor_time() + Duration::from_secs(1);
+        while processor_time() < enough {
+            system_calls(100);
+        }
+        running.end();
         (scratch, path)
     });
     path
+}
+
+/// What this thread has had.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the timespec, which is ours.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn possible(test: &str) -> bool {

@@ -143,7 +143,7 @@ fn maps_bound_meanwhile_are_found_too() {
             // Slow enough to be fetched in between, fast enough to happen between the two calls of a fetch.
             for map in &maps {
                 common::bind_map(prog_fd, map.as_fd());
-                (0..2000).for_each(|_| std::hint::spin_loop());
+                std::hint::black_box((0..2000).map(std::hint::black_box).sum::<u64>());
             }
         });
         let mut last = before;

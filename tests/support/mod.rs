@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use bprec_format::Endian;
 use serde_json::Value;
 
 /// A directory of the test's own, removed at its end.
@@ -47,16 +48,40 @@ pub(crate) fn perf_installed(test: &str) -> bool {
 }
 
 /// Makes a measurement that obeys chance until it agrees, at most four times: a busy moment of the machine spoils one, what is wrong
-/// spoils all.
+/// spoils all. Each that is made again is a line that is counted; too many of them are a failure of the run of all tests.
 pub(crate) fn measured(measurement: impl Fn() -> Result<(), String>) {
-    let mut misses = Vec::new();
-    for _ in 0..4 {
+    for attempt in 1..=4 {
         match measurement() {
             Ok(()) => return,
-            Err(miss) => misses.push(miss),
+            Err(miss) => println!("AGAIN: measurement {attempt} does not agree: {}", miss.replace('\n', " ")),
         }
     }
-    panic!("no measurement agrees: {misses:#?}");
+    panic!("no measurement agrees");
+}
+
+/// Waits for something that has to come, at most a minute: a busy machine, or an emulated one, takes its time.
+pub(crate) fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not after a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for the first checkpoint of a recording: a header that says there are records.
+pub(crate) fn wait_for_checkpoint(path: &Path) {
+    wait_for(&format!("a checkpoint in {}", path.display()), || {
+        let bytes = std::fs::read(path).ok()?;
+        Endian::NATIVE.u64_at(&bytes, 48).filter(|size| *size > 0)
+    });
+}
+
+/// Sends a signal to a child that has not been waited for, as `kill` names it.
+pub(crate) fn signal(child: &Child, number: &str) {
+    assert!(Command::new("kill").args([number, &child.id().to_string()]).status().unwrap().success());
 }
 
 /// The program under test.
@@ -112,9 +137,68 @@ pub(crate) fn bpf_ids(what: &str) -> Vec<u64> {
     ids
 }
 
+/// Whether the kernel is at least this one.
+pub(crate) fn kernel_is(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap(), numbers.next().unwrap()) >= (major, minor)
+}
+
 /// Whether the kernel counts runs of BPF programs for everyone.
 pub(crate) fn stats_sysctl() -> String {
     std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap().trim().to_owned()
+}
+
+/// `bprec record` or `bprec stat` around a command that goes on until it is told to end: as long as it takes what is measured.
+pub(crate) struct Running {
+    child: Child,
+    /// The command reads from here.
+    told: std::fs::File,
+}
+
+impl Running {
+    /// Starts it, and waits until its command is let go: then it measures. Its files are beside `path`.
+    pub(crate) fn start(path: &Path, arguments: &[&OsStr]) -> Self {
+        let (begun, fifo) = (path.with_extension("begun"), path.with_extension("fifo"));
+        for file in [&begun, &fifo] {
+            // Of another one under this name.
+            drop(std::fs::remove_file(file));
+        }
+        succeed(Command::new("mkfifo").arg(&fifo));
+        // Open for both, it waits for no other end.
+        let told = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
+        let child = bprec()
+            .args(arguments)
+            .args(["--", "sh", "-c", "touch \"$0\"; read -r _ <\"$1\""])
+            .args([&begun, &fifo])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for("a command that is let go", || begun.exists().then_some(()));
+        Self { child, told }
+    }
+
+    /// Starts to record the machine into `path`.
+    pub(crate) fn record(path: &Path, more: &[&str]) -> Self {
+        let mut arguments = ["record", "-a", "-o"].map(OsStr::new).to_vec();
+        arguments.push(path.as_os_str());
+        arguments.extend(more.iter().map(OsStr::new));
+        Self::start(path, &arguments)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends its command and waits for it; what it said.
+    pub(crate) fn end(mut self) -> String {
+        std::io::Write::write_all(&mut self.told, b"\n").unwrap();
+        let output = self.child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {said}", output.status);
+        said
+    }
 }
 
 /// Starts recording the machine for so many seconds, and waits until it samples: the command is not let go before.
@@ -132,11 +216,7 @@ pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
-    let patience = Instant::now() + Duration::from_secs(20);
-    while !started.exists() {
-        assert!(Instant::now() < patience, "no recording after 20 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for("a recording that has begun", || started.exists().then_some(()));
     child
 }
 

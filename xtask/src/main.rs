@@ -10,6 +10,7 @@ mod fuzz;
 mod generate;
 mod imports;
 mod licences;
+mod neighbours;
 mod test;
 mod tree;
 mod vm;
@@ -31,7 +32,9 @@ const USAGE: &str = "usage: cargo xtask <task>
   licences          check the licences of all dependencies
   tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
-  test-everywhere   the same, then in every guest, with one closing line over all
+  test-beside [ARGS]
+                    the same beside pinned programs, a tracer and another recorder, as root
+  test-everywhere   the same without ARGS, then in every guest, with one closing line over all
   bench-exact PERF BPFTOOL [GUEST]
                     what exact counters cost beside perf stat -b and bpftool prog profile, in guests
   vm setup [GUEST…]            fetch and unpack what the guests are made of
@@ -62,6 +65,7 @@ fn run() -> Result<()> {
         ("licences", []) => licences::check(),
         ("tree", []) => tree::check().and_then(|()| imports::check()),
         ("test", arguments) => test::run(arguments),
+        ("test-beside", arguments) => test::beside_others(arguments),
         ("test-everywhere", []) => test::everywhere(),
         ("bench-exact", [perf, bpftool]) => vm::bench_exact(perf, bpftool, None),
         ("bench-exact", [perf, bpftool, guest]) => vm::bench_exact(perf, bpftool, Some(guest)),

@@ -31,7 +31,7 @@ const RUNS: [(&str, Pace, &[Part]); 4] = [
 /// Runs the bench `exact` of `bpf/` with this perf and this bpftool, which have to run there (static, or built for the same release), and
 /// prints its tables; in one guest, or in all it is for.
 pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()> {
-    let target = super::checks::target_directory().join("vm").join("bench");
+    let target = crate::test::target_directory().join("vm").join("bench");
     let payload = target.join("payload");
     fresh(&payload)?;
     payload::with_bench(&payload, "bprec-bpf", "exact")?;
@@ -47,7 +47,13 @@ pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()>
             benches.iter().map(|(name, command)| format!("./exact {command} >/out/{name}.md 2>&1\n")).collect();
         fs::write(payload.join("run.sh"), script)?;
         let out = target.join(format!("{name}-{pace:?}").to_lowercase());
-        let run = guest::run(&Guest { pace: *pace, ..*found }, &images, &payload, &out, LIMIT)?;
+        let run = guest::run(
+            &Guest { pace: *pace, cpus: if *pace == Pace::Time { found.cpus } else { 1 }, ..*found },
+            &images,
+            &payload,
+            &out,
+            LIMIT,
+        )?;
         println!("\n## {name}, by {}", if *pace == Pace::Time { "the clock" } else { "instructions" });
         for (name, command) in *benches {
             let table = out.join("out").join(format!("{name}.md"));

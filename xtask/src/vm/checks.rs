@@ -1,41 +1,65 @@
 //! `cargo xtask vm test`: what has to hold in every guest, counted.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
 use super::guest::{self, Outcome};
-use super::{Guest, Unavailable, images, payload, recordings};
-use crate::test::Tally;
+use super::payload::Builds;
+use super::{Guest, Unavailable, images, recordings};
+use crate::test::{Tally, target_directory};
 
-/// A guest on an idle machine takes a fifth of this.
-const LIMIT: Duration = Duration::from_secs(900);
-/// A guest that emulation brings down is booted up to so often.
+/// A guest on an idle machine takes half of this at most.
+const LIMIT: Duration = Duration::from_secs(1500);
+/// A guest that does not come to its payload is booted up to so often.
 const BOOTS: usize = 3;
 
-/// Tests in each of `guests`, results added to `tally`. Says at the end how long each took.
-pub(crate) fn run(guests: &[&Guest], tally: &mut Tally) {
-    let mut unavailable = Vec::new();
-    let mut times = Vec::new();
-    for guest in guests {
-        let mut phases = Phases::of(guest);
-        if let Err(why) = in_guest(guest, &mut phases, tally) {
-            match why.downcast_ref::<Unavailable>() {
-                Some(missing) => unavailable.push((guest.name, missing.to_string())),
-                None => tally.fail(&format!("vm {}", guest.name), &format!("{why:#}")),
-            }
-        }
-        times.push(phases);
-    }
-    let same = |(_, why): &(&str, String)| unavailable.first().is_some_and(|(_, first)| first == why);
-    if unavailable.len() == guests.len() && unavailable.iter().all(same) {
-        unavailable.drain(1..);
-        unavailable.iter_mut().for_each(|(name, _)| *name = "guests");
+/// What came of a guest: its results, how long they took, and what was missing to get them.
+struct Checked {
+    phases: Phases,
+    tally: Tally,
+    unavailable: Option<String>,
+}
+
+/// Tests in each of `guests`, several at once, results added to `tally`. Says at the end how long each took.
+pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
+    let next = AtomicUsize::new(0);
+    let take_one = || guests.get(next.fetch_add(1, Ordering::Relaxed));
+    let worker = || std::iter::from_fn(take_one).map(|guest| check(guest, builds)).collect::<Vec<_>>();
+    let checked: Vec<Checked> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..guest::at_once()).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let mut unavailable: Vec<_> =
+        checked.iter().filter_map(|guest| Some((guest.phases.guest, guest.unavailable.clone()?))).collect();
+    if let [(first, why), rest @ ..] = unavailable.as_mut_slice()
+        && rest.len() + 1 == guests.len()
+        && rest.iter().all(|(_, other)| other == why)
+    {
+        *first = "guests";
+        unavailable.truncate(1);
     }
     unavailable.iter().for_each(|(name, why)| tally.skip(&format!("vm {name}"), why));
-    times.iter().for_each(|phases| println!("vm {phases}"));
+    for guest in checked {
+        tally.add(guest.tally);
+        println!("vm {}", guest.phases);
+    }
+}
+
+fn check(guest: &Guest, builds: &Builds) -> Checked {
+    let mut checked = Checked { phases: Phases::of(guest), tally: Tally::default(), unavailable: None };
+    if let Err(why) = in_guest(guest, builds, &mut checked.phases, &mut checked.tally) {
+        match why.downcast_ref::<Unavailable>() {
+            Some(missing) => checked.unavailable = Some(missing.to_string()),
+            None => checked.tally.fail(&format!("vm {}", guest.name), &format!("{why:#}")),
+        }
+    }
+    checked
 }
 
 /// What is being done for a guest, and how long it took.
@@ -69,24 +93,20 @@ impl std::fmt::Display for Phases {
 }
 
 /// One guest, its checks added to `tally`.
-fn in_guest(guest: &Guest, phases: &mut Phases, tally: &mut Tally) -> Result<()> {
+fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tally) -> Result<()> {
     let images = phases.phase("set up", || images::prepare(guest))?;
     let target = target_directory();
     let out = target.join("vm").join(guest.name);
     let payload = target.join("vm").join(format!("{}.payload", guest.name));
-    // What guests of another machine record is read here by this machine's build.
-    let bprec = phases.phase("build", || payload::assemble(&payload, guest, &target))?;
+    phases.phase("build", || builds.assemble(&payload, guest))?;
     let mut run = phases.phase("test", || guest::run(guest, &images, &payload, &out, LIMIT))?;
-    let console = out.join("console.log");
     for boot in 1..BOOTS {
-        let why = match &run.outcome {
-            Outcome::Died(_) if met_a_breakpoint(&console)? => "the kernel met a breakpoint of its own".to_owned(),
-            Outcome::NotBooted => run.outcome.to_string(),
-            _ => break,
-        };
+        if run.outcome != Outcome::NotBooted {
+            break;
+        }
         let kept = target.join("vm").join(format!("{}.console-{boot}.log", guest.name));
-        fs::rename(&console, &kept)?;
-        let why = format!("{why}, see {}; tested in another boot", kept.display());
+        fs::rename(out.join("console.log"), &kept)?;
+        let why = format!("{}, see {}; tested in another boot", run.outcome, kept.display());
         tally.skip(&format!("vm {} boot_{boot}", guest.name), &why);
         run = phases.phase("test", || guest::run(guest, &images, &payload, &out, LIMIT))?;
     }
@@ -100,7 +120,7 @@ fn in_guest(guest: &Guest, phases: &mut Phases, tally: &mut Tally) -> Result<()>
     }
     results(&fs::read_to_string(kept.join("results.txt")).context("the guest left no results")?, &named, tally);
     for recording in guest.recordings {
-        for (check, result) in recordings::checks(&kept.join("recordings"), recording, &bprec) {
+        for (check, result) in recordings::checks(&kept.join("recordings"), recording, builds.bprec()) {
             match result {
                 Ok(()) => tally.pass(),
                 Err(why) => tally.fail(&named(&check), &format!("{why:#}")),
@@ -108,12 +128,6 @@ fn in_guest(guest: &Guest, phases: &mut Phases, tally: &mut Tally) -> Result<()>
         }
     }
     test_programs(&kept.join("tests"), guest, tally)
-}
-
-/// Whether a kernel died of a breakpoint that it sets for a moment while it changes code. Emulated processors were seen to run into one that was gone:
-/// docs/vm.md says how often.
-fn met_a_breakpoint(console: &Path) -> Result<bool> {
-    Ok(String::from_utf8_lossy(&fs::read(console)?).contains("Oops: int3"))
 }
 
 /// Adds the lines that the guest's checks wrote.
@@ -137,7 +151,8 @@ fn test_programs(directory: &Path, guest: &Guest, tally: &mut Tally) -> Result<(
         let mut own = Tally::default();
         text.lines().for_each(|line| own.line(line));
         own.end(text.contains("test result: "));
-        tally.add(own, &format!("vm {}", guest.name));
+        own.place(&format!("vm {}", guest.name));
+        tally.add(own);
         // The list at the end: what a child process prints may come between a test's name and its result.
         let (_, end) = text.rsplit_once("\nfailures:\n").unwrap_or_default();
         let failed = end.lines().map_while(|line| line.strip_prefix("    "));
@@ -149,8 +164,4 @@ fn test_programs(directory: &Path, guest: &Guest, tally: &mut Tally) -> Result<(
         }
     }
     Ok(())
-}
-
-pub(crate) fn target_directory() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::images::{made, merged_usr};
-use super::packages::{Suite, unpack};
+use super::images::merged_usr;
+use super::packages::{Suite, made, unpack};
 use super::{Unavailable, cache};
 
 /// The release that the guests' programs are from; its backports have the newer compiler.

@@ -1,6 +1,6 @@
 //! One run of one guest.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -19,6 +19,8 @@ use super::{Guest, Machine, Pace, cache};
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 /// How long it may take until its payload starts: some seconds, on a busy machine more.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// What a machine has for each guest that runs at once: the guest's own memory, what boots it, and what it hands back.
+const GUEST_KIB: usize = 4 << 20;
 /// Room for what comes back; the file is sparse.
 const RESULT_BYTES: u64 = 1 << 30;
 /// What `init.sh` says then.
@@ -59,12 +61,11 @@ pub(crate) struct Run {
 }
 
 /// Boots `guest`, runs `payload/run.sh` in it as root and gives it `limit` to be switched off again. `out` is emptied; it then holds
-/// `console.log` and, in `out/`, what the payload left in `/out`, with the kernel's log as `dmesg.txt`. Guests take turns on a machine.
+/// `console.log` and, in `out/`, what the payload left in `/out`, with the kernel's log as `dmesg.txt`. Waits while as many guests run as [`at_once`] says.
 pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, limit: Duration) -> Result<Run> {
     ensure!(payload.join("run.sh").is_file(), "{} has no run.sh", payload.display());
     fresh(out)?;
-    let turn = File::create(cache()?.join("guest.lock"))?;
-    turn.lock().context("wait for another guest")?;
+    let turn = turn()?;
     let started = Instant::now();
     let initrd = out.join("initrd");
     initial_file_system(images, payload, &initrd)?;
@@ -77,8 +78,10 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
         .args(["--foreground", "--kill-after=5", &limit.as_secs().to_string()])
         .args(images.emulator.command())
         .args(machine(guest.machine))
-        .args(processors(guest.pace))
-        .args(["-m", "1536M", "-nodefaults", "-no-user-config", "-no-reboot"])
+        .args(clock(guest.pace))
+        // One thread emulates all processors: with several, code that the kernel changes while it runs is translated from its old bytes now and then.
+        .args(["-accel", "tcg,thread=single", "-smp", &guest.cpus.to_string(), "-m", &format!("{}M", guest.memory_mib)])
+        .args(["-nodefaults", "-no-user-config", "-no-reboot"])
         .args(["-display", "none", "-serial", "stdio", "-device", "virtio-blk-pci,drive=results"])
         .arg("-drive")
         .arg(format!("if=none,id=results,format=raw,cache=unsafe,file={}", results.display()))
@@ -86,7 +89,7 @@ pub(crate) fn run(guest: &Guest, images: &Images, payload: &Path, out: &Path, li
         .arg(&images.kernel)
         .arg("-initrd")
         .arg(&initrd)
-        .args(["-append", &format!("console={} panic=-1 quiet{}", terminal(guest.machine), parameters(guest.machine))])
+        .args(["-append", &command_line(guest)])
         .stdin(Stdio::null());
     let (status, booted) = watched(&mut emulator, guest.name, &console)?;
     drop(turn);
@@ -144,11 +147,35 @@ fn watched(emulator: &mut Command, name: &str, console: &Path) -> Result<(ExitSt
     Ok((running.wait().context("wait for the emulator")?, has_booted))
 }
 
+/// How many guests run at once on this machine, whoever started them: each has one processor for itself, and memory.
+pub(crate) fn at_once() -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = meminfo.strip_prefix("MemTotal:").and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
+    processors.min(kib.unwrap_or(0) / GUEST_KIB).max(1)
+}
+
+/// Waits until another guest may run; it may until this is dropped.
+fn turn() -> Result<File> {
+    let cache = cache()?;
+    loop {
+        for number in 0..at_once() {
+            let turn = File::create(cache.join(format!("guest-{number}.lock")))?;
+            match turn.try_lock() {
+                Ok(()) => return Ok(turn),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(why)) => return Err(why).context("wait for another guest"),
+            }
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
 /// With the clock by instructions, time in which nothing is to be done passes at once.
-fn processors(pace: Pace) -> &'static [&'static str] {
+fn clock(pace: Pace) -> &'static [&'static str] {
     match pace {
-        Pace::Time => &["-accel", "tcg,thread=multi", "-smp", "2"],
-        Pace::Instructions => &["-accel", "tcg,thread=single", "-smp", "1", "-icount", "shift=0,sleep=off"],
+        Pace::Time => &[],
+        Pace::Instructions => &["-icount", "shift=0,sleep=off"],
     }
 }
 
@@ -166,12 +193,10 @@ fn terminal(machine: Machine) -> &'static str {
     }
 }
 
-/// x86's check that the timer ticks goes by its own sense of time, and fails where the host is busy.
-fn parameters(machine: Machine) -> &'static str {
-    match machine {
-        Machine::Amd64 => " no_timer_check",
-        Machine::Arm64 => "",
-    }
+fn command_line(guest: &Guest) -> String {
+    // x86's check that the timer ticks goes by its own sense of time, and fails where the host is busy.
+    let timer = if guest.machine == Machine::Amd64 { "no_timer_check" } else { "" };
+    format!("console={} panic=-1 quiet {timer} {}", terminal(guest.machine), guest.parameters)
 }
 
 /// The kernel unpacks archives one over the other: programs, modules, then what belongs to this run.

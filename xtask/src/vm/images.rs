@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::cpio::Archive;
-use super::packages::{Suite, fresh, unpack};
+use super::packages::{Suite, made, unpack};
 use super::{Guest, Machine, Unavailable, cache};
 
 /// The suite that the emulator is from, whatever release this machine runs: older ones lose the processor's flags now and then (seen with
@@ -114,20 +114,12 @@ pub(crate) fn prepare(guest: &Guest) -> Result<Images> {
     })
 }
 
-/// Runs `make` in a directory beside `target` and renames it when it is whole.
-pub(super) fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let unfinished = target.with_extension("unfinished");
-    fresh(&unfinished)?;
-    make(&unfinished)?;
-    fs::rename(&unfinished, target).with_context(|| format!("rename to {}", target.display()))
-}
-
 fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
     let architecture = guest.machine.debian();
     let suite = Suite::open(cache, &[guest.kernel_suite], architecture)?;
     let unpacked = directory.join("unpacked");
     fs::create_dir(&unpacked)?;
-    for deb in suite.download(&suite.kernel(&format!("linux-image-cloud-{architecture}"))?)? {
+    for deb in suite.download(&suite.kernel(architecture)?)? {
         unpack(&deb, &unpacked, &["./usr/share/*"])?;
     }
     suite.close()?;

@@ -17,17 +17,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::test::Tally;
+use crate::test::{Tally, target_directory};
 
-/// A kernel of Debian's, the release whose programs run on it, and what it is there to test.
+/// A stock kernel, the Debian release whose programs run on it, and what it is there to test.
 pub(crate) struct Guest {
     /// What the command line calls it.
     pub(crate) name: &'static str,
     pub(crate) machine: Machine,
     pub(crate) pace: Pace,
+    pub(crate) cpus: u32,
+    pub(crate) memory_mib: u32,
+    /// What its kernel's command line has beside what every guest's has.
+    pub(crate) parameters: &'static str,
     /// The suite that the kernel is from.
     pub(crate) kernel_suite: &'static str,
-    /// The suite that perf, bpftool and the C library are from.
+    /// The suite that perf, bpftool and the C library are from: no older than this machine's, for which the test programs are linked.
     pub(crate) user_suite: &'static str,
     /// Test programs, as `CRATE-NAME`, or `CRATE-` for all of a crate's and nothing for all there are.
     pub(crate) tests: &'static [&'static str],
@@ -38,7 +42,7 @@ pub(crate) struct Guest {
 /// What a guest's clock goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
-    /// The host's clock; two CPUs.
+    /// The host's clock.
     Time,
     /// The instructions of its one CPU: a nanosecond and a cycle each. The same work counts the same every time.
     Instructions,
@@ -76,30 +80,33 @@ impl Machine {
 /// The recordings of all loads that there are, and of one that has a trampoline for itself.
 const RECORDINGS: &[&str] = &["all", "trampoline"];
 
-/// Guests in the order in which they are tested. The first runs everything that asks the kernel; the others what may differ there.
-pub(crate) const GUESTS: [Guest; 5] = [
-    Guest {
-        name: "x86-6.12",
-        machine: Machine::Amd64,
-        pace: Pace::Time,
-        kernel_suite: "trixie",
-        user_suite: "trixie",
-        tests: &[""],
-        recordings: RECORDINGS,
-    },
+/// What most guests are.
+const X86: Guest = Guest {
+    name: "",
+    machine: Machine::Amd64,
+    pace: Pace::Time,
+    cpus: 2,
+    memory_mib: 1536,
+    parameters: "",
+    kernel_suite: "trixie",
+    user_suite: "trixie",
+    tests: &[],
+    recordings: &[],
+};
+
+/// Guests in the order in which they are begun: those that take longest first. The first runs everything that asks the kernel; the others what may
+/// differ there.
+pub(crate) const GUESTS: [Guest; 9] = [
+    Guest { name: "x86-6.12", tests: &[""], recordings: RECORDINGS, ..X86 },
     Guest {
         name: "x86-new",
-        machine: Machine::Amd64,
-        pace: Pace::Time,
         kernel_suite: "trixie-backports",
-        user_suite: "trixie",
         tests: &["bpf-", "fixtures-", "bprec-exact", "bprec-known_loads", "bprec-nothing_stays"],
         recordings: RECORDINGS,
+        ..X86
     },
     Guest {
         name: "x86-6.1",
-        machine: Machine::Amd64,
-        pace: Pace::Time,
         kernel_suite: "bookworm-security",
         user_suite: "bookworm",
         tests: &[
@@ -117,13 +124,11 @@ pub(crate) const GUESTS: [Guest; 5] = [
             "bprec-nothing_stays",
         ],
         recordings: RECORDINGS,
+        ..X86
     },
     Guest {
         name: "arm64-6.12",
         machine: Machine::Arm64,
-        pace: Pace::Time,
-        kernel_suite: "trixie",
-        user_suite: "trixie",
         tests: &[
             "bpf-overlap",
             "bpf-profiler",
@@ -135,17 +140,44 @@ pub(crate) const GUESTS: [Guest; 5] = [
             "record-shared",
         ],
         recordings: RECORDINGS,
+        ..X86
     },
+    Guest { name: "x86-5.15", kernel_suite: "jammy-updates", user_suite: "bookworm", ..OLDEST },
+    Guest { name: "x86-5.10", kernel_suite: "bullseye", user_suite: "bookworm", ..OLDEST },
+    Guest { name: "x86-preempt", parameters: "preempt=full", tests: &["bpf-overlap"], ..X86 },
+    Guest { name: "x86-32cpus", cpus: 32, memory_mib: 3072, tests: &["bprec-many_cpus"], ..X86 },
     Guest {
         name: "arm64-icount",
         machine: Machine::Arm64,
         pace: Pace::Instructions,
-        kernel_suite: "trixie",
-        user_suite: "trixie",
+        cpus: 1,
         tests: &["bprec-exact_truth"],
-        recordings: &[],
+        ..X86
     },
 ];
+
+/// Kernels as old as the recorder supports, where programs are not traced: the rest works there, and what is missing is said.
+const OLDEST: Guest = Guest {
+    tests: &[
+        "bpf-bprec_bpf",
+        "bpf-contents",
+        "bpf-perf_events",
+        "bpf-programs",
+        "bpf-surroundings",
+        "bpf-user_objects",
+        "fixtures-",
+        "record-",
+        "bprec-bperf",
+        "bprec-defaults",
+        "bprec-endings",
+        "bprec-nothing_stays",
+        "bprec-run_counts",
+        "bprec-stat",
+    ],
+    // That a trampoline is a program's own, these kernels do not tell.
+    recordings: &["all"],
+    ..X86
+};
 
 impl Guest {
     /// Whether it runs a test program of a crate.
@@ -160,6 +192,7 @@ impl Guest {
 }
 
 pub(crate) use bench::exact as bench_exact;
+pub(crate) use payload::Builds;
 
 /// Something outside the project is missing, such as a package that cannot be fetched: a reason to skip, not to fail.
 #[derive(Debug)]
@@ -195,7 +228,7 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
         }
         ["test", names @ ..] => {
             let mut tally = Tally::default();
-            checks::run(&chosen(names)?, &mut tally);
+            checks::run(&chosen(names)?, &Builds::make(&target_directory())?, &mut tally);
             tally.close()
         }
         _ => bail!("usage: cargo xtask vm setup [GUEST…] | vm run GUEST PAYLOAD OUT | vm test [GUEST…]"),
@@ -203,8 +236,8 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
 }
 
 /// Tests in every guest, added to `tally`.
-pub(crate) fn test_all(tally: &mut Tally) {
-    checks::run(&GUESTS.each_ref(), tally);
+pub(crate) fn test_all(builds: &Builds, tally: &mut Tally) {
+    checks::run(&GUESTS.each_ref(), builds, tally);
 }
 
 /// The guests called `names`, or all.

@@ -1,5 +1,5 @@
-//! Debian's packages of other releases and architectures, by this machine's apt but in a root of its own: nothing is installed, and the
-//! system's own lists and state stay untouched.
+//! Packages of other releases and architectures, Debian's and Ubuntu's, by this machine's apt but in a root of its own: nothing is installed,
+//! and the system's own lists and state stay untouched.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::Unavailable;
 
-/// One suite of Debian's, or a few, for one architecture.
+/// One suite, or a few, for one architecture.
 pub(crate) struct Suite {
     name: String,
     config: PathBuf,
@@ -25,13 +25,7 @@ impl Suite {
         for directory in ["etc/apt.conf.d", "etc/preferences.d", "state/lists/partial", "archives/partial"] {
             fs::create_dir_all(root.join(directory)).with_context(|| format!("create {}", root.display()))?;
         }
-        let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let mirror = mirror()?;
-        let mut sources = String::new();
-        for suite in suites {
-            let archive = if suite.ends_with("-security") { "debian-security" } else { "debian" };
-            sources.push_str(&format!("deb [signed-by={keyring}] {mirror}/{archive} {suite} main\n"));
-        }
+        let sources = suites.iter().map(|suite| source(suite, cache)).collect::<Result<String>>()?;
         fs::write(root.join("etc/sources.list"), sources)?;
         fs::write(root.join("status"), "")?;
         let at = root.display();
@@ -49,11 +43,16 @@ impl Suite {
         Ok(suite)
     }
 
-    /// The kernel image behind the meta package `meta`: the packages to unpack, whose names change with every update. Newer releases
+    /// The kernel image behind the meta package for virtual machines: the packages to unpack, whose names change with every update. Newer releases
     /// split it into the image proper and its modules, with meta packages of their own.
-    pub(crate) fn kernel(&self, meta: &str) -> Result<Vec<String>> {
+    pub(crate) fn kernel(&self, architecture: &str) -> Result<Vec<String>> {
         let wanted = ["linux-image-", "linux-binary-", "linux-modules-"];
-        let mut found = vec![meta.to_owned()];
+        let meta = if self.name.starts_with(UBUNTU_SUITES) {
+            "linux-image-virtual".to_owned()
+        } else {
+            format!("linux-image-cloud-{architecture}")
+        };
+        let mut found = vec![meta.clone()];
         let mut next = 0;
         while let Some(package) = found.get(next) {
             let depends = self.apt("apt-cache", &["depends", "--important", package], &self.root)?;
@@ -111,6 +110,38 @@ impl Suite {
     }
 }
 
+/// What Ubuntu calls the suites that have kernels between Debian's.
+const UBUNTU_SUITES: &str = "jammy";
+const UBUNTU_ARCHIVE: &str = "http://archive.ubuntu.com/ubuntu";
+/// The release of Debian's that has the keys of Ubuntu's archive.
+const UBUNTU_KEYS_SUITE: &str = "trixie";
+
+/// The line of apt's for a suite.
+fn source(suite: &str, cache: &Path) -> Result<String> {
+    let (keyring, archive) = if suite.starts_with(UBUNTU_SUITES) {
+        (ubuntu_keyring(cache)?, UBUNTU_ARCHIVE.to_owned())
+    } else {
+        let archive = if suite.ends_with("-security") { "debian-security" } else { "debian" };
+        ("/usr/share/keyrings/debian-archive-keyring.gpg".into(), format!("{}/{archive}", mirror()?))
+    };
+    Ok(format!("deb [signed-by={}] {archive} {suite} main\n", keyring.display()))
+}
+
+/// The keys of Ubuntu's archive, from Debian's package of them.
+fn ubuntu_keyring(cache: &Path) -> Result<PathBuf> {
+    let directory = cache.join("keys-ubuntu");
+    if !directory.exists() {
+        made(&directory, |unfinished| {
+            let suite = Suite::open(cache, &[UBUNTU_KEYS_SUITE], "amd64")?;
+            for deb in suite.download(&["ubuntu-keyring".to_owned()])? {
+                unpack(&deb, unfinished, &["./usr/share/doc/*"])?;
+            }
+            suite.close()
+        })?;
+    }
+    Ok(directory.join("usr/share/keyrings/ubuntu-archive-keyring.gpg"))
+}
+
 /// The archive that this machine's packages are from.
 fn mirror() -> Result<String> {
     let output = Command::new("apt-get")
@@ -155,6 +186,14 @@ fn debs(directory: &Path) -> Result<Vec<PathBuf>> {
     files.sort();
     ensure!(!files.is_empty(), "nothing was downloaded into {}", directory.display());
     Ok(files)
+}
+
+/// Runs `make` in a directory beside `target` and renames it when it is whole.
+pub(super) fn made(target: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let unfinished = target.with_extension("unfinished");
+    fresh(&unfinished)?;
+    make(&unfinished)?;
+    fs::rename(&unfinished, target).with_context(|| format!("rename to {}", target.display()))
 }
 
 /// Makes `directory` exist and be empty.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -20,27 +21,59 @@ const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
 /// What test programs read of the sources.
 const OBJECTS: &str = "fixtures/bpf";
 
-/// Builds what guests of the machine of `guest` run below the directory `target`, all at once, and lays out what this one runs in `directory`: `run.sh`, `bin/`, `tests/`, `recordings` (names of loads), `sources/`, and in `built_at` and `sources_at` the
-/// paths under which the test programs expect `bin/` and `sources/`. Gives this machine's `bprec`.
-pub(crate) fn assemble(directory: &Path, guest: &Guest, target: &Path) -> Result<PathBuf> {
+/// What guests run, built once for all of them.
+pub(crate) struct Builds {
+    native: Vec<Built>,
+    /// For Arm, when the first guest asks for it.
+    foreign: Mutex<Option<Vec<Built>>>,
+    bprec: PathBuf,
+    target: PathBuf,
+}
+
+impl Builds {
+    /// Builds for this machine, and for others below the directory `target` when that is asked for.
+    pub(crate) fn make(target: &Path) -> Result<Self> {
+        // The same selection as `cargo xtask test`, so that neither builds anything again for the other.
+        let native = executables(&cargo(&["test", "--workspace", "--no-run"])?, &std::env::current_dir()?, None)?;
+        let bprec = native.iter().find(|built| built.name == "bprec" && !built.test).context("no bprec was built")?;
+        let bprec = bprec.path.clone();
+        Ok(Self { native, foreign: Mutex::default(), bprec, target: target.to_owned() })
+    }
+
+    /// This machine's `bprec`.
+    pub(crate) fn bprec(&self) -> &Path {
+        &self.bprec
+    }
+
+    /// Lays out what a guest runs in `directory`: `run.sh`, `bin/`, `tests/`, `recordings` (names of loads), `sources/`, and in `built_at`
+    /// and `sources_at` the paths under which the test programs expect `bin/` and `sources/`.
+    pub(crate) fn assemble(&self, directory: &Path, guest: &Guest) -> Result<()> {
+        if guest.machine == Machine::NATIVE {
+            return lay_out(directory, guest, &self.native, &std::env::current_dir()?);
+        }
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let built = match &mut *foreign {
+            Some(built) => built,
+            none => {
+                let runs_it = |test: &&Built| {
+                    GUESTS.iter().any(|other| other.machine == guest.machine && other.tests(&test.shown()))
+                };
+                let wanted = self.native.iter().filter(|test| asks_the_kernel(test)).filter(runs_it);
+                none.insert(cross_built(&wanted.collect::<Vec<_>>(), &self.target)?)
+            }
+        };
+        lay_out(directory, guest, built, Path::new(cross::SOURCES))
+    }
+}
+
+/// Of what was `built` from the sources that were at `sources_at`.
+fn lay_out(directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) -> Result<()> {
     fresh(directory)?;
     for name in ["bin", "tests"] {
         fs::create_dir(directory.join(name))?;
     }
     fs::write(directory.join("run.sh"), include_bytes!("run.sh"))?;
     fs::write(directory.join("recordings"), guest.recordings.join("\n"))?;
-    // The same selection as `cargo xtask test`, so that neither builds anything again for the other.
-    let native = executables(&cargo(&["test", "--workspace", "--no-run"])?, &std::env::current_dir()?, None)?;
-    let bprec = native.iter().find(|built| built.name == "bprec" && !built.test).context("no bprec was built")?;
-    let bprec = bprec.path.clone();
-    let built = if guest.machine == Machine::NATIVE {
-        native
-    } else {
-        let runs_it =
-            |test: &&Built| GUESTS.iter().any(|other| other.machine == guest.machine && other.tests(&test.shown()));
-        let wanted = native.iter().filter(|test| asks_the_kernel(test)).filter(runs_it);
-        cross_built(&wanted.collect::<Vec<_>>(), target)?
-    };
     for name in BINARIES {
         let binary = built.iter().find(|built| built.name == name && !built.test);
         let binary = binary.with_context(|| format!("no binary {name} was built"))?;
@@ -61,9 +94,8 @@ pub(crate) fn assemble(directory: &Path, guest: &Guest, target: &Path) -> Result
     for file in crate::tree::files_under(Path::new(OBJECTS))? {
         fs::copy(&file, objects.join(file.file_name().context("a file without a name")?))?;
     }
-    let sources_at = if guest.machine == Machine::NATIVE { std::env::current_dir()? } else { cross::SOURCES.into() };
     fs::write(directory.join("sources_at"), format!("{}\n", sources_at.display()))?;
-    Ok(bprec)
+    Ok(())
 }
 
 fn asks_the_kernel(built: &Built) -> bool {

@@ -1,0 +1,82 @@
+//! What is not asked for is not done to others: by default nothing is attached to anyone's programs or functions. Real kernel, root; means
+//! something only where a kernel allows trampolines.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bprec_fixtures::Fixture;
+use serde_json::Value;
+use support::{Scratch, bprec, root, skip};
+
+/// Trampolines of the kernel's, one for each function that something is attached to.
+fn trampolines() -> BTreeSet<String> {
+    let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2));
+    names.filter(|name| name.starts_with("bpf_trampoline_")).map(str::to_owned).collect()
+}
+
+/// Links and programs that bpftool lists as such that go into trampolines, each with its id and type.
+fn tracing() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for kind in ["link", "prog"] {
+        let output = Command::new("bpftool").args(["-j", kind, "list"]).output().unwrap();
+        let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        // Iterators are programs of this type, too, and are attached to nothing but a link of their own.
+        let is_tracing = |it: &&Value| {
+            ["tracing", "ext", "lsm"].iter().any(|name| it["type"] == *name) && it["name"] != "bprec_refs"
+        };
+        found.extend(
+            list.iter().filter(is_tracing).map(|it| format!("{kind} {} {} {}", it["id"], it["type"], it["name"])),
+        );
+    }
+    found
+}
+
+/// What came into being, as far as seen, while a command of bprec's ran to its end.
+fn attached_while(arguments: &[&str]) -> (BTreeSet<String>, BTreeSet<String>) {
+    let before = (trampolines(), tracing());
+    let mut child = bprec().args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let mut seen = (BTreeSet::new(), BTreeSet::new());
+    let status = loop {
+        let ended = child.try_wait().unwrap();
+        seen.0.extend(trampolines().difference(&before.0).cloned());
+        seen.1.extend(tracing().difference(&before.1).cloned());
+        match ended {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert!(status.success(), "{arguments:?}: {status}");
+    seen
+}
+
+#[test]
+fn by_default_nothing_is_attached_to_others() {
+    let test = "by_default_nothing_is_attached_to_others";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let path = path.to_str().unwrap();
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    for arguments in
+        [&["record", "-q", "-a", "-o", path, "--", "sleep", "2"] as &[_], &["stat", "-a", "--", "sleep", "2"]]
+    {
+        let (trampolines, tracing) = attached_while(arguments);
+        assert!(trampolines.is_empty() && tracing.is_empty(), "{arguments:?}: {trampolines:?}, {tracing:?}");
+    }
+    // The same look sees what is asked for.
+    let asked = ["record", "-q", "-a", "-o", path, "--counters", "exact=loop_of_100", "--", "sleep", "2"];
+    let (trampolines, tracing) = attached_while(&asked);
+    drop(loaded);
+    if tracing.is_empty() {
+        skip(test, "this kernel allows no trampolines, so that none can be seen");
+    } else {
+        assert!(!trampolines.is_empty(), "{tracing:?}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Other users of BPF beside the tests, as an ordinary machine has them: pinned programs, a tracer, another recorder. What the tests say of the
+//! kernel has to hold beside them, and the tests have to leave them alone.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::test::Tally;
+
+/// Programs that are attached to nothing, pinned.
+const IDLE: &str = "fixtures/bpf/counted.bpf.o";
+/// A program on every context switch, as the project's loader calls it; its link is pinned.
+const RUNNING: &str = "rawtp";
+/// What the tracer does: programs on events of its own.
+const TRACED: &str =
+    "profile:hz:49 { @samples[comm] = count(); } software:context-switches:1000 { @switches = count(); }";
+/// They end by themselves when nobody is left to end them.
+const LIMIT: &str = "3600";
+
+/// Runs until it is dropped or ended.
+pub(crate) struct Neighbours {
+    directory: PathBuf,
+    bprec: PathBuf,
+    processes: Vec<(&'static str, Child)>,
+    is_mounted: bool,
+}
+
+impl Neighbours {
+    /// Starts them below the directory `target`; the recorder is this `bprec`.
+    pub(crate) fn start(target: &Path, bprec: &Path) -> Result<Self> {
+        let directory = target.join("neighbours");
+        fs::create_dir_all(directory.join("bpf")).with_context(|| format!("create {}", directory.display()))?;
+        let mut neighbours = Self { directory, bprec: bprec.to_owned(), processes: Vec::new(), is_mounted: false };
+        succeed(Command::new("mount").args(["-t", "bpf", "bpf"]).arg(neighbours.pins()))?;
+        neighbours.is_mounted = true;
+        let idle = neighbours.pins().join("idle");
+        succeed(Command::new("bpftool").args(["prog", "loadall", IDLE]).arg(&idle))?;
+        neighbours.pin_running()?;
+        if installed("bpftrace") {
+            neighbours
+                .spawn("bpftrace", Command::new("timeout").args(["-s", "INT", LIMIT, "bpftrace", "-e", TRACED]))?;
+        } else {
+            // What it would do, by the project's own loader.
+            let load = bprec.with_file_name("bprec-load");
+            neighbours
+                .spawn("bprec-load", Command::new("timeout").args(["-s", "INT", LIMIT]).arg(load).arg("perf-event"))?;
+        }
+        let recording = neighbours.recording();
+        neighbours.spawn(
+            "bprec",
+            Command::new("timeout")
+                .args(["-s", "INT", LIMIT])
+                .arg(bprec)
+                .args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "99", "-o"])
+                .arg(recording),
+        )?;
+        // They have to be there before the first test looks; the checkpoint after a second shows the recorder.
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(neighbours)
+    }
+
+    /// Ends them. Each check that they were left alone is added to `tally`.
+    pub(crate) fn end(mut self, tally: &mut Tally) {
+        for (check, result) in [
+            ("pins_stay", self.pins_stay()),
+            ("processes_stay", self.processes_stay()),
+            ("recording_is_whole", self.recorded()),
+        ] {
+            match result {
+                Ok(()) => tally.pass(),
+                Err(why) => tally.fail(&format!("neighbours {check}"), &format!("{why:#}")),
+            }
+        }
+    }
+
+    /// Pins the link of a program that runs; the process that loaded it ends.
+    fn pin_running(&self) -> Result<()> {
+        let mut load = Command::new(self.loader())
+            .arg(RUNNING)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("run bprec-load")?;
+        let output = BufReader::new(load.stdout.take().context("bprec-load has no output")?);
+        let lines: Vec<String> =
+            output.lines().map_while(Result::ok).take_while(|line| !line.starts_with("ready")).collect();
+        let program = lines
+            .iter()
+            .find_map(|line| line.strip_prefix("program ")?.split(' ').find_map(|it| it.strip_prefix("id=")));
+        let program: u64 = program.with_context(|| format!("bprec-load says {lines:?}"))?.parse()?;
+        let links = Command::new("bpftool").args(["-j", "link", "list"]).output().context("run bpftool")?;
+        let links: Value = serde_json::from_slice(&links.stdout).context("read what bpftool says")?;
+        let link = links.as_array().and_then(|links| links.iter().find(|link| link["prog_id"] == program));
+        let link = link.with_context(|| format!("program {program} has no link"))?["id"].to_string();
+        let pinned =
+            succeed(Command::new("bpftool").args(["link", "pin", "id", &link]).arg(self.pins().join("running")));
+        interrupt(&load)?;
+        load.wait()?;
+        pinned
+    }
+
+    fn loader(&self) -> PathBuf {
+        self.bprec.with_file_name("bprec-load")
+    }
+
+    fn pins(&self) -> PathBuf {
+        self.directory.join("bpf")
+    }
+
+    fn recording(&self) -> PathBuf {
+        self.directory.join("perf.data")
+    }
+
+    fn spawn(&mut self, name: &'static str, command: &mut Command) -> Result<()> {
+        let log = File::create(self.directory.join(format!("{name}.log")))?;
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+        self.processes.push((name, child.with_context(|| format!("run {name}"))?));
+        Ok(())
+    }
+
+    fn pins_stay(&self) -> Result<()> {
+        let idle = fs::read_dir(self.pins().join("idle")).context("read the pinned programs")?.count();
+        ensure!(idle > 0 && self.pins().join("running").exists(), "{idle} pinned programs are left");
+        Ok(())
+    }
+
+    fn processes_stay(&mut self) -> Result<()> {
+        for (name, process) in &mut self.processes {
+            if let Some(status) = process.try_wait()? {
+                let log = self.directory.join(format!("{name}.log"));
+                anyhow::bail!("{name} ended with {status}: {}", fs::read_to_string(log).unwrap_or_default().trim());
+            }
+        }
+        Ok(())
+    }
+
+    /// The recorder ends as ever, and its file tells of the pinned program that ran.
+    fn recorded(&mut self) -> Result<()> {
+        let (_, recorder) = self.processes.last_mut().context("no recorder was started")?;
+        interrupt(recorder)?;
+        let status = recorder.wait()?;
+        ensure!(status.success(), "bprec record ended with {status}");
+        let report = Command::new(&self.bprec).args(["report", "--json", "-i"]).arg(self.recording()).output()?;
+        ensure!(report.status.success(), "bprec report: {}", String::from_utf8_lossy(&report.stderr).trim());
+        ensure!(
+            String::from_utf8_lossy(&report.stdout).contains("count_sched_switches"),
+            "{} does not name the pinned program that ran",
+            self.recording().display()
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Neighbours {
+    fn drop(&mut self) {
+        for (_, process) in &mut self.processes {
+            // One that has ended by itself cannot be ended, and that is all that can go wrong.
+            interrupt(process).ok();
+            process.wait().ok();
+        }
+        if self.is_mounted {
+            // The pins go with the file system.
+            succeed(Command::new("umount").arg(self.pins())).ok();
+        }
+    }
+}
+
+/// `timeout` passes it on.
+fn interrupt(process: &Child) -> Result<()> {
+    succeed(Command::new("kill").args(["-INT", &process.id().to_string()]))
+}
+
+pub(crate) fn installed(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
