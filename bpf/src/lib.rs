@@ -30,8 +30,8 @@ pub use inspect::{
 };
 pub use privilege::may_trace;
 pub use programs::{
-    Account, Aggregator, Attached, AttrMap, Calibration as Gauged, Counted, EVENTS_MAX, EventReading, FOLLOWED_MAX,
-    Follower, HISTOGRAM_SUB_BITS, Inherit, Leader, Locked, OutputMap, Place, Probe as Pair, Profiler, ProgRefs, Recipe,
-    Refs, Refusals, SamplerProgram, Source, Stack, Targets, UserDetail, UserObject, UserProgram, Way, counts_others,
-    makes_tail_calls,
+    Aggregator, Attached, AttrMap, Calibration as Gauged, Counted, EVENTS_MAX, EventReading, FOLLOWED_MAX, Follower,
+    HISTOGRAM_SUB_BITS, Inherit, Leader, Locked, OutputMap, PerCpuStats as Account, Place, Probe as Pair, Profiler,
+    ProgRefs, Recipe, Refs, Refusals, SamplerProgram, Source, Stack, Targets, UserDetail, UserObject, UserProgram, Way,
+    counts_others, makes_tail_calls,
 };

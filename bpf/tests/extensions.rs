@@ -69,7 +69,7 @@ fn an_extension_itself_is_counted() {
     let mut pair = attach(&profiler, &extension, "run_in_its_place", 0);
     dispatcher.run("xdp_dispatcher", 500).unwrap();
     pair.detach();
-    let counted = pair.read();
+    let counted = pair.read().unwrap();
     assert_eq!(extension.entered("run_in_its_place").unwrap(), 500);
     assert_eq!((counted.runs, counted.measured, pair.misses()), (500, 500, Some(0)));
 }

@@ -64,7 +64,7 @@ fn sleeping_runs(test: &str, profiler: &Profiler) {
             (measured.iter().map(|(ran, _)| *ran).collect(), measured.iter().map(|(_, outside_ns)| outside_ns).sum())
         });
         pair.detach();
-        let counted = pair.read();
+        let counted = pair.read().unwrap();
         assert_eq!((loaded.entered(NAME).unwrap(), loaded.ran(NAME).unwrap()), (runs as u64, runs as u64));
         assert_eq!((counted.runs, pair.misses()), (runs as u64, Some(0)), "{order:?}");
         assert_eq!(counted.measured, runs as u64 - too_deep, "{order:?}: {counted:?}");
@@ -120,7 +120,7 @@ fn preempted_runs(_: &str, profiler: &Profiler) {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     pair.detach();
-    let (counted, own) = (pair.read(), work(&loaded));
+    let (counted, own) = (pair.read().unwrap(), work(&loaded));
     println!("{} of {} runs found another under way", own.inside, own.entered);
     assert_eq!(own.entered, THREADS * RUNS);
     assert_eq!(counted.runs + pair.misses().unwrap(), own.entered, "{counted:?}");
@@ -156,7 +156,7 @@ fn runs_from_an_interrupt(test: &str, profiler: &Profiler) {
         }
     }
     pair.detach();
-    let (counted, own) = (pair.read(), work(&loaded));
+    let (counted, own) = (pair.read().unwrap(), work(&loaded));
     let misses = pair.misses().unwrap();
     println!("{} of {} runs inside another; {misses} missed; {counted:?}", own.inside, own.entered);
     assert_eq!(own.entered, 2 * RUNS + 1);

@@ -32,3 +32,14 @@ pub fn sysctl_number(name: &str) -> Option<i64> {
 pub fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()).unwrap_or_default()
 }
+
+/// Version and patch level of the kernel; zeros when they are not told.
+pub fn kernel_version() -> (u32, u32) {
+    version(&kernel_release())
+}
+
+/// The first two numbers of a release.
+pub fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}

@@ -66,7 +66,7 @@ pub(crate) fn gauges(times: usize) -> Result<()> {
         for stats in [false, true] {
             let _guard = if stats { Some(StatsGuard::enable()?) } else { None };
             for _ in 0..times {
-                let gauged = profiler.gauge()?;
+                let gauged = profiler.calibrate()?;
                 let [inside, measured, skipped] =
                     [gauged.inside_ns, gauged.measured_ns, gauged.skipped_ns].map(|ns| ns as f64 / gauged.runs as f64);
                 println!("| {busy} | {stats} | {inside:.0} | {measured:.0} | {skipped:.0} |");

@@ -26,9 +26,9 @@ pub(crate) fn accuracy() -> Result<()> {
         for _ in 0..ROUNDS {
             for (every, sums) in [(1, &mut all), (EVERY, &mut gated)] {
                 pair.set_every(every);
-                let before = pair.read();
+                let before = pair.read().ok_or("it moved while it was read")?;
                 loaded.run(name, if every == 1 { MEASURED } else { MEASURED * 25 })?;
-                let after = pair.read();
+                let after = pair.read().ok_or("it moved while it was read")?;
                 sums[0] += after.time_ns - before.time_ns;
                 sums[1] += after.measured - before.measured;
             }

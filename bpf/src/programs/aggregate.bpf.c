@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * Counts the samples of the event that it sits on by whose they are and where, instead of letting them into the ring. Every sample that it
- * sees is in `accounts`, and then in one of two places: an entry of the table, or the overflow of its CPU.
+ * sees is in `per_cpu`, and then in one of two places: an entry of the table, or the overflow of its CPU.
  *
  * The table is the one in slot 0 of `tables`. A run looks there once and then keeps to what it found, so that the reader can put another
  * in and read the first when all runs that may still have it are over (aggregate.rs says why that is known). The CPU is part of
  * the key: an entry is written by one CPU alone, and on one CPU the kernel lets no second perf event program in, so that entries and
- * accounts are added to without atomic operations.
+ * these numbers are added to without atomic operations.
  */
 #include "bprec_bpf.h"
 
@@ -41,7 +41,7 @@ struct entry {
 	__u64 chain[WORDS];
 };
 
-struct account {
+struct per_cpu_stats {
 	__u64 samples;
 	__u64 period;
 	__u64 overflow_samples;
@@ -52,6 +52,7 @@ struct account {
 struct scratch {
 	struct entry entry;
 	__u64 spill[WORDS];
+	struct key key;
 };
 
 /* Set before loading. */
@@ -73,8 +74,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct account);
-} accounts SEC(".maps");
+	__type(value, struct per_cpu_stats);
+} per_cpu SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -169,41 +170,43 @@ SEC("perf_event")
 int bprec_aggregate(void *ctx)
 {
 	__u32 zero = 0, i;
-	struct account *account = bpf_map_lookup_elem(&accounts, &zero);
+	struct per_cpu_stats *stats = bpf_map_lookup_elem(&per_cpu, &zero);
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
-	struct key key = {};
+	struct key *key;
 	__u64 period, id;
 	void *table;
 
-	if (!account || !scratch)
+	if (!stats || !scratch)
 		return 0;
 	period = period_of(ctx);
-	account->samples++;
-	account->period += period;
+	stats->samples++;
+	stats->period += period;
 
+	key = &scratch->key;
 	id = bpf_get_current_pid_tgid();
-	key.cgroup = bpf_get_current_cgroup_id();
-	key.tgid = id >> 32;
-	key.tid = id;
-	key.cpu = bpf_get_smp_processor_id();
-	bpf_get_current_comm(key.comm, sizeof(key.comm));
-	key.words = chain_of(ctx, scratch);
+	key->cgroup = bpf_get_current_cgroup_id();
+	key->tgid = id >> 32;
+	key->tid = id;
+	key->cpu = bpf_get_smp_processor_id();
+	bpf_get_current_comm(key->comm, sizeof(key->comm));
+	key->words = chain_of(ctx, scratch);
+	key->ip = 0;
 	/* A kernel chain has at least the frame it starts with. */
-	if (key.words || config.user_ips)
-		key.ip = ip_of(ctx);
-	key.hash = key.words;
+	if (key->words || config.user_ips)
+		key->ip = ip_of(ctx);
+	key->hash = key->words;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < WORDS; i++) {
-		if (i >= key.words)
+		if (i >= key->words)
 			break;
-		key.hash = (key.hash ^ scratch->entry.chain[i]) * 0x9e3779b97f4a7c15ULL;
-		key.hash ^= key.hash >> 32;
+		key->hash = (key->hash ^ scratch->entry.chain[i]) * 0x9e3779b97f4a7c15ULL;
+		key->hash ^= key->hash >> 32;
 	}
 
 	table = bpf_map_lookup_elem(&tables, &zero);
-	if (!table || !count(table, &key, scratch, period)) {
-		account->overflow_samples++;
-		account->overflow_period += period;
+	if (!table || !count(table, key, scratch, period)) {
+		stats->overflow_samples++;
+		stats->overflow_period += period;
 	}
 	return 0;
 }

@@ -14,7 +14,7 @@
 //!    comes behind the reader. An entry is deleted by the call that copies it out: it is read once. When the kernel says
 //!    that there is none left, the table is empty, as it has to be for the next drain.
 //!
-//! What found no room, or met another CPU's lock, is added to an account instead. Accounts only grow, and whoever reads them takes
+//! What found no room, or met another CPU's lock, is added to numbers of the CPU instead. These only grow, and whoever reads them takes
 //! differences: it does not matter to which drain a sample goes that is counted meanwhile.
 
 use std::io;
@@ -23,11 +23,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
 
 use crate::error::{self, Error, Result};
+use crate::programs::names::AGGREGATE;
 use crate::programs::perf_event::Attached;
 use crate::programs::quiet::quietly;
 use crate::sys;
 
-const PROGRAM: &str = "bprec_aggregate";
 const OBJECT: &[u8] = include_bytes!("aggregate.bpf.o");
 
 /// Words of a chain in an entry (`WORDS` in aggregate.bpf.c).
@@ -36,8 +36,8 @@ const WORDS: usize = 130;
 const KEY_BYTES: usize = 56;
 /// Bytes of `struct entry`: `samples u64 · period u64 · first_ns u64 · chain [u64; WORDS]`.
 const ENTRY_BYTES: usize = 24 + 8 * WORDS;
-/// Bytes of `struct account`: `samples u64 · period u64 · overflow_samples u64 · overflow_period u64`.
-const ACCOUNT_BYTES: usize = 32;
+/// Bytes of `struct per_cpu_stats`: `samples u64 · period u64 · overflow_samples u64 · overflow_period u64`.
+const STATS_BYTES: usize = 32;
 /// How often a table is tried again that another CPU holds a lock of.
 const TRIES: usize = 1000;
 
@@ -98,7 +98,7 @@ pub struct Stack<'a> {
 
 /// What the program saw on one CPU since it was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Account {
+pub struct PerCpuStats {
     /// All samples.
     pub samples: u64,
     /// The sum of their periods.
@@ -115,7 +115,7 @@ impl Aggregator {
     /// # Errors
     /// When the kernel refuses it (before 5.6, without CAP_BPF and CAP_PERFMON), with libbpf's account.
     pub fn load(entries: u32, user: UserDetail) -> Result<Aggregator> {
-        let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
+        let refused = |(source, log)| Error::Load { program: AGGREGATE, source, log };
         let Some(machine) = MACHINE else {
             let unknown = io::Error::new(io::ErrorKind::Unsupported, "not on this architecture");
             return Err(refused((unknown.into(), String::new())));
@@ -147,11 +147,11 @@ impl Aggregator {
     /// As [`Attached::new`].
     pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
         let missing = || Error::Load {
-            program: PROGRAM,
+            program: AGGREGATE,
             source: io::Error::from_raw_os_error(libc::ENOENT).into(),
             log: String::new(),
         };
-        let program = self.object.progs().find(|program| program.name() == PROGRAM).ok_or_else(missing)?;
+        let program = self.object.progs().find(|program| program.name() == AGGREGATE).ok_or_else(missing)?;
         Attached::new(program.as_fd(), event, 0)
     }
 
@@ -162,7 +162,7 @@ impl Aggregator {
     pub fn drain(&mut self, mut each: impl FnMut(&Stack<'_>)) -> Result<()> {
         let full = self.active;
         put(&self.object, &self.tables[1 - full]).map_err(|source| Error::Load {
-            program: PROGRAM,
+            program: AGGREGATE,
             source,
             log: String::new(),
         })?;
@@ -199,20 +199,20 @@ impl Aggregator {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn accounts(&self) -> Result<Vec<Account>> {
+    pub fn accounts(&self) -> Result<Vec<PerCpuStats>> {
         let read = || {
             let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
-            let map = self.object.maps().find(|map| map.name() == "accounts").ok_or_else(missing)?;
+            let map = self.object.maps().find(|map| map.name() == "per_cpu").ok_or_else(missing)?;
             map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing)
         };
-        let accounts = read().map_err(|source| Error::Load { program: PROGRAM, source, log: String::new() })?;
-        Ok(accounts.iter().filter(|bytes| bytes.len() >= ACCOUNT_BYTES).map(|bytes| Account::parse(bytes)).collect())
+        let accounts = read().map_err(|source| Error::Load { program: AGGREGATE, source, log: String::new() })?;
+        Ok(accounts.iter().filter(|bytes| bytes.len() >= STATS_BYTES).map(|bytes| PerCpuStats::parse(bytes)).collect())
     }
 }
 
-impl Account {
-    fn parse(bytes: &[u8]) -> Account {
-        Account {
+impl PerCpuStats {
+    fn parse(bytes: &[u8]) -> PerCpuStats {
+        PerCpuStats {
             samples: sys::get_u64(bytes, 0),
             period: sys::get_u64(bytes, 8),
             overflow_samples: sys::get_u64(bytes, 16),
@@ -257,5 +257,27 @@ fn unreadable(errno: i32) -> Error {
         object: error::Object::Named("of the counted stacks"),
         errno,
         remedy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::layout::Layout;
+
+    #[test]
+    fn structures_are_those_of_the_program() {
+        let key = Layout::of(OBJECT, "key").unwrap();
+        let fields = [("ip", 0), ("cgroup", 16), ("tgid", 24), ("tid", 28), ("cpu", 32), ("words", 36)];
+        fields.iter().for_each(|(name, at)| assert_eq!(key.offset(name), Some(*at), "{name}"));
+        assert_eq!(key.bytes(), KEY_BYTES);
+        let entry = Layout::of(OBJECT, "entry").unwrap();
+        let fields = [("samples", 0), ("period", 8), ("first_ns", 16), ("chain", 24)];
+        assert_eq!((entry.members(), entry.bytes()), (fields.to_vec(), ENTRY_BYTES));
+        let stats = Layout::of(OBJECT, "per_cpu_stats").unwrap();
+        let fields = [("samples", 0), ("period", 8), ("overflow_samples", 16), ("overflow_period", 24)];
+        assert_eq!((stats.members(), stats.bytes()), (fields.to_vec(), STATS_BYTES));
+        let config = Layout::of_variable(OBJECT, "config").unwrap();
+        assert_eq!(config.members(), [("machine", 0), ("user_chains", 4), ("user_ips", 8)]);
     }
 }

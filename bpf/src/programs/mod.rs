@@ -3,6 +3,9 @@
 
 mod aggregate;
 mod bperf;
+#[cfg(test)]
+mod layout;
+mod names;
 mod perf_event;
 mod profiler;
 mod quiet;
@@ -10,12 +13,12 @@ mod refs;
 mod sampler;
 mod user_object;
 
-pub use aggregate::{Account, Aggregator, Stack, UserDetail};
+pub use aggregate::{Aggregator, PerCpuStats, Stack, UserDetail};
 pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
+pub use names::counts_others;
 pub use perf_event::{Attached, Way};
 pub use profiler::{
-    Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, counts_others,
-    makes_tail_calls,
+    Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, makes_tail_calls,
 };
 pub use refs::{ProgRefs, Refs};
 pub use sampler::{Recipe, SamplerProgram};
@@ -31,6 +34,6 @@ impl Program {
     /// When the kernel does not tell its name.
     pub fn counts(&self) -> Result<bool> {
         let name = self.short_name()?;
-        Ok(counts_others(&name) || bperf::counts(&name))
+        Ok(counts_others(&name) || names::counts_switches(&name))
     }
 }

@@ -9,11 +9,11 @@ use std::os::fd::AsFd;
 use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
 
 use crate::error::{self, Error, Result};
+use crate::programs::names::REFS;
 use crate::programs::quiet::quietly;
 use crate::sys;
 use crate::sys::FdInfo;
 
-const PROGRAM: &str = "bprec_refs";
 const OBJECT: &[u8] = include_bytes!("refs.bpf.o");
 
 /// Bytes of `struct refs_record` in refs.bpf.c: `id u32 · zero u32 · refcnt s64`.
@@ -43,7 +43,7 @@ impl Refs {
     /// # Errors
     /// When the kernel refuses it (before 5.9, without BTF, without CAP_BPF and CAP_PERFMON), with libbpf's account.
     pub fn load() -> Result<Refs> {
-        let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
+        let refused = |(source, log)| Error::Load { program: REFS, source, log };
         let (object, link) = quietly(|| {
             let object = ObjectBuilder::default().open_memory(OBJECT)?.load()?;
             let link = program_of(&object)?.attach()?;
@@ -67,7 +67,7 @@ impl Refs {
             remedy: None,
         };
         let mut iter =
-            Iter::new(&self.link).map_err(|source| Error::Load { program: PROGRAM, source, log: String::new() })?;
+            Iter::new(&self.link).map_err(|source| Error::Load { program: REFS, source, log: String::new() })?;
         let mut bytes = Vec::new();
         iter.read_to_end(&mut bytes).map_err(refused)?;
         Ok(bytes.chunks_exact(RECORD_BYTES).map(ProgRefs::parse).collect())
@@ -82,7 +82,7 @@ impl Refs {
 /// The iterator program in its object.
 fn program_of(object: &Object) -> libbpf_rs::Result<ProgramMut<'_>> {
     let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
-    object.progs_mut().find(|program| program.name() == PROGRAM).ok_or_else(missing)
+    object.progs_mut().find(|program| program.name() == REFS).ok_or_else(missing)
 }
 
 impl ProgRefs {

@@ -8,12 +8,12 @@ use bprec_format::state::SamplerCounts;
 use libbpf_rs::{MapCore, MapFlags, MapImpl, MapMut, Object, ObjectBuilder, OpenObject};
 
 use crate::error::{Error, Result};
+use crate::programs::names::SAMPLER;
 use crate::programs::perf_event::Attached;
 use crate::programs::quiet::quietly;
 use crate::sys;
 use crate::sys::FdInfo;
 
-const PROGRAM: &str = "bprec_sampler";
 const OBJECT: &[u8] = include_bytes!("sampler.bpf.o");
 
 /// Bytes of `struct sampler_config` in sampler.bpf.c: `registers u64 · parts u32 · ip_word u32 · period_word u32 · stacks u32`.
@@ -120,12 +120,12 @@ impl SamplerProgram {
 }
 
 fn with_program<T>(object: &Object, act: impl FnOnce(BorrowedFd<'_>) -> Result<T>) -> Result<T> {
-    let found = object.progs().find(|program| program.name() == PROGRAM);
+    let found = object.progs().find(|program| program.name() == SAMPLER);
     act(found.ok_or_else(|| refused((missing(), String::new())))?.as_fd())
 }
 
 fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
-    Error::Load { program: PROGRAM, source, log }
+    Error::Load { program: SAMPLER, source, log }
 }
 
 fn missing() -> libbpf_rs::Error {
@@ -143,4 +143,20 @@ fn configure(open: &mut OpenObject, recipe: Recipe, (ip_word, period_word): (u32
     let value = map.initial_value_mut().and_then(|value| value.get_mut(..CONFIG_BYTES)).ok_or_else(missing)?;
     value.copy_from_slice(&config);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::layout::Layout;
+
+    #[test]
+    fn structures_are_those_of_the_program() {
+        let config = Layout::of(OBJECT, "sampler_config").unwrap();
+        let fields = [("registers", 0), ("parts", 8), ("ip_word", 12), ("period_word", 16), ("stacks", 20)];
+        assert_eq!((config.members(), config.bytes()), (fields.to_vec(), CONFIG_BYTES));
+        let counts = Layout::of(OBJECT, "sampler_counts").unwrap();
+        let fields = [("runs", 0), ("written", 8), ("full", 16), ("failed", 24), ("last_error", 32)];
+        assert_eq!((counts.members(), counts.bytes()), (fields.to_vec(), COUNTS_BYTES));
+    }
 }

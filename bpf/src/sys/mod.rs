@@ -9,6 +9,7 @@ mod entries;
 mod fdinfo;
 mod info;
 pub(crate) mod load;
+pub(crate) mod memory;
 pub(crate) mod netlink;
 mod perf_event;
 mod pin;

@@ -174,7 +174,7 @@ pub struct Reading {
 /// How many runs took how long. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Histogram {
-    /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`].
+    /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`]. With [`Histogram::NET`] where that holds.
     pub sub_bits: u8,
     /// Bucket and runs in it, ascending, without empty ones.
     pub buckets: Vec<(u16, u64)>,
@@ -183,11 +183,18 @@ pub struct Histogram {
 impl Histogram {
     /// The finest division.
     pub const SUB_BITS_MAX: u8 = 6;
+    /// A bit in `sub_bits`: what counting adds to the time of a run was taken off before its bucket was chosen. Else it is in the times.
+    pub const NET: u8 = 0x80;
+
+    /// Whether what counting adds is not in the times.
+    pub fn is_net(&self) -> bool {
+        self.sub_bits & Histogram::NET != 0
+    }
 
     /// The bucket of a time. Below `2^sub_bits` ns each has its own; above, it is the position of the highest bit,
     /// followed by the `sub_bits` bits behind it.
     pub fn bucket(time_ns: u64, sub_bits: u8) -> u16 {
-        let bits = u32::from(sub_bits.min(Histogram::SUB_BITS_MAX));
+        let bits = u32::from((sub_bits & !Histogram::NET).min(Histogram::SUB_BITS_MAX));
         let Some(log2) = time_ns.checked_ilog2().filter(|log2| *log2 >= bits) else {
             return time_ns as u16;
         };
@@ -199,10 +206,10 @@ impl Histogram {
     /// The times in a bucket: the first, and the last. `None` for a bucket that no time is in, and for a finer division than
     /// [`Histogram::SUB_BITS_MAX`].
     pub fn bounds(bucket: u16, sub_bits: u8) -> Option<(u64, u64)> {
-        if sub_bits > Histogram::SUB_BITS_MAX {
+        let bits = u32::from(sub_bits & !Histogram::NET);
+        if bits > u32::from(Histogram::SUB_BITS_MAX) {
             return None;
         }
-        let bits = u32::from(sub_bits);
         let (bucket, per_octave) = (u64::from(bucket), 1u64 << bits);
         if bucket < 2 * per_octave {
             return Some((bucket, bucket));

@@ -235,7 +235,7 @@ pub(super) fn exact(
         let (instructions, cycles) = (value(instructions)?, value(cycles)?);
         (cycles > 0.0).then(|| instructions / cycles)
     });
-    let pair_ns = pair_ns.unwrap_or(0.0).round() as u64;
+    let pair_ns = if sum.histogram.is_net() { 0 } else { pair_ns.unwrap_or(0.0).round() as u64 };
     let percentiles = PERCENTILES.map(|per_mille| {
         let (first, last) = percentile(&sum.histogram, per_mille)?;
         Some((first.saturating_sub(pair_ns), last.saturating_sub(pair_ns)))

@@ -10,7 +10,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* follower.rs knows these and the structures by their position. */
+/* follower.rs has the same, and a test of its own holds it against the BTF of this. */
 #define EVENTS_MAX 8
 #define LEVELS_MAX 32
 #define TASKS_MAX 102400
@@ -28,12 +28,12 @@ struct reading {
 	__u64 running_ns;
 };
 
-/* What one target came to on a CPU. The first and the last number differ while it is written to. */
-struct account {
-	volatile __u64 done;
+/* What one target came to on a CPU, which alone writes to it. */
+struct target_stats {
+	/* Odd while the readings are written: user space reads again when this was odd, or is another number afterwards. */
+	volatile __u64 sequence;
 	struct reading readings[EVENTS_MAX];
-	volatile __u64 begun;
-};
+} __attribute__((aligned(64)));
 
 struct followed {
 	/*
@@ -41,7 +41,7 @@ struct followed {
 	 * given to another is known. 0 while it has not been seen.
 	 */
 	__u64 process;
-	__u32 account;
+	__u32 target;
 	__u32 inherit;
 };
 
@@ -76,6 +76,8 @@ const volatile __u32 events_used = 0;
 const volatile __u32 with_tasks = 0;
 /* Bits of the levels of the hierarchy on which cgroups are among the targets. */
 const volatile __u32 cgroup_levels = 0;
+/* CPUs have numbers below this. */
+const volatile __u32 cpus_used = 1;
 
 /* Each leader's `prev_readings`; of unused ones, the first leader's. */
 #define LEADER(name)                                                                                                                      \
@@ -103,14 +105,19 @@ struct {
 	__type(value, struct readings);
 } last SEC(".maps");
 
+/* Those of target t on CPU c at t * cpus_used + c. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, struct account);
-} accounts SEC(".maps");
+	__type(value, struct target_stats);
+} targets SEC(".maps");
 
-/* By thread, as the initial namespace counts them. */
+/*
+ * By thread, as the initial namespace counts them. Entries are made as they are needed from Linux 6.1 on; before, the kernel does not allow
+ * that where this runs, and user space takes the flag away.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, TASKS_MAX);
@@ -119,7 +126,7 @@ struct {
 	__type(value, struct followed);
 } tasks SEC(".maps");
 
-/* By cgroup id: the account. */
+/* By cgroup id: the target. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -157,25 +164,48 @@ static __always_inline void grow(const struct reading *now, struct reading *last
 			grow(now, &last_readings->of[i], &grown->of[i]);                                                                  \
 	}
 
-static __noinline int charge(__u32 key)
+/* What was stored before is seen by whoever sees what is stored after. `ordered` is 0 where the processor promises that by itself. */
+static __always_inline void store_barrier(struct target_stats *stats, const int ordered)
 {
-	struct account *account = bpf_map_lookup_elem(&accounts, &key);
-	__u32 one = 1;
-	struct readings *grown = bpf_map_lookup_elem(&last, &one);
+	__u64 none = 0;
 
-	if (!account || !grown)
+	/* An atomic instruction that fetches orders what is around it. Linux has it from 5.12 on, and refuses a program with it before. */
+	if (ordered)
+		none = __sync_fetch_and_add(&stats->sequence, none);
+	asm volatile("" : : "r"(none) : "memory");
+}
+
+static __always_inline int charge_target(__u32 target, const int ordered)
+{
+	__u32 one = 1, cpu = bpf_get_smp_processor_id(), key = target * cpus_used + cpu;
+	struct readings *grown = bpf_map_lookup_elem(&last, &one);
+	struct target_stats *stats = bpf_map_lookup_elem(&targets, &key);
+
+	if (!stats || !grown || cpu >= cpus_used)
 		return 0;
-	account->begun++;
+	stats->sequence++;
+	store_barrier(stats, ordered);
 #pragma clang loop unroll(full)
 	for (__u32 i = 0; i < EVENTS_MAX; i++) {
 		if (i < events_used) {
-			account->readings[i].value += grown->of[i].value;
-			account->readings[i].enabled_ns += grown->of[i].enabled_ns;
-			account->readings[i].running_ns += grown->of[i].running_ns;
+			stats->readings[i].value += grown->of[i].value;
+			stats->readings[i].enabled_ns += grown->of[i].enabled_ns;
+			stats->readings[i].running_ns += grown->of[i].running_ns;
 		}
 	}
-	account->done++;
+	store_barrier(stats, ordered);
+	stats->sequence++;
 	return 0;
+}
+
+static __noinline int charge(__u32 target)
+{
+	return charge_target(target, 0);
+}
+
+static __noinline int charge_ordered(__u32 target)
+{
+	return charge_target(target, 1);
 }
 
 static __always_inline __u64 process_of(struct task_struct *task)
@@ -204,7 +234,7 @@ static __always_inline void forget(struct task_struct *task, __u64 process, __u3
 		bpf_map_delete_elem(&tasks, &first);
 }
 
-static __always_inline void charge_task(void)
+static __always_inline void charge_task(const int ordered)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid(), process;
 	__u32 tid = pid_tgid;
@@ -223,12 +253,14 @@ static __always_inline void charge_task(void)
 		followed->process = process;
 	if (followed->process != process)
 		return;
-	charge(followed->account);
+	if (ordered)
+		charge_ordered(followed->target);
+	else
+		charge(followed->target);
 	forget(task, process, tid, pid_tgid >> 32);
 }
 
-SEC("raw_tp/sched_switch")
-int bprec_follow(void *ctx)
+static __always_inline int follow(const int ordered)
 {
 	__u32 zero = 0, one = 1;
 	struct readings *last_readings = bpf_map_lookup_elem(&last, &zero);
@@ -249,11 +281,11 @@ int bprec_follow(void *ctx)
 	if (!control->enabled)
 		return 1;
 	if (with_tasks)
-		charge_task();
+		charge_task(ordered);
 	if (cgroup_levels) {
 		for (int level = 0; level < LEVELS_MAX; level++) {
 			__u64 id;
-			__u32 *account;
+			__u32 *target;
 
 			if (!(cgroup_levels & 1U << level))
 				continue;
@@ -261,12 +293,29 @@ int bprec_follow(void *ctx)
 			/* It is not that deep. */
 			if (!id)
 				break;
-			account = bpf_map_lookup_elem(&cgroups, &id);
-			if (account)
-				charge(*account);
+			target = bpf_map_lookup_elem(&cgroups, &id);
+			if (!target)
+				continue;
+			if (ordered)
+				charge_ordered(*target);
+			else
+				charge(*target);
 		}
 	}
 	return 1;
+}
+
+SEC("raw_tp/sched_switch")
+int bprec_follow(void *ctx)
+{
+	return follow(0);
+}
+
+/* The same, for processors that show stores to others in another order than they were made in. */
+SEC("raw_tp/sched_switch")
+int bprec_follow_o(void *ctx)
+{
+	return follow(1);
 }
 
 SEC("raw_tp/task_newtask")
@@ -288,7 +337,7 @@ int bprec_inherit(__u64 *ctx)
 	if (bpf_probe_read_kernel(&pid, sizeof(pid), &task->pid))
 		return 0;
 	child.process = process_of(task);
-	child.account = parent->account;
+	child.target = parent->target;
 	child.inherit = parent->inherit;
 	if (bpf_map_update_elem(&tasks, &pid, &child, 0)) {
 		struct control *control = bpf_map_lookup_elem(&controls, &zero);

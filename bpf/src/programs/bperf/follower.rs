@@ -3,29 +3,39 @@
 use std::ffi::CStr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, Object as Loaded, ObjectBuilder, OpenObject};
 
 use super::leader::{self, Leader};
 use crate::error::{Error, Object, Result};
+use crate::programs::names::{FOLLOW, INHERIT};
 use crate::programs::quiet::quietly;
-use crate::sys::{self, load::SharedWords};
+use crate::sys::memory::SharedWords;
 
 /// Events that one follower charges at most (`EVENTS_MAX` of its source).
 pub const FOLLOWED_MAX: usize = 8;
 
 const OBJECT: &[u8] = include_bytes!("follower.bpf.o");
-const FOLLOW: &str = "bprec_follow";
 /// The programs, and the tracepoint that each is for.
-pub(super) const PROGRAMS: [(&str, &CStr); 2] = [("bprec_inherit", c"task_newtask"), (FOLLOW, c"sched_switch")];
+const PROGRAMS: [(&str, &CStr); 2] = [(INHERIT, c"task_newtask"), (FOLLOW, c"sched_switch")];
 
 // Words of `struct control`.
 const ENABLED: usize = 0;
 const NO_ROOM: usize = 1;
-/// Bytes of `struct account`: `done u64 · readings [3 × u64; EVENTS_MAX] · begun u64`.
-const ACCOUNT_BYTES: usize = 16 + 24 * FOLLOWED_MAX;
-/// How often an account that moves while it is read is read again.
-const READ_AGAIN: usize = 8;
+// Words of `struct target_stats`, of which there is one for each target and CPU.
+const SEQUENCE: usize = 0;
+const READINGS: usize = 1;
+const TARGET_WORDS: usize = 32;
+/// How long numbers that move while they are read are read again: they are written for some ten nanoseconds at a context switch.
+const PATIENCE: Duration = Duration::from_millis(5);
+/// Before this, programs like these must not have memory allocated while they run.
+const ALLOCATES_SINCE: (u32, u32) = (6, 1);
+/// `BPF_F_NO_PREALLOC`
+const NO_PREALLOC: u32 = 1;
+/// The helper that cgroups are found by, and since when tracing programs have it.
+const CGROUP_HELPER: &str = "bpf_get_current_ancestor_cgroup_id";
+
 /// How often a CPU is asked again to run a program that is at work there at that moment.
 const ASK_AGAIN: usize = 100;
 
@@ -35,6 +45,9 @@ pub struct Follower {
     object: Loaded,
     program: OwnedFd,
     control: SharedWords,
+    /// Those of target t on CPU c from `(t * cpus + c) * TARGET_WORDS` on.
+    stats: SharedWords,
+    cpus: usize,
     events: usize,
     links: Vec<OwnedFd>,
 }
@@ -69,10 +82,10 @@ impl Follower {
     /// # Errors
     /// When the kernel refuses it: before Linux 5.8, without BTF, without CAP_BPF and CAP_PERFMON.
     pub fn load(leaders: &[&Leader], targets: &Targets) -> Result<Follower> {
-        let refused = |(source, log)| Error::Load { program: FOLLOW, source, log };
+        let cpus = bprec_host::possible_cpus()?.last().map_or(1, |last| last + 1);
         let object = quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
-            configure(&mut open, leaders, targets)?;
+            configure(&mut open, leaders, targets, cpus)?;
             let object = open.load()?;
             for (id, account) in &targets.cgroups {
                 put(&object, "cgroups", &id.to_ne_bytes(), &account.to_ne_bytes(), MapFlags::ANY)?;
@@ -86,21 +99,15 @@ impl Follower {
                 .and_then(|program| program.as_fd().try_clone_to_owned().ok())
                 .ok_or_else(|| unfit("it is not there"))
         };
-        let controls = object.maps().find(|map| map.name() == "controls").ok_or_else(|| unfit("it lacks a map"))?;
-        let words = NonZeroUsize::MIN.saturating_add(NO_ROOM);
-        let control = SharedWords::map(controls.as_fd(), words).map_err(|errno| Error::Syscall {
-            call: "mmap",
-            object: Object::Named("controls"),
-            errno,
-            remedy: None,
-        })?;
+        let control = mapped(&object, "controls", NO_ROOM + 1)?;
+        let stats = mapped(&object, "targets", targets.accounts.max(1) as usize * cpus as usize * TARGET_WORDS)?;
         // Who is created is known before anyone is charged.
         let mut links = Vec::new();
         for (name, tracepoint) in PROGRAMS.iter().filter(|(name, _)| targets.tasks || *name == FOLLOW) {
             links.push(leader::attach(program_of(name)?.as_fd(), tracepoint)?);
         }
         let program = program_of(FOLLOW)?;
-        Ok(Follower { object, program, control, events: leaders.len(), links })
+        Ok(Follower { object, program, control, stats, cpus: cpus as usize, events: leaders.len(), links })
     }
 
     /// Charges a thread, by its number in the initial pid namespace, to an account from its next switch on; what it creates
@@ -109,7 +116,7 @@ impl Follower {
     /// # Errors
     /// When there is no room for it.
     pub fn add_task(&self, tid: u32, account: u32, inherit: Inherit) -> Result<bool> {
-        // `struct followed`: `process u64 · account u32 · inherit u32`.
+        // `struct followed`: `process u64 · target u32 · inherit u32`.
         let mut value = [0; 16];
         value[8..12].copy_from_slice(&account.to_ne_bytes());
         value[12..].copy_from_slice(&(inherit as u32).to_ne_bytes());
@@ -147,27 +154,32 @@ impl Follower {
     /// # Errors
     /// When it cannot be read.
     pub fn read(&self, account: u32) -> Result<Vec<[u64; 3]>> {
-        let unreadable = |source| Error::Load { program: FOLLOW, source, log: String::new() };
-        let missing = || unfit("it lacks an account");
-        let map = self.object.maps().find(|map| map.name() == "accounts").ok_or_else(missing)?;
         let mut sums = vec![[0u64; 3]; self.events];
-        for attempt in 1..=READ_AGAIN {
-            let per_cpu = map.lookup_percpu(&account.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
-            let per_cpu = per_cpu.ok_or_else(missing)?;
-            let settled = |bytes: &Vec<u8>| sys::get_u64(bytes, 0) == sys::get_u64(bytes, ACCOUNT_BYTES - 8);
-            if attempt < READ_AGAIN && !per_cpu.iter().all(settled) {
-                continue;
+        for cpu in 0..self.cpus {
+            let at = (account as usize * self.cpus + cpu) * TARGET_WORDS;
+            let on_cpu = self.read_at(at).ok_or_else(|| unfit("what it counts moves all the time while it is read"))?;
+            for (sum, reading) in sums.iter_mut().zip(on_cpu) {
+                sum.iter_mut().zip(reading).for_each(|(sum, part)| *sum += part);
             }
-            for bytes in &per_cpu {
-                for (event, sum) in sums.iter_mut().enumerate() {
-                    sum.iter_mut()
-                        .enumerate()
-                        .for_each(|(part, it)| *it += sys::get_u64(bytes, 8 + 24 * event + 8 * part));
-                }
-            }
-            break;
         }
         Ok(sums)
+    }
+
+    /// The readings of one target on one CPU; `None` when they did not keep still for long enough to be read together.
+    fn read_at(&self, at: usize) -> Option<Vec<[u64; 3]>> {
+        let mut deadline = None;
+        loop {
+            let sequence = self.stats.get(at + SEQUENCE);
+            let part = |event: usize, part: usize| self.stats.get(at + READINGS + 3 * event + part);
+            let readings = (0..self.events).map(|event| [0, 1, 2].map(|it| part(event, it))).collect();
+            if sequence.is_multiple_of(2) && self.stats.get(at + SEQUENCE) == sequence {
+                return Some(readings);
+            }
+            if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
+                return None;
+            }
+            std::hint::spin_loop();
+        }
     }
 
     /// Tasks that were created and found no room: they are not charged.
@@ -182,24 +194,60 @@ impl Follower {
     }
 }
 
-fn configure(open: &mut OpenObject, leaders: &[&Leader], targets: &Targets) -> libbpf_rs::Result<()> {
-    // In the order of their definition.
-    let config = [leaders.len() as u32, targets.tasks.into(), targets.cgroup_levels];
+fn configure(open: &mut OpenObject, leaders: &[&Leader], targets: &Targets, cpus: u32) -> libbpf_rs::Result<()> {
+    let config = constants(leaders.len(), targets, cpus);
+    for mut program in open.progs_mut() {
+        program.set_autoload([FOLLOW, INHERIT].iter().any(|name| program.name() == *name));
+    }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(number) = name.strip_prefix("leader_").and_then(|number| number.parse::<usize>().ok()) {
             if let Some(leader) = leaders.get(number).or(leaders.first()) {
                 map.reuse_fd(leader.readings_map())?;
             }
-        } else if name == "accounts" {
-            map.set_max_entries(targets.accounts.max(1))?;
+        } else if name == "targets" {
+            map.set_max_entries(targets.accounts.max(1) * cpus)?;
+        } else if name == "tasks" {
+            map.set_map_flags(table_flags(bprec_host::kernel_version()))?;
         } else if name == "cgroups" {
             map.set_max_entries(targets.cgroups.len().max(1) as u32)?;
         } else if name.ends_with(".rodata") {
-            map.set_initial_value(&config.map(u32::to_ne_bytes).concat())?;
+            map.set_initial_value(&config)?;
         }
     }
     Ok(())
+}
+
+/// Why the programs were not loaded.
+fn refused((source, log): (libbpf_rs::Error, String)) -> Error {
+    if log.contains(&format!("unknown func {CGROUP_HELPER}")) {
+        return unfit(
+            "counting by cgroup needs Linux 5.14 or later; count processes (-p) or the whole machine (-a) here",
+        );
+    }
+    Error::Load { program: FOLLOW, source, log }
+}
+
+/// The flags of the table of tasks, before the kernel is asked to make it.
+fn table_flags(kernel: (u32, u32)) -> u32 {
+    if kernel < ALLOCATES_SINCE { 0 } else { NO_PREALLOC }
+}
+
+/// What the programs take for constants: `.rodata`.
+fn constants(leaders: usize, targets: &Targets, cpus: u32) -> Vec<u8> {
+    [leaders as u32, targets.tasks.into(), targets.cgroup_levels, cpus].map(u32::to_ne_bytes).concat()
+}
+
+/// The first words of a map's memory.
+fn mapped(object: &Loaded, name: &'static str, words: usize) -> Result<SharedWords> {
+    let map = object.maps().find(|map| map.name() == name).ok_or_else(|| unfit("it lacks a map"))?;
+    let words = NonZeroUsize::new(words).unwrap_or(NonZeroUsize::MIN);
+    SharedWords::map(map.as_fd(), words).map_err(|errno| Error::Syscall {
+        call: "mmap",
+        object: Object::Named(name),
+        errno,
+        remedy: None,
+    })
 }
 
 fn put(object: &Loaded, map: &str, key: &[u8], value: &[u8], flags: MapFlags) -> libbpf_rs::Result<()> {
@@ -209,4 +257,43 @@ fn put(object: &Loaded, map: &str, key: &[u8], value: &[u8], flags: MapFlags) ->
 
 fn unfit(problem: &str) -> Error {
     Error::Answer { call: "our program", object: Object::Named(FOLLOW), problem: problem.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::layout::Layout;
+
+    #[test]
+    fn kernels_that_allow_no_allocation_while_programs_run_are_given_the_memory_before() {
+        assert_eq!([(5, 10), (5, 15), (6, 0)].map(table_flags), [0; 3]);
+        assert_eq!([(6, 1), (7, 3)].map(table_flags), [NO_PREALLOC; 2]);
+    }
+
+    #[test]
+    fn a_kernel_without_the_helper_for_cgroups_is_told_in_one_sentence() {
+        let answer = || libbpf_rs::Error::from(std::io::Error::from_raw_os_error(libc::EINVAL));
+        let log = "libbpf: prog 'bprec_follow': -- BEGIN PROG LOAD LOG --\n\
+                   156: (85) call bpf_get_current_ancestor_cgroup_id#123\n\
+                   unknown func bpf_get_current_ancestor_cgroup_id#123\n-- END PROG LOAD LOG --\n";
+        let said = refused((answer(), log.to_owned())).to_string();
+        assert!(said.contains("needs Linux 5.14") && !said.contains("BEGIN PROG LOAD"), "{said}");
+        let other = refused((answer(), "libbpf: something else".to_owned())).to_string();
+        assert!(other.contains("something else"), "{other}");
+    }
+
+    #[test]
+    fn structures_are_those_of_the_programs() {
+        let stats = Layout::of(OBJECT, "target_stats").unwrap();
+        assert_eq!(stats.members(), [("sequence", 8 * SEQUENCE), ("readings", 8 * READINGS)]);
+        assert_eq!(stats.bytes(), 8 * TARGET_WORDS);
+        let followed = Layout::of(OBJECT, "followed").unwrap();
+        assert_eq!((followed.members(), followed.bytes()), (vec![("process", 0), ("target", 8), ("inherit", 12)], 16));
+        let control = Layout::of(OBJECT, "control").unwrap();
+        assert_eq!(control.members(), [("enabled", 8 * ENABLED), ("no_room", 8 * NO_ROOM)]);
+        let constant = Layout::of_section(OBJECT, ".rodata").unwrap();
+        let names = ["events_used", "with_tasks", "cgroup_levels", "cpus_used"];
+        assert_eq!(names.map(|name| constant.offset(name)), [Some(0), Some(4), Some(8), Some(12)]);
+        assert_eq!(constants(1, &Targets::default(), 1).len(), constant.bytes());
+    }
 }

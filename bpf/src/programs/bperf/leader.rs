@@ -5,12 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use libbpf_rs::{MapCore, ObjectBuilder};
 
 use crate::error::{ENOTSUPP, Error, Object, Result};
+use crate::programs::names::LEADER;
 use crate::programs::quiet::quietly;
 use crate::sys::{self, Kind, load};
 
 const OBJECT: &[u8] = include_bytes!("leader.bpf.o");
-/// The name by which perf's followers attach to it.
-pub(super) const PROGRAM: &str = "on_switch";
 const TRACEPOINT: &std::ffi::CStr = c"sched_switch";
 /// The map of the last readings, in ours and in perf's leaders.
 const READINGS: &[u8] = b"prev_readings";
@@ -66,7 +65,7 @@ impl Leader {
     /// # Errors
     /// When the kernel refuses: before Linux 5.10, without CAP_BPF and CAP_PERFMON.
     pub fn load(cpus: u32, events: &[(u32, BorrowedFd<'_>)]) -> Result<Leader> {
-        let refused = |(source, log)| Error::Load { program: PROGRAM, source, log };
+        let refused = |(source, log)| Error::Load { program: LEADER, source, log };
         let object = quietly(|| {
             let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
             for mut map in object.maps_mut().filter(|map| map.name() == "events") {
@@ -80,7 +79,7 @@ impl Leader {
             map.and_then(|map| map.as_fd().try_clone_to_owned().ok()).ok_or_else(|| unfit("it lacks a map"))
         };
         let (array, readings, differences) = (map("events")?, map("prev_readings")?, map("diff_readings")?);
-        let program = object.progs().find(|program| program.name() == PROGRAM);
+        let program = object.progs().find(|program| program.name() == LEADER);
         let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
         let program = program.ok_or_else(|| unfit("it is not there"))?;
         for (cpu, event) in events {
@@ -147,7 +146,7 @@ impl Leader {
     /// # Errors
     /// When the kernel refuses.
     pub fn read_now(&self, cpu: u32) -> Result<bool> {
-        run_on_cpu(self.program.as_fd(), cpu, PROGRAM).map(|ran| ran.is_some())
+        run_on_cpu(self.program.as_fd(), cpu, LEADER).map(|ran| ran.is_some())
     }
 
     /// The last readings of each possible CPU.
@@ -221,5 +220,5 @@ fn id_of(map: &OwnedFd) -> Result<u32> {
 }
 
 fn unfit(problem: &str) -> Error {
-    Error::Answer { call: "our program", object: Object::Named(PROGRAM), problem: problem.to_owned() }
+    Error::Answer { call: "our program", object: Object::Named(LEADER), problem: problem.to_owned() }
 }

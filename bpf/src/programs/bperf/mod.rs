@@ -16,9 +16,3 @@ mod leader;
 pub use attr_map::{AttrMap, Locked, Place};
 pub use follower::{FOLLOWED_MAX, Follower, Inherit, Targets};
 pub use leader::{EventReading, Leader};
-
-/// Whether a program of this name, as the kernel has it, is of the kind that reads and charges events at context switches.
-pub(crate) fn counts(name: &[u8]) -> bool {
-    let own = follower::PROGRAMS.iter().map(|(program, _)| *program).chain([leader::PROGRAM]);
-    own.into_iter().any(|own| own.as_bytes() == name)
-}

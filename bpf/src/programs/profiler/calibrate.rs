@@ -5,6 +5,7 @@
 use super::empty::unfit;
 use super::load::Profiler;
 use super::per_cpu::Counted;
+use super::probe::Probe;
 use crate::error::Result;
 
 /// Runs at a time; the kernel gives their mean, rounded to 1 ns.
@@ -40,7 +41,7 @@ impl Profiler {
     ///
     /// # Errors
     /// When these cannot be run.
-    pub fn gauge(&self) -> Result<Calibration> {
+    pub fn calibrate(&self) -> Result<Calibration> {
         for _ in 0..TRIES {
             let counted = self.empty.counted_runs()?;
             let found = self.calibrate_once()?;
@@ -72,9 +73,9 @@ impl Profiler {
         for _ in 0..BATCHES {
             bare.push(self.empty.run_bare(RUNS)?);
             probe.set_every(1);
-            let before = probe.read();
+            let before = read(&probe)?;
             spent.push(self.empty.run(RUNS)?);
-            let now = probe.read();
+            let now = read(&probe)?;
             if now.measured - before.measured == u64::from(RUNS) {
                 times.push(now.time_ns - before.time_ns);
                 for (event, values) in values.iter_mut().enumerate() {
@@ -87,14 +88,16 @@ impl Profiler {
             skipped.push(self.empty.run(RUNS)?);
         }
         if times.is_empty() {
-            let all = probe.read();
+            let all = read(&probe)?;
             return Err(unfit(format!("of {} runs {} were measured", all.runs, all.measured)));
         }
         let bare_ns = usual(bare);
         let added = |with_ns: u64| with_ns.saturating_sub(bare_ns) * u64::from(RUNS);
+        let inside_ns = usual(times);
+        self.subtract((inside_ns + u64::from(RUNS) / 2) / u64::from(RUNS));
         Ok(Calibration {
             runs: u64::from(RUNS),
-            inside_ns: usual(times),
+            inside_ns,
             inside: values.into_iter().map(usual).collect(),
             bare_ns: bare_ns * u64::from(RUNS),
             measured_ns: added(usual(spent)),
@@ -102,6 +105,11 @@ impl Profiler {
             with_stats: false,
         })
     }
+}
+
+/// What a probe around a program that runs no more at this moment has counted.
+fn read(probe: &Probe) -> Result<Counted> {
+    probe.read().ok_or_else(|| unfit("what it counts moves without an end".to_owned()))
 }
 
 /// What an event came to between two readings; nothing when it was not on the hardware.

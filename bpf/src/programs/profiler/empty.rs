@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::ObjectBuilder;
 
-use super::names::EMPTY;
 use crate::error::{Error, Object, Result};
 use crate::inspect::{BtfCache, Program};
+use crate::programs::names::EMPTY;
 use crate::programs::quiet::quietly;
 use crate::sys::{self, load};
 

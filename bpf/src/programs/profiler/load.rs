@@ -1,5 +1,6 @@
 //! The programs that count, loaded once and copied for each function.
 
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -9,15 +10,26 @@ use super::empty::EmptyProgram;
 use super::insn::{source_register, word_of};
 use super::per_cpu::{self, EVENTS_MAX, PerCpuStats};
 use super::probe::{End, Probe};
+use super::refusal;
 use super::source::{self, Source};
-use super::{names, refusal};
 use crate::error::{Error, Object, Result};
+use crate::programs::names;
 use crate::programs::quiet::quietly;
-use crate::sys::{self, load};
+use crate::sys::{self, load, memory::SharedWords};
 
 const OBJECT: &[u8] = include_bytes!("profiler.bpf.o");
+/// The programs, with their attach types: `BPF_TRACE_FENTRY`, `BPF_TRACE_FEXIT`, `BPF_TRACE_FSESSION`.
+const ENTER: (&str, u32) = (names::ENTER, 24);
+const LEAVE: (&str, u32) = (names::LEAVE, 25);
+const SESSION: (&str, u32) = (names::SESSION, 58);
+/// A pair, in the order in which it is attached: what is in between when only one of them is there is left out.
+const PAIR: [(&str, u32); 2] = [LEAVE, ENTER];
 /// The section that is the map of [`PerCpuStats`].
-const ACCOUNTS: &str = ".bss.accounts";
+const PER_CPU: &str = ".bss.per_cpu";
+/// The section with the word that says what counting itself adds to the time of a run.
+const OVERHEAD: &str = ".bss.overhead";
+/// x86 and s390x show stores to other CPUs in the order in which they were made.
+const STORES_ARE_REORDERED: bool = !cfg!(any(target_arch = "x86_64", target_arch = "s390x"));
 /// `BPF_LD | BPF_IMM | BPF_DW`, and its source registers that say that the number is a map's descriptor:
 /// `BPF_PSEUDO_MAP_FD`, `BPF_PSEUDO_MAP_VALUE`.
 const LOAD_IMM64: u8 = 0x18;
@@ -30,11 +42,13 @@ const LOG_BYTES: usize = 1 << 16;
 pub struct Profiler {
     /// In the order in which they are attached.
     templates: Vec<Template>,
-    /// Descriptor by which the instructions know their accounts.
-    accounts: i32,
+    /// Descriptor by which the instructions know their per-CPU numbers.
+    per_cpu: i32,
     /// The other maps, by the descriptors by which the instructions know them.
     maps: Vec<(i32, OwnedFd)>,
     events_map: OwnedFd,
+    /// One word: what counting itself adds to the time of a run, ns.
+    overhead: SharedWords,
     pub(super) events: usize,
     cpus: u32,
     pub(super) empty: EmptyProgram,
@@ -56,9 +70,9 @@ impl Profiler {
     /// # Errors
     /// When the kernel has no trampolines or does not allow them; with libbpf's account.
     pub fn load(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
-        let session = Profiler::load_as(&[names::SESSION], events, partial_events, cpus);
+        let session = Profiler::load_as(&[SESSION], events, partial_events, cpus);
         // What is refused for another reason than that there are no sessions is so again, in better known words.
-        session.or_else(|_| Profiler::load_as(&names::PAIR, events, partial_events, cpus))
+        session.or_else(|_| Profiler::load_as(&PAIR, events, partial_events, cpus))
     }
 
     /// The same, with a pair on every kernel.
@@ -66,7 +80,7 @@ impl Profiler {
     /// # Errors
     /// As [`Profiler::load`].
     pub fn load_pair(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
-        Profiler::load_as(&names::PAIR, events, partial_events, cpus)
+        Profiler::load_as(&PAIR, events, partial_events, cpus)
     }
 
     fn load_as(
@@ -78,16 +92,14 @@ impl Profiler {
         let empty = EmptyProgram::load()?;
         let name = programs.first().map_or("", |(name, _)| name);
         let refused = |(source, log)| Error::Load { program: name, source, log };
-        // In the order of their definition.
-        let numbers = [events.len() as u32, cpus].map(u32::to_ne_bytes).concat();
-        let constants = [&numbers[..], &source::kinds(events, partial_events)].concat();
+        let constants = constants(events, partial_events, cpus);
         let (object, target) = (ObjectBuilder::default().open_memory(OBJECT), empty.program());
         let loaded = quietly(|| {
             let mut object = object?;
             for mut map in object.maps_mut() {
                 let name = map.name().to_string_lossy().into_owned();
                 match name.as_str() {
-                    ACCOUNTS => map.set_value_size(per_cpu::BYTES * cpus)?,
+                    PER_CPU => map.set_value_size(per_cpu::BYTES * cpus)?,
                     "events" => map.set_max_entries(cpus * EVENTS_MAX as u32)?,
                     _ if name.ends_with(".rodata") => map.set_initial_value(&constants)?,
                     _ => (),
@@ -111,20 +123,27 @@ impl Profiler {
             Template { name, attach_type: *attach_type, insns }
         };
         let templates = programs.iter().map(template).collect();
-        let (mut accounts, mut events_map, mut maps) = (None, None, Vec::new());
+        let (mut per_cpu, mut events_map, mut overhead, mut maps) = (None, None, None, Vec::new());
         for map in loaded.maps() {
             let own = || map.as_fd().try_clone_to_owned().map_err(|_| unfit("no descriptor is left for its maps"));
             match map.name().to_string_lossy().as_ref() {
-                ACCOUNTS => accounts = Some(map.as_fd().as_raw_fd()),
+                PER_CPU => per_cpu = Some(map.as_fd().as_raw_fd()),
                 "events" => {
                     events_map = Some(own()?);
+                    maps.push((map.as_fd().as_raw_fd(), own()?));
+                }
+                OVERHEAD => {
+                    let words = SharedWords::map(map.as_fd(), NonZeroUsize::MIN);
+                    overhead = Some(words.map_err(|_| unfit("its memory cannot be mapped"))?);
                     maps.push((map.as_fd().as_raw_fd(), own()?));
                 }
                 _ => maps.push((map.as_fd().as_raw_fd(), own()?)),
             }
         }
-        let (Some(accounts), Some(events_map)) = (accounts, events_map) else { return Err(unfit("it lacks a map")) };
-        Ok(Profiler { templates, accounts, maps, events_map, events: events.len(), cpus, empty })
+        let (Some(per_cpu), Some(events_map), Some(overhead)) = (per_cpu, events_map, overhead) else {
+            return Err(unfit("it lacks a map"));
+        };
+        Ok(Profiler { templates, per_cpu, maps, events_map, overhead, events: events.len(), cpus, empty })
     }
 
     /// Why programs of others should not be traced on this kernel, though it would let us; None when they may.
@@ -134,7 +153,13 @@ impl Profiler {
 
     /// Whether one session is attached to each function, and not a pair.
     pub fn has_sessions(&self) -> bool {
-        self.templates.iter().any(|template| template.name == names::SESSION.0)
+        self.templates.iter().any(|template| template.name == names::SESSION)
+    }
+
+    /// Takes so much from the times of runs before they are put into [`Counted::buckets`](super::Counted::buckets): from here on, of all
+    /// probes. [`Profiler::calibrate`] does it with what it finds.
+    pub fn subtract(&self, overhead_ns: u64) {
+        self.overhead.set(0, overhead_ns);
     }
 
     /// Has the events' `event` on `cpu` read from `fd`, which may be closed only after the last pair is gone.
@@ -180,7 +205,7 @@ impl Profiler {
     }
 
     /// The instructions with the descriptors of the maps as they are now.
-    fn relocated(&self, insns: &[u64], accounts: i32) -> Vec<u64> {
+    fn relocated(&self, insns: &[u64], per_cpu: i32) -> Vec<u64> {
         let mut relocated = insns.to_vec();
         for insn in &mut relocated {
             let bytes = insn.to_ne_bytes();
@@ -189,8 +214,8 @@ impl Profiler {
                 continue;
             }
             let known = i32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-            let now = if known == self.accounts {
-                accounts
+            let now = if known == self.per_cpu {
+                per_cpu
             } else {
                 let map = self.maps.iter().find(|(number, _)| *number == known);
                 map.map_or(known, |(_, fd)| fd.as_raw_fd())
@@ -215,4 +240,27 @@ fn load_with_words(tracing: &load::Tracing<'_>, id: u32) -> Result<OwnedFd> {
         let words = log.lines().rfind(|line| !line.is_empty() && !line.starts_with("processed "));
         Error::Attach { id, errno, words: words.unwrap_or_default().trim().to_owned() }
     })
+}
+
+/// What the programs take for constants: `.rodata`.
+fn constants(events: &[Source], partial_events: u32, cpus: u32) -> Vec<u8> {
+    let numbers = [events.len() as u32, cpus].map(u32::to_ne_bytes).concat();
+    [&numbers[..], &source::kinds(events, partial_events), &u32::from(STORES_ARE_REORDERED).to_ne_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::layout::Layout;
+
+    #[test]
+    fn constants_are_where_the_programs_look_for_them() {
+        let layout = Layout::of_section(OBJECT, ".rodata").unwrap();
+        let at = ["events_used", "cpus_used", "event_kinds", "stores_are_reordered"].map(|name| layout.offset(name));
+        assert_eq!(at, [Some(0), Some(4), Some(8), Some(16)]);
+        assert_eq!(constants(&[Source::Leading], 0, 2).len(), layout.bytes());
+        let overhead = Layout::of_section(OBJECT, OVERHEAD).unwrap();
+        assert_eq!((overhead.offset("overhead_ns"), overhead.bytes()), (Some(0), 8));
+        assert_eq!(Layout::of_section(OBJECT, PER_CPU).unwrap().bytes(), per_cpu::BYTES as usize);
+    }
 }

@@ -13,7 +13,6 @@ mod calibrate;
 mod empty;
 mod insn;
 mod load;
-mod names;
 mod per_cpu;
 mod probe;
 mod refusal;
@@ -21,7 +20,6 @@ mod source;
 
 pub use calibrate::Calibration;
 pub use load::Profiler;
-pub use names::counts_others;
 pub use per_cpu::{Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS};
 pub use probe::Probe;
 pub use refusal::{Refusals, makes_tail_calls};

@@ -1,44 +1,48 @@
-//! What the programs around one function count: `struct account` of profiler.bpf.c, one for each CPU.
+//! What the programs around one function count: `struct per_cpu_stats` of profiler.bpf.c, one for each CPU.
+//!
+//! The programs write while this is read. What the end of a run adds to stands under a sequence number, and is read again until it did not
+//! change meanwhile; what its begin adds to is read after that, so that no run is seen to have ended that has not been seen to begin.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Object, Result};
-use crate::sys::load::{self, SharedWords};
+use crate::sys::{load, memory::SharedWords};
 
 /// `EVENTS_MAX`: events that one profiler counts at most.
 pub const EVENTS_MAX: usize = 8;
 /// `SUB_BITS`: the bits of [`bprec_format::state::Histogram`] that [`Counted::buckets`] are divided by.
-pub const HISTOGRAM_SUB_BITS: u8 = 2;
+pub const HISTOGRAM_SUB_BITS: u8 = 4;
 
-// Words of `struct account`.
+// Words of `struct per_cpu_stats`.
 const EVERY: usize = 0;
-const RUNS: usize = 1;
-const NEXT: usize = 2;
-const OPENED: usize = 3;
-const CLOSED: usize = 4;
-const EXIT_ACTIVE: usize = 5;
-const ENDED: usize = 6;
-const NESTING_OVERFLOW: usize = 7;
-const DISCARDED: [usize; 2] = [8, 9];
-const MEASURED: usize = 10;
-const TIME_NS: usize = 11;
-const READINGS: usize = 12;
+const RUNS: usize = 2;
+const OPENED: usize = 4;
+const CLOSED: usize = 5;
+const SEQUENCE: usize = 7;
+const ENDED: usize = 8;
+const NESTING_OVERFLOW: usize = 9;
+const DISCARDED_AT_ENTRY: usize = 10;
+const DISCARDED_AT_EXIT: usize = 11;
+const MEASURED: usize = 12;
+const TIME_NS: usize = 13;
+const READINGS: usize = 14;
 const BUCKETS: usize = READINGS + 3 * EVENTS_MAX;
-const BUCKETS_LEN: usize = 156;
+const BUCKETS_LEN: usize = 528;
 const OPEN: usize = BUCKETS + BUCKETS_LEN;
 const OPEN_LEN: usize = 4;
 /// Whole cache lines of 64 bytes.
 const WORDS: usize = (OPEN + OPEN_LEN * (2 + 3 * EVENTS_MAX) + 1).next_multiple_of(8);
-const _: () = assert!(WORDS == 304);
 
-/// How often numbers that move while they are read are read again.
-const READ_AGAIN: usize = 4;
-
-/// Bytes of `accounts` for each CPU.
+/// Bytes for each CPU.
 pub(super) const BYTES: u32 = 8 * WORDS as u32;
 
-/// The accounts of one function, mapped.
+/// How long numbers that move while they are read are read again. The programs write for some ten nanoseconds at a time, so that one of
+/// a few attempts succeeds.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// The numbers of one function, mapped.
 #[derive(Debug)]
 pub(super) struct PerCpuStats {
     map: OwnedFd,
@@ -46,7 +50,7 @@ pub(super) struct PerCpuStats {
     cpus: usize,
 }
 
-/// What has been counted since a pair or a session was attached, on one CPU or several. Readings are in the order of the events.
+/// What has been counted since a probe was attached, on one CPU or several. Readings are in the order of the events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counted {
     /// Runs that began.
@@ -63,19 +67,19 @@ pub struct Counted {
     pub time_ns: u64,
     /// Value, time enabled and time running of each event over the measured runs.
     pub readings: Vec<[u64; 3]>,
-    /// Bucket and measured runs in it, ascending.
+    /// Bucket and measured runs in it, ascending; of times from which the calibrated overhead has been taken.
     pub buckets: Vec<(u16, u64)>,
 }
 
 impl PerCpuStats {
-    /// Accounts for this many CPUs, of which one in `every` runs is measured.
+    /// Numbers for this many CPUs, where one in `every` runs is measured.
     ///
     /// # Errors
     /// When the kernel refuses the map.
     pub(super) fn new(cpus: u32, every: u64) -> Result<PerCpuStats> {
         let refused =
-            |call| move |errno| Error::Syscall { call, object: Object::Named("accounts"), errno, remedy: None };
-        let map = load::create_array("accounts", BYTES * cpus, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
+            |call| move |errno| Error::Syscall { call, object: Object::Named("per_cpu"), errno, remedy: None };
+        let map = load::create_array("per_cpu", BYTES * cpus, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
         let words = NonZeroUsize::MIN.saturating_add((cpus as usize * WORDS).saturating_sub(1));
         let words = SharedWords::map(map.as_fd(), words).map_err(refused("mmap"))?;
         let stats = PerCpuStats { map, words, cpus: cpus as usize };
@@ -91,14 +95,7 @@ impl PerCpuStats {
     pub(super) fn set_every(&self, every: u64) {
         // Twice of it is what is drawn from, among numbers of 32 bits.
         let every = every.clamp(1, 1 << 30);
-        let before = self.every();
-        for cpu in 0..self.cpus {
-            self.words.set(cpu * WORDS + EVERY, every);
-            if every < before {
-                // Else the change would wait until the old number of runs is skipped.
-                self.words.set(cpu * WORDS + NEXT, 0);
-            }
-        }
+        (0..self.cpus).for_each(|cpu| self.words.set(cpu * WORDS + EVERY, every));
     }
 
     pub(super) fn every(&self) -> u64 {
@@ -110,7 +107,7 @@ impl PerCpuStats {
         self.on_all_cpus(RUNS)
     }
 
-    /// Runs whose end a session saw, on all CPUs.
+    /// Runs whose end a session saw, on all CPUs. What is read after this has seen their begins.
     pub(super) fn ended(&self) -> u64 {
         self.on_all_cpus(ENDED)
     }
@@ -119,44 +116,41 @@ impl PerCpuStats {
         (0..self.cpus).map(|cpu| self.words.get(cpu * WORDS + word)).sum()
     }
 
-    /// The numbers of one CPU. What comes after another in a run is read before it, so that no run is seen to have ended
-    /// that has not been seen to begin.
-    fn words_of(&self, cpu: usize) -> [u64; OPEN] {
-        let mut words = [0; OPEN];
-        for (index, word) in words.iter_mut().enumerate().rev() {
-            *word = self.words.get(cpu * WORDS + index);
-        }
-        words
-    }
-
-    /// What each CPU has counted, by its number. A CPU that measures one run after the other may have counted one and not
-    /// yet its time.
-    pub(super) fn read(&self, events: usize) -> Vec<Counted> {
+    /// What each CPU has counted, by its number; `None` when the numbers of one did not keep still for long enough to be read together.
+    pub(super) fn read(&self, events: usize) -> Option<Vec<Counted>> {
         (0..self.cpus).map(|cpu| self.read_cpu(cpu, events.min(EVENTS_MAX))).collect()
     }
 
-    fn read_cpu(&self, cpu: usize, events: usize) -> Counted {
-        let mut words = self.words_of(cpu);
-        for _ in 0..READ_AGAIN {
-            let again = self.words_of(cpu);
-            let settled = again[CLOSED] == words[CLOSED] && again[EXIT_ACTIVE] == 0;
-            words = again;
-            if settled {
+    fn read_cpu(&self, cpu: usize, events: usize) -> Option<Counted> {
+        let word = |index| self.words.get(cpu * WORDS + index);
+        let mut of_ends = [0; OPEN];
+        let ends = [CLOSED].into_iter().chain(DISCARDED_AT_EXIT..READINGS + 3 * events).chain(BUCKETS..OPEN);
+        let mut deadline = None;
+        loop {
+            let sequence = word(SEQUENCE);
+            ends.clone().for_each(|index| of_ends[index] = word(index));
+            // Every word is read with acquire semantics: this one after those above.
+            if sequence.is_multiple_of(2) && word(SEQUENCE) == sequence {
                 break;
             }
+            if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
+                return None;
+            }
+            std::hint::spin_loop();
         }
-        let readings = words[READINGS..BUCKETS].chunks_exact(3).take(events);
-        let taken = words[BUCKETS..][..BUCKETS_LEN].iter().enumerate().filter(|(_, runs)| **runs != 0);
-        Counted {
-            runs: words[RUNS],
-            measured: words[MEASURED],
-            too_deep: words[NESTING_OVERFLOW],
-            discarded: DISCARDED.map(|index| words[index]).iter().sum(),
-            open: words[OPENED].saturating_sub(words[CLOSED]),
-            time_ns: words[TIME_NS],
+        let readings = of_ends[READINGS..BUCKETS].chunks_exact(3).take(events);
+        let taken = of_ends[BUCKETS..].iter().enumerate().filter(|(_, runs)| **runs != 0);
+        Some(Counted {
+            measured: of_ends[MEASURED],
+            too_deep: word(NESTING_OVERFLOW),
+            discarded: word(DISCARDED_AT_ENTRY) + of_ends[DISCARDED_AT_EXIT],
+            open: word(OPENED).saturating_sub(of_ends[CLOSED]),
+            time_ns: of_ends[TIME_NS],
             readings: readings.map(|reading| [reading[0], reading[1], reading[2]]).collect(),
             buckets: taken.map(|(bucket, runs)| (bucket as u16, *runs)).collect(),
-        }
+            // The last: a run has begun before anything else is known of it.
+            runs: word(RUNS),
+        })
     }
 }
 
@@ -185,5 +179,37 @@ impl Counted {
         let taken = buckets.iter().enumerate().filter(|(_, runs)| **runs != 0);
         sum.buckets = taken.map(|(bucket, runs)| (bucket as u16, *runs)).collect();
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::programs::layout::Layout;
+
+    #[test]
+    fn the_words_are_those_of_the_programs() {
+        let layout = Layout::of(include_bytes!("profiler.bpf.o"), "per_cpu_stats").unwrap();
+        let word = |name| layout.offset(name).unwrap() / 8;
+        let expected = [
+            ("every", EVERY),
+            ("runs", RUNS),
+            ("opened", OPENED),
+            ("closed", CLOSED),
+            ("sequence", SEQUENCE),
+            ("ended", ENDED),
+            ("nesting_overflow", NESTING_OVERFLOW),
+            ("discarded_at_entry", DISCARDED_AT_ENTRY),
+            ("discarded_at_exit", DISCARDED_AT_EXIT),
+            ("measured", MEASURED),
+            ("time_ns", TIME_NS),
+            ("readings", READINGS),
+            ("buckets", BUCKETS),
+            ("open", OPEN),
+        ];
+        for (name, index) in expected {
+            assert_eq!(word(name), index, "{name}");
+        }
+        assert_eq!(layout.bytes(), 8 * WORDS);
     }
 }

@@ -44,9 +44,9 @@ impl Probe {
         self.id
     }
 
-    /// What has been counted so far, over all CPUs.
-    pub fn read(&self) -> Counted {
-        Counted::sum(&self.read_cpus())
+    /// What has been counted so far, over all CPUs; `None` as [`Probe::read_cpus`].
+    pub fn read(&self) -> Option<Counted> {
+        self.read_cpus().map(|cpus| Counted::sum(&cpus))
     }
 
     /// Runs so far, over all CPUs: much less to read than all of it.
@@ -54,8 +54,9 @@ impl Probe {
         self.stats.begun()
     }
 
-    /// What has been counted so far on each CPU, by its number.
-    pub fn read_cpus(&self) -> Vec<Counted> {
+    /// What has been counted so far on each CPU, by its number; `None` when that moved all the time while it was read. That is not to be
+    /// expected, and over for sure when it is detached.
+    pub fn read_cpus(&self) -> Option<Vec<Counted>> {
         self.stats.read(self.events)
     }
 

@@ -2,7 +2,7 @@
 /*
  * What is put around one function of a BPF program: on kernels that have sessions bprec_session, which the kernel calls before the
  * function and after it, and else a pair, bprec_enter before it and bprec_leave after it. The recorder loads a copy for each function, with
- * an `accounts` of its own.
+ * a `per_cpu` map of its own.
  *
  * A run is known by the address of the arguments that are given at both of its ends: it lies in the frame of the trampoline that calls us,
  * so that no two runs that are open at one time have the same, on any CPU, nested or preempted. A run of which only one end was seen
@@ -17,13 +17,14 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* per_cpu.rs reads and checks these by their position. */
+/* per_cpu.rs has the same, and a test of its own holds it against the BTF of this. */
 #define EVENTS_MAX 8
 #define OPEN_MAX 4
-#define SUB_BITS 2
-#define BUCKETS 156
-/* The first time that is too long for the buckets, some 18 minutes. */
-#define TOO_LONG_NS (1ULL << 40)
+/* Buckets are at most a sixteenth of their time wide. */
+#define SUB_BITS 4
+#define BUCKETS 528
+/* The first time that is too long for the buckets, some 69 seconds. */
+#define TOO_LONG_NS (1ULL << 36)
 /* An open run that is older gives way when there is no room: its end may have been missed. */
 #define STALE_NS 1000000000ULL
 
@@ -34,7 +35,7 @@ struct reading {
 };
 
 /* In place of a key: the end was not seen, and something else has the key by now. */
-#define OVER (~0ULL)
+#define STALE (~0ULL)
 
 struct open_run {
 	/* Zero when this is free. */
@@ -43,21 +44,29 @@ struct open_run {
 	struct reading readings[EVENTS_MAX];
 };
 
-struct account {
-	/* One run in so many is measured. Written by user space. */
+/* Each number has one writer per CPU. */
+struct per_cpu_stats {
+	/* One run in so many is measured. Written by user space, all else by the programs. */
 	__u64 every;
+	/* The `every` that `next` was drawn for. */
+	__u64 drawn_every;
 	__u64 runs;
 	/* The number of the next run that is measured, when it is none that was before. */
 	__u64 next;
 	__u64 opened;
 	__u64 closed;
 	/* Numbers of runs that end are on the move. A run of a pair that begins now would not see its end. */
-	volatile __u64 leaving;
+	volatile __u64 exit_active;
+	/*
+	 * Odd while what the end of a run adds to is written: `closed` and all from `measured` on. User space reads these again when this was
+	 * odd, or is another number afterwards.
+	 */
+	volatile __u64 sequence;
 	/* Ends that a session saw. */
 	__u64 ended;
-	__u64 too_deep;
-	__u64 discarded_entering;
-	__u64 discarded_leaving;
+	__u64 nesting_overflow;
+	__u64 discarded_at_entry;
+	__u64 discarded_at_exit;
 	__u64 measured;
 	__u64 time_ns;
 	struct reading readings[EVENTS_MAX];
@@ -84,8 +93,14 @@ const volatile __u32 cpus_used = 1;
 #define PARTIAL 16
 const volatile __u8 event_kinds[EVENTS_MAX] = {};
 
-/* One account per CPU: the recorder gives the map as many. All in one value, whose address is in the instructions: no lookup. */
-struct account accounts[1] SEC(".bss.accounts");
+/* The processor does not promise to show stores to other CPUs in their order. */
+const volatile __u32 stores_are_reordered = 0;
+
+/* One for each CPU: the recorder gives the map as many. All in one value, whose address is in the instructions: no lookup. */
+struct per_cpu_stats per_cpu[1] SEC(".bss.per_cpu");
+
+/* What the counting itself adds to the time of a run, as calibrated. Written by user space, for all copies. */
+volatile __u64 overhead_ns SEC(".bss.overhead");
 
 /* Events of CPU c from c * EVENTS_MAX on. */
 struct {
@@ -96,16 +111,16 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } events SEC(".maps");
 
-static __always_inline struct account *account_of(__u32 cpu)
+static __always_inline struct per_cpu_stats *stats_of(__u32 cpu)
 {
-	struct account *account = accounts + (__u64)cpu;
+	struct per_cpu_stats *stats = per_cpu + (__u64)cpu;
 
 	/* So that the compiler takes no offence at an array of one, and works the address out once. */
-	asm volatile("" : "+r"(account));
-	return account;
+	asm volatile("" : "+r"(stats));
+	return stats;
 }
 
-/* The position of the highest bit, and the two bits behind it. */
+/* The position of the highest bit, and the SUB_BITS bits behind it. */
 static __always_inline __u32 bucket_of(__u64 ns)
 {
 	__u32 log2 = 0;
@@ -170,53 +185,77 @@ static __always_inline __u64 clock_ns(__u32 cpu)
 }
 
 /* A place for a run that begins, or none. */
-static __always_inline struct open_run *open_run(struct account *account, __u64 key, __u32 cpu)
+static __always_inline struct open_run *open_run(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 {
-	struct open_run *oldest = &account->open[0];
+	struct open_run *oldest = &stats->open[0];
 
 	/* The usual case: all places are free. What ends meanwhile makes more room. */
-	if (account->opened == account->closed) {
-		account->opened++;
+	if (stats->opened == stats->closed) {
+		stats->opened++;
 		return oldest;
 	}
 	/* Whatever had this address is over, though its end was not seen. */
 #pragma clang loop unroll(full)
 	for (int i = 0; i < OPEN_MAX; i++) {
-		if (account->open[i].key == key || account->open[i].key == OVER) {
-			account->discarded_entering++;
-			return &account->open[i];
+		if (stats->open[i].key == key || stats->open[i].key == STALE) {
+			stats->discarded_at_entry++;
+			return &stats->open[i];
 		}
 	}
 #pragma clang loop unroll(full)
 	for (int i = 0; i < OPEN_MAX; i++) {
-		if (!account->open[i].key) {
-			account->opened++;
-			return &account->open[i];
+		if (!stats->open[i].key) {
+			stats->opened++;
+			return &stats->open[i];
 		}
-		if (account->open[i].start_ns < oldest->start_ns)
-			oldest = &account->open[i];
+		if (stats->open[i].start_ns < oldest->start_ns)
+			oldest = &stats->open[i];
 	}
 	if (clock_ns(cpu) - oldest->start_ns > STALE_NS) {
-		account->discarded_entering++;
+		stats->discarded_at_entry++;
 		return oldest;
 	}
-	account->too_deep++;
+	stats->nesting_overflow++;
+	return 0;
+}
+
+/* A run that is not measured has this address: whatever had it before is over, though its end was not seen. */
+static __noinline int forget(struct per_cpu_stats *stats, __u64 key)
+{
+#pragma clang loop unroll(full)
+	for (int i = 0; i < OPEN_MAX; i++) {
+		if (stats->open[i].key == key)
+			stats->open[i].key = STALE;
+	}
 	return 0;
 }
 
 /* Begins to measure a run. A function of its own, so that the registers it needs are not saved for the many runs that are skipped. */
-static __noinline int begin(struct account *account, __u64 key, __u32 cpu)
+static __noinline int begin(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 {
 	struct open_run *run;
 
+	__u64 every = *(volatile __u64 *)&stats->every;
+
+	if (every != stats->drawn_every) {
+		stats->drawn_every = every;
+		stats->next = stats->runs;
+		if (every > 1)
+			stats->next += bpf_get_prandom_u32() % (2 * every - 1);
+		if (stats->next > stats->runs) {
+			if (stats->opened != stats->closed)
+				forget(stats, key);
+			return 0;
+		}
+	}
 	/* By chance, so that no rhythm of the load is met; one in `every` on average. */
-	if (account->every > 1)
-		account->next = account->runs + 1 + bpf_get_prandom_u32() % (2 * account->every - 1);
-	if (account->leaving) {
-		account->discarded_entering++;
+	if (every > 1)
+		stats->next = stats->runs + 1 + bpf_get_prandom_u32() % (2 * every - 1);
+	if (stats->exit_active) {
+		stats->discarded_at_entry++;
 		return 0;
 	}
-	run = open_run(account, key, cpu);
+	run = open_run(stats, key, cpu);
 	if (!run)
 		return 0;
 	/* Before all else of it: if it was another's that is just ending, that one sees that it is no longer. */
@@ -246,29 +285,19 @@ static __noinline int begin(struct account *account, __u64 key, __u32 cpu)
 	return 0;
 }
 
-/* A run that is not measured has this address: whatever had it before is over, though its end was not seen. */
-static __noinline int forget(struct account *account, __u64 key)
-{
-#pragma clang loop unroll(full)
-	for (int i = 0; i < OPEN_MAX; i++) {
-		if (account->open[i].key == key)
-			account->open[i].key = OVER;
-	}
-	return 0;
-}
-
 static __always_inline int begins(void *ctx)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct account *account;
+	struct per_cpu_stats *stats;
 
 	if (cpu >= cpus_used)
 		return 0;
-	account = account_of(cpu);
-	if (++account->runs >= account->next)
-		begin(account, (__u64)ctx, cpu);
-	else if (account->opened != account->closed)
-		forget(account, (__u64)ctx);
+	stats = stats_of(cpu);
+	/* Or when user space has changed how many are measured. */
+	if (++stats->runs >= stats->next || *(volatile __u64 *)&stats->every != stats->drawn_every)
+		begin(stats, (__u64)ctx, cpu);
+	else if (stats->opened != stats->closed)
+		forget(stats, (__u64)ctx);
 	return 0;
 }
 
@@ -307,7 +336,30 @@ int bprec_enter(void *ctx)
 		spent[i].value -= before->value; \
 	}
 
-/* Adds it to the account. */
+/* What was stored before is seen by whoever sees what is stored after. */
+static __always_inline void store_barrier(struct per_cpu_stats *stats)
+{
+	__u64 none = 0;
+
+	/* An atomic instruction that fetches orders what is around it; one without a use of its result does not. */
+	if (stores_are_reordered)
+		none = __sync_fetch_and_add(&stats->closing, none);
+	asm volatile("" : : "r"(none) : "memory");
+}
+
+static __always_inline void begin_write(struct per_cpu_stats *stats)
+{
+	stats->sequence++;
+	store_barrier(stats);
+}
+
+static __always_inline void end_write(struct per_cpu_stats *stats)
+{
+	store_barrier(stats);
+	stats->sequence++;
+}
+
+/* Adds it to the numbers. */
 #define ADD_EVENT(i) \
 	kind = event_kinds[i]; \
 	if (!kind) \
@@ -319,16 +371,16 @@ int bprec_enter(void *ctx)
 		enabled_ns = running_ns = time_ns; \
 	} \
 	if (!(kind & PARTIAL) || !(missing & 1 << i)) { \
-		account->readings[i].value += kind & CLOCK ? time_ns : spent[i].value; \
-		account->readings[i].enabled_ns += enabled_ns; \
-		account->readings[i].running_ns += running_ns; \
+		stats->readings[i].value += kind & CLOCK ? time_ns : spent[i].value; \
+		stats->readings[i].enabled_ns += enabled_ns; \
+		stats->readings[i].running_ns += running_ns; \
 	}
 
 /*
- * Adds a run that ends to the account; none of it when a reading is missing or runs backwards. 0 when its place was taken for another run
+ * Adds a run that ends to the numbers; none of it when a reading is missing or runs backwards. 0 when its place was taken for another run
  * meanwhile, which then counted it as discarded.
  */
-static __always_inline int measured(struct account *account, struct open_run *run, __u64 key, __u32 cpu)
+static __always_inline int measured(struct per_cpu_stats *stats, struct open_run *run, __u64 key, __u32 cpu)
 {
 	__u64 time_ns = first_is_clock() ? 0 : bpf_ktime_get_ns() - run->start_ns;
 	__u64 enabled_ns, running_ns;
@@ -347,44 +399,48 @@ counted:
 	/* After all that is read of it. */
 	if (*(volatile __u64 *)&run->key != key)
 		return 0;
-	account->measured++;
-	account->time_ns += time_ns;
+	begin_write(stats);
+	stats->measured++;
+	stats->time_ns += time_ns;
 	FOR_EVENTS(ADD_EVENT)
 added:
 	/* Last, as the verifier goes through what follows once for each of its ways. */
-	bucket = bucket_of(time_ns);
+	bucket = bucket_of(time_ns > overhead_ns ? time_ns - overhead_ns : 0);
 	if (bucket < BUCKETS)
-		account->buckets[bucket]++;
+		stats->buckets[bucket]++;
+	stats->closed++;
+	end_write(stats);
 	return 1;
 spoilt:
 	if (*(volatile __u64 *)&run->key != key)
 		return 0;
-	account->discarded_leaving++;
+	begin_write(stats);
+	stats->discarded_at_exit++;
+	stats->closed++;
+	end_write(stats);
 	return 1;
 }
 
 /* Ends a run that may be measured. As begin(), a function of its own. */
-static __noinline int end(struct account *account, __u64 key, __u32 cpu)
+static __noinline int end(struct per_cpu_stats *stats, __u64 key, __u32 cpu)
 {
 	__u64 closing;
 
-	account->leaving = 1;
-	account->closing = 0;
-	if (account->open[0].key != key) {
-		account->closing = OPEN_MAX;
+	stats->exit_active = 1;
+	stats->closing = 0;
+	if (stats->open[0].key != key) {
+		stats->closing = OPEN_MAX;
 #pragma clang loop unroll(full)
 		for (int i = 1; i < OPEN_MAX; i++) {
-			if (account->open[i].key == key)
-				account->closing = i;
+			if (stats->open[i].key == key)
+				stats->closing = i;
 		}
 	}
-	closing = account->closing;
-	if (closing < OPEN_MAX && measured(account, &account->open[closing], key, cpu)) {
-		account->open[closing].key = 0;
-		/* After the numbers that it stands for: user space reads again when it has moved. */
-		account->closed++;
+	closing = stats->closing;
+	if (closing < OPEN_MAX && measured(stats, &stats->open[closing], key, cpu)) {
+		stats->open[closing].key = 0;
 	}
-	account->leaving = 0;
+	stats->exit_active = 0;
 	return 0;
 }
 
@@ -392,15 +448,15 @@ SEC("fexit")
 int bprec_leave(void *ctx)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct account *account;
+	struct per_cpu_stats *stats;
 
 	if (cpu >= cpus_used)
 		return 0;
-	account = account_of(cpu);
-	account->leaving = 1;
-	if (account->opened != account->closed)
-		return end(account, (__u64)ctx, cpu);
-	account->leaving = 0;
+	stats = stats_of(cpu);
+	stats->exit_active = 1;
+	if (stats->opened != stats->closed)
+		return end(stats, (__u64)ctx, cpu);
+	stats->exit_active = 0;
 	return 0;
 }
 
@@ -409,14 +465,14 @@ extern _Bool bpf_session_is_return(void *ctx) __ksym __weak;
 static __always_inline int ends(void *ctx)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct account *account;
+	struct per_cpu_stats *stats;
 
 	if (cpu >= cpus_used)
 		return 0;
-	account = account_of(cpu);
-	account->ended++;
-	if (account->opened != account->closed)
-		end(account, (__u64)ctx, cpu);
+	stats = stats_of(cpu);
+	stats->ended++;
+	if (stats->opened != stats->closed)
+		end(stats, (__u64)ctx, cpu);
 	return 0;
 }
 

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use bprec_format::bpf::btf::{Btf, Kind};
+use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
 
 use super::insn::{source_register, target_register};
-use super::names::is_own_name;
 use crate::error::Result;
 use crate::inspect;
 use crate::inspect::ProgSnapshot;
+use crate::programs::names;
 
 /// `BPF_JMP | BPF_CALL` of helper 12: a tail call, as the kernel shows it.
 const CALL: u8 = 0x85;
@@ -52,8 +53,14 @@ impl Refusals {
         let btf = program.btf.as_deref().and_then(|btf| Btf::parse(btf).ok());
         let name = btf.as_ref().and_then(|btf| entry_name(&info, btf));
         let is_named = |is: fn(&str) -> bool| name.as_deref().is_some_and(is);
-        let reason = if is_named(is_own_name) {
-            "it counts the runs of programs itself"
+        let kind = info.prog_type();
+        let is_of = |kinds: &[ProgType]| kind.is_some_and(|kind| kinds.contains(&kind));
+        let reason = if is_named(|name| names::is_own(name.as_bytes())) {
+            "it is one that counts or samples itself, of this recorder or another"
+        } else if is_of(&[ProgType::STRUCT_OPS]) {
+            "it implements an operation of the kernel (struct_ops: a scheduler, a congestion control), which is not to be slowed down"
+        } else if is_of(&[ProgType::PERF_EVENT]) {
+            "it runs on perf events, in interrupts that nothing can hold off (NMI)"
         } else if self.extended.contains(&id) {
             "an extension has taken the place of a function of it, and no other could while that is traced"
         } else if is_named(is_dispatcher) {
@@ -139,19 +146,13 @@ fn does_nothing(insns: &[u8]) -> bool {
 }
 
 fn tail_calls_are_counted(release: &str) -> bool {
-    version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
-}
-
-fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    bprec_host::version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
 }
 
 /// Why no program should be traced on this kernel, or None: to attach to programs that run is nothing to be tried on a user's machine.
 pub(super) fn kernel_reason() -> Option<&'static str> {
-    let release = bprec_host::kernel_release();
     let reason = "programs are traced from Linux 6.1 on, as it was not tried on older kernels";
-    (version(&release) < OLDEST).then_some(reason)
+    (bprec_host::kernel_version() < OLDEST).then_some(reason)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ impl Calibrations {
     /// # Errors
     /// When that cannot be found out.
     pub(super) fn add(&mut self, profiler: &Profiler) -> bprec_bpf::Result<()> {
-        let gauged = profiler.gauge()?;
+        let gauged = profiler.calibrate()?;
         let place = if gauged.with_stats { &mut self.with } else { &mut self.without };
         *place = Some(gauged);
         Ok(())

@@ -340,6 +340,9 @@ impl Exact {
     fn describe(&mut self) -> State {
         self.described.time_ns = sys::monotonic_ns();
         self.described.calibration = self.calibrations.calibration(self.with_stats);
+        if let Some(found) = self.described.calibration.as_ref().filter(|found| found.runs > 0) {
+            self.shared.profiler.subtract((found.inside_ns + found.runs / 2) / found.runs);
+        }
         State::CounterEvents(self.described.clone())
     }
 

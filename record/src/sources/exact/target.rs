@@ -236,17 +236,22 @@ impl Target {
         let Some(mut pair) = self.pair.take() else { return };
         let every = pair.every();
         pair.detach();
-        let mut cpus = pair.read_cpus();
-        // What is still open will not be seen to end.
-        cpus.iter_mut().for_each(|counted| counted.discarded += counted.open);
-        self.last = Some(Counts::of(&cpus, pair.misses(), every));
+        // It is detached: what it counted keeps still.
+        if let Some(mut cpus) = pair.read_cpus() {
+            // What is still open will not be seen to end.
+            cpus.iter_mut().for_each(|counted| counted.discarded += counted.open);
+            self.last = Some(Counts::of(&cpus, pair.misses(), every));
+        }
         self.reason = reason.to_owned();
     }
 
-    /// Its counts as of now: the sum, and if wanted those of each CPU.
+    /// Its counts as of now: the sum, and if wanted those of each CPU. None of them when they cannot be read at this moment.
     pub(super) fn counters(&self, per_cpu: bool) -> Vec<TargetCounters> {
         let counts = match &self.pair {
-            Some(pair) => Some(Counts::of(&pair.read_cpus(), pair.misses(), pair.every())),
+            Some(pair) => {
+                let Some(cpus) = pair.read_cpus() else { return Vec::new() };
+                Some(Counts::of(&cpus, pair.misses(), pair.every()))
+            }
             None => self.last.clone(),
         };
         let one = |counts: Option<RunCounts>, cpu: Option<u32>| TargetCounters {
@@ -293,6 +298,6 @@ fn run_counts(counted: &Counted, misses: Option<u64>, every: u64) -> RunCounts {
         every,
         time_ns: counted.time_ns,
         readings: counted.readings.iter().map(reading).collect(),
-        histogram: Histogram { sub_bits: HISTOGRAM_SUB_BITS, buckets: counted.buckets.clone() },
+        histogram: Histogram { sub_bits: HISTOGRAM_SUB_BITS | Histogram::NET, buckets: counted.buckets.clone() },
     }
 }
