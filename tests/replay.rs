@@ -398,7 +398,7 @@ fn tail_calls_are_not_taken_for_code_without_interrupts() {
     }
     let report = json("linux-7.2/switches", &[]);
     let row = &report["events"][0]["rows"][0];
-    assert!(row["name"] == "count_sched_switches" && row["blind"].is_string(), "{row}");
+    assert!(row["name"] == "count_sched_switches" && row["blind"]["text"].is_string(), "{row}");
 }
 
 #[cfg(all(feature = "record", target_os = "linux"))]

@@ -3,11 +3,11 @@
 mod lines;
 mod text;
 
-use crate::{Metered, Result};
+use super::grid::Grid;
+use crate::Result;
+use crate::model::StatSnapshot;
 use std::io::{self, Write};
 use std::time::Duration;
-
-use super::grid::Grid;
 
 /// How counters are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,8 @@ impl StatWriter {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn interval(&mut self, metered: &Metered, out: &mut dyn Write) -> Result<()> {
-        Ok(self.write(metered, out)?)
+    pub fn interval(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> Result<()> {
+        Ok(self.write(snapshot, out)?)
     }
 
     /// Writes what was counted altogether, and what the command took in user mode and in the kernel.
@@ -55,25 +55,25 @@ impl StatWriter {
     /// When it cannot be written.
     pub fn total(
         &mut self,
-        metered: &Metered,
+        snapshot: &StatSnapshot,
         command_time: Option<(Duration, Duration)>,
         out: &mut dyn Write,
     ) -> Result<()> {
-        self.write(metered, out)?;
+        self.write(snapshot, out)?;
         match &self.format {
-            StatFormat::Text(width) => text::end(metered, self.per_cpu, command_time, out, *width)?,
+            StatFormat::Text(width) => text::end(snapshot, self.per_cpu, command_time, out, *width)?,
             StatFormat::Csv(_) => {}
-            StatFormat::Json => lines::json_end(metered, command_time, out)?,
+            StatFormat::Json => lines::json_end(snapshot, command_time, out)?,
         }
         Ok(())
     }
 
-    fn write(&mut self, metered: &Metered, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> io::Result<()> {
         let first = !std::mem::replace(&mut self.begun, true);
         match self.format.clone() {
-            StatFormat::Text(width) => self.text(metered, first, out, width),
-            StatFormat::Csv(separator) => lines::csv(metered, &separator, self.over_time, self.per_cpu, out),
-            StatFormat::Json => lines::json(metered, first, out),
+            StatFormat::Text(width) => self.text(snapshot, first, out, width),
+            StatFormat::Csv(separator) => lines::csv(snapshot, &separator, self.over_time, self.per_cpu, out),
+            StatFormat::Json => lines::json(snapshot, first, out),
         }
     }
 }

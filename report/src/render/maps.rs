@@ -1,12 +1,12 @@
 //! Maps as text: a few lines about each, and one line per entry.
 
-use super::text::{UNKNOWN, clean, grouped, seconds};
-use crate::maps::{Atlas, Frame, Map, Shown};
+use crate::maps::{Frame, Map, MapsReport, Shown};
+use crate::text::{UNKNOWN, clean, grouped, seconds};
 use bprec_format::bpf::names::map_flags;
 use std::io::{self, Write};
 
-pub(crate) fn write(atlas: &Atlas<'_>, out: &mut dyn Write) -> io::Result<()> {
-    for (n, map) in atlas.maps.iter().enumerate() {
+pub(crate) fn write(report: &MapsReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    for (n, map) in report.maps.iter().enumerate() {
         if n > 0 {
             writeln!(out)?;
         }
@@ -14,9 +14,9 @@ pub(crate) fn write(atlas: &Atlas<'_>, out: &mut dyn Write) -> io::Result<()> {
         facts(map, out)?;
         users(map, out)?;
         types(map, out)?;
-        contents(atlas, map, out)?;
+        contents(report, map, out)?;
     }
-    for problem in &atlas.problems {
+    for problem in &report.problems {
         writeln!(out, "problem: {}", clean(problem))?;
     }
     Ok(())
@@ -59,45 +59,45 @@ fn types(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn contents(atlas: &Atlas<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
     let Some(contents) = map.contents else { return Ok(()) };
-    let when = seconds(contents.time_ns().wrapping_sub(atlas.start_ns) as i64);
+    let when = seconds(contents.time_ns().wrapping_sub(report.start_ns) as i64);
     let cut = contents.cut().map(|cut| format!("; {}", clean(&cut))).unwrap_or_default();
     let entries = match contents.len() {
         1 => "1 entry".to_owned(),
         entries => format!("{} entries", grouped(entries as u64)),
     };
     writeln!(out, "  {entries} at {when} s{cut}")?;
-    for entry in atlas.entries(map) {
+    for entry in report.entries(map) {
         let key = entry.key.map(|key| format!("{}: ", clean(&key.to_string()))).unwrap_or_default();
         match &entry.values[..] {
             [(None, Shown::Stack(frames))] => {
                 writeln!(out, "    {key}{} frames", frames.len())?;
                 frames.iter().try_for_each(|frame| writeln!(out, "      {}", self::frame(frame)))?;
             }
-            [(None, value)] => writeln!(out, "    {key}{}", shown(atlas, value))?,
+            [(None, value)] => writeln!(out, "    {key}{}", shown(report, value))?,
             values => {
                 writeln!(out, "    {}", key.trim_end())?;
                 for (cpu, value) in values {
                     let cpu = cpu.map_or_else(String::new, |cpu| format!("cpu {cpu}: "));
-                    writeln!(out, "      {cpu}{}", shown(atlas, value))?;
+                    writeln!(out, "      {cpu}{}", shown(report, value))?;
                 }
             }
         }
     }
-    match contents.len().checked_sub(atlas.limit.unwrap_or(usize::MAX)) {
+    match contents.len().checked_sub(report.limit.unwrap_or(usize::MAX)) {
         None | Some(0) => Ok(()),
         Some(more) => writeln!(out, "    ... {} more", grouped(more as u64)),
     }
 }
 
-fn shown(atlas: &Atlas<'_>, value: &Shown<'_>) -> String {
+fn shown(report: &MapsReport<'_>, value: &Shown<'_>) -> String {
     let name = |name: Option<&str>| name.map(|name| format!(" {}", clean(name))).unwrap_or_default();
     match value {
         Shown::Value(value) => clean(&value.to_string()),
         Shown::Stack(frames) => frames.iter().map(frame).collect::<Vec<_>>().join(" "),
-        Shown::Program(id) => format!("program {id}{}", name(atlas.program_name(*id))),
-        Shown::Map(id) => format!("map {id}{}", name(atlas.map_name(*id).as_deref())),
+        Shown::Program(id) => format!("program {id}{}", name(report.program_name(*id))),
+        Shown::Map(id) => format!("map {id}{}", name(report.map_name(*id).as_deref())),
     }
 }
 

@@ -3,39 +3,12 @@
 //! It cannot see what runs under the kernel's [guard](crate::guard). The main events carry no program, so that their samples say
 //! how much that is.
 
-use super::{Count, Program};
-use crate::charge::EventLedger;
+use super::shares::percent;
 use crate::index::Index;
+use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
 use crate::recording::{Recording, Role};
-use bprec_format::state::{self, SamplerCounts};
-
-/// How the samples of an event came about that our sampling program made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BpfSampler {
-    /// Name of the event that carries the program; `None` when the recording does not say.
-    pub carrier: Option<String>,
-    /// `rate` is samples per second, not events per sample.
-    pub is_frequency: bool,
-    /// How often the carrier samples.
-    pub rate: Option<u64>,
-    /// Events opened, one per CPU or per task and CPU.
-    pub carriers: Option<u32>,
-    /// What became of its runs; `None` when the recording was cut off.
-    pub counts: Option<SamplerCounts>,
-    /// What it cannot see; `None` when no main event was looked at.
-    pub blind_spot: Option<BlindSpot>,
-}
-
-/// How much of a main event falls into programs that a program on an event cannot see.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlindSpot {
-    /// Name of the main event.
-    pub event: String,
-    /// Its samples inside kprobe, tracepoint and perf_event programs.
-    pub inside: Count,
-    /// All of its samples.
-    pub of: Count,
-}
+use crate::sinks::ledger::EventLedger;
+use bprec_format::state;
 
 /// What is to be said about the event at `event`, if our sampling program made its samples.
 pub(super) fn bpf_sampler(
@@ -49,16 +22,22 @@ pub(super) fn bpf_sampler(
         return None;
     }
     let told = index.states.sampler.as_ref();
+    let rate = |is_frequency| told.filter(|told| told.is_frequency == is_frequency).map(|told| told.rate);
+    let counts = told.and_then(|told| told.counts);
     Some(BpfSampler {
         carrier: told.map(|told| told.event.clone()),
-        is_frequency: told.is_some_and(|told| told.is_frequency),
-        rate: told.map(|told| told.rate),
         carriers: told.map(|told| told.events),
-        counts: told.and_then(|told| told.counts),
-        blind_spot: main_event(recording, index, asked).map(|main| BlindSpot {
-            event: recording.names[main].clone(),
-            inside: ledgers[main].guarded,
-            of: ledgers[main].samples,
+        frequency: rate(true),
+        period: rate(false),
+        runs: counts.map(|counts| counts.runs),
+        written: counts.map(|counts| counts.written),
+        full: counts.map(|counts| counts.full),
+        failed: counts.map(|counts| counts.failed),
+        last_errno: counts.map(|counts| counts.last_errno),
+        blind_spot: main_event(recording, index, asked).map(|main| {
+            let (inside, of) = (ledgers[main].guarded, ledgers[main].samples);
+            let event = recording.names[main].clone();
+            BlindSpot { event, inside, of, percent: percent(inside.samples, Some(of.samples)) }
         }),
     })
 }
@@ -83,11 +62,7 @@ fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Optio
 }
 
 /// Why the samples that our sampling program made say nothing about a program.
-pub(super) fn unseen(program: &Program, guarded: bool) -> Option<super::Unknown> {
-    let prog_type = program.prog_type?;
-    guarded.then(|| {
-        super::Unknown(format!(
-            "the kernel drops, uncounted, the samples of events with a program while a {prog_type} program runs"
-        ))
-    })
+pub(super) fn unseen(program: &Program, guarded: bool) -> Option<Reason> {
+    let prog_type = ProgTypeName(program.prog_type?);
+    guarded.then_some(Reason::Guarded { prog_type })
 }

@@ -1,6 +1,7 @@
 //! The time of a program by samples, beside the kernel's clock.
 
-use super::{Charges, Count, Runs};
+use crate::model::{Count, Disagreement, Runs};
+use crate::sinks::ledger::Charges;
 
 /// Samples are so many times as uncertain as their number says, at most; beyond that they say something else.
 const SIGMAS: f64 = 3.0;
@@ -9,16 +10,19 @@ const SHARE: f64 = 0.25;
 
 /// Where samples of time and run statistics say different things of the same. `all` are the samples of `event`, which tell how long one of
 /// them stands for.
-pub(super) fn disagreement(charges: &Charges, runs: &Runs, event: &str, all: Count) -> Option<String> {
+pub(super) fn disagreement(charges: &Charges, runs: &Runs, event: &str, all: Count) -> Option<Disagreement> {
     // The kernel's clock is read inside of what exists to run the program.
-    let samples = charges.total.samples.saturating_sub(charges.entry.samples) as f64;
-    let sampled_ns = charges.total.weight.saturating_sub(charges.entry.weight) as f64;
+    let samples = charges.total.samples.saturating_sub(charges.entry.samples);
+    let sampled_ns = charges.total.weight.saturating_sub(charges.entry.weight);
     let period_ns = all.weight.checked_div(all.samples).filter(|ns| *ns > 0)? as f64;
     let stats_ns = runs.time_ns as f64;
-    let expected = (stats_ns / period_ns).max(samples);
-    let allowed_ns = SIGMAS * (expected.max(1.0)).sqrt() * period_ns + SHARE * stats_ns.max(sampled_ns);
-    ((sampled_ns - stats_ns).abs() > allowed_ns).then(|| {
-        format!("{:.3} s by {samples} samples of {}, {:.3} s by stats", sampled_ns / 1e9, event, stats_ns / 1e9)
+    let expected = (stats_ns / period_ns).max(samples as f64);
+    let allowed_ns = SIGMAS * (expected.max(1.0)).sqrt() * period_ns + SHARE * stats_ns.max(sampled_ns as f64);
+    ((sampled_ns as f64 - stats_ns).abs() > allowed_ns).then(|| Disagreement::SampledTime {
+        sampled_ns,
+        samples,
+        event: event.to_owned(),
+        stats_ns: runs.time_ns,
     })
 }
 
@@ -30,8 +34,8 @@ mod tests {
     fn said(samples: u64, ran_ms: u64) -> Option<String> {
         let count = |samples| Count { samples, weight: samples * 1_000_000 };
         let charges = Charges { own: count(samples), total: count(samples), ..Charges::default() };
-        let runs = Runs { count: 10, time_ns: ran_ms * 1_000_000, misses: None, span: Some((0, 1)) };
-        disagreement(&charges, &runs, "cpu-clock", count(1000))
+        let runs = Runs::new(10, ran_ms * 1_000_000, None, Some((0, 1)));
+        disagreement(&charges, &runs, "cpu-clock", count(1000)).map(|said| said.to_string())
     }
 
     #[test]
