@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Scratch, bprec, root, succeed};
+use support::held::held_by_any;
+use support::{Scratch, bpf_ids, bprec, root, succeed, wait_for};
 
 /// A bpf file system for this test alone.
 struct PrivateBpf(Scratch);
@@ -93,14 +94,16 @@ fn wait_for_links(children: &[Child], count: usize) {
     }
 }
 
-/// Waits until neither program nor link is there.
+/// Waits until no link is there, and no program that nobody else holds.
 fn wait_until_gone(programs: &BTreeSet<u64>, links: &BTreeSet<u64>) {
-    let patience = Instant::now() + Duration::from_secs(20);
-    let is_there = |what, ids: &BTreeSet<u64>| support::bpf_ids(what).iter().any(|id| ids.contains(id));
-    while is_there("prog", programs) || is_there("link", links) {
-        assert!(Instant::now() < patience, "programs {programs:?} or links {links:?} are still there");
-        thread::sleep(Duration::from_millis(50));
-    }
+    let gone = || {
+        let [elsewhere, ..] = held_by_any();
+        let is_left = |id: &u64| programs.contains(id) && !elsewhere.contains(id);
+        let programs = bpf_ids("prog").iter().any(is_left);
+        let links = bpf_ids("link").iter().any(|id| links.contains(id));
+        (!programs && !links).then_some(())
+    };
+    wait_for(&format!("programs {programs:?} and links {links:?} that are gone"), gone);
 }
 
 fn bpftool_installed(test: &str) -> bool {

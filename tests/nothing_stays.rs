@@ -9,56 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::Fixture;
-use serde_json::Value;
+use support::held::{Ids, KINDS, held_by, held_by_any};
 use support::{Scratch, bpf_ids, bprec, kernel_is, record, root, stats_sysctl, wait_for};
-
-/// Kinds of objects, as bpftool calls them.
-const KINDS: [&str; 3] = ["prog", "map", "link"];
-
-/// Ids by kind.
-type Ids = [BTreeSet<u64>; 3];
-
-/// What a process has descriptors of: also what others made, as a recorder holds every program.
-fn held_by(pid: u32) -> Ids {
-    let mut ids = Ids::default();
-    // Descriptors, and whole processes, may be gone by the time they are looked at.
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten() {
-        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-        for line in text.lines() {
-            for (kind, ids) in KINDS.iter().zip(&mut ids) {
-                let id = line.strip_prefix(kind).and_then(|rest| rest.strip_prefix("_id:"));
-                ids.extend(id.and_then(|id| id.trim().parse::<u64>().ok()));
-            }
-        }
-    }
-    ids
-}
-
-/// Ids of the maps that programs use, and of the maps in those: what holds a program, as another recorder does, holds them all.
-fn maps_of(programs: &BTreeSet<u64>) -> BTreeSet<u64> {
-    let list = bpftool(&["prog", "list"]);
-    let used = list.iter().filter(|program| programs.contains(&program["id"].as_u64().unwrap()));
-    let mut maps: BTreeSet<u64> =
-        used.filter_map(|program| program["map_ids"].as_array()).flatten().map(|id| id.as_u64().unwrap()).collect();
-    for map in bpftool(&["map", "list"]) {
-        let id = map["id"].as_u64().unwrap();
-        if maps.contains(&id) && map["type"].as_str().is_some_and(|kind| kind.ends_with("_of_maps")) {
-            for entry in bpftool(&["map", "dump", "id", &id.to_string()]) {
-                let bytes = entry["value"].as_array().into_iter().flatten().rev();
-                let byte = |text: &Value| u64::from_str_radix(text.as_str()?.trim_start_matches("0x"), 16).ok();
-                maps.insert(bytes.filter_map(byte).fold(0, |id, byte| id << 8 | byte));
-            }
-        }
-    }
-    maps
-}
-
-/// What bpftool lists.
-fn bpftool(arguments: &[&str]) -> Vec<Value> {
-    let output = Command::new("bpftool").arg("-j").args(arguments).output().unwrap();
-    // What is gone by the time it is looked at is an error.
-    serde_json::from_slice(&output.stdout).unwrap_or_default()
-}
 
 fn shown(kind: &str, id: u64) -> String {
     let shown = Command::new("bpftool").args([kind, "show", "id", &id.to_string()]).output().unwrap();
@@ -70,14 +22,7 @@ fn shown(kind: &str, id: u64) -> String {
 fn left_behind(held: &Ids) -> Vec<String> {
     let patience = Instant::now() + Duration::from_secs(20);
     loop {
-        let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let mut others = Ids::default();
-        for held in pids.map(held_by) {
-            others.iter_mut().zip(held).for_each(|(others, held)| others.extend(held));
-        }
-        let used = maps_of(&others[0]);
-        others[1].extend(used);
+        let others = held_by_any();
         let mut left = Vec::new();
         for (number, kind) in KINDS.iter().enumerate() {
             let is_left = |id: &u64| held[number].contains(id) && !others[number].contains(id);

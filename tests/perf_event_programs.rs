@@ -6,14 +6,14 @@ mod support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::Fixture;
 use bprec_format::state::{MapContents, State};
 use bprec_format::{Endian, Events, File, Metadata, RecordType};
 use serde_json::Value;
-use support::{Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed};
+use support::held::{bpftool, held_by_any};
+use support::{Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed, wait_for};
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/bpf").join(format!("{name}.bpf.o"));
@@ -92,14 +92,7 @@ fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
 /// hold it to their end.
 fn is_gone(program: &Value) -> bool {
     let id = program["id"].as_u64().unwrap();
-    wait_until(|| !bpf_ids("prog").contains(&id) || is_held(&format!("prog_id:\t{id}\n")))
-}
-
-/// Whether some process has a descriptor of which the kernel says this.
-fn is_held(line: &str) -> bool {
-    let files = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut descriptors = files("/proc".into()).flat_map(|process| files(process.join("fdinfo")));
-    descriptors.any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(line)))
+    wait_until(|| !bpf_ids("prog").contains(&id) || held_by_any()[0].contains(&id))
 }
 
 fn wait_until(condition: impl Fn() -> bool) -> bool {
@@ -321,12 +314,15 @@ fn a_rejected_object_ends_it_before_it_begins() {
         assert_eq!(std::fs::read(&path).unwrap(), b"an older recording");
         assert!(!marker.exists() && !path.with_extension("data.old").exists());
     }
-    // Its map went with it.
-    let is_there = || {
-        let listed = succeed(Command::new("bpftool").args(["-j", "map", "list"])).stdout;
-        String::from_utf8(listed).unwrap().contains("runs_of_the_sou")
-    };
-    assert!(wait_until(|| !is_there()), "its map stays");
+    // Its map went with it, unless somebody else came to hold the program before it was let go.
+    wait_for("its map that is gone", || {
+        let [_, elsewhere, _] = held_by_any();
+        let is_left = |map: &Value| {
+            map["name"].as_str().is_some_and(|name| name.starts_with("runs_of_the_sou"))
+                && map["id"].as_u64().is_some_and(|id| !elsewhere.contains(&id))
+        };
+        (!bpftool(&["map", "list"]).iter().any(is_left)).then_some(())
+    });
     // The program that is sound can be had without the other.
     let output = run(&format!("{object}:sound_program"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

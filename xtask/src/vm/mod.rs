@@ -163,7 +163,7 @@ const OLDEST: Guest = Guest {
         "bpf-contents",
         "bpf-perf_events",
         "bpf-programs",
-        "bpf-surroundings",
+        "bpf-attachments",
         "bpf-user_objects",
         "fixtures-",
         "record-",
