@@ -10,6 +10,10 @@ const MAX_LINES: usize = 600;
 /// Paths of a developer's machine. Split, so that this file passes its own check.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 
+/// Where files stand in folders that say where they are on the way from ring to file, and what may stand beside the folders.
+const RECORDER: &str = "record/src/";
+const RECORDER_TOP: [&str; 3] = ["lib.rs", "error.rs", "options.rs"];
+
 /// Checks headers, sizes and contents of all sources.
 pub(crate) fn check() -> Result<()> {
     let (mut checked, mut wrong) = (0, Vec::new());
@@ -49,6 +53,12 @@ fn faults(path: &str, text: &str) -> Vec<String> {
     }
     if (c || rust) && text.lines().count() > MAX_LINES {
         faults.push(format!("has {} lines, more than {MAX_LINES}", text.lines().count()));
+    }
+    if let Some(name) = path.strip_prefix(RECORDER)
+        && !name.contains('/')
+        && !RECORDER_TOP.contains(&name)
+    {
+        faults.push(format!("stands in none of the folders of {RECORDER}"));
     }
     // Recordings' expected outputs tell of the machine they were made on.
     if !path.starts_with("fixtures/recordings/") {
@@ -92,6 +102,9 @@ mod tests {
         assert_eq!(faults("a.rs", "//! Doc.\n"), Vec::<String>::new());
         assert_eq!(faults("a.rs", "fn main() {}\n").len(), 1);
         assert_eq!(faults("a.rs", &format!("//! Doc.\n{}", "\n".repeat(600))).len(), 1);
+        assert_eq!(faults("record/src/drain/ring.rs", "//! Doc.\n"), Vec::<String>::new());
+        assert_eq!(faults("record/src/lib.rs", "//! Doc.\n"), Vec::<String>::new());
+        assert_eq!(faults("record/src/ring.rs", "//! Doc.\n").len(), 1);
         assert_eq!(faults("README.md", concat!("see /wo", "rk/x\n")).len(), 1);
     }
 }
