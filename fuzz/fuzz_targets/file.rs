@@ -1,7 +1,10 @@
-//! Any bytes as a recording: every line of it, every record in hexadecimal, and what each program cost.
+//! Any bytes as a recording: every line of it, every record in hexadecimal, what each program cost, counters and maps, in every
+//! form of output.
 #![no_main]
 
-use bprec_report::{Input, Options, ScriptOptions, Show, Source, by_prog, header, script};
+use bprec_report::{
+    Input, MapsOptions, Options, ScriptOptions, Show, Source, by_prog, counters, header, maps, script,
+};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let show = Show { task: true, mmap: true, switch: true, namespace: true, cgroup: true, lost: true, throttle: true, bpf: true };
@@ -14,5 +17,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Ok(report) = by_prog(&input, &Options { threads: Some(1), ..Options::default() }) {
         let _ = report.write_table(&mut std::io::sink(), 200);
         let _ = report.write_json(&mut std::io::sink());
+        let _ = report.write_csv(&mut std::io::sink());
+    }
+    if let Ok(report) = counters(&input, &Options::default()) {
+        let _ = report.write_table(&mut std::io::sink(), 132);
+        let _ = report.write_json(&mut std::io::sink());
+        let _ = report.write_csv(&mut std::io::sink());
+    }
+    for json in [false, true] {
+        let _ = maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
     }
 });

@@ -44,6 +44,14 @@ pub(crate) struct Range {
     pub(crate) announced: bool,
 }
 
+impl Range {
+    /// The times at which it becomes or stops being a candidate, or a better one.
+    fn changes(&self) -> [u64; 4] {
+        let freed = self.to_ns.saturating_add(FREE_DELAY_NS).saturating_add(1);
+        [self.from_ns.saturating_sub(CLOCK_SKEW_NS), self.from_ns, self.to_ns, freed]
+    }
+}
+
 /// A range is still executed for a while after its unload was announced: the memory is freed after a grace period.
 const FREE_DELAY_NS: u64 = 10_000_000_000;
 /// Clocks of two CPUs may differ by this much.
@@ -62,6 +70,9 @@ pub(crate) struct AddressMap {
     ranges: Vec<Range>,
     /// The highest end among all ranges up to each start.
     reach: Vec<u64>,
+    /// When what is known of the ranges of each start changes, ascending, and where those of each start begin.
+    changes: Vec<u64>,
+    first_change: Vec<u32>,
     pages: PageFilter,
 }
 
@@ -81,12 +92,18 @@ impl AddressMap {
         for (start, mut versions) in by_start {
             versions.sort_by_key(|range| range.from_ns);
             reach = versions.iter().fold(reach, |reach, range| reach.max(range.end));
+            let mut changes: Vec<u64> = versions.iter().flat_map(Range::changes).collect();
+            changes.sort_unstable();
+            changes.dedup();
+            map.first_change.push(map.changes.len() as u32);
+            map.changes.extend(changes);
             map.starts.push(start);
             map.first.push(map.ranges.len() as u32);
             map.reach.push(reach);
             map.ranges.extend(versions);
         }
         map.first.push(map.ranges.len() as u32);
+        map.first_change.push(map.changes.len() as u32);
         map
     }
 
@@ -104,6 +121,23 @@ impl AddressMap {
     /// Whose code `addr` was at `time_ns`.
     pub(crate) fn find(&self, addr: u64, time_ns: u64) -> Option<Owner> {
         if self.pages.may_contain(addr) { self.search(addr, time_ns) } else { None }
+    }
+
+    /// From when to when [`AddressMap::find`] gives for `addr` what it gives for it at `time_ns`.
+    pub(crate) fn lasts(&self, addr: u64, time_ns: u64) -> std::ops::Range<u64> {
+        let mut lasts = 0..u64::MAX;
+        let below = self.starts.partition_point(|start| *start <= addr);
+        for at in (0..below).rev().take(MAX_STEPS).take_while(|at| self.reach[*at] > addr) {
+            let changes = &self.changes[self.first_change[at] as usize..self.first_change[at + 1] as usize];
+            let next = changes.partition_point(|change| *change <= time_ns);
+            if let Some(last) = next.checked_sub(1) {
+                lasts.start = lasts.start.max(changes[last]);
+            }
+            if let Some(next) = changes.get(next) {
+                lasts.end = lasts.end.min(*next);
+            }
+        }
+        lasts
     }
 
     fn search(&self, addr: u64, time_ns: u64) -> Option<Owner> {
@@ -150,7 +184,6 @@ fn rank_elsewhen(range: &Range, time_ns: u64) -> Option<(u8, u64)> {
 #[derive(Debug)]
 struct PageFilter {
     bits: Box<[u64; 1 << (PageFilter::BITS - 6)]>,
-    all: bool,
 }
 
 impl PageFilter {
@@ -158,6 +191,7 @@ impl PageFilter {
     /// A range of more pages lets every address through.
     const MAX_PAGES: u64 = 1 << 14;
 
+    #[inline]
     fn bit(page: u64) -> usize {
         (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PageFilter::BITS)) as usize
     }
@@ -165,7 +199,7 @@ impl PageFilter {
     fn insert(&mut self, start: u64, end: u64) {
         let (first, last) = (start >> 12, (end - 1) >> 12);
         if last - first >= PageFilter::MAX_PAGES {
-            self.all = true;
+            self.bits.fill(u64::MAX);
             return;
         }
         for page in first..=last {
@@ -177,13 +211,13 @@ impl PageFilter {
     #[inline]
     fn may_contain(&self, addr: u64) -> bool {
         let bit = PageFilter::bit(addr >> 12);
-        self.bits[bit / 64] >> (bit % 64) & 1 != 0 || self.all
+        self.bits[bit / 64] >> (bit % 64) & 1 != 0
     }
 }
 
 impl Default for PageFilter {
     fn default() -> PageFilter {
-        PageFilter { bits: Box::new([0; 1 << (PageFilter::BITS - 6)]), all: false }
+        PageFilter { bits: Box::new([0; 1 << (PageFilter::BITS - 6)]) }
     }
 }
 
@@ -218,6 +252,31 @@ mod tests {
         assert_eq!(map.find(0x2000, 4 * S), None, "not loaded yet");
         assert_eq!(map.find(0x2000, 5 * S - 1000), Some(function(3)), "within the skew of two clocks");
         assert_eq!(map.find(0x2000, 17 * S), None, "long gone");
+    }
+
+    /// Within the time for which an answer is said to last, it is the same.
+    #[test]
+    fn answers_last_as_long_as_they_are_said_to() {
+        let known = Range { announced: false, ..range(0x1000, 0x80, 0, u64::MAX, function(9)) };
+        let map = AddressMap::new([
+            known,
+            range(0x1000, 0x80, 2 * S, 3 * S, function(1)),
+            range(0x1000, 0x100, 12 * S, 20 * S, function(2)),
+            range(0x1040, 0x40, 5 * S, 6 * S, function(3)),
+            range(0x0f00, 0x1000, S, 30 * S, Owner::Image(0)),
+        ]);
+        let times: Vec<u64> = (0..45 * 8).map(|eighth| eighth * S / 8).collect();
+        let near = times.iter().flat_map(|time| [time.saturating_sub(1), *time, time + 1, time + CLOCK_SKEW_NS]);
+        let near: Vec<u64> = near.collect();
+        for addr in (0xef0..0x1f20).step_by(0x10) {
+            for time in &times {
+                let (answer, lasts) = (map.find(addr, *time), map.lasts(addr, *time));
+                assert!(lasts.contains(time));
+                for other in near.iter().filter(|other| lasts.contains(other)) {
+                    assert_eq!(map.find(addr, *other), answer, "{addr:#x} at {other}, as at {time}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::address::Owner;
 use crate::index::Index;
 use crate::programs::{ImageKind, TrampolineKey};
 use crate::symbols::Kind;
-use bprec_format::{CONTEXT_MAX, Callchain, context};
+use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
+use std::ops::Range;
 
 /// Columns of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,11 +82,41 @@ impl Inside {
 /// Decides where samples belong.
 pub(crate) struct Attributor<'i> {
     index: &'i Index,
-    /// Where BPF code can be.
-    area: Option<(u64, u64)>,
+    area: Area,
     /// Programs of the last chain.
     pub(crate) inside: Inside,
+    /// What some addresses were found to be, by their hash.
+    seen: Box<[Seen]>,
 }
+
+/// Where BPF code can be; no bytes where that is not known.
+#[derive(Debug, Clone, Copy, Default)]
+struct Area {
+    low: u64,
+    bytes: u64,
+}
+
+/// What an address was found to be, and from when to when.
+#[derive(Clone)]
+struct Seen {
+    addr: u64,
+    is_leaf: bool,
+    lasts: Range<u64>,
+    place: Place,
+}
+
+/// What the code at an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Of the kernel, and of no BPF program.
+    Plain,
+    /// Where BPF code can be, and nobody's.
+    Unresolved,
+    Owned(Owner),
+}
+
+/// So many addresses are remembered: samples meet the same few thousand again and again.
+const SEEN_BITS: u32 = 12;
 
 /// Packs of programs are allocated in units of this size: around known code there may be other of its kind.
 const PACK_BYTES: u64 = 2 << 20;
@@ -98,8 +129,12 @@ impl<'i> Attributor<'i> {
         let area = area.filter(|_| !index.kernel.is_empty());
         Attributor {
             index,
-            area: area.map(|(low, high)| (low.saturating_sub(PACK_BYTES), high.saturating_add(PACK_BYTES))),
+            area: area.map_or(Area::default(), |(low, high)| {
+                let low = low.saturating_sub(PACK_BYTES);
+                Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
+            }),
             inside: Inside::default(),
+            seen: vec![Seen { addr: 0, is_leaf: false, lasts: 0..0, place: Place::Plain }; 1 << SEEN_BITS].into(),
         }
     }
 
@@ -108,22 +143,9 @@ impl<'i> Attributor<'i> {
     pub(crate) fn attribution(&mut self, leaf: Option<u64>, chain: Option<Callchain<'_>>, time_ns: u64) -> Attribution {
         self.inside.clear();
         match leaf {
-            Some(leaf) if !self.is_plain(leaf, chain) => self.walk(leaf, chain, time_ns),
-            _ => Attribution::Elsewhere,
+            Some(leaf) => self.walk(leaf, chain, time_ns),
+            None => Attribution::Elsewhere,
         }
-    }
-
-    /// Whether no frame can be anything but plain kernel code. Most samples end here.
-    #[inline]
-    fn is_plain(&self, leaf: u64, chain: Option<Callchain<'_>>) -> bool {
-        let map = &self.index.map;
-        let (low, len) = self.area.map_or((0, 0), |(low, high)| (low, high - low));
-        // A return address is behind the call; the map's quick answer is for both.
-        let plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && addr.wrapping_sub(low) >= len;
-        plain(leaf)
-            && chain.is_none_or(|chain| {
-                chain.iter().take_while(|addr| *addr != context::USER).all(|addr| addr >= CONTEXT_MAX || plain(addr))
-            })
     }
 
     /// Whether the last chain goes through a program that runs under the kernel's guard.
@@ -132,13 +154,23 @@ impl<'i> Attributor<'i> {
         self.inside.functions.iter().any(|(program, _)| self.index.guarded.get(*program as usize) == Some(&true))
     }
 
+    #[inline]
     fn walk(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Attribution {
-        let mut found = self.frame(Found::Open(Attribution::Elsewhere), leaf, None, time_ns);
-        let mut inner = leaf;
+        let (map, area) = (&self.index.map, self.area);
+        // Whether an address, or a return address, can be nothing but plain kernel code. Most are. A return address is behind
+        // the call; the map's quick answer is for both.
+        let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && addr.wrapping_sub(area.low) >= area.bytes;
+        let mut found = Found::Open(Attribution::Elsewhere);
+        if !is_plain(leaf) {
+            found = self.frame(found, leaf, None, time_ns);
+        }
+        // A return address may already be the next function's, so that the one called is at the byte before it.
+        let (mut inner, mut before) = (leaf, 0);
         for addr in outer_frames(&chain) {
-            found = self.frame(found, addr, Some(inner), time_ns);
-            // A return address may already be the next function's.
-            inner = addr.wrapping_sub(1);
+            if !is_plain(addr) {
+                found = self.frame(found, addr, Some(inner.wrapping_sub(before)), time_ns);
+            }
+            (inner, before) = (addr, 1);
         }
         match found {
             // Only a hook leaves that open.
@@ -163,20 +195,49 @@ impl<'i> Attributor<'i> {
 
     /// Goes one frame out. `called` is the frame before, which this one called; `None` for the leaf.
     fn frame(&mut self, found: Found, addr: u64, called: Option<u64>, time_ns: u64) -> Found {
-        let map = &self.index.map;
-        let owner = match called {
-            None => map.find(addr, time_ns),
-            // A return address is behind the call, so that the byte before it is asked for. Below an interrupt it is the
-            // address where the program was, which may be its first.
-            Some(_) => map.find(addr.wrapping_sub(1), time_ns).or_else(|| map.find(addr, time_ns)),
-        };
-        match owner {
-            None => match found {
-                Found::Open(Attribution::Elsewhere) if self.is_unresolved(addr) => Found::Open(Attribution::Unresolved),
+        match self.place(addr, called.is_none(), time_ns) {
+            Place::Plain => found,
+            Place::Unresolved => match found {
+                Found::Open(Attribution::Elsewhere) => Found::Open(Attribution::Unresolved),
                 _ => found,
             },
-            Some(owner) => self.owned_frame(found, owner, called),
+            Place::Owned(owner) => self.owned_frame(found, owner, called),
         }
+    }
+
+    /// What the code at the address of a frame is, as remembered or looked up.
+    #[inline]
+    fn place(&mut self, addr: u64, is_leaf: bool, time_ns: u64) -> Place {
+        let at = addr.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SEEN_BITS);
+        let seen = &self.seen[at as usize];
+        if seen.addr == addr && seen.is_leaf == is_leaf && seen.lasts.contains(&time_ns) {
+            return seen.place;
+        }
+        let seen = self.look_up(addr, is_leaf, time_ns);
+        let place = seen.place;
+        self.seen[at as usize] = seen;
+        place
+    }
+
+    #[cold]
+    fn look_up(&self, addr: u64, is_leaf: bool, time_ns: u64) -> Seen {
+        let map = &self.index.map;
+        let mut lasts = map.lasts(addr, time_ns);
+        let mut owner = None;
+        if !is_leaf {
+            // A return address is behind the call, so that the byte before it is asked for. Below an interrupt it is the
+            // address where the program was, which may be its first.
+            let before = addr.wrapping_sub(1);
+            owner = map.find(before, time_ns);
+            let other = map.lasts(before, time_ns);
+            lasts = lasts.start.max(other.start)..lasts.end.min(other.end);
+        }
+        let place = match owner.or_else(|| map.find(addr, time_ns)) {
+            Some(owner) => Place::Owned(owner),
+            None if self.is_unresolved(addr) => Place::Unresolved,
+            None => Place::Plain,
+        };
+        Seen { addr, is_leaf, lasts, place }
     }
 
     fn owned_frame(&mut self, found: Found, owner: Owner, called: Option<u64>) -> Found {
@@ -225,15 +286,19 @@ impl<'i> Attributor<'i> {
 
     /// Whether an address that belongs to nothing is where BPF code can be.
     fn is_unresolved(&self, addr: u64) -> bool {
-        self.area.is_some_and(|(low, high)| (low..high).contains(&addr)) && self.index.kernel.find(addr).is_none()
+        addr.wrapping_sub(self.area.low) < self.area.bytes && self.index.kernel.find(addr).is_none()
     }
 }
 
 /// The kernel frames of a chain, the leaf left out.
-fn outer_frames<'c>(chain: &'c Option<Callchain<'_>>) -> impl Iterator<Item = u64> + 'c {
-    let words = chain.iter().flat_map(|chain| chain.iter());
-    let kernel = words.skip_while(|word| *word != context::KERNEL).skip(1);
-    kernel.take_while(|word| *word < CONTEXT_MAX).skip(1)
+#[inline]
+fn outer_frames<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u64> + use<'c> {
+    let mut words = chain.unwrap_or(Callchain::new(&[], Endian::Little)).iter();
+    // The kernel's part is the first in nearly all chains.
+    let has_kernel = words.any(|word| word == context::KERNEL);
+    // Behind the marker stands the leaf.
+    let has_leaf = has_kernel && words.next().is_some_and(|word| word < CONTEXT_MAX);
+    words.take_while(move |word| has_leaf && *word < CONTEXT_MAX)
 }
 
 /// What is known of a sample when some of its frames have been seen.

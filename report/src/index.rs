@@ -6,9 +6,11 @@ use crate::guard;
 use crate::hooks::HookOwners;
 use crate::maps::Contents;
 use crate::names;
+use crate::pass::{MAX_THREADS, threads_there_are};
 use crate::programs::{Program, Programs, SideEvent, SidebandKind};
 use crate::recording::{Recording, Role};
 use crate::runs::RunHistory;
+use crate::scan::Scanner;
 use crate::symbols::{KernelMaps, KernelSymbols, Kind};
 use crate::tasks::{Tasks, TasksBuilder};
 use crate::told::{Said, Told};
@@ -18,7 +20,7 @@ use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
 use bprec_format::records::Payload;
 use bprec_format::state::{self, KernelSymbol, State};
-use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, misc};
+use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, misc};
 use std::collections::BTreeMap;
 
 /// Everything that samples are looked up in, and everything else that the side band says.
@@ -105,9 +107,6 @@ pub(crate) struct Lost {
     pub(crate) throttled: BTreeMap<usize, u64>,
 }
 
-/// Samples are handed to threads in parts of about this many bytes.
-pub(crate) const PART_BYTES: u64 = 1 << 20;
-
 /// Problems that are kept in words.
 const MAX_PROBLEMS: usize = 20;
 
@@ -123,6 +122,8 @@ pub(crate) struct Wanted {
     pub(crate) over_time: bool,
     /// What maps held.
     pub(crate) contents: bool,
+    /// Threads; as many as there are CPUs when not given.
+    pub(crate) threads: Option<usize>,
 }
 
 impl Index {
@@ -132,7 +133,7 @@ impl Index {
         let mut slice = 0;
         recording.for_each_slice(&mut |records| {
             match records {
-                Ok(records) => walk.slice(slice, records),
+                Ok(records) => walk.slice(slice, &records),
                 Err(error) => walk.problem(error.to_string()),
             }
             slice += 1;
@@ -147,26 +148,6 @@ impl Index {
             self.bad_records += 1;
         }
     }
-}
-
-/// Steps over samples, which nearly all records are, up to `limit` at least, and stops at one that `is_wanted`: little else
-/// than their sizes is read.
-#[inline]
-fn skip_samples(records: &mut Records<'_>, endian: Endian, limit: u64, is_wanted: impl Fn(&[u8]) -> bool) {
-    let (rest, offset) = (records.rest(), records.offset());
-    let mut at = 0;
-    while offset + (at as u64) < limit
-        && let Some(head) = rest.get(at..).and_then(|rest| rest.first_chunk::<RECORD_HEADER_BYTES>())
-    {
-        let [t0, t1, t2, t3, _, _, s0, s1] = *head;
-        let size = usize::from(endian.u16([s0, s1]));
-        let Some(record) = rest.get(at..at + size).filter(|record| record.len() >= RECORD_HEADER_BYTES) else { break };
-        if endian.u32([t0, t1, t2, t3]) != RecordType::SAMPLE.0 || is_wanted(record) {
-            break;
-        }
-        at += size;
-    }
-    records.skip(at);
 }
 
 /// Start, end and name of what the kernel has mapped: itself, a module.
@@ -211,44 +192,20 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
     }
 
-    fn slice(&mut self, slice: u32, mut records: Records<'_>) {
+    fn slice(&mut self, slice: u32, records: &Records<'_>) {
         let endian = self.recording.endian();
         let (events, roles) = (&self.recording.events, &self.recording.roles);
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
-        // Samples that carry no state are told by their id alone, where they have one.
-        let carries_state = |record: &[u8]| match id_at.and_then(|at| endian.u64_at(record, at)) {
-            Some(id) => events.index_of_id(id).is_none_or(|event| roles[event] == Role::State),
-            None => true,
-        };
-        let has_state = self.has_state;
-        let mut next_part = records.offset();
-        loop {
-            if records.offset() >= next_part && !records.rest().is_empty() {
-                self.index.parts.push((slice, records.offset()));
-                next_part = records.offset() + PART_BYTES;
+        let (has_state, needs_tasks) = (self.has_state, self.wanted.tasks);
+        let is_wanted = |kind, record: &[u8]| match kind {
+            // Samples that carry no state are told by their id alone, where they have one.
+            RecordType::SAMPLE => {
+                has_state
+                    && match id_at.and_then(|at| endian.u64_at(record, at)) {
+                        Some(id) => events.index_of_id(id).is_none_or(|event| roles[event] == Role::State),
+                        None => true,
+                    }
             }
-            skip_samples(&mut records, endian, next_part, |record| has_state && carries_state(record));
-            match records.next() {
-                None => break,
-                Some(Ok(record)) => self.record(&record),
-                Some(Err(error)) => self.problem(error.to_string()),
-            }
-        }
-    }
-
-    fn problem(&mut self, problem: String) {
-        self.index.problem(problem);
-    }
-
-    #[inline]
-    fn record(&mut self, record: &Record<'_>) {
-        if record.kind == RecordType::SAMPLE {
-            if self.has_state {
-                self.sample(record);
-            }
-            return;
-        }
-        let wanted = match record.kind {
             RecordType::KSYMBOL
             | RecordType::BPF_EVENT
             | RecordType::CGROUP
@@ -256,13 +213,26 @@ impl<'r, 'a> Walk<'r, 'a> {
             | RecordType::LOST_SAMPLES
             | RecordType::THROTTLE => true,
             // The kernel's own maps have its mode; tasks' maps are not needed.
-            RecordType::MMAP | RecordType::MMAP2 => record.misc & misc::CPUMODE_MASK == misc::KERNEL,
-            RecordType::COMM | RecordType::FORK => self.wanted.tasks,
+            RecordType::MMAP | RecordType::MMAP2 => {
+                endian.u16_at(record, 4).is_some_and(|flags| flags & misc::CPUMODE_MASK == misc::KERNEL)
+            }
+            RecordType::COMM | RecordType::FORK => needs_tasks,
             _ => false,
         };
-        if wanted {
-            self.side_band(record);
-        }
+        let threads = self.wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS);
+        let scanner = Scanner { endian, threads, is_wanted: &is_wanted };
+        let recording = self.recording;
+        let mut visit = |record: bprec_format::Result<Record<'_>>| match record {
+            Ok(record) if record.kind == RecordType::SAMPLE => self.sample(&record),
+            Ok(record) => self.side_band(&record),
+            Err(error) => self.index.problem(error.to_string()),
+        };
+        let parts = scanner.scan(records, &mut visit, &|part| recording.release(part));
+        self.index.parts.extend(parts.into_iter().map(|part| (slice, part)));
+    }
+
+    fn problem(&mut self, problem: String) {
+        self.index.problem(problem);
     }
 
     /// Records of the side band are few beside samples.

@@ -5,7 +5,7 @@ use memmap2::Mmap;
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufWriter, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,10 @@ impl Input {
         let path = path.as_ref();
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
         if path == Path::new("-") {
-            return Input::spooled(path, &mut io::stdin().lock());
+            return match Input::of_redirected_stdin(path)? {
+                Some(input) => Ok(input),
+                None => Input::spooled(path, &mut io::stdin().lock()),
+            };
         }
         let file = File::open(path).map_err(failed("open"))?;
         let metadata = file.metadata().map_err(failed("stat"))?;
@@ -71,6 +74,25 @@ impl Input {
         let failed = |source| Error::Io { call: "spool", path: path.to_owned(), source };
         let file = spool(from).map_err(failed)?;
         Ok(Input { spooled: true, ..Input::of_file(path, &file)? })
+    }
+
+    /// What standard input is, if it is a file from its start: that needs no copy.
+    #[cfg(unix)]
+    pub(crate) fn of_redirected_stdin(path: &Path) -> Result<Option<Input>> {
+        use std::io::Seek;
+        use std::os::fd::AsFd;
+        let Ok(descriptor) = io::stdin().as_fd().try_clone_to_owned() else { return Ok(None) };
+        let mut file = File::from(descriptor);
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        if is_file && file.stream_position().is_ok_and(|position| position == 0) {
+            return Input::of_file(path, &file).map(Some);
+        }
+        Ok(None)
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn of_redirected_stdin(_path: &Path) -> Result<Option<Input>> {
+        Ok(None)
     }
 
     fn of_file(path: &Path, file: &File) -> Result<Input> {
@@ -174,11 +196,13 @@ fn map(file: &File) -> io::Result<Option<Mmap>> {
 
 /// Copies everything into a temporary file without a name, which nobody else can open: recordings tell what a machine does.
 fn spool(from: &mut dyn Read) -> io::Result<File> {
-    let mut file = tempfile::tempfile()?;
+    const BUFFER_BYTES: usize = 1 << 20;
+    let file = tempfile::tempfile()?;
     #[cfg(unix)]
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    io::copy(from, &mut file)?;
-    Ok(file)
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
+    io::copy(from, &mut out)?;
+    Ok(out.into_inner()?)
 }
 
 #[cfg(all(test, unix))]

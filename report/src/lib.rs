@@ -31,6 +31,7 @@ mod recording;
 mod render;
 mod rewrite;
 mod runs;
+mod scan;
 mod script;
 mod sinks;
 mod source;

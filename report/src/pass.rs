@@ -3,7 +3,7 @@
 use crate::charge::{Attribution, Attributor, Column};
 use crate::index::Index;
 use crate::model::Count;
-use crate::recording::{Recording, Role, payload};
+use crate::recording::{Recording, Role, payload, read_ahead};
 use crate::sinks::ledger::{EventLedger, Key};
 use crate::symbols::Kind;
 use crate::window::Window;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
 /// More threads than this gain nothing, and each holds a ledger.
-const MAX_THREADS: usize = 16;
+pub(crate) const MAX_THREADS: usize = 16;
 
 /// What the samples of a recording add up to.
 #[derive(Debug)]
@@ -62,10 +62,14 @@ impl Selection<'_> {
     }
 }
 
+/// As many as can run side by side.
+pub(crate) fn threads_there_are() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
 /// Charges all samples.
 pub(crate) fn charge(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Ledger {
-    let threads =
-        selection.options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
+    let threads = selection.options.threads.unwrap_or_else(threads_there_are);
     let mut worker = Worker::new(recording, index, selection);
     let mut slice = 0;
     recording.for_each_slice(&mut |records| {
@@ -142,12 +146,15 @@ impl<'i> Worker<'i> {
         }
     }
 
-    fn charge(&mut self, records: Records<'_>) {
-        for record in records.map_while(Result::ok) {
+    fn charge(&mut self, mut records: Records<'_>) {
+        let start = records.offset();
+        while let Some(Ok(record)) = records.next() {
+            read_ahead(records.rest());
             if record.kind == RecordType::SAMPLE {
                 self.record(&record);
             }
         }
+        self.recording.release(start..records.offset());
     }
 
     #[inline]

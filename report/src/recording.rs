@@ -23,6 +23,18 @@ pub(crate) enum Role {
 /// Of an input that may be larger than memory, so much is let go of at a time.
 const RELEASE_BYTES: u64 = 8 << 20;
 
+/// Records are brought into the cache when the one this many bytes before them is looked at.
+const READ_AHEAD_BYTES: usize = 2048;
+
+/// Touches bytes that will be read soon: where the next record starts is known only when this one has been read, so that the
+/// processor cannot do it by itself.
+#[inline]
+pub(crate) fn read_ahead(rest: &[u8]) {
+    if let Some(byte) = rest.get(READ_AHEAD_BYTES) {
+        std::hint::black_box(*byte);
+    }
+}
+
 /// A recording.
 #[derive(Debug)]
 pub(crate) struct Recording<'a> {
@@ -145,12 +157,20 @@ impl<'a> Recording<'a> {
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
+    /// Lets go of the memory of a part of the input that was read, if it came through a pipe: that may be longer than memory
+    /// is large.
+    pub(crate) fn release(&self, part: std::ops::Range<u64>) {
+        if !self.compressed {
+            self.input.release(part);
+        }
+    }
+
     /// Hands over the records, file by file: whole files at once, or, where records are compressed, run by run. What is
     /// wrong on the way comes as an error; what is behind it still follows where that is possible.
     pub(crate) fn for_each_slice(&self, visit: &mut dyn FnMut(Result<Records<'_>, bprec_format::Error>)) {
         let limit = self.feature::<Compression>(Feature::COMPRESSED).map(|section| section.mmap_len_bytes.into());
         for (bytes, offset) in &self.streams {
-            if !self.compressed && !self.input.is_spooled() {
+            if !self.compressed {
                 visit(Ok(Records::new(bytes, *offset, self.endian)));
                 continue;
             }

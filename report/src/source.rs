@@ -50,7 +50,11 @@ impl Source {
             move |source| Error::Io { call, path, source }
         };
         if path == Path::new("-") {
-            return Ok(Source { kind: Kind::Stream(Box::new(io::stdin())), path });
+            let kind = match Input::of_redirected_stdin(&path)? {
+                Some(input) => Kind::Input(input),
+                None => Kind::Stream(Box::new(io::stdin())),
+            };
+            return Ok(Source { kind, path });
         }
         let file_type = std::fs::metadata(&path).map_err(failed("stat"))?.file_type();
         let kind = if file_type.is_dir() || file_type.is_file() {

@@ -19,7 +19,8 @@ use bprec_format::feature::tracing::TracingData;
 use bprec_format::feature::{BuildIds, CpuTopology, EventDesc, Feature, NumaTopology, Payload, PmuMappings, TextList};
 use bprec_format::{Container, File, Metadata};
 use bprec_report::{
-    Input, Options, RewriteOptions, ScriptOptions, Show, Source, Split, by_prog, header, rewrite, script,
+    Input, MapsOptions, Options, RewriteOptions, ScriptOptions, Show, Source, Split, TimeRange, by_prog, counters,
+    header, maps, rewrite, script,
 };
 
 /// Counts what is allocated.
@@ -137,12 +138,24 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
 /// Reports what programs cost, in one of the ways.
 fn report(bytes: &[u8], numbers: &mut Numbers) {
     let input = Input::from_bytes("test", bytes.to_vec());
-    let by = [None, Some(Split::Func), Some(Split::Comm), Some(Split::Helper)][numbers.below(4)];
+    let by = [None, Some(Split::Func), Some(Split::Comm), Some(Split::Helper), Some(Split::Cgroup), Some(Split::Cpu)];
+    let by = by[numbers.below(by.len())];
+    let time = ["", "10%-90%", "0.5,"][numbers.below(3)];
+    let time = if time.is_empty() { TimeRange::All } else { time.parse().unwrap() };
     // Threads would each hold a ledger, and what they allocate at one time would differ between runs.
-    if let Ok(report) = by_prog(&input, &Options { by, threads: Some(1), ..Options::default() }) {
+    let options = Options { by, time, threads: Some(1), ..Options::default() };
+    if let Ok(report) = by_prog(&input, &options) {
         report.write_table(&mut std::io::sink(), 200).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
+        report.write_csv(&mut std::io::sink()).unwrap();
     }
+    if let Ok(report) = counters(&input, &options) {
+        report.write_table(&mut std::io::sink(), 132).unwrap();
+        report.write_json(&mut std::io::sink()).unwrap();
+        report.write_csv(&mut std::io::sink()).unwrap();
+    }
+    let json = numbers.below(2) == 0;
+    let _ = maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
     let _ = header(&input);
 }
 

@@ -9,6 +9,7 @@ mod fixtures;
 mod fuzz;
 mod generate;
 mod imports;
+mod instructions;
 mod licences;
 mod neighbours;
 mod test;
@@ -29,6 +30,9 @@ const USAGE: &str = "usage: cargo xtask <task>
   generate FILE [size=135M] [programs=10] [churned=0] [frames=7] [user-frames=2] [bpf=66] [tasks=2] [cpus=2] [zstd=3] [pipe] [seed=1]
                     make up a recording: bytes of records, BPF programs from start to end and short-lived ones, frames of a call
                     chain, samples in BPF in percent, new tasks per 1000 samples, compressed or as a stream
+  instructions      count the instructions of reports under callgrind, and write the figures down
+  instructions --check
+                    compare with the figures
   licences          check the licences of all dependencies
   tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
@@ -62,6 +66,8 @@ fn run() -> Result<()> {
         ("fixtures", [directory, names @ ..]) => fixtures::make(directory, names),
         ("fuzz-seeds", []) => fuzz::seeds(),
         ("generate", [path, settings @ ..]) => generate::write(path, settings),
+        ("instructions", []) => instructions::run(false),
+        ("instructions", ["--check"]) => instructions::run(true),
         ("licences", []) => licences::check(),
         ("tree", []) => tree::check().and_then(|()| imports::check()),
         ("test", arguments) => test::run(arguments),

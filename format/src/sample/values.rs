@@ -34,7 +34,7 @@ impl<'a> Words<'a> {
 
     /// First to last.
     #[inline]
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + 'a {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
         let endian = self.endian;
         self.bytes.as_chunks::<8>().0.iter().map(move |word| endian.u64(*word))
     }

@@ -34,7 +34,7 @@ pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Repo
     let events = asked_events(recording, options)?;
     let window = Window::of(&options.time, recording)?;
     let tasks = options.by == Some(Split::Comm) || !options.comms.is_empty();
-    let wanted = Wanted { tasks, ..Wanted::default() };
+    let wanted = Wanted { tasks, threads: options.threads, ..Wanted::default() };
     let index = Index::build(recording, &window, wanted);
     let comms = if options.comms.is_empty() {
         Vec::new()

@@ -13,6 +13,7 @@ use bprec_format::{
 use crate::recording::{Role, role};
 
 use super::fields::{Field, Fields};
+use super::frames::FrameTexts;
 use super::memory;
 use super::sampled;
 use super::state;
@@ -109,19 +110,19 @@ impl Style {
     }
 
     /// Appends a sample, its newline included.
-    pub(crate) fn sample(&self, out: &mut String, tasks: &Tasks, line: &Line<'_>) {
+    pub(super) fn sample(&self, out: &mut String, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
         let style = Style { fields: self.fields.of_event(line.attr), ..*self };
-        style.event_sample(out, tasks, line);
+        style.event_sample(out, (tasks, texts), line);
     }
 
     /// Appends a sample with these fields, whatever its event.
-    fn event_sample(&self, out: &mut String, tasks: &Tasks, line: &Line<'_>) {
+    fn event_sample(&self, out: &mut String, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
         let has = |field| self.fields.has(field);
         let fields = line.fields;
         let chain = fields.callchain.filter(|_| self.chains && has(Field::Ip));
-        let comm = tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
+        let comm = has(Field::Comm).then(|| tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid)));
         let stamp = Stamp {
-            comm: &comm,
+            comm: comm.as_deref().unwrap_or_default(),
             pid_tid: fields.pid_tid,
             cpu: fields.cpu,
             time_ns: fields.time_ns,
@@ -166,7 +167,7 @@ impl Style {
             match chain {
                 Some(chain) => {
                     out.push('\n');
-                    self.frames(out, tasks, pid, chain);
+                    self.frames(out, (tasks, texts), pid, chain);
                 }
                 None => {
                     out.push(' ');
@@ -196,7 +197,7 @@ impl Style {
         out.push('\n');
     }
 
-    fn frames(&self, out: &mut String, tasks: &Tasks, pid: u32, chain: Callchain<'_>) {
+    fn frames(&self, out: &mut String, (tasks, texts): (&Tasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
         // User space that is no stack of frames: nothing of such a chain can be relied on, and perf prints none of it.
         if chain.iter().take(self.max_stack).any(|ip| ip >= CONTEXT_MAX && !is_context(ip)) {
             return;
@@ -214,13 +215,17 @@ impl Style {
                 break;
             }
             shown += 1;
-            out.push('\t');
             if std::mem::take(&mut is_cookie) {
+                out.push('\t');
                 self.cookie(out, ip);
-            } else {
-                self.frame(out, tasks, pid, ip, kernel);
+                out.push('\n');
+                continue;
             }
-            out.push('\n');
+            out.push_str(texts.text(tasks, (pid, ip, kernel), |text| {
+                text.push('\t');
+                self.frame(text, tasks, pid, ip, kernel);
+                text.push('\n');
+            }));
         }
     }
 
@@ -235,14 +240,20 @@ impl Style {
     }
 
     /// Appends the user part of a call chain on its own.
-    pub(crate) fn user_chain(&self, out: &mut String, tasks: &Tasks, id: &SampleId, chain: &CallchainDeferred<'_>) {
+    pub(super) fn user_chain(
+        &self,
+        out: &mut String,
+        (tasks, texts): (&Tasks, &mut FrameTexts),
+        id: &SampleId,
+        chain: &CallchainDeferred<'_>,
+    ) {
         let comm = tasks.comm(id.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
         let has_chain = self.chains && self.fields.has(Field::Ip);
         let SampleId { pid_tid, cpu, time_ns, .. } = *id;
         self.stamp(out, &Stamp { comm: &comm, pid_tid, cpu, time_ns, has_chain });
         let _ = writeln!(out, "DEFERRED CALLCHAIN [cookie: {:x}]", chain.cookie);
         if has_chain {
-            self.frames(out, tasks, pid_tid.map_or(u32::MAX, |(pid, _)| pid), chain.ips);
+            self.frames(out, (tasks, texts), pid_tid.map_or(u32::MAX, |(pid, _)| pid), chain.ips);
             out.push('\n');
         }
     }

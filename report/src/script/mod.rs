@@ -5,6 +5,7 @@ mod ahead;
 mod deferred;
 mod dump;
 mod fields;
+mod frames;
 mod line;
 mod memory;
 mod sampled;
@@ -34,6 +35,7 @@ pub use fields::{Field, Fields};
 pub use side::Show;
 
 use deferred::{Deferred, Waiting};
+use frames::FrameTexts;
 use line::{Line, Stamp, Style, TracepointFormat};
 use tasks::Tasks;
 
@@ -114,7 +116,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         renames: 0,
         path,
     };
-    script.printer.tasks.names.add_kernel(kernel_symbols);
+    script.printer.tasks.add_kernel(kernel_symbols);
     let problems = source.for_each(&mut script)?;
     let Script { order, printer, .. } = script;
     let mut summary = printer.summary;
@@ -249,6 +251,7 @@ struct Printer<'o> {
     out: &'o mut dyn Write,
     text: String,
     tasks: Tasks,
+    frames: FrameTexts,
     deferred: Deferred,
     /// By event.
     names: Vec<String>,
@@ -279,6 +282,7 @@ impl<'o> Printer<'o> {
             out,
             text: String::new(),
             tasks: Tasks::default(),
+            frames: FrameTexts::default(),
             deferred: Deferred::default(),
             names: Vec::new(),
             formats: Vec::new(),
@@ -294,7 +298,7 @@ impl<'o> Printer<'o> {
         let sections = metadata.sections().len();
         if self.options.needs_names() && self.sections != Some(sections) {
             self.sections = Some(sections);
-            self.tasks.names.read(metadata.sections(), metadata.endian());
+            self.tasks.read_names(metadata.sections(), metadata.endian());
         }
         self.names = metadata.event_names();
         let arch = metadata.feature(Feature::ARCH).next();
@@ -404,7 +408,7 @@ impl<'o> Printer<'o> {
             let fields =
                 SampleFields { pid_tid: id.pid_tid, time_ns: id.time_ns, cpu: id.cpu, ..SampleFields::default() };
             if self.is_wanted(&fields) {
-                self.style.user_chain(&mut self.text, &self.tasks, &id, &chain);
+                self.style.user_chain(&mut self.text, (&self.tasks, &mut self.frames), &id, &chain);
             }
             return Ok(());
         }
@@ -501,7 +505,7 @@ impl<'o> Printer<'o> {
             sampled: payload.as_ref(),
             registers: self.registers,
         };
-        self.style.sample(&mut self.text, &self.tasks, &line);
+        self.style.sample(&mut self.text, (&self.tasks, &mut self.frames), &line);
     }
 
     fn is_wanted(&self, fields: &SampleFields<'_>) -> bool {

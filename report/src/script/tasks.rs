@@ -1,10 +1,13 @@
 //! Who is who while a recording is read in order: names of tasks, their mappings, kernel code that came and went.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
+
 use bprec_format::records::{Ksymbol, Payload};
-use bprec_format::{Record, RecordType, misc};
+use bprec_format::state::KernelSymbol;
+use bprec_format::{Endian, FeatureSection, Record, RecordType, misc};
 
 use crate::names::{Found, Mapped, Names};
 
@@ -34,14 +37,22 @@ type Maps = BTreeMap<u64, Map>;
 /// Everything that lines need beyond their sample.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    comms: HashMap<u32, Rc<[u8]>>,
-    maps: HashMap<u32, Rc<Maps>>,
+    comms: FxHashMap<u32, Rc<[u8]>>,
+    maps: FxHashMap<u32, Rc<Maps>>,
     symbols: BTreeMap<u64, (u64, Rc<[u8]>)>,
-    cgroups: HashMap<u64, Rc<[u8]>>,
+    cgroups: FxHashMap<u64, Rc<[u8]>>,
     /// What sections and `bprec:state` say.
-    pub(crate) names: Names,
+    names: Names,
     /// What was forgotten for want of room, at least once.
     pub(crate) forgot: bool,
+    revisions: Revisions,
+}
+
+/// How often what lies at addresses has changed: as long as it has not, an address is looked up once.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Revisions {
+    kernel: u32,
+    user: u32,
 }
 
 /// Code at an address.
@@ -55,6 +66,15 @@ pub(crate) struct Place {
 impl Tasks {
     /// Learns from a record.
     pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
+        match payload {
+            Payload::Ksymbol(_) => self.revisions.kernel += 1,
+            Payload::Mmap(_) | Payload::Mmap2(_) => {
+                let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
+                *(if kernel { &mut self.revisions.kernel } else { &mut self.revisions.user }) += 1;
+            }
+            Payload::Comm(_) | Payload::Fork(_) | Payload::Exit(_) => self.revisions.user += 1,
+            _ => {}
+        }
         match payload {
             Payload::Comm(comm) => {
                 self.make_room();
@@ -91,6 +111,24 @@ impl Tasks {
             }
             _ => {}
         }
+    }
+
+    /// Another number for the same address space means that something else may lie at its addresses.
+    pub(crate) fn revision(&self, kernel: bool) -> u32 {
+        if kernel { self.revisions.kernel } else { self.revisions.user }
+    }
+
+    /// Learns what sections say, in place of what others said before.
+    pub(crate) fn read_names(&mut self, sections: &[FeatureSection<'_>], endian: Endian) {
+        self.names.read(sections, endian);
+        self.revisions.kernel += 1;
+        self.revisions.user += 1;
+    }
+
+    /// Learns of kernel functions.
+    pub(crate) fn add_kernel(&mut self, symbols: Vec<KernelSymbol>) {
+        self.names.add_kernel(symbols);
+        self.revisions.kernel += 1;
     }
 
     /// A task's name.

@@ -1,0 +1,38 @@
+//! Reports of recordings that are the same everywhere, for a count of the instructions that they take:
+//! `cargo xtask instructions [--check]` runs it under callgrind. What runs is said by the first argument.
+#![allow(clippy::print_stdout, reason = "a tool for the one who runs it")]
+
+use std::error::Error;
+
+use bprec_generate::{Container, Shape, generate_bytes};
+use bprec_report::{Fields, Input, Options, ScriptOptions, Source, by_prog, script};
+
+/// Few enough records that callgrind is done in seconds, and so many that the records are what counts.
+const RECORD_BYTES: u64 = 6 << 20;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1).filter(|arg| !arg.starts_with("--"));
+    let (Some(what), Some(file)) = (arguments.next(), arguments.next()) else {
+        println!("SKIP instructions: they are counted by cargo xtask instructions");
+        return Ok(());
+    };
+    let shape = Shape { record_bytes: RECORD_BYTES, ..Shape::default() };
+    let churn = Shape { programs: 500, churned_programs: 500, ..shape.clone() };
+    let zstd = Shape { container: Container::ZstdFile(1), ..shape.clone() };
+    match what.as_str() {
+        // Making the recordings is not what is measured.
+        "make" => std::fs::write(&file, generate_bytes(&shape)?.0)?,
+        "make-churn" => std::fs::write(&file, generate_bytes(&churn)?.0)?,
+        "make-zstd" => std::fs::write(&file, generate_bytes(&zstd)?.0)?,
+        "script" => {
+            let options = ScriptOptions { fields: Fields::parse("ip,sym")?, ..ScriptOptions::default() };
+            script(&mut Source::open(&file)?, &options, &mut std::io::sink())?;
+        }
+        _ => {
+            let by = what.strip_prefix("by-").filter(|by| *by != "prog").map(str::parse).transpose()?;
+            let report = by_prog(&Input::open(&file)?, &Options { by, threads: Some(1), ..Options::default() })?;
+            report.write_table(&mut std::io::sink(), 132)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! Finds the few records that the first pass looks at among the samples that it does not, with several threads: a thread that
+//! starts in the middle guesses where a record begins, and what it found counts only if the thread before it arrives at the
+//! same place.
+
+use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
+
+use crate::recording::read_ahead;
+
+/// Samples are handed to threads in parts of about this many bytes.
+const PART_BYTES: usize = 1 << 20;
+/// A thread is started for so many bytes at least, and comes back after so many: what it has found is kept until then.
+const STRETCH_BYTES: usize = 8 << 20;
+/// A place is taken for the start of a record when so many plausible records follow each other from there.
+const PLAUSIBLE_RECORDS: usize = 32;
+/// Records are at most this large: one begins within so many bytes.
+const GUESS_BYTES: usize = 1 << 16;
+
+/// What was found in a stretch of records. Places are counted from the start of the slice.
+#[derive(Default)]
+struct Stretch {
+    wanted: Vec<usize>,
+    parts: Vec<usize>,
+    /// Where the next record starts; before the stretch's end when that one cannot be read.
+    end: usize,
+}
+
+/// Where the records of a slice are looked for.
+pub(crate) struct Scanner<'w, W> {
+    pub(crate) endian: Endian,
+    pub(crate) threads: usize,
+    /// Whether a record, header included, is to be looked at.
+    pub(crate) is_wanted: &'w W,
+}
+
+impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
+    /// Calls `visit` with every wanted record of a slice, in order, and with what is wrong with the one that the walk ends at,
+    /// if it does not reach the end; `done` with each part that was read. Returns where parts of about [`PART_BYTES`] start, as offsets in the input.
+    pub(crate) fn scan(
+        &self,
+        records: &Records<'_>,
+        visit: &mut dyn FnMut(bprec_format::Result<Record<'_>>),
+        done: &dyn Fn(std::ops::Range<u64>),
+    ) -> Vec<u64> {
+        let (bytes, offset) = (records.rest(), records.offset());
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            let stretches = self.window(bytes, at);
+            for stretch in &stretches {
+                parts.extend(stretch.parts.iter().map(|part| offset + *part as u64));
+                for wanted in &stretch.wanted {
+                    visit(Record::parse(&bytes[*wanted..], offset + *wanted as u64, self.endian));
+                }
+            }
+            let end = stretches.last().map_or(at, |stretch| stretch.end);
+            if end == at {
+                if let Err(error) = Record::parse(&bytes[at..], offset + at as u64, self.endian) {
+                    visit(Err(error));
+                }
+                break;
+            }
+            done(offset + at as u64..offset + end as u64);
+            at = end;
+        }
+        parts
+    }
+
+    /// What is found from `at` on: a stretch for each thread. All are joined: each begins where the one before it ends.
+    fn window(&self, bytes: &[u8], at: usize) -> Vec<Stretch> {
+        let bounds = |number: usize| at.saturating_add(number * STRETCH_BYTES).min(bytes.len());
+        let count = self.threads.min((bytes.len() - at).div_ceil(STRETCH_BYTES)).max(1);
+        let guess = |number| guess(bytes, bounds(number), self.endian);
+        let found: Vec<Option<(usize, Stretch)>> = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..count)
+                .map(|number| {
+                    scope.spawn(move || {
+                        let start = guess(number)?;
+                        Some((start, self.stretch(bytes, start, bounds(number + 1))))
+                    })
+                })
+                .collect();
+            let first = Some((at, self.stretch(bytes, at, bounds(1))));
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| match thread.join() {
+                Ok(found) => found,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            std::iter::once(first).chain(others.into_iter().map(join)).collect()
+        });
+        let mut joined: Vec<Stretch> = Vec::with_capacity(count);
+        for (number, found) in found.into_iter().enumerate() {
+            let start = joined.last().map_or(at, |stretch| stretch.end);
+            let end = bounds(number + 1);
+            joined.push(match found {
+                Some((guessed, stretch)) if guessed == start => stretch,
+                _ => self.stretch(bytes, start, end),
+            });
+            // Behind a record that cannot be read nothing is known.
+            if joined.last().is_some_and(|stretch| stretch.end < end) {
+                break;
+            }
+        }
+        joined
+    }
+
+    /// Walks records from one start to the first that is not before `to`, or that cannot be read.
+    fn stretch(&self, bytes: &[u8], from: usize, to: usize) -> Stretch {
+        let mut found = Stretch { end: from, ..Stretch::default() };
+        let mut next_part = from;
+        while found.end < to {
+            let at = found.end;
+            let rest = &bytes[at..];
+            read_ahead(rest);
+            let Some((kind, record)) = header(rest, self.endian) else { break };
+            let mut len = record.len();
+            if matches!(kind, RecordType::AUXTRACE | RecordType::HEADER_TRACING_DATA) {
+                match Record::parse(rest, 0, self.endian) {
+                    Ok(record) => len = record.total_bytes(),
+                    Err(_) => break,
+                }
+            }
+            if at >= next_part {
+                found.parts.push(at);
+                next_part = at + PART_BYTES;
+            }
+            if (self.is_wanted)(kind, record) {
+                found.wanted.push(at);
+            }
+            found.end = at + len;
+        }
+        found
+    }
+}
+
+/// The type and all bytes of the record at the start of `rest`.
+#[inline]
+fn header(rest: &[u8], endian: Endian) -> Option<(RecordType, &[u8])> {
+    let [t0, t1, t2, t3, _, _, s0, s1] = *rest.first_chunk::<RECORD_HEADER_BYTES>()?;
+    let size = usize::from(endian.u16([s0, s1]));
+    let record = rest.get(..size).filter(|record| record.len() >= RECORD_HEADER_BYTES)?;
+    Some((RecordType(endian.u32([t0, t1, t2, t3])), record))
+}
+
+/// A place from `from` on where a record seems to start.
+fn guess(bytes: &[u8], from: usize, endian: Endian) -> Option<usize> {
+    let from = from.next_multiple_of(8);
+    (from..(from + GUESS_BYTES).min(bytes.len())).step_by(8).find(|start| is_plausible(&bytes[*start..], endian))
+}
+
+fn is_plausible(mut rest: &[u8], endian: Endian) -> bool {
+    for _ in 0..PLAUSIBLE_RECORDS {
+        if rest.is_empty() {
+            return true;
+        }
+        let Some((kind, record)) = header(rest, endian) else { return false };
+        if kind.name().is_none() || !record.len().is_multiple_of(8) {
+            return false;
+        }
+        rest = &rest[record.len()..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of sizes that repeat late, in which one of a hundred is a COMM; bodies look like headers here and there.
+    fn records(bytes: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut number = 0u64;
+        while out.len() < bytes {
+            let kind: u32 = if number.is_multiple_of(100) { 3 } else { 9 };
+            let size = 24 + (number * 2654435761 % 61) as u16 * 8;
+            out.extend(kind.to_le_bytes());
+            out.extend(1u16.to_le_bytes());
+            out.extend(size.to_le_bytes());
+            (1..size / 8).for_each(|word| out.extend(((u64::from(word) << 51) | (number % 11)).to_le_bytes()));
+            number += 1;
+        }
+        out
+    }
+
+    fn scanned(bytes: &[u8], threads: usize) -> (Vec<u64>, Vec<u64>, Option<String>) {
+        let is_wanted = |kind: RecordType, _: &[u8]| kind == RecordType::COMM;
+        let scanner = Scanner { endian: Endian::Little, threads, is_wanted: &is_wanted };
+        let (mut wanted, mut problem) = (Vec::new(), None);
+        let parts = scanner.scan(
+            &Records::new(bytes, 1000, Endian::Little),
+            &mut |record| match record {
+                Ok(record) => wanted.push(record.offset),
+                Err(error) => problem = Some(error.to_string()),
+            },
+            &|_| (),
+        );
+        (wanted, parts, problem)
+    }
+
+    /// The same by a plain walk.
+    fn walked(bytes: &[u8]) -> (Vec<u64>, Option<String>) {
+        let mut wanted = Vec::new();
+        for record in Records::new(bytes, 1000, Endian::Little) {
+            match record {
+                Ok(record) if record.kind == RecordType::COMM => wanted.push(record.offset),
+                Ok(_) => {}
+                Err(error) => return (wanted, Some(error.to_string())),
+            }
+        }
+        (wanted, None)
+    }
+
+    #[test]
+    fn several_threads_find_what_one_walk_finds() {
+        let mut bytes = records(20 << 20);
+        for damage in [None, Some(19 << 20), Some(9 << 20)] {
+            if let Some(at) = damage {
+                // A record whose size is too small, somewhere behind this place.
+                let start =
+                    walked(&bytes).0.into_iter().find(|offset| *offset > at).unwrap_or_default() as usize - 1000;
+                bytes[start + 6..start + 8].fill(0);
+            }
+            let (expected, problem) = walked(&bytes);
+            assert_eq!(problem.is_some(), damage.is_some());
+            for threads in [1, 2, 3, 8] {
+                let (wanted, parts, found) = scanned(&bytes, threads);
+                assert_eq!((wanted, found), (expected.clone(), problem.clone()), "{damage:?}, {threads} threads");
+                assert!(parts.is_sorted() && parts.first() == Some(&1000), "{threads} threads");
+            }
+        }
+    }
+
+    #[test]
+    fn guesses_that_are_wrong_do_no_harm() {
+        // Bodies that are themselves runs of records.
+        let inner = [3u32.to_le_bytes(), [1, 0, 8, 0]].concat();
+        let mut bytes = Vec::new();
+        while bytes.len() < 18 << 20 {
+            bytes.extend(9u32.to_le_bytes());
+            bytes.extend([1, 0, 0xf8, 0xff]);
+            bytes.extend(inner.repeat(0xfff8 / 8 - 1));
+        }
+        let (wanted, _, problem) = scanned(&bytes, 2);
+        assert_eq!((wanted.len(), problem), (0, None));
+    }
+}

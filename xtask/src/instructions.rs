@@ -1,0 +1,116 @@
+//! How many instructions reports and scripts take for recordings that are the same everywhere, under callgrind: a guard against
+//! growing slower that other load on the machine does not disturb.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// The committed figures: a line for each measurement, its name and millions of instructions.
+const FIGURES: &str = "report/benches/instructions.tsv";
+/// A figure may grow by this much, in percent: compilers differ.
+const TOLERANCE_PERCENT: f64 = 10.0;
+
+/// What is measured: its name, what the bench is told to run, and what it is told to make for that.
+const MEASUREMENTS: [(&str, &str, &str); 8] = [
+    ("by-prog", "by-prog", "make"),
+    ("by-func", "by-func", "make"),
+    ("by-comm", "by-comm", "make"),
+    ("by-cgroup", "by-cgroup", "make"),
+    ("by-helper", "by-helper", "make"),
+    ("by-prog, churn", "by-prog", "make-churn"),
+    ("by-prog, zstd", "by-prog", "make-zstd"),
+    ("script", "script", "make"),
+];
+
+/// Measures; with `check`, compares with the committed figures, otherwise writes them.
+pub(crate) fn run(check: bool) -> Result<()> {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIP instructions: valgrind is not installed");
+        return Ok(());
+    }
+    let bench = bench()?;
+    let directory = std::env::temp_dir().join(format!("bprec-instructions-{}", std::process::id()));
+    fs::create_dir_all(&directory)?;
+    let counted = MEASUREMENTS.iter().map(|(name, what, make)| {
+        let file = directory.join(make);
+        if !file.exists() {
+            let status = Command::new(&bench).arg(make).arg(&file).status()?;
+            ensure!(status.success(), "{make}: {status}");
+        }
+        Ok((*name, instructions(&bench, what, &file)? / 1e6))
+    });
+    let counted: Result<Vec<(&str, f64)>> = counted.collect();
+    fs::remove_dir_all(&directory)?;
+    let counted = counted?;
+    if check { compare(&counted) } else { write(&counted) }
+}
+
+/// Builds the bench, and says where it is.
+fn bench() -> Result<PathBuf> {
+    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["build", "--release", "--locked", "--package", "bprec-report", "--bench", "instructions"])
+        .args(["--features", "zstd", "--message-format", "json-render-diagnostics"])
+        .output()
+        .context("run cargo build")?;
+    ensure!(output.status.success(), "cargo build: {}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8(output.stdout)?;
+    let mut executable = messages.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        (message["target"]["name"] == "instructions").then(|| message["executable"].as_str().map(PathBuf::from))?
+    });
+    executable.next_back().context("cargo names no bench `instructions`")
+}
+
+/// Instructions of one run, by callgrind's count.
+fn instructions(bench: &Path, what: &str, file: &Path) -> Result<f64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(bench)
+        .arg(what)
+        .arg(file)
+        .output()
+        .context("run valgrind")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "valgrind {what}: {said}");
+    let count = said.lines().find_map(|line| line.split_once("Collected : ")).context("valgrind names no count")?.1;
+    count.trim().parse().with_context(|| format!("{count}: expected a count of instructions"))
+}
+
+fn compare(counted: &[(&str, f64)]) -> Result<()> {
+    let committed = fs::read_to_string(FIGURES).with_context(|| format!("read {FIGURES}"))?;
+    let committed: BTreeMap<&str, f64> = committed
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once('\t').and_then(|(name, millions)| Some((name, millions.parse().ok()?))))
+        .collect();
+    let mut grown = Vec::new();
+    for (name, millions) in counted {
+        let Some(before) = committed.get(name) else { bail!("{FIGURES} has no figure for {name}") };
+        let percent = (millions / before - 1.0) * 100.0;
+        println!("{name}: {millions:.1} million instructions, {percent:+.1} % of {before:.1}");
+        if percent > TOLERANCE_PERCENT {
+            grown.push(*name);
+        }
+    }
+    ensure!(
+        grown.is_empty(),
+        "more than {TOLERANCE_PERCENT} % above {FIGURES}: {}; `cargo xtask instructions` takes the new figures over",
+        grown.join(", ")
+    );
+    Ok(())
+}
+
+fn write(counted: &[(&str, f64)]) -> Result<()> {
+    let mut text = String::from(
+        "# Millions of instructions (callgrind), one thread; cargo xtask instructions writes this file.\n",
+    );
+    for (name, millions) in counted {
+        println!("{name}: {millions:.1} million instructions");
+        text.push_str(&format!("{name}\t{millions:.1}\n"));
+    }
+    fs::write(FIGURES, text).with_context(|| format!("write {FIGURES}"))
+}
