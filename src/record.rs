@@ -1,6 +1,7 @@
 //! `bprec record`.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bprec_record::{
     Aggregate, Bounds, Budget, CounterTarget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered,
-    RingSize, SamplerFields, SharedOptions, Summary, Target, WantedMap,
+    RingSize, SamplerFields, SharedOptions, Summary, SwitchOutput, Target, WantedMap,
 };
 
 use crate::{Outcome, say};
@@ -78,6 +79,15 @@ pub(crate) struct Args {
     /// Where to; `-` is standard output (pipe format). An existing file is kept as NAME.old.
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     output: PathBuf,
+
+    /// Go on in another file when one has this size (4M, 1G), after this time (30s, 10m, 1h), or on SIGUSR2 (signal). Each file
+    /// is complete by itself, and no sample is lost between two. A closed one is called NAME.<time>.
+    #[arg(long, value_name = "SIZE|TIME|signal", num_args = 0..=1, require_equals = true, default_missing_value = "signal")]
+    switch_output: Vec<String>,
+
+    /// Keep N files of --switch-output: the oldest is deleted when there is one more.
+    #[arg(long, alias = "switch-max-files", value_name = "N", requires = "switch_output")]
+    max_files: Option<NonZeroUsize>,
 
     /// Start sampling so many milliseconds after the command.
     #[arg(short = 'D', long, value_name = "MS")]
@@ -246,6 +256,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
         ring,
         output: if args.output.as_os_str() == "-" { Output::Stdout } else { Output::File(args.output) },
+        switch_output: switch_output(&args.switch_output, args.max_files)?,
         command,
         duration,
         delay: args.delay.map(Duration::from_millis),
@@ -330,6 +341,36 @@ fn object_file(text: &str) -> ObjectFile {
     }
 }
 
+/// When one file ends and the next begins.
+fn switch_output(when: &[String], max_files: Option<NonZeroUsize>) -> anyhow::Result<Option<SwitchOutput>> {
+    if when.is_empty() {
+        return Ok(None);
+    }
+    let mut how = SwitchOutput { max_files, ..SwitchOutput::default() };
+    for text in when {
+        match (text.as_str(), ring_size(text), seconds(text)) {
+            ("signal", ..) => how.on_signal = true,
+            (_, Some(RingSize::Bytes(size_bytes)), _) => how.size_bytes = Some(size_bytes),
+            (_, _, Some(every)) => how.every = Some(every),
+            _ => bail!("--switch-output={text}: expected a size (4M), a time (30s, 10m, 1h, 1d) or signal"),
+        }
+    }
+    Ok(Some(how))
+}
+
+/// `30s`, `10m`, `1h`, `1d`.
+fn seconds(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86400,
+        _ => return None,
+    };
+    number.parse::<u64>().ok().filter(|number| *number > 0)?.checked_mul(seconds).map(Duration::from_secs)
+}
+
 /// `128` pages, or `4M` bytes.
 fn ring_size(text: &str) -> Option<RingSize> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -364,13 +405,17 @@ fn closing_line(summary: &Summary) -> String {
         missed => format!(" ({missed} missed)"),
     };
     let records = summary.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
+    let files = match summary.files {
+        0 | 1 => String::new(),
+        files => format!(" and {} before it", counted(files - 1, "file")),
+    };
     let path = summary.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
     let ours = match summary.bpf_samples {
         Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
         None => String::new(),
     };
     format!(
-        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}; cost {:.3} s CPU ]",
+        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}{files}; cost {:.3} s CPU ]",
         counted(summary.samples, "sample"),
         counted(summary.programs, "BPF program"),
         bytes(summary.written_bytes),

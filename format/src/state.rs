@@ -120,6 +120,9 @@ pub struct Session {
     pub interval_ns: u64,
     /// The process that recorded. What it loads during the recording is there to count, and is not captured.
     pub recorder_pid: Option<u32>,
+    /// How many files of the same recording came before this one. What is counted goes on over all of them, so that in a file
+    /// behind the first the first reading of a counter is where counting stood when the file began.
+    pub part: u32,
 }
 
 /// Someone who holds a program: a process with a file descriptor of it, of its link or of its map.
@@ -371,6 +374,9 @@ impl Session {
         w.u8(self.stats_were_on.into()).u64(self.interval_ns);
         if let Some(pid) = self.recorder_pid {
             w.u32(pid);
+            if self.part > 0 {
+                w.u32(self.part);
+            }
         }
     }
 
@@ -389,6 +395,7 @@ impl Session {
             interval_ns: r.u64("session interval")?,
             // Older recordings end here.
             recorder_pid: if r.is_empty() { None } else { Some(r.u32("session recorder")?) },
+            part: if r.is_empty() { 0 } else { r.u32("session part")? },
         })
     }
 }

@@ -302,7 +302,10 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn state(&mut self, state: State) {
         let states = &mut self.index.states;
         match state {
-            State::Session(session) => states.session = Some(session),
+            State::Session(session) => {
+                self.index.counters.begin(&session);
+                states.session = Some(session);
+            }
             State::Program(program) => {
                 states.programs.insert((program.id, program.load_time_ns), program);
             }

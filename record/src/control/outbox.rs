@@ -7,9 +7,9 @@ use bprec_format::state::State;
 use bprec_format::{Endian, FileAttr, SampleLayout};
 
 use crate::Result;
-use crate::drain::{Drain, Drained, Message};
+use crate::drain::{Closed, Drain, Drained, Message};
 use crate::events::OpenEvent;
-use crate::output::{StateWriter, pipe, sections};
+use crate::output::{Sink, StateWriter, Tally, pipe, sections};
 use crate::sources::Outlet;
 
 /// Bytes of states that are sent at once.
@@ -28,6 +28,8 @@ pub(crate) struct Outbox {
     held_back: Option<Vec<State>>,
     /// BTF that a stream has already.
     types: Vec<u32>,
+    /// Bytes of records that were sent since the file began.
+    sent_bytes: u64,
 }
 
 impl Outbox {
@@ -41,6 +43,7 @@ impl Outbox {
             states: Vec::new(),
             held_back: Some(Vec::new()),
             types: Vec::new(),
+            sent_bytes: 0,
         }
     }
 
@@ -106,6 +109,23 @@ impl Outbox {
         if has_rounds { self.drain.send(Message::BeginRounds) } else { Ok(()) }
     }
 
+    /// Has all that is handed over from here on written into another file, where states wait for the first one again. Returns
+    /// the file before it.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn switch(&mut self, sink: Sink, tally: Tally) -> Result<Closed> {
+        self.flush()?;
+        self.held_back = Some(Vec::new());
+        self.sent_bytes = 0;
+        self.drain.switch(sink, tally)
+    }
+
+    /// Bytes of records that were sent since the file began: all but what comes from the rings.
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
     /// Sends what was kept for a batch.
     ///
     /// # Errors
@@ -114,6 +134,7 @@ impl Outbox {
         if self.states.is_empty() {
             return Ok(());
         }
+        self.sent_bytes += self.states.len() as u64;
         self.drain.send(Message::States(std::mem::take(&mut self.states)))
     }
 
@@ -159,6 +180,7 @@ impl Outlet for Outbox {
     fn records(&mut self, records: Vec<u8>) -> Result<()> {
         // What was handed over before comes before.
         self.flush()?;
+        self.sent_bytes += records.len() as u64;
         if records.is_empty() { Ok(()) } else { self.drain.send(Message::Records(records)) }
     }
 

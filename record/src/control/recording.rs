@@ -5,6 +5,7 @@
 //! falls in between. What was there before is sent before rounds of records begin. Descriptors of programs are closed when
 //! the last ring has been read, so that our letting go of them is not in the recording.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -19,8 +20,9 @@ use bprec_format::{Endian, Events, SampleLayout};
 use super::command::Workload;
 use super::liveness::Liveness;
 use super::outbox::Outbox;
+use super::rotation::Rotation;
 use super::sources::Sources;
-use crate::drain::{Drain, Drained, Rings};
+use crate::drain::{Closed, Drain, Drained, Rings};
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
 use crate::output::complete::{Ending, complete};
@@ -31,17 +33,19 @@ use crate::sources::aggregate::Aggregates;
 use crate::sources::bpf_sampler::BpfSampler;
 use crate::sources::exact::{self, ExactCounters};
 use crate::sources::hotplug::Hotplug;
-use crate::sources::inventory::{Inventory, LoadWatcher, Programs, Purpose};
+use crate::sources::inventory::{Inventory, LoadWatcher, Programs, ProgramsOfFile, Purpose};
 use crate::sources::map_dumps::MapDumps;
 use crate::sources::sampling::Sampling;
 use crate::sources::shared::SharedCounters;
 use crate::sources::statistics::RunStatistics;
 use crate::sources::user_objects::UserObjects;
-use crate::sys::{self, Inherited, Signals};
+use crate::sys::{self, Inherited, Signals, Usage};
 use crate::{Counters, Error, Level, Options, Output, Result, Target, synth};
 
 /// The shortest time between two snapshots. Below that they would be all that is recorded.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Bytes of records of tasks that are sent at once.
+const TASKS_BATCH_BYTES: usize = 256 << 10;
 /// Time between two looks at targets that cannot be waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -62,12 +66,18 @@ struct Recording<'a> {
     has_begun: bool,
     /// When sampling was switched off.
     end_ns: u64,
+    /// Where the recording goes on over several files.
+    rotation: Option<Rotation>,
+    /// What the files that are complete come to.
+    totals: Summary,
+    /// What the recorder had used when the file began.
+    used_before: Usage,
 }
 
 /// Records as `options` say.
 pub(crate) fn record(options: &Options) -> Result<Summary> {
     let open_files = sys::raise_open_files();
-    let signals = Signals::block()?;
+    let signals = Signals::block(options.switch_output.is_some_and(|how| how.on_signal))?;
     // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
     let kallsyms = thread::spawn(Kallsyms::read);
     let specs = sampling::specs(options)?;
@@ -196,6 +206,9 @@ impl<'a> Recording<'a> {
             interval,
             has_begun: false,
             end_ns: 0,
+            rotation: Rotation::new(options)?,
+            totals: Summary::default(),
+            used_before: Usage::default(),
         })
     }
 
@@ -205,36 +218,116 @@ impl<'a> Recording<'a> {
         tracing_data: Option<Vec<u8>>,
         kallsyms: JoinHandle<bprec_bpf::Result<Kallsyms>>,
     ) -> Result<()> {
-        let layout = SampleLayout::new(&self.opened.events[0].file.attr, Endian::NATIVE);
-        let mut records = Vec::new();
-        if let Some(reason) = synth::kernel(&layout, &mut records) {
-            (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
-        }
-        self.out.records(records)?;
         self.sections = output::machine::features(&self.options.argv);
         self.sections.push(sections::event_desc(&self.opened.events));
         if self.abilities.clock {
             self.sections.extend(sections::clock());
         }
+        self.send_machine(tracing_data.as_deref())?;
+        self.sections.extend(tracing_data.map(|payload| (Feature::TRACING_DATA.0, payload)));
+        self.sources.prepare(&mut self.out)?;
+        self.send_tasks(HashMap::new())?;
+        self.send_images(kallsyms)
+    }
+
+    /// Sends what holds for the machine: the kernel's own map, and the features that are known.
+    fn send_machine(&mut self, tracing_data: Option<&[u8]>) -> Result<()> {
+        let mut records = Vec::new();
+        if let Some(reason) = synth::kernel(&self.layout(), &mut records) {
+            (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
+        }
+        self.out.records(records)?;
         self.out.features(&self.sections)?;
         self.out.event_names(&self.opened.events)?;
-        if let Some(payload) = tracing_data {
-            self.out.tracing_data(&payload)?;
-            self.sections.push((Feature::TRACING_DATA.0, payload));
-        }
-        self.sources.prepare(&mut self.out)?;
+        tracing_data.map_or(Ok(()), |payload| self.out.tracing_data(payload))
+    }
+
+    /// Sends cgroups and tasks as they are now, and those of `gone` that are no more.
+    fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
+        let (layout, out) = (self.layout(), &mut self.out);
         if self.abilities.cgroup {
             let mut records = Vec::new();
             synth::cgroups(&layout, &mut records);
-            self.out.records(records)?;
+            out.records(records)?;
         }
-        let out = &mut self.out;
-        synth::tasks(&layout, self.targets.processes().as_deref(), |records| out.records(records))?;
+        let mut batch = Vec::new();
+        synth::each_process(&layout, self.targets.processes().as_deref(), |pid, records| {
+            gone.remove(&pid);
+            batch.extend_from_slice(records);
+            if batch.len() >= TASKS_BATCH_BYTES { out.records(std::mem::take(&mut batch)) } else { Ok(()) }
+        })?;
+        batch.extend(gone.into_values().flatten());
+        out.records(batch)
+    }
+
+    /// Sends the BPF programs and trampolines that only the kernel's list of symbols has.
+    fn send_images(&mut self, kallsyms: JoinHandle<bprec_bpf::Result<Kallsyms>>) -> Result<()> {
         self.kallsyms = kallsyms.join().ok().and_then(|read| read.ok());
-        if let Some(kallsyms) = &self.kallsyms {
-            let mut records = Vec::new();
-            synth::images(&layout, &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut records);
-            self.out.records(records)?;
+        let Some(kallsyms) = &self.kallsyms else { return Ok(()) };
+        let mut records = Vec::new();
+        synth::images(&self.layout(), &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut records);
+        self.out.records(records)
+    }
+
+    /// Of what is common to all records.
+    fn layout(&self) -> SampleLayout {
+        SampleLayout::new(&self.opened.events[0].file.attr, Endian::NATIVE)
+    }
+
+    /// Ends the file and goes on in another one.
+    fn switch_output(&mut self) -> Result<()> {
+        let Some(rotation) = &self.rotation else { return Ok(()) };
+        let kallsyms = thread::spawn(Kallsyms::read);
+        // Tasks that end between the switch and the look at those that are there have samples in the file that follows, too.
+        let mut before = HashMap::new();
+        synth::each_process(&self.layout(), self.targets.processes().as_deref(), |pid, records| {
+            before.insert(pid, records.to_vec());
+            Ok(())
+        })?;
+        let path = match rotation.vacate() {
+            Ok(path) => path,
+            Err(error) => {
+                self.go_on_in_same_file(&error);
+                return Ok(());
+            }
+        };
+        let sink = match Sink::next(rotation.path(), &self.opened.events) {
+            Ok(sink) => sink,
+            Err(error) => {
+                rotation.take_back(&path);
+                self.go_on_in_same_file(&error);
+                return Ok(());
+            }
+        };
+        self.sources.end_file(&mut self.out)?;
+        let sampled_ns = (self.sources.session.start_ns, sys::monotonic_ns());
+        let mut closed = self.out.switch(sink, tally(&self.opened)?)?;
+        closed.sink.moved_to(&path);
+
+        let session = &mut self.sources.session;
+        session.part += 1;
+        session.start_ns = sampled_ns.1;
+        session.realtime_ns = sys::realtime_unix_ns();
+        session.to_boottime_ns = sys::boottime_ns().wrapping_sub(sys::monotonic_ns()).cast_signed();
+        let first = State::Session(session.clone());
+        // What was announced before the switch and captured since is of the file before.
+        self.sources.poll(Instant::now(), &mut self.out)?;
+        let (programs, addresses) = (self.sources.programs.of_file(), self.sources.addresses.clone());
+        let named_by = self.kallsyms.take();
+        let tracing_data = self.sections.iter().find(|(bit, _)| *bit == Feature::TRACING_DATA.0).cloned();
+        self.send_machine(tracing_data.as_ref().map(|(_, payload)| &payload[..]))?;
+        self.sources.begin_file(&mut self.out)?;
+        self.send_tasks(before)?;
+        self.send_images(kallsyms)?;
+        self.out.begin(first, self.options.aggregate.is_none())?;
+        if let Some(rotation) = &mut self.rotation {
+            rotation.begin(Instant::now(), self.out.sent_bytes());
+        }
+
+        self.complete(&mut closed, &programs, &addresses, named_by.as_ref(), sampled_ns)?;
+        add(&mut self.totals, &closed);
+        if let Some(rotation) = &mut self.rotation {
+            rotation.closed(path);
         }
         Ok(())
     }
@@ -257,7 +350,18 @@ impl<'a> Recording<'a> {
         }
         self.has_begun = true;
         // Weighted samples are as old as their interval, and end the rounds themselves.
-        self.out.begin(first, self.options.aggregate.is_none())
+        self.out.begin(first, self.options.aggregate.is_none())?;
+        if let Some(rotation) = &mut self.rotation {
+            rotation.begin(Instant::now(), self.out.sent_bytes());
+        }
+        Ok(())
+    }
+
+    fn go_on_in_same_file(&mut self, error: &Error) {
+        (self.options.notify)(Level::Warning, &format!("the recording goes on in the same file: {error}"));
+        if let Some(rotation) = &mut self.rotation {
+            rotation.go_on(Instant::now(), self.out.drain().written_bytes());
+        }
     }
 
     /// Runs the sources until something asks for the end.
@@ -272,10 +376,11 @@ impl<'a> Recording<'a> {
         };
         loop {
             let look_at = Instant::now() + LOOK_EVERY;
-            let wakes = [Some(look_at), Some(next_snapshot), end, enable_at, self.sources.poll_at()];
+            let switch_at = self.rotation.as_ref().and_then(Rotation::switch_at);
+            let wakes = [Some(look_at), Some(next_snapshot), end, enable_at, switch_at, self.sources.poll_at()];
             let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
             self.wait(wake_at, signals, workload.as_deref(), liveness.as_ref())?;
-            let is_asked_to_stop = signals.take();
+            let arrived = signals.take();
             let now = Instant::now();
             if enable_at.is_some_and(|at| at <= now) {
                 enable_at = None;
@@ -287,12 +392,16 @@ impl<'a> Recording<'a> {
                 self.sources.read(&mut self.out)?;
             }
             self.out.flush()?;
+            let written_bytes = self.out.drain().written_bytes();
+            if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
+                self.switch_output()?;
+            }
             let is_over = match (&mut workload, &mut liveness) {
                 (Some(workload), _) => workload.has_ended(),
                 (None, Some(liveness)) => liveness.are_gone(),
                 (None, None) => false,
             };
-            if is_asked_to_stop || is_over || end.is_some_and(|end| end <= now) {
+            if arrived.end.is_some() || is_over || end.is_some_and(|end| end <= now) {
                 return Ok(());
             }
         }
@@ -330,73 +439,88 @@ impl<'a> Recording<'a> {
             self.end_ns = sys::monotonic_ns();
             self.sources.finish(&mut self.out)
         });
-        let mut drained = self.out.finish()?;
+        let Drained { mut last, outcome: drained } = self.out.finish()?;
         // What ended the drain ended the rest.
-        let outcome = std::mem::replace(&mut drained.outcome, Ok(())).and(outcome);
+        let outcome = drained.and(outcome);
         if !self.has_begun {
             // Nothing was sampled yet that would be worth keeping.
-            drained.sink.discard();
+            last.sink.discard();
         }
-        match outcome.and_then(|()| self.complete(&mut drained)) {
-            Ok(()) => Ok(Summary { command, ..self.summary(&drained) }),
-            Err(error) => self.give_up(error, drained),
+        let completed = outcome.and_then(|()| {
+            let (programs, addresses) = (self.sources.programs.of_file(), std::mem::take(&mut self.sources.addresses));
+            let kallsyms = self.kallsyms.take();
+            let sampled_ns = (self.sources.session.start_ns, self.end_ns);
+            self.complete(&mut last, &programs, &addresses, kallsyms.as_ref(), sampled_ns)
+        });
+        match completed {
+            Ok(()) => {
+                self.close_last(&mut last);
+                Ok(Summary { command, ..self.summary(&last) })
+            }
+            Err(error) => self.give_up(error, last),
         }
     }
 
-    fn complete(&mut self, drained: &mut Drained) -> Result<()> {
-        let Drained { sink, tally, account, .. } = drained;
-        let (programs, missed) = self.sources.programs.counts();
-        let mut sections = std::mem::take(&mut self.sections);
-        let (infos, btfs) = self.sources.programs.take_sections();
+    /// The last file is complete, too.
+    fn close_last(&mut self, last: &mut Closed) {
+        let Some(rotation) = &mut self.rotation else { return };
+        match rotation.vacate() {
+            Ok(path) => {
+                last.sink.moved_to(&path);
+                rotation.closed(path);
+            }
+            Err(error) => (self.options.notify)(Level::Warning, &format!("the last file keeps its name: {error}")),
+        }
+    }
+
+    /// Makes a file whole that nothing more is recorded into.
+    fn complete(
+        &mut self,
+        closed: &mut Closed,
+        programs: &ProgramsOfFile,
+        addresses: &[u64],
+        kallsyms: Option<&Kallsyms>,
+        sampled_ns: (u64, u64),
+    ) -> Result<()> {
+        let Closed { sink, tally, account } = closed;
+        let mut sections = self.sections.clone();
         if sink.is_file() {
-            sections.push(sections::programs(&infos));
-            sections.push(sections::btfs(btfs.iter().map(|(id, data)| (*id, &data[..]))));
+            sections.push(sections::programs(&programs.infos));
+            sections.push(sections::btfs(programs.btfs.iter().map(|(id, data)| (*id, &data[..]))));
         }
         let cost = Cost {
-            end_ns: self.end_ns,
+            end_ns: sampled_ns.1,
             wakeups: account.wakeups,
-            programs,
-            missed,
+            programs: programs.infos.len() as u32,
+            missed: self.sources.programs.counts().1,
             longest_gap_ns: Some(u64::try_from(account.longest_gap.as_nanos()).unwrap_or(u64::MAX)),
             overrun_bytes: account.overrun_bytes,
             ..Cost::default()
         };
-        let ending = Ending {
-            kallsyms: self.kallsyms.as_ref(),
-            addresses: &self.sources.addresses,
-            cost,
-            sections,
-            sampled_ns: (self.sources.session.start_ns, self.end_ns),
-        };
+        let used_before = std::mem::replace(&mut self.used_before, sys::usage());
+        let ending = Ending { kallsyms, addresses, cost, used_before, sections, sampled_ns };
         complete(sink, tally, self.out.writer(), ending)
     }
 
-    fn summary(&self, drained: &Drained) -> Summary {
-        let Drained { sink, tally, .. } = drained;
+    fn summary(&self, last: &Closed) -> Summary {
         let usage = sys::usage();
-        let mut summary = Summary {
-            samples: tally.samples,
-            bpf_samples: self.options.bpf_sampler.is_some().then_some(tally.bpf_samples),
-            of_programs: tally.of_programs,
-            lost: Some(tally.lost),
-            throttled: tally.throttled,
-            written_bytes: sink.written_bytes(),
-            path: sink.path().map(Path::to_path_buf),
-            cpu_time: Duration::from_nanos(usage.user_ns + usage.system_ns),
-            ..Summary::default()
-        };
+        let mut summary = self.totals.clone();
+        add(&mut summary, last);
+        summary.bpf_samples = self.options.bpf_sampler.is_some().then_some(summary.bpf_samples.unwrap_or(0));
+        summary.path = last.sink.path().map(Path::to_path_buf);
+        summary.cpu_time = Duration::from_nanos(usage.user_ns + usage.system_ns);
         self.sources.sum_up(&mut summary);
         summary
     }
 
     /// What an error leaves behind.
-    fn give_up(&self, error: Error, drained: Drained) -> Result<Summary> {
+    fn give_up(&self, error: Error, last: Closed) -> Result<Summary> {
         let is_closed_pipe = matches!(&error, Error::File { answer, .. }
-            if answer.kind() == std::io::ErrorKind::BrokenPipe && !drained.sink.is_file());
+            if answer.kind() == std::io::ErrorKind::BrokenPipe && !last.sink.is_file());
         if is_closed_pipe {
-            return Ok(Summary { lost: None, ..self.summary(&drained) });
+            return Ok(Summary { lost: None, ..self.summary(&last) });
         }
-        let mut sink = drained.sink;
+        let mut sink = last.sink;
         sink.cut();
         Err(match error {
             Error::File { answer, .. } if sink.is_there() => Error::Incomplete {
@@ -409,11 +533,28 @@ impl<'a> Recording<'a> {
     }
 }
 
+/// Adds what a file holds.
+fn add(summary: &mut Summary, Closed { sink, tally, .. }: &Closed) {
+    summary.files += 1;
+    summary.samples += tally.samples;
+    *summary.bpf_samples.get_or_insert(0) += tally.bpf_samples;
+    summary.of_programs += tally.of_programs;
+    *summary.lost.get_or_insert(0) += tally.lost;
+    summary.throttled += tally.throttled;
+    summary.written_bytes += sink.written_bytes();
+}
+
+/// Nothing counted yet.
+fn tally(opened: &OpenEvents) -> Result<Tally> {
+    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
+    let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
+    Ok(Tally::new(events, opened.roles()))
+}
+
 /// Creates the output and begins to drain into it.
 fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEvents>, rings: Rings) -> Result<Outbox> {
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
-    let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
-    let tally = Tally::new(events, opened.roles());
+    let tally = tally(opened)?;
     let sink = Sink::create(&options.output, &opened.events)?;
     let is_file = sink.is_file();
     let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);

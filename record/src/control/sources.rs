@@ -86,6 +86,23 @@ impl Sources {
         self.each(out, |source, context| source.read(context))
     }
 
+    /// [`Source::end_file`] of all.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn end_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
+        self.each(out, |source, context| source.end_file(context))
+    }
+
+    /// [`Source::begin_file`] of all.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn begin_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
+        self.addresses.clear();
+        self.each(out, |source, context| source.begin_file(context))
+    }
+
     /// [`Source::disable`] of all.
     pub(crate) fn disable(&mut self) {
         self.all.iter_mut().rev().for_each(|source| source.disable());

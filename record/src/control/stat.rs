@@ -130,7 +130,7 @@ pub fn stat<E: From<Error>>(
     mut take: impl FnMut(Readings) -> Result<(), E>,
 ) -> Result<Counts, E> {
     let open_files = sys::raise_open_files();
-    let signals = Signals::block()?;
+    let signals = Signals::block(false)?;
     let inherited = Inherited { open_files, ignores_children: signals.ignores_children() };
     let mut workload =
         options.command.as_deref().map(|command| Workload::hold(command, false, inherited)).transpose()?;
@@ -155,7 +155,7 @@ pub fn stat<E: From<Error>>(
         let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
         counting.wait(wake_at, &signals, workload.as_ref(), liveness.as_ref())?;
         let mut stop = false;
-        if let Some(asked) = signals.take_asked() {
+        if let Some(asked) = signals.take().end {
             // What the terminal sends, it sends to the command too.
             match &mut workload {
                 Some(workload) if !was_asked => workload.signal(asked),

@@ -9,6 +9,7 @@ mod rings;
 mod trailer;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -43,6 +44,27 @@ pub(crate) enum Message {
     BeginRounds,
     /// A FINISHED_ROUND follows what was sent before.
     EndRound,
+    /// The file ends here, and another one begins. Rounds begin anew there.
+    Switch(Box<Successor>),
+}
+
+/// The file that follows, and who is waiting for the one before it.
+#[derive(Debug)]
+pub(crate) struct Successor {
+    pub(crate) sink: Sink,
+    pub(crate) tally: Tally,
+    pub(crate) closed: SyncSender<Closed>,
+}
+
+/// A file that nothing is recorded into any more.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// The output, to be completed.
+    pub(crate) sink: Sink,
+    /// Counts of what passed by, in a stream; a file is read back.
+    pub(crate) tally: Tally,
+    /// How draining into it went.
+    pub(crate) account: DrainAccount,
 }
 
 /// The thread, and the way to it. Dropped, it ends.
@@ -51,18 +73,15 @@ pub(crate) struct Drain {
     messages: Option<SyncSender<Message>>,
     waker: Waker,
     ended: Waker,
+    written_bytes: Arc<AtomicU64>,
     thread: Option<JoinHandle<Drained>>,
 }
 
 /// What the thread leaves behind.
 #[derive(Debug)]
 pub(crate) struct Drained {
-    /// The output, to be completed.
-    pub(crate) sink: Sink,
-    /// Counts of what passed by, in a stream; a file is read back at the end.
-    pub(crate) tally: Tally,
-    /// How draining went.
-    pub(crate) account: DrainAccount,
+    /// The last output.
+    pub(crate) last: Closed,
     /// What ended it before its time.
     pub(crate) outcome: Result<()>,
 }
@@ -86,6 +105,10 @@ struct Drainer {
     tally: Tally,
     account: DrainAccount,
     has_rounds: bool,
+    /// Bytes that the file had at the last checkpoint.
+    checkpoint_bytes: u64,
+    /// The same, for the control thread.
+    written_bytes: Arc<AtomicU64>,
     /// Of every event's records but samples.
     trailer_bytes: usize,
     buffer: Vec<u8>,
@@ -105,6 +128,7 @@ impl Drain {
     ) -> Result<Drain> {
         let (waker, ended) = (Waker::new()?, Waker::new()?);
         let (messages, received) = sync_channel(MESSAGES_MAX);
+        let written_bytes = Arc::new(AtomicU64::new(0));
         let drainer = Drainer {
             opened,
             rings,
@@ -112,6 +136,8 @@ impl Drain {
             tally,
             account: DrainAccount::default(),
             has_rounds: false,
+            checkpoint_bytes: 0,
+            written_bytes: Arc::clone(&written_bytes),
             trailer_bytes: layout.trailer_bytes(),
             buffer: Vec::new(),
         };
@@ -124,7 +150,7 @@ impl Drain {
                 drained
             })
             .map_err(|answer| Error::Other(format!("cannot start a thread: {answer}")))?;
-        Ok(Drain { messages: Some(messages), waker, ended, thread: Some(thread) })
+        Ok(Drain { messages: Some(messages), waker, ended, written_bytes, thread: Some(thread) })
     }
 
     /// Sends something. Waits while the drain has too much to do.
@@ -148,6 +174,23 @@ impl Drain {
     /// Readable when the thread has ended by itself, which is an error.
     pub(crate) fn ended(&self) -> &Waker {
         &self.ended
+    }
+
+    /// Bytes of the file as of the last pass.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has what was sent from here on written into another file. Returns the one before it, which ends behind what was sent
+    /// before and what was in the rings then.
+    ///
+    /// # Errors
+    /// When the drain has ended: [`Drain::finish`] tells why.
+    pub(crate) fn switch(&self, sink: Sink, tally: Tally) -> Result<Closed> {
+        let (closed, receive) = sync_channel(1);
+        self.send(Message::Switch(Box::new(Successor { sink, tally, closed })))?;
+        self.waker.wake();
+        receive.recv().map_err(|_| Error::Other("the output has ended".to_owned()))
     }
 
     /// Has everything written that is in the rings or was sent, and ends the thread.
@@ -175,7 +218,8 @@ impl Drainer {
         // Rights that are missing are no reason not to drain.
         sys::become_favoured();
         let outcome = self.drain(messages, waker);
-        Drained { sink: self.sink, tally: self.tally, account: self.account, outcome }
+        let Drainer { sink, tally, account, .. } = self;
+        Drained { last: Closed { sink, tally, account }, outcome }
     }
 
     /// Drains until nobody sends any more.
@@ -207,7 +251,6 @@ impl Drainer {
 
     /// Everything in the rings, then what was sent. False when nobody will send any more.
     fn pass(&mut self, messages: &Receiver<Message>) -> Result<bool> {
-        let before = self.sink.written_bytes();
         self.drain_rings()?;
         let mut is_open = true;
         loop {
@@ -220,11 +263,13 @@ impl Drainer {
                 }
             }
         }
-        if self.sink.written_bytes() > before {
+        if self.sink.written_bytes() > self.checkpoint_bytes {
             if self.has_rounds {
                 self.sink.finished_round()?;
             }
             self.sink.checkpoint()?;
+            self.checkpoint_bytes = self.sink.written_bytes();
+            self.written_bytes.store(self.checkpoint_bytes, Ordering::Relaxed);
         }
         Ok(is_open)
     }
@@ -277,6 +322,20 @@ impl Drainer {
                 Ok(())
             }
             Message::EndRound => self.sink.finished_round(),
+            Message::Switch(next) => {
+                self.sink.finished_round()?;
+                self.sink.checkpoint()?;
+                let Successor { sink, tally, closed } = *next;
+                self.has_rounds = false;
+                self.checkpoint_bytes = 0;
+                // Nobody waits any more when the recording is being given up.
+                drop(closed.send(Closed {
+                    sink: std::mem::replace(&mut self.sink, sink),
+                    tally: std::mem::replace(&mut self.tally, tally),
+                    account: std::mem::take(&mut self.account),
+                }));
+                Ok(())
+            }
         }
     }
 }

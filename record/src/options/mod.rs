@@ -5,6 +5,7 @@ mod stat;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub struct Options {
     pub ring: RingSize,
     /// Where to.
     pub output: Output,
+    /// When one file ends and the next begins; `None`: everything goes into one.
+    pub switch_output: Option<SwitchOutput>,
     /// Command to run; the recording ends with it.
     pub command: Option<Vec<OsString>>,
     /// Longest time to record.
@@ -72,6 +75,7 @@ impl Default for Options {
             objects: Vec::new(),
             ring: RingSize::Default,
             output: Output::File(PathBuf::from("perf.data")),
+            switch_output: None,
             command: None,
             duration: None,
             delay: None,
@@ -254,4 +258,17 @@ impl Default for Exact {
     fn default() -> Exact {
         Exact { asked_for: false, pattern: None, events: Vec::new(), budget: Some(Budget::default()), per_cpu: false }
     }
+}
+
+/// When one file of a recording ends and the next one begins. Each is complete by itself, and no sample is lost between two.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SwitchOutput {
+    /// When a file has this many bytes.
+    pub size_bytes: Option<u64>,
+    /// When it has gone on for this long.
+    pub every: Option<Duration>,
+    /// On SIGUSR2.
+    pub on_signal: bool,
+    /// Keep this many files; the oldest is deleted when there is one more.
+    pub max_files: Option<NonZeroUsize>,
 }

@@ -6,7 +6,8 @@ use bprec_format::state::{self, Cost, KernelSymbol, State};
 
 use super::sections::{self, Section};
 use super::{Sink, StateWriter, Tally, stamp};
-use crate::{Error, Result, sys};
+use crate::sys::{self, Usage};
+use crate::{Error, Result};
 
 /// The bytes of symbols in one payload: what fits into a record, with room for its own fields.
 const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
@@ -17,8 +18,10 @@ pub(crate) struct Ending<'a> {
     pub(crate) kallsyms: Option<&'a Kallsyms>,
     /// Kernel addresses that get names beside those that samples hit.
     pub(crate) addresses: &'a [u64],
-    /// What the recording cost so far.
+    /// What is known of the cost of the recording.
     pub(crate) cost: Cost,
+    /// What the recorder had used when the file began.
+    pub(crate) used_before: Usage,
     /// Feature sections.
     pub(crate) sections: Vec<Section>,
     /// When sampling began and ended, for a recording without samples.
@@ -46,8 +49,8 @@ pub(crate) fn complete(
     }
     let usage = sys::usage();
     let cost = Cost {
-        user_ns: usage.user_ns,
-        system_ns: usage.system_ns,
+        user_ns: usage.user_ns - ending.used_before.user_ns,
+        system_ns: usage.system_ns - ending.used_before.system_ns,
         max_rss_bytes: usage.max_rss_bytes,
         written_bytes: sink.written_bytes(),
         ..ending.cost

@@ -25,6 +25,11 @@ impl Journal {
         Journal { file, path: path.to_owned(), inode }
     }
 
+    /// It has been moved beside its recording.
+    pub(super) fn moved_to(&mut self, path: PathBuf) {
+        self.path = path;
+    }
+
     pub(super) fn append(&mut self, frames: &[u8]) {
         if self.file.as_ref().is_some_and(|mut file| file.write_all(frames).is_err()) {
             self.file = None;

@@ -78,17 +78,21 @@ impl Sink {
         if !rotated || fs::rename(&journal_path, journal_of(&old(path))).is_err() {
             drop(fs::remove_file(journal_of(&old(path))));
         }
-        let mut out = create_new(path).map_err(|error| {
+        Sink::begin(path, events, rotated).inspect_err(|_| {
             if rotated {
                 drop(fs::rename(old(path), path));
             }
-            failed(error)
-        })?;
+        })
+    }
+
+    fn begin(path: &Path, events: &[FileAttr], rotated: bool) -> Result<Sink> {
+        let failed = |error| Error::file(path, error);
+        let mut out = create_new(path).map_err(failed)?;
         let inode = inode(&out).map_err(failed)?;
         let mut head = Vec::new();
         let file_layout = FileLayout::begin(events, Endian::NATIVE, &mut head);
 
-        let journal = Journal::create(&journal_path);
+        let journal = Journal::create(&journal_of(path));
         let written = out.write_all(&head);
         let mut sink = Sink {
             out,
@@ -106,6 +110,43 @@ impl Sink {
         Frame::Begin { first_event_id }.encode(&mut begin, Endian::NATIVE);
         sink.journal(&begin);
         Ok(sink)
+    }
+
+    /// Creates the file that follows this one under its name, which [`Sink::vacate`] has made free.
+    ///
+    /// # Errors
+    /// As [`Sink::create`].
+    pub(crate) fn next(path: &Path, events: &[OpenEvent]) -> Result<Sink> {
+        let files: Vec<FileAttr> = events.iter().map(|event| event.file.clone()).collect();
+        Sink::begin(path, &files, false)
+    }
+
+    /// Moves a file that is being written, and its journal, to another name, which must be free.
+    ///
+    /// # Errors
+    /// When that cannot be done; the file stays where it was.
+    pub(crate) fn vacate(path: &Path, closed: &Path) -> Result<()> {
+        let rename = |from: &Path, to: &Path| {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+                // Not every file system can promise that nothing is replaced.
+                Err(rustix::io::Errno::INVAL) if !to.exists() => fs::rename(from, to),
+                other => other.map_err(io::Error::from),
+            }
+        };
+        rename(path, closed).map_err(|error| Error::file(closed, error))?;
+        // A recording has no journal once it could not be written.
+        drop(rename(&journal_of(path), &journal_of(closed)));
+        Ok(())
+    }
+
+    /// It has been moved by [`Sink::vacate`].
+    pub(crate) fn moved_to(&mut self, path: &Path) {
+        self.name = path.display().to_string();
+        if let Some(seekable) = &mut self.seekable {
+            seekable.path = path.to_owned();
+            seekable.journal.moved_to(journal_of(path));
+        }
     }
 
     fn stream(out: OwnedFd, name: String, events: &[FileAttr]) -> Result<Sink> {

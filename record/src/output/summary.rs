@@ -22,6 +22,8 @@ pub struct Summary {
     pub programs: u32,
     /// BPF programs seen but not captured.
     pub missed: u32,
+    /// Files written.
+    pub files: u32,
     /// Bytes written.
     pub written_bytes: u64,
     /// Where to; `None` for standard output.

@@ -42,6 +42,8 @@ struct CountedEvent {
     ids: Vec<(u32, u64)>,
     /// What the accounts said last.
     accounts: Vec<Account>,
+    /// What was counted before the file began.
+    before: Aggregation,
 }
 
 /// All of a recording's events, counted.
@@ -89,6 +91,7 @@ impl Aggregates {
                 layout,
                 ids: Vec::new(),
                 accounts: Vec::new(),
+                before: Aggregation::default(),
             });
         }
         Ok(Aggregates { opened: None, events, entries: how.entries, interval_ns, records: 0 })
@@ -107,7 +110,7 @@ impl Aggregates {
             // Some of what was counted would be missing without a word if this could fail.
             self.records += counted.drain(&mut records)?;
             context.out.records(records)?;
-            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)?))?;
+            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
         }
         context.out.end_round()
     }
@@ -126,11 +129,24 @@ impl Source for Aggregates {
             counted.ids.sort_unstable();
             counted.ids.dedup_by_key(|(cpu, _)| *cpu);
             // From the first state on, a reader knows what the samples are.
-            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)?))?;
+            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
         }
         let text = "samples inside kprobe, tracepoint and perf_event programs are not counted: an event with a program has none; \
                     reports say how much that may be ([blind spot])";
         (context.notify)(Level::Notice, text);
+        match context.out.layout() {
+            Some(layout) => context.out.records(overflow_names(&layout)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Everything counts from here on; what was counted before is in the file before.
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Some(opened) = &self.opened else { return Ok(()) };
+        for counted in &mut self.events {
+            counted.before = counted.total(opened);
+            context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
+        }
         match context.out.layout() {
             Some(layout) => context.out.records(overflow_names(&layout)?),
             None => Ok(()),
@@ -205,15 +221,25 @@ impl CountedEvent {
         Ok(records)
     }
 
-    fn account(&self, opened: &OpenEvents, entries: u32, interval_ns: u64) -> Result<Aggregation> {
-        let file = &opened.events[self.event].file;
-        let mut sum = Aggregation {
-            time_ns: sys::monotonic_ns(),
-            event_id: file.ids.first().copied().unwrap_or(0),
+    /// What was counted since the file began.
+    fn account(&self, opened: &OpenEvents, entries: u32, interval_ns: u64) -> Aggregation {
+        let (now, before) = (self.total(opened), self.before);
+        Aggregation {
+            event_id: opened.events[self.event].file.ids.first().copied().unwrap_or(0),
             entries,
             interval_ns,
-            ..Aggregation::default()
-        };
+            samples: now.samples - before.samples,
+            period: now.period - before.period,
+            overflow_samples: now.overflow_samples - before.overflow_samples,
+            overflow_period: now.overflow_period - before.overflow_period,
+            counted: now.counted.map(|counted| counted.saturating_sub(before.counted.unwrap_or(0))),
+            ..now
+        }
+    }
+
+    /// What was counted since the recording began.
+    fn total(&self, opened: &OpenEvents) -> Aggregation {
+        let mut sum = Aggregation { time_ns: sys::monotonic_ns(), ..Aggregation::default() };
         for account in &self.accounts {
             sum.samples += account.samples;
             sum.period += account.period;
@@ -223,7 +249,7 @@ impl CountedEvent {
         let fds = opened.fds.iter().filter(|event_fd| event_fd.event == self.event);
         let counts = fds.map(|event_fd| sys::read_value(event_fd.fd.as_fd()));
         sum.counted = counts.sum::<std::io::Result<u64>>().ok();
-        Ok(sum)
+        sum
     }
 }
 

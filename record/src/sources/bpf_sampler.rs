@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bprec_bpf::{Attached, Recipe, SamplerProgram, Way};
 use bprec_format::sampler::{self as layout, Parts};
-use bprec_format::state::{self, State};
+use bprec_format::state::{self, SamplerCounts, State};
 use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
 
 use super::{Context, Source};
@@ -141,6 +141,8 @@ pub(crate) struct BpfSampler {
     sources: Vec<OwnedFd>,
     program: SamplerProgram,
     account: state::Sampler,
+    /// What became of its runs before the file began.
+    before: SamplerCounts,
 }
 
 impl BpfSampler {
@@ -153,7 +155,13 @@ impl BpfSampler {
         let recipe = fields.recipe(options);
         let program = SamplerProgram::load(recipe).map_err(|error| Error::Other(format!("--bpf-sampler: {error}")))?;
         let account = state::Sampler { prog_id: program.id(), parts: recipe.parts, ..state::Sampler::default() };
-        Ok(Some(BpfSampler { attached: Vec::new(), sources: Vec::new(), program, account }))
+        Ok(Some(BpfSampler {
+            attached: Vec::new(),
+            sources: Vec::new(),
+            program,
+            account,
+            before: SamplerCounts::default(),
+        }))
     }
 
     /// Opens the events that carry the program, switched off, and puts it on them: of the kind of the first of `samplers`
@@ -224,11 +232,31 @@ impl Source for BpfSampler {
 
     /// What is sampled and how, with what became of it.
     fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
-        let counts = self.program.counts();
-        if let Err(error) = &counts {
-            (context.notify)(Level::Warning, &format!("what the BPF sampler lost is not known: {error}"));
-        }
-        context.out.state(State::Sampler(state::Sampler { counts: counts.ok(), ..self.account.clone() }))
+        self.end_file(context)
+    }
+
+    fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let counts = match self.program.counts() {
+            Ok(now) => {
+                let before = std::mem::replace(&mut self.before, now);
+                Some(SamplerCounts {
+                    runs: now.runs.saturating_sub(before.runs),
+                    written: now.written.saturating_sub(before.written),
+                    full: now.full.saturating_sub(before.full),
+                    failed: now.failed.saturating_sub(before.failed),
+                    last_errno: now.last_errno,
+                })
+            }
+            Err(error) => {
+                (context.notify)(Level::Warning, &format!("what the BPF sampler lost is not known: {error}"));
+                None
+            }
+        };
+        context.out.state(State::Sampler(state::Sampler { counts, ..self.account.clone() }))
+    }
+
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        context.out.state(State::Sampler(self.account.clone()))
     }
 
     fn sum_up(&self, summary: &mut Summary) {

@@ -23,6 +23,8 @@ pub(crate) struct Hotplug {
     come: Option<Vec<u32>>,
     /// Events go with their CPU. Those of tasks wait for it to come back.
     events_of_cpus: bool,
+    /// What was said, for files that follow.
+    said: Vec<CpuNotSampled>,
     next: Instant,
 }
 
@@ -33,6 +35,7 @@ impl Hotplug {
             online: online.to_vec(),
             come: (!matches!(options.target, Target::Cpus(_))).then(Vec::new),
             events_of_cpus: !targets.binding.tasks,
+            said: Vec::new(),
             next: Instant::now() + LOOK_EVERY,
         }
     }
@@ -50,7 +53,9 @@ impl Hotplug {
                     Level::Warning,
                     &format!("CPU {cpu} went offline: it is not sampled any more, even if it comes back"),
                 );
-                context.out.state(State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online: false }))?;
+                let state = CpuNotSampled { time_ns, cpu, came_online: false };
+                self.said.push(state);
+                context.out.state(State::CpuNotSampled(state))?;
                 // It is known not to be sampled.
                 self.come.iter_mut().for_each(|come| come.push(cpu));
             }
@@ -65,7 +70,9 @@ impl Hotplug {
                 Level::Warning,
                 &format!("CPU {cpu} came online: it is not sampled, as it was not there at the start"),
             );
-            context.out.state(State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online: true }))?;
+            let state = CpuNotSampled { time_ns, cpu, came_online: true };
+            self.said.push(state);
+            context.out.state(State::CpuNotSampled(state))?;
         }
         Ok(())
     }
@@ -82,6 +89,10 @@ impl Source for Hotplug {
         }
         self.next = now + LOOK_EVERY;
         self.look(context)
+    }
+
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        context.out.states(self.said.iter().copied().map(State::CpuNotSampled).collect())
     }
 
     fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {

@@ -30,7 +30,8 @@ use statistics::Statistics;
 
 /// Something that a recording asks the machine for.
 ///
-/// The calls come in this order: `prepare`, `start`, `begin`, `enable`, then `poll` and `read`, then `disable` and `finish`.
+/// The calls come in this order: `prepare`, `start`, `begin`, `enable`, then `poll` and `read`, `end_file` and `begin_file`
+/// where the recording goes on in another file, then `disable` and `finish`.
 /// Each is made for all sources before the next one is, in the order of the sources; the last two in the opposite order.
 pub(crate) trait Source {
     /// Looks at what is there. Nothing that belongs to others is touched.
@@ -88,6 +89,22 @@ pub(crate) trait Source {
     /// # Errors
     /// As above.
     fn read(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// A file of the recording ends, and another one follows: the last counts for this one.
+    ///
+    /// # Errors
+    /// As above.
+    fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.read(context)
+    }
+
+    /// Another file has begun: what a reader needs that has no other, with the first counts.
+    ///
+    /// # Errors
+    /// As above.
+    fn begin_file(&mut self, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 

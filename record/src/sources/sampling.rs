@@ -18,12 +18,14 @@ pub(crate) struct Sampling {
     opened: Arc<OpenEvents>,
     /// The kernel counts losses per event.
     counts_losses: bool,
+    /// By descriptor: what was lost before the file began.
+    before: Vec<u64>,
     lost: Option<u64>,
 }
 
 impl Sampling {
     pub(crate) fn new(opened: Arc<OpenEvents>, counts_losses: bool) -> Sampling {
-        Sampling { opened, counts_losses, lost: None }
+        Sampling { before: vec![0; opened.fds.len()], opened, counts_losses, lost: None }
     }
 }
 
@@ -36,16 +38,20 @@ impl Source for Sampling {
         self.opened.disable();
     }
 
-    /// A LOST_SAMPLES record for each event and CPU that lost any, and the same as a state.
-    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+    /// A LOST_SAMPLES record for each event and CPU that lost any since the file began, and the same as a state.
+    fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
         if !self.counts_losses {
             return context.out.state(State::Loss(Loss { events: Vec::new(), not_counted: true }));
         }
         let time_ns = sys::monotonic_ns();
         let mut events = Vec::new();
         let mut records = Vec::new();
-        for event_fd in self.opened.fds.iter().filter(|it| it.event != self.opened.state) {
-            let Ok([_, lost]) = sys::read_counter(event_fd.fd.as_fd()) else { continue };
+        for (event_fd, before) in self.opened.fds.iter().zip(&mut self.before) {
+            if event_fd.event == self.opened.state {
+                continue;
+            }
+            let Ok([_, now]) = sys::read_counter(event_fd.fd.as_fd()) else { continue };
+            let lost = now.saturating_sub(std::mem::replace(before, now));
             if lost == 0 {
                 continue;
             }
@@ -63,9 +69,13 @@ impl Source for Sampling {
             })
             .map_err(|error| Error::Other(error.to_string()))?;
         }
-        self.lost = Some(events.iter().map(|event| event.lost).sum());
+        *self.lost.get_or_insert(0) += events.iter().map(|event| event.lost).sum::<u64>();
         context.out.state(State::Loss(Loss { events, not_counted: false }))?;
         context.out.records(records)
+    }
+
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.end_file(context)
     }
 
     fn sum_up(&self, summary: &mut Summary) {

@@ -53,6 +53,10 @@ impl Source for RunStatistics {
         self.read(context)
     }
 
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.read(context)
+    }
+
     fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
         if context.statistics.is_on() {
             context.out.states(context.programs.run_stats())?;

@@ -19,17 +19,18 @@ use crate::Result;
 const COMM_BYTES: usize = 15;
 /// `PF_KTHREAD` in the flags of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x20_0000;
-/// Bytes of records that are sent at once.
-const BATCH_BYTES: usize = 256 << 10;
 /// What maps without a file are called in MMAP records.
 const ANONYMOUS: &[u8] = b"//anon";
 
-/// Sends, part by part, FORK, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as nobody
-/// knows their parents then). Maps are those of executable code, with build ids where files have one.
-pub(crate) fn tasks(
+/// Hands over, process by process, FORK, COMM and MMAP2 of live tasks: of all, or of these processes (without FORK, as
+/// nobody knows their parents then). Maps are those of executable code, with build ids where files have one.
+///
+/// # Errors
+/// What `take` says.
+pub(crate) fn each_process(
     layout: &SampleLayout,
     processes: Option<&[u32]>,
-    mut send: impl FnMut(Vec<u8>) -> Result<()>,
+    mut take: impl FnMut(u32, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut out = Vec::new();
     let mut tasks = Tasks {
@@ -41,11 +42,10 @@ pub(crate) fn tasks(
     };
     for pid in processes.map_or_else(|| numbers_in("/proc".into()), <[u32]>::to_vec) {
         tasks.process(pid);
-        if tasks.out.len() >= BATCH_BYTES {
-            send(std::mem::take(tasks.out))?;
-        }
+        take(pid, tasks.out)?;
+        tasks.out.clear();
     }
-    send(out)
+    Ok(())
 }
 
 struct Tasks<'a> {

@@ -92,17 +92,17 @@ fn tasks_are_those_that_perf_sees() {
     let second = named.spawn(move || wait.recv()).unwrap();
     let theirs = OfPerf::record("tasks_are_those_that_perf_sees");
     let (mut out, layout) = (Vec::new(), layout());
-    let mut take = |records: Vec<u8>| {
-        out.extend(records);
+    let mut take = |_, records: &[u8]| {
+        out.extend_from_slice(records);
         Ok(())
     };
-    tasks(&layout, None, &mut take).unwrap();
+    each_process(&layout, None, &mut take).unwrap();
     let mut of_one = Vec::new();
-    let mut take_one = |records: Vec<u8>| {
-        of_one.extend(records);
+    let mut take_one = |_, records: &[u8]| {
+        of_one.extend_from_slice(records);
         Ok(())
     };
-    tasks(&layout, Some(&[child.id()]), &mut take_one).unwrap();
+    each_process(&layout, Some(&[child.id()]), &mut take_one).unwrap();
     let sleep_maps = fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();

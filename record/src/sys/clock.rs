@@ -1,4 +1,7 @@
 //! Clocks.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
@@ -27,4 +30,25 @@ pub(crate) fn monotonic_resolution_ns() -> u64 {
 
 fn ns(time: Timespec) -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// A wall time as perf puts it behind the name of a file: year to hundredths of a second, in local time.
+pub(crate) fn file_timestamp(unix_ns: u64) -> String {
+    let seconds = (unix_ns / 1_000_000_000).cast_signed();
+    let mut local = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are to locals; a `tm` of zeros, which stays when the call fails, is a value.
+    let local = unsafe {
+        libc::localtime_r(&raw const seconds, local.as_mut_ptr());
+        local.assume_init()
+    };
+    format!(
+        "{:04}{:02}{:02}{:02}{:02}{:02}{:02}",
+        local.tm_year + 1900,
+        local.tm_mon + 1,
+        local.tm_mday,
+        local.tm_hour,
+        local.tm_min,
+        local.tm_sec,
+        unix_ns % 1_000_000_000 / 10_000_000
+    )
 }

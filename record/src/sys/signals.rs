@@ -5,7 +5,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// SIGINT, SIGTERM, SIGHUP and SIGCHLD as input on a descriptor rather than interruptions, as long as this lives.
+/// SIGINT, SIGTERM, SIGHUP and SIGCHLD, and SIGUSR2 where it has a meaning, as input on a descriptor rather than interruptions,
+/// as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: OwnedFd,
@@ -24,19 +25,28 @@ pub(crate) struct Asked {
 }
 
 /// What [`Signals`] blocks.
-pub(super) const BLOCKED: [libc::c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD];
+pub(super) const BLOCKED: [libc::c_int; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR2];
+
+/// What has arrived.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Arrived {
+    /// The last one that asks for the end.
+    pub(crate) end: Option<Asked>,
+    /// SIGUSR2.
+    pub(crate) user: bool,
+}
 
 impl Signals {
     /// Blocks the signals in this thread and those it starts from now on.
     ///
     /// SIGHUP stays as it is where it is ignored, as under `nohup`: a signal that is blocked arrives all the same. SIGINT does
     /// not: shells without job control have it ignored in what they start in the background, and `kill -INT` is how a
-    /// recording there is ended.
+    /// recording there is ended. SIGUSR2 is left alone unless it `takes_user`.
     ///
     /// # Errors
     /// When the kernel has no descriptor to tell of them.
-    pub(crate) fn block() -> crate::Result<Signals> {
-        Signals::try_block().map_err(|answer| crate::Error::Syscall {
+    pub(crate) fn block(takes_user: bool) -> crate::Result<Signals> {
+        Signals::try_block(takes_user).map_err(|answer| crate::Error::Syscall {
             call: "signalfd",
             object: "SIGINT, SIGTERM".to_owned(),
             answer,
@@ -44,14 +54,18 @@ impl Signals {
         })
     }
 
-    fn try_block() -> io::Result<Signals> {
+    fn try_block(takes_user: bool) -> io::Result<Signals> {
         // Before anything is started: where SIGCHLD is ignored the kernel keeps no exit status of children.
         let ignores_children = is_ignored(libc::SIGCHLD)?;
         if ignores_children {
             set_disposition(libc::SIGCHLD, libc::SIG_DFL);
         }
         let leaves_hangups = is_ignored(libc::SIGHUP)?;
-        let wanted = BLOCKED.into_iter().filter(|signal| *signal != libc::SIGHUP || !leaves_hangups);
+        let wanted = BLOCKED.into_iter().filter(|signal| match *signal {
+            libc::SIGHUP => !leaves_hangups,
+            libc::SIGUSR2 => takes_user,
+            _ => true,
+        });
         // SAFETY: sigset_t is plain data for which all zeros is a value; the calls get pointers to locals.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
@@ -77,14 +91,9 @@ impl Signals {
         self.ignores_children
     }
 
-    /// Takes what has arrived; whether one asks for the end.
-    pub(crate) fn take(&self) -> bool {
-        self.take_asked().is_some()
-    }
-
-    /// Takes what has arrived; the last one that asks for the end.
-    pub(crate) fn take_asked(&self) -> Option<Asked> {
-        let mut asked = None;
+    /// Takes what has arrived.
+    pub(crate) fn take(&self) -> Arrived {
+        let mut arrived = Arrived::default();
         loop {
             // SAFETY: signalfd_siginfo is plain data for which all zeros is a value.
             let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
@@ -92,10 +101,12 @@ impl Signals {
             // SAFETY: `info` is writable for the length given.
             let read = unsafe { libc::read(self.fd.as_raw_fd(), (&raw mut info).cast(), bytes) };
             if read != bytes as isize {
-                return asked;
+                return arrived;
             }
-            if info.ssi_signo != libc::SIGCHLD as u32 {
-                asked = Some(Asked { signal: info.ssi_signo as i32, by_kernel: info.ssi_code == libc::SI_KERNEL });
+            match info.ssi_signo.cast_signed() {
+                libc::SIGCHLD => (),
+                libc::SIGUSR2 => arrived.user = true,
+                signal => arrived.end = Some(Asked { signal, by_kernel: info.ssi_code == libc::SI_KERNEL }),
             }
         }
     }

@@ -55,9 +55,21 @@ pub(crate) struct CounterHistory {
     pub(crate) stats: BTreeMap<(u32, u64), Target>,
     pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
     pub(crate) stats_off: Option<StatsOff>,
+    /// When the file began, where it is not the first of its recording: what was counted before is in those before it.
+    pub(crate) continues_at_ns: Option<u64>,
 }
 
 impl CounterHistory {
+    /// The recording, or this file of it, begins.
+    pub(crate) fn begin(&mut self, session: &Session) {
+        self.continues_at_ns = (session.part > 0).then_some(session.start_ns);
+    }
+
+    /// Since when a counter has counted from 0, unless that is before the file.
+    fn since_in_file(&self, since_ns: u64) -> Option<u64> {
+        self.continues_at_ns.is_none_or(|continues_at_ns| continues_at_ns <= since_ns).then_some(since_ns)
+    }
+
     pub(crate) fn events(&mut self, events: CounterEvents) {
         match events.tier {
             CounterTier::EXACT => {
@@ -89,6 +101,7 @@ impl CounterHistory {
         let period = self.calibrations.len().saturating_sub(1);
         for it in &snapshot.targets {
             let key = (it.id, it.load_time_ns, it.function);
+            let since = self.since_in_file(it.since_ns);
             let target = match it.cpu {
                 None => self.targets.entry(key).or_default(),
                 Some(cpu) => self.cpu_targets.entry((key, cpu)).or_default(),
@@ -97,20 +110,21 @@ impl CounterHistory {
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {
                 target.counted = true;
-                target.track.add(snapshot.time_ns, counts, Some(it.since_ns), period, window, self.over_time);
+                target.track.add(snapshot.time_ns, counts, since, period, window, self.over_time);
             }
         }
     }
 
     pub(crate) fn shared(&mut self, snapshot: &SharedCounters, window: &Window) {
         for it in &snapshot.targets {
+            let since = self.since_in_file(it.since_ns);
             let target = self.shared_targets.entry((it.scope, it.id)).or_default();
             target.name = String::from_utf8_lossy(&it.name).into_owned();
             target.reason = it.reason.clone();
             if !it.readings.is_empty() {
                 target.counted = true;
                 let counts = RunCounts { readings: it.readings.clone(), ..RunCounts::default() };
-                target.track.add(snapshot.time_ns, &counts, Some(it.since_ns), 0, window, self.over_time);
+                target.track.add(snapshot.time_ns, &counts, since, 0, window, self.over_time);
             }
         }
     }
@@ -138,6 +152,31 @@ impl CounterHistory {
             let target = self.stats.entry((it.id, it.load_time_ns)).or_default();
             target.counted = true;
             target.track.add(snapshot.time_ns, &counts, since, 0, window, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bprec_format::state::TargetCounters;
+
+    use super::*;
+
+    fn snapshot(time_ns: u64, runs: u64) -> ProgramCounters {
+        let counts = RunCounts { runs, measured: runs, every: 1, ..RunCounts::default() };
+        let target = TargetCounters { id: 7, since_ns: 50, counts: Some(counts), ..TargetCounters::default() };
+        ProgramCounters { time_ns, targets: vec![target] }
+    }
+
+    /// 30 runs before the file began are those of the file before it.
+    #[test]
+    fn a_file_has_what_was_counted_since_it_began() {
+        for (part, expected) in [(0, 45), (1, 15)] {
+            let mut history = CounterHistory::default();
+            history.begin(&Session { start_ns: 100, part, ..Session::default() });
+            history.programs(&snapshot(100, 30), &Window::everything());
+            history.programs(&snapshot(200, 45), &Window::everything());
+            assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
 }

@@ -215,6 +215,12 @@ impl Source for ExactCounters {
         }
     }
 
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
+        context.out.state(exact.describe())?;
+        self.read(context)
+    }
+
     fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
         match std::mem::replace(&mut self.stage, Stage::Off) {
             Stage::Counting(exact) => {

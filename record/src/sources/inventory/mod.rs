@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bprec_format::state::State;
 
 pub(crate) use load_watcher::LoadWatcher;
-pub(crate) use programs::{Known, Programs};
+pub(crate) use programs::{Known, Programs, ProgramsOfFile};
 
 use super::{Context, Source};
 use crate::sys::Waker;
@@ -43,6 +43,19 @@ impl Inventory {
     pub(crate) fn new(watcher: Option<LoadWatcher>, purpose: Purpose) -> Inventory {
         let now = Instant::now();
         Inventory { watcher, purpose, next_look: now + RELEASES_EVERY, next_look_at_all: now + ALL_RELEASES_EVERY }
+    }
+
+    /// Says of every program what there is to say.
+    fn introduce(&self, context: &mut Context<'_>) -> Result<()> {
+        if let Some(layout) = context.out.layout() {
+            for snapshot in context.programs.snapshots() {
+                let mut records = Vec::new();
+                synth::program(&layout, snapshot, &mut records);
+                context.out.records(records)?;
+                context.out.program(snapshot)?;
+            }
+        }
+        self.survey(true, context)
     }
 
     fn survey(&self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
@@ -83,15 +96,7 @@ impl Source for Inventory {
             }
             Err(error) => return Err(error.into()),
         }
-        if let Some(layout) = context.out.layout() {
-            for snapshot in context.programs.snapshots() {
-                let mut records = Vec::new();
-                synth::program(&layout, snapshot, &mut records);
-                context.out.records(records)?;
-                context.out.program(snapshot)?;
-            }
-        }
-        self.survey(true, context)
+        self.introduce(context)
     }
 
     fn waker(&self) -> Option<&Waker> {
@@ -129,6 +134,11 @@ impl Source for Inventory {
     fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
         self.check_releases(context)?;
         self.survey(false, context)
+    }
+
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        context.programs.begin_file();
+        self.introduce(context)
     }
 
     /// The watcher's own events are still on, so that it sees at least what the rings have.

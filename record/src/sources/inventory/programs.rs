@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, prog_ids};
 use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bpf::names::ProgType;
-use bprec_format::bpf::prog_info::{Array, ProgInfoBuf};
+use bprec_format::bpf::prog_info::ProgInfoBuf;
 use bprec_format::state::{self, Attachment, Missed, ProgramRuns, Released, State};
 
 use super::load_watcher::{self, LoadEvent};
@@ -17,6 +17,14 @@ const RUNS_PER_STATE: usize = 1000;
 
 /// A BTF blob with its id.
 type Btf = (u32, Arc<[u8]>);
+
+/// What a file says of programs in its feature sections.
+#[derive(Debug)]
+pub(crate) struct ProgramsOfFile {
+    pub(crate) infos: Vec<ProgInfoBuf>,
+    /// By ascending id.
+    pub(crate) btfs: Vec<Btf>,
+}
 
 /// Every program seen.
 #[derive(Debug)]
@@ -310,11 +318,18 @@ impl Programs {
     }
 
     /// What goes into the feature sections: the programs, which stay held, and their BTF by ascending id.
-    pub(crate) fn take_sections(&mut self) -> (Vec<ProgInfoBuf>, Vec<Btf>) {
-        let infos = self.held.values_mut().map(|held| {
-            std::mem::replace(&mut held.snapshot.info, ProgInfoBuf::new(Vec::new(), [const { None }; Array::COUNT]))
-        });
-        (infos.collect(), self.btfs.all())
+    pub(crate) fn of_file(&self) -> ProgramsOfFile {
+        let infos = self.held.values().map(|held| held.snapshot.info.clone()).collect();
+        ProgramsOfFile { infos, btfs: self.btfs.all() }
+    }
+
+    /// Another file begins: what everyone else has let go of is none of it, and of the others everything is to be said again.
+    pub(crate) fn begin_file(&mut self) {
+        self.let_go();
+        self.attachments.clear();
+        for held in self.held.values_mut() {
+            (held.loaded_during, held.surveyed, held.settled) = (false, false, true);
+        }
     }
 }
 

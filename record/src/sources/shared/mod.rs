@@ -96,6 +96,12 @@ impl Source for SharedCounters {
         }
     }
 
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Some(shared) = &self.counting else { return Ok(()) };
+        context.out.state(State::CounterEvents(shared.events().clone()))?;
+        self.read(context)
+    }
+
     fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
         match &mut self.counting {
             Some(shared) => context.out.states(states(shared.snapshot())),

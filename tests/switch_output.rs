@@ -1,0 +1,187 @@
+//! `bprec record --switch-output`: a recording over several files, each complete by itself. Real kernel, root; perf is the judge.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use bprec_fixtures::Fixture;
+use support::{Scratch, bprec, perf, perf_installed, recording, report, root, signal, succeed, wait_for};
+
+/// Pages that the load touches for the first time, one fault each.
+const PAGES: usize = 40_000;
+
+/// The files of a recording, the oldest first. What is being written has no time behind its name.
+fn files(path: &Path) -> Vec<PathBuf> {
+    let name = format!("{}.2", path.file_name().unwrap().to_str().unwrap());
+    let entries = fs::read_dir(path.parent().unwrap()).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_closed = |path: &PathBuf| {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        file.starts_with(&name) && !file.ends_with(".journal")
+    };
+    let mut files: Vec<PathBuf> = paths.filter(is_closed).collect();
+    files.sort();
+    files
+}
+
+/// Samples in a file, as perf counts them.
+fn samples(path: &Path, event: &str) -> usize {
+    let out = perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
+    out.lines().filter(|line| line.trim().trim_end_matches(':') == event).count()
+}
+
+/// The load, as a process of its own: touches every page once, one fault each, some at a time.
+#[test]
+#[ignore = "run by another test"]
+fn touch_pages() {
+    // SAFETY: a plain system call: no huge pages, of which one fault would be for many.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    let pages = std::env::var("PAGES").unwrap().parse::<usize>().unwrap();
+    let mut memory: Vec<u8> = Vec::with_capacity(pages * 4096);
+    for page in 0..pages {
+        memory.spare_capacity_mut()[page * 4096].write(1);
+        if page % 200 == 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Page faults of the load with so many pages, recorded with these options: samples of all files.
+fn page_faults(path: &Path, pages: usize, more: &[&str]) -> usize {
+    let load = std::env::current_exe().unwrap();
+    succeed(
+        bprec()
+            .args(["record", "-q", "-e", "page-faults", "-c", "1", "--counters", "off", "-o"])
+            .arg(path)
+            .args(more)
+            .args(["--", load.to_str().unwrap(), "--ignored", "--exact", "touch_pages"])
+            .env("PAGES", pages.to_string())
+            .stdout(Stdio::null()),
+    );
+    let files = if more.is_empty() { vec![path.to_owned()] } else { files(path) };
+    files.iter().map(|file| samples(file, "page-faults")).sum()
+}
+
+/// Each page is one fault and one sample, wherever one file ended and the next began.
+#[test]
+fn no_sample_is_lost_or_doubled_between_two_files() {
+    let test = "no_sample_is_lost_or_doubled_between_two_files";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let without = page_faults(&scratch.path("none"), 0, &[]);
+    let path = scratch.path("perf.data");
+    let with = page_faults(&path, PAGES, &["--switch-output=300K"]);
+    let count = files(&path).len();
+    assert!(count >= 5, "{count} files");
+    assert!(!path.exists() && !scratch.path("perf.data.journal").exists(), "the last one is closed, too");
+    // What the process faults besides (its program, its stack) differs by a few pages from run to run.
+    let own = with.checked_sub(PAGES).expect("a sample for each page");
+    assert!(own.abs_diff(without) <= 64, "{own} beside the pages, {without} without");
+}
+
+/// Every file names the task, the kernel function and the BPF program of a load that was there before the first of them.
+#[test]
+fn each_file_is_complete() {
+    let test = "each_file_is_complete";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let mut loaded = Fixture::RAW_TP.open().unwrap().load().unwrap();
+    loaded.attach().unwrap();
+    let id: u32 = loaded.id_of("count_sched_switches").unwrap();
+    let mut load =
+        Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1"]).stderr(Stdio::null()).spawn().unwrap();
+    let recorder = recording(&path, "4", &["-F", "999", "--switch-output=1s"]);
+    support::end(recorder);
+    load.kill().unwrap();
+    load.wait().unwrap();
+
+    let files = files(&path);
+    assert!(files.len() >= 3, "{files:?}");
+    for (part, file) in files[..3].iter().enumerate() {
+        let script = perf(&["script", "-F", "comm,event", "-i", file.to_str().unwrap()]);
+        assert!(script.lines().any(|line| line.trim().starts_with("dd ")), "{part}: {script}");
+        let report = report(file, &["--all"]);
+        let program = support::program(&report, id);
+        assert!(program["runs"]["count"].as_u64().unwrap() > 0, "{part}: {program}");
+        assert!(!program["attached"].as_array().unwrap().is_empty(), "{part}: {program}");
+        let info = perf(&["report", "--header-only", "-I", "-i", file.to_str().unwrap()]);
+        assert!(info.contains(&format!("bpf_prog_info {id}:")), "{part}: {info}");
+    }
+}
+
+/// SIGUSR2 ends a file, and the oldest are deleted.
+#[test]
+fn a_signal_ends_a_file_and_the_newest_are_kept() {
+    let test = "a_signal_ends_a_file_and_the_newest_are_kept";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let mut recorder = recording(&path, "600", &["--switch-output", "--max-files", "2"]);
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for round in 1..=4 {
+        signal(&recorder, "-USR2");
+        let newest = wait_for("a closed file", || {
+            let newest = files(&path).pop().filter(|newest| !seen.contains(newest))?;
+            let journal = PathBuf::from(format!("{}.journal", newest.display()));
+            (!journal.exists() && path.exists()).then_some(newest)
+        });
+        seen.push(newest);
+        let kept = wait_for("the oldest to go", || Some(files(&path)).filter(|files| files.len() <= 2));
+        assert_eq!(kept, seen[seen.len().saturating_sub(2)..], "round {round}");
+    }
+    signal(&recorder, "-INT");
+    assert!(recorder.wait().unwrap().success());
+    let kept = files(&path);
+    assert_eq!((kept.len(), kept[0].clone()), (2, seen.last().unwrap().clone()));
+    assert!(!path.exists());
+}
+
+/// Killed at any moment, also between two files: every file can be read, and each but the one that was being written is whole.
+#[test]
+fn killed_while_files_change() {
+    let test = "killed_while_files_change";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    for round in 0..12u64 {
+        let path = scratch.path(&format!("{round}.data"));
+        let mut recorder = recording(&path, "600", &["-F", "4000", "--switch-output=100K"]);
+        wait_for("a closed file", || (!files(&path).is_empty()).then_some(()));
+        // Any moment will do; these are spread over the time of a file.
+        thread::sleep(Duration::from_millis(17 * round));
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        let mut all = files(&path);
+        all.extend(Some(path.clone()).filter(|path| path.exists()));
+        for file in &all {
+            let before = fs::metadata(file).unwrap().len();
+            let output = bprec().args(["report", "--json", "-i"]).arg(file).output().unwrap();
+            assert!(
+                output.status.success(),
+                "{}, {before} bytes: {}",
+                file.display(),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        let journals = fs::read_dir(path.parent().unwrap()).unwrap().filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            let name = name.to_str().unwrap();
+            name.starts_with(&format!("{round}.data")) && name.ends_with(".journal")
+        });
+        // The one that was being written, and the one before it while it was completed.
+        assert!(journals.count() <= 2, "round {round}");
+    }
+}
