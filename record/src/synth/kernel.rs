@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 
 use bprec_format::records::{Mmap2, Mmap2File};
 use bprec_format::{Endian, RecordType, SampleLayout, misc};
+use bprec_host::SymbolReader;
 
 use super::build_id::from_notes;
 use super::maps::hexadecimal;
@@ -49,9 +50,8 @@ fn map(layout: &SampleLayout, out: &mut Vec<u8>, range: (u64, u64), pgoff: u64, 
 
 impl KernelText {
     fn find() -> Result<KernelText, String> {
-        let file = File::open("/proc/kallsyms").map_err(|error| format!("/proc/kallsyms: {error}"))?;
-        let mut symbols = Symbols::new(BufReader::with_capacity(1 << 16, file));
-        let Some((text, stext)) = symbols.text_starts() else {
+        let mut symbols = SymbolReader::open().map_err(|error| error.to_string())?;
+        let Some((text, stext)) = text_starts(&mut symbols) else {
             return Err("/proc/kallsyms has neither _text nor _stext".to_owned());
         };
         let (reference, start) = match text {
@@ -67,7 +67,7 @@ impl KernelText {
         let memory = fs::read_to_string("/proc/iomem").unwrap_or_default();
         let end = match kernel_code_bytes(&memory) {
             Some(bytes) => counted_from.saturating_add(bytes),
-            None => symbols.find_map(|(addr, name)| (name == b"_etext").then_some(addr)).unwrap_or(0),
+            None => symbols.find_map(|it| (it.name == b"_etext").then_some(it.addr)).unwrap_or(0),
         };
         if end <= start {
             return Err("/proc/kallsyms does not tell where the kernel's code ends".to_owned());
@@ -90,50 +90,23 @@ fn why_hidden() -> String {
     }
 }
 
-/// The lines of `/proc/kallsyms`, `address type name[\t[module]]`, one after the other.
-struct Symbols<R> {
-    lines: R,
-    line: Vec<u8>,
-}
-
-impl<R: BufRead> Symbols<R> {
-    fn new(lines: R) -> Symbols<R> {
-        Symbols { lines, line: Vec::new() }
-    }
-
-    /// What `pick` makes of the first symbol that it wants.
-    fn find_map<T>(&mut self, mut pick: impl FnMut((u64, &[u8])) -> Option<T>) -> Option<T> {
-        loop {
-            self.line.clear();
-            if self.lines.read_until(b'\n', &mut self.line).ok()? == 0 {
-                return None;
-            }
-            let mut fields = self.line.trim_ascii_end().splitn(3, |byte| *byte == b' ');
-            let (Some(addr), Some(name)) = (fields.next().and_then(hexadecimal), fields.nth(1)) else { continue };
-            if let Some(found) = pick((addr, name)) {
-                return Some(found);
-            }
+/// The addresses of `_text` and `_stext`, which stand at the start of the kernel's code.
+fn text_starts<R: BufRead>(symbols: &mut SymbolReader<R>) -> Option<(Option<u64>, Option<u64>)> {
+    let (mut text, mut stext) = (None, None);
+    // Both are there on all kernels since 2.6; the other one is not waited for beyond the first page of code.
+    let mut left = None;
+    symbols.find_map(|it| {
+        match it.name {
+            b"_text" => text = Some(it.addr),
+            b"_stext" => stext = Some(it.addr),
+            _ => {}
         }
-    }
-
-    /// The addresses of `_text` and `_stext`, which stand at the start of the kernel's code.
-    fn text_starts(&mut self) -> Option<(Option<u64>, Option<u64>)> {
-        let (mut text, mut stext) = (None, None);
-        // Both are there on all kernels since 2.6; the other one is not waited for beyond the first page of code.
-        let mut left = None;
-        self.find_map(|(addr, name)| {
-            match name {
-                b"_text" => text = Some(addr),
-                b"_stext" => stext = Some(addr),
-                _ => {}
-            }
-            if text.is_some() || stext.is_some() {
-                left = left.or(Some(NEIGHBOURS)).map(|left: u32| left.saturating_sub(1));
-            }
-            (text.is_some() && stext.is_some() || left == Some(0)).then_some(())
-        });
-        (text.is_some() || stext.is_some()).then_some((text, stext))
-    }
+        if text.is_some() || stext.is_some() {
+            left = left.or(Some(NEIGHBOURS)).map(|left: u32| left.saturating_sub(1));
+        }
+        (text.is_some() && stext.is_some() || left == Some(0)).then_some(())
+    });
+    (text.is_some() || stext.is_some()).then_some((text, stext))
 }
 
 /// Symbols that may stand between `_text` and `_stext`.
@@ -226,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_text_is_found_behind_other_symbols() {
-        let symbols = |text: &'static str| Symbols::new(text.as_bytes()).text_starts();
+        let symbols = |text: &'static str| text_starts(&mut SymbolReader::new(text.as_bytes()));
         assert_eq!(symbols("0 A percpu\n10 T _stext\n10 T _text\n"), Some((Some(16), Some(16))));
         assert_eq!(symbols("0 A percpu\nff T _stext\n"), Some((None, Some(255))));
         assert_eq!(symbols("0 A percpu\n"), None);

@@ -21,8 +21,8 @@ use crate::{Error, Level, Options, Result, Target, sys};
 use leaders::{Leading, read_now};
 use targets::{Place, Plan};
 
-pub(crate) use targets::Cgroup;
 pub use targets::CounterTarget;
+pub(crate) use targets::find_cgroup;
 
 /// What is counted when nothing is asked for; what of it the machine lacks is left out.
 const DEFAULT_EVENTS: &str = "cpu-clock,cycles,instructions";

@@ -1,12 +1,11 @@
 //! CounterTarget events are counted: CPUs, tasks, cgroups.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bprec_bpf::{Follower, Inherit, Targets};
 use bprec_format::state::{SharedScope, SharedTarget};
+use bprec_host::Cgroup;
 
 use crate::{Error, Result};
 
@@ -58,13 +57,6 @@ pub(super) struct Plan {
     targets: Option<Targets>,
 }
 
-/// Number of the initial pid namespace, by which BPF programs know tasks.
-const INITIAL_PIDS: &str = "pid:[4026531836]";
-/// Inode of the directory that is the root of the whole hierarchy of cgroups.
-const ROOT_CGROUP: u64 = 1;
-/// The follower looks at so many levels.
-const LEVELS: u32 = 32;
-
 impl Plan {
     /// Looks the targets up.
     ///
@@ -103,8 +95,7 @@ impl Plan {
     }
 
     fn task(&mut self, id: u32, scope: SharedScope, inherit: Inherit) -> Result<Planned> {
-        let pids = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        if pids.as_os_str() != INITIAL_PIDS && !pids.as_os_str().is_empty() {
+        if bprec_host::is_initial_pid_namespace() == Some(false) {
             let text = "tasks are counted from the initial pid namespace only: in this one they have other numbers";
             return Err(Error::Other(text.to_owned()));
         }
@@ -120,7 +111,7 @@ impl Plan {
     }
 
     fn cgroup(&mut self, asked: &Path) -> Result<Planned> {
-        let found = Cgroup::find(asked)?;
+        let found = find_cgroup(asked)?;
         let (account, targets) = self.account();
         targets.cgroups.push((found.id, account));
         targets.cgroup_levels |= found.levels;
@@ -199,46 +190,12 @@ fn planned(place: Place, scope: SharedScope, id: u64) -> Planned {
     Planned { place, told: SharedTarget { scope, id, ..SharedTarget::default() }, inherit: Inherit::Nothing }
 }
 
-/// A cgroup as it was found.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Cgroup {
-    pub(crate) id: u64,
-    /// Path below the mount point.
-    pub(crate) name: Vec<u8>,
-    pub(crate) directory: PathBuf,
-    /// Bits of the levels on which it can be.
-    levels: u32,
-}
-
-impl Cgroup {
-    /// Looks up a directory, or a path below where the hierarchy is mounted.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub(crate) fn find(asked: &Path) -> Result<Cgroup> {
-        let wrong = |problem: String| Error::Cgroup { path: asked.to_owned(), problem };
-        let mounts = bprec_bpf::mounts_of_type(b"cgroup2").map_err(bprec_bpf::Error::from)?;
-        let Some(root) = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first()) else {
-            let text = "no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it";
-            return Err(wrong(text.to_owned()));
-        };
-        let below = match asked.strip_prefix(root) {
-            Ok(below) => below,
-            Err(_) => asked.strip_prefix("/").unwrap_or(asked),
-        };
-        let directory = root.join(below);
-        let metadata =
-            fs::metadata(&directory).map_err(|answer| wrong(format!("{}: {answer}", directory.display())))?;
-        if !metadata.is_dir() {
-            return Err(wrong(format!("{} is no directory", directory.display())));
-        }
-        let level = below.components().count() as u32;
-        // Behind a cgroup namespace the mount point is not the root, and how deep it is cannot be seen.
-        let is_whole = fs::metadata(root).is_ok_and(|metadata| metadata.ino() == ROOT_CGROUP);
-        let levels = if is_whole && level < LEVELS { 1 << level } else { u32::MAX };
-        let name = Path::new("/").join(below).as_os_str().as_bytes().to_vec();
-        Ok(Cgroup { id: metadata.ino(), name, directory, levels })
-    }
+/// Looks up a cgroup: a directory, or a path below where the hierarchy is mounted.
+///
+/// # Errors
+/// When it is not there.
+pub(crate) fn find_cgroup(asked: &Path) -> Result<Cgroup> {
+    Cgroup::find(asked).map_err(|problem| Error::Cgroup { path: asked.to_owned(), problem: problem.to_string() })
 }
 
 #[cfg(test)]
