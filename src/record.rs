@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bprec_record::{
     Aggregate, Bounds, Budget, CounterTarget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered,
-    RingSize, SamplerFields, SharedOptions, Summary, SwitchOutput, Target, WantedMap,
+    RingSize, SamplerFields, SharedOptions, Summary, SwitchOutput, Target, UserChains, WantedMap,
 };
 
 use crate::{Outcome, say};
@@ -53,9 +53,10 @@ pub(crate) struct Args {
     #[arg(short = 'g')]
     chains: bool,
 
-    /// How user call chains are taken; `fp` is what there is.
-    #[arg(long = "call-graph", value_name = "HOW", value_parser = ["fp"])]
-    call_graph: Option<String>,
+    /// User call chains: fp, by frame pointer as -g; dwarf, for perf to unwind, with SIZE bytes of the user stack in each
+    /// sample (dwarf,16384) [default SIZE: 8192].
+    #[arg(long = "call-graph", value_name = "fp|dwarf[,SIZE]", value_parser = call_graph, conflicts_with = "aggregate")]
+    call_graph: Option<UserChains>,
 
     /// Beside the main samples, ones that a BPF program makes on an event of its own, with what it sees there: of
     /// ip,period,addr,task,cgroup,comm,value (of the event),regs=ax,sp,…,stack,ustack, listed or changed as in +addr,-comm
@@ -252,7 +253,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         rate,
         bpf_sampler: args.bpf_sampler.as_deref().map(SamplerFields::parse).transpose()?,
         bpf_sampler_rate: args.bpf_sampler_freq.map(Rate::Frequency),
-        user_chains: args.chains || args.call_graph.is_some(),
+        user_chains: args.call_graph.unwrap_or(if args.chains { UserChains::FramePointers } else { UserChains::None }),
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
         ring,
         output: if args.output.as_os_str() == "-" { Output::Stdout } else { Output::File(args.output) },
@@ -338,6 +339,21 @@ fn object_file(text: &str) -> ObjectFile {
             ObjectFile { path: path.into(), program: Some(program.to_owned()) }
         }
         _ => ObjectFile { path: text.into(), program: None },
+    }
+}
+
+/// How user call chains are recorded.
+fn call_graph(text: &str) -> Result<UserChains, String> {
+    let stack_bytes = match text.split_once(',') {
+        None if text == "fp" => return Ok(UserChains::FramePointers),
+        None if text == "dwarf" => UserChains::STACK_BYTES,
+        Some(("dwarf", size)) => size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?,
+        _ if text == "lbr" => return Err("lbr is not recorded; use fp or dwarf, or perf record".to_owned()),
+        _ => return Err("expected fp or dwarf[,SIZE]".to_owned()),
+    };
+    match stack_bytes.checked_next_multiple_of(8).unwrap_or(u32::MAX) {
+        stack_bytes @ ..=UserChains::STACK_BYTES_MAX => Ok(UserChains::Dwarf { stack_bytes }),
+        _ => Err(format!("SIZE is at most {}", UserChains::STACK_BYTES_MAX)),
     }
 }
 

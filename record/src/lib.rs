@@ -25,7 +25,7 @@ pub use control::{Counts, Moment, ProgramName, Readings, stat};
 pub use error::{Error, Result};
 pub use options::{
     Aggregate, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, StatOptions, StatTarget,
-    SwitchOutput, Target, WantedMap,
+    SwitchOutput, Target, UserChains, WantedMap,
 };
 pub use output::{Recovered, Summary, recover};
 pub use sources::bpf_sampler::SamplerFields;

@@ -8,8 +8,11 @@ use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
 use super::abilities::Abilities;
 use super::machine;
 use super::syntax::{self, EventSpec};
-use crate::{Error, Level, Options, Rate, Result, sys};
+use crate::{Error, Level, Options, Rate, Result, UserChains, sys};
 
+/// The user registers that perf samples to unwind a stack, by their numbers in `asm/perf_regs.h`: on x86-64 all but DS, ES, FS
+/// and GS, on arm64 x0 to pc.
+const USER_REGISTERS: u64 = if cfg!(target_arch = "aarch64") { (1 << 33) - 1 } else { 0xff_0fff };
 /// Samples per second when nothing else is asked for.
 const DEFAULT_FREQUENCY: u64 = 4000;
 /// `PERF_COUNT_HW_CPU_CYCLES`.
@@ -66,6 +69,11 @@ impl Sampler {
         if attr.kind == event_type::TRACEPOINT {
             fields = fields.with(SampleType::RAW);
         }
+        if let UserChains::Dwarf { stack_bytes } = options.user_chains {
+            fields = fields.with(SampleType::REGS_USER).with(SampleType::STACK_USER);
+            attr.sample_regs_user = USER_REGISTERS;
+            attr.sample_stack_user = stack_bytes;
+        }
         attr.sample_type = fields;
         attr.read_format = base.read_format;
         attr.clockid = base.clockid;
@@ -74,7 +82,7 @@ impl Sampler {
         let is_precise = attr.flags.precise_ip() > 0 || spec.precise_as_possible;
         let takes_whole_chains = options.aggregate.is_some() && is_precise;
         for (wanted, flag) in [
-            (!options.user_chains && !takes_whole_chains, AttrFlags::EXCLUDE_CALLCHAIN_USER),
+            (!options.user_chains.are_by_kernel() && !takes_whole_chains, AttrFlags::EXCLUDE_CALLCHAIN_USER),
             (binding.inherit, AttrFlags::INHERIT),
             (binding.enable_on_exec, AttrFlags::ENABLE_ON_EXEC),
         ] {

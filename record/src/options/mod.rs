@@ -29,8 +29,8 @@ pub struct Options {
     pub bpf_sampler: Option<SamplerFields>,
     /// How often it makes them; `None`: as often as the main event samples.
     pub bpf_sampler_rate: Option<Rate>,
-    /// Record user call chains too; kernel ones always are.
-    pub user_chains: bool,
+    /// How user call chains are recorded; kernel ones always are.
+    pub user_chains: UserChains,
     /// Objects whose perf_event programs run on events of their own, like those that sample.
     pub objects: Vec<ObjectFile>,
     /// Size of each CPU's ring buffer.
@@ -71,7 +71,7 @@ impl Default for Options {
             rate: Rate::Default,
             bpf_sampler: None,
             bpf_sampler_rate: None,
-            user_chains: false,
+            user_chains: UserChains::None,
             objects: Vec::new(),
             ring: RingSize::Default,
             output: Output::File(PathBuf::from("perf.data")),
@@ -271,4 +271,31 @@ pub struct SwitchOutput {
     pub on_signal: bool,
     /// Keep this many files; the oldest is deleted when there is one more.
     pub max_files: Option<NonZeroUsize>,
+}
+
+/// User call chains of samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UserChains {
+    /// None.
+    #[default]
+    None,
+    /// As the kernel takes them, by frame pointer.
+    FramePointers,
+    /// User registers and so many bytes of the user stack, for a reader to unwind by DWARF as perf does.
+    Dwarf {
+        /// A multiple of 8, at most [`UserChains::STACK_BYTES_MAX`].
+        stack_bytes: u32,
+    },
+}
+
+impl UserChains {
+    /// What perf takes of the stack unless it is told otherwise.
+    pub const STACK_BYTES: u32 = 8192;
+    /// The most that fits into a record, as perf has it.
+    pub const STACK_BYTES_MAX: u32 = 65528;
+
+    /// The kernel takes them.
+    pub(crate) fn are_by_kernel(self) -> bool {
+        self == UserChains::FramePointers
+    }
 }

@@ -71,7 +71,7 @@ impl Aggregates {
                         with --pid=host)";
             return Err(Error::Other(text.to_owned()));
         }
-        let user = UserDetail { chains: options.user_chains, addresses: how.user_addresses };
+        let user = UserDetail { chains: options.user_chains.are_by_kernel(), addresses: how.user_addresses };
         let mut events = Vec::new();
         for (event, sampler) in samplers.iter().enumerate() {
             if sampler.attr.kind == event_type::TRACEPOINT {

@@ -108,7 +108,7 @@ impl SamplerFields {
 
     fn recipe(self, options: &Options) -> Recipe {
         let mut parts = self.parts.without(Parts::STACK);
-        let user_stack = self.user_stack.unwrap_or(options.user_chains);
+        let user_stack = self.user_stack.unwrap_or(options.user_chains.are_by_kernel());
         if self.kernel_stack || user_stack {
             parts = parts.with(Parts::STACK);
         }
