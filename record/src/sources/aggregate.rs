@@ -26,8 +26,6 @@ use crate::{Aggregate, Error, Level, Options, Result, sys};
 const OVERFLOW: &[u8] = b"[overflow]";
 /// The address that they have, and that mapping's.
 const OVERFLOW_IP: u64 = 0x1000;
-/// The initial pid namespace (`PROC_PID_INIT_INO`).
-const INIT_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// What counts the samples of one event.
 #[derive(Debug)]
@@ -67,7 +65,7 @@ impl Aggregates {
         how: Aggregate,
         interval_ns: u64,
     ) -> Result<Aggregates> {
-        if std::fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace.as_os_str() != INIT_PID_NAMESPACE) {
+        if bprec_host::is_initial_pid_namespace() == Some(false) {
             let text = "--aggregate counts by the process ids of the initial pid namespace; run it there (in a container: \
                         with --pid=host)";
             return Err(Error::Other(text.to_owned()));

@@ -10,7 +10,7 @@ use bprec_format::state::{
 };
 use bprec_format::{AttrFlags, EventAttr, ReadFormat};
 
-use super::shared::Cgroup;
+use super::shared::find_cgroup;
 use super::{Context, Source};
 use crate::events::syntax::EventSpec;
 use crate::events::syntax::groups::{Wanted, described, refusal};
@@ -262,7 +262,7 @@ fn chosen(
         StatTarget::Cgroups(paths) => paths
             .iter()
             .map(|path| {
-                let found = Cgroup::find(path)?;
+                let found = find_cgroup(path)?;
                 let directory = File::open(&found.directory).map_err(|error| Error::file(&found.directory, error))?;
                 let target = SharedTarget { name: found.name, children: true, ..target(SharedScope::CGROUP, found.id) };
                 let places = online.iter().map(|cpu| (directory.as_raw_fd(), *cpu as i32)).collect();

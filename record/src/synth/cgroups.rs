@@ -14,7 +14,7 @@ use super::append;
 ///
 /// A cgroup's id is that of its directory in kernfs, which is its inode number (64-bit machines, since Linux 5.5).
 pub(crate) fn cgroups(layout: &SampleLayout, out: &mut Vec<u8>) {
-    let Some(root) = bprec_bpf::mounts_of_type(b"cgroup2").ok().and_then(|mounts| mounts.into_iter().next()) else {
+    let Some(root) = bprec_host::mounts_of_type(b"cgroup2").ok().and_then(|mounts| mounts.into_iter().next()) else {
         return;
     };
     let Ok(meta) = fs::metadata(&root) else { return };

@@ -6,14 +6,14 @@ mod process;
 mod signals;
 mod wait;
 
-pub(crate) use bprec_bpf::private_mount;
+pub(crate) use bprec_host::private_mount;
 pub(crate) use clock::{CLOCK_MONOTONIC, boottime_ns, monotonic_ns, monotonic_resolution_ns, realtime_unix_ns};
 pub(crate) use perf_event::{
     disable, enable, event_id, kernel_attr_bytes, open_counter, open_counter_at, perf_event_open, read_counter,
     read_reading, read_value, set_output,
 };
 pub(crate) use process::{
-    Inherited, become_favoured, become_urgent, children_usage, hold_before_exec, raise_open_files, usage,
+    Inherited, become_favoured, become_urgent, children_usage, hold_before_exec, memory_bytes, raise_open_files, usage,
 };
 pub(crate) use rustix::param::page_size as page_bytes;
 pub(crate) use signals::{Asked, Signals};

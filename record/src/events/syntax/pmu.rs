@@ -7,7 +7,6 @@ use bprec_format::EventAttr;
 
 use super::{Result, names, terms, wrong};
 use crate::Error;
-use crate::events::machine::cpu_list;
 
 /// A PMU's directory.
 #[derive(Debug)]
@@ -63,7 +62,7 @@ impl Pmu {
     /// The CPUs its events are to be opened on: those of its cores, or one for each package of an uncore PMU.
     pub(super) fn cpus(&self) -> Option<Vec<u32>> {
         let read = |file: &str| fs::read_to_string(self.dir.join(file)).ok();
-        cpu_list(&read("cpus").or_else(|| read("cpumask"))?)
+        bprec_host::parse_cpu_list(&read("cpus").or_else(|| read("cpumask"))?)
     }
 
     /// Whether `events/` has this name.

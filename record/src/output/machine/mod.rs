@@ -16,8 +16,7 @@ use std::path::Path;
 
 use bprec_format::Endian;
 use bprec_format::feature::{Feature, Payload, Text, TextList};
-
-use crate::events::machine::cpu_list as number_list;
+use bprec_host::parse_cpu_list as number_list;
 
 /// The sections that can be filled in completely, as bit and payload, ascending: HOSTNAME … PMU_CAPS, CMDLINE from
 /// `argv`.

@@ -5,10 +5,8 @@
 //! file: what it finds goes to the recorder through a channel without a bound.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
@@ -262,14 +260,14 @@ impl Watcher {
                 let loader = id.pid_tid.map(|(pid, _)| pid);
                 self.take(event.id, Some(event.tag), id.time_ns, loader);
             }
-            // What we hold cannot be unloaded, and what was taken by nobody is already said to be missed.
-            BpfEventKind::PROG_UNLOAD => (),
+            // What was taken by nobody is already said to be missed. What was taken is gone because we let go of it.
+            BpfEventKind::PROG_UNLOAD => drop(self.seen.remove(&event.id)),
             _ => (),
         }
     }
 
     fn take(&mut self, id: u32, tag: Option<[u8; 8]>, seen_ns: Option<u64>, loader: Option<u32>) {
-        // An id that we hold is not given to another program; one that we missed may be.
+        // An id that was taken is not given to another program before its unload; one that we missed may be.
         if self.seen.get(&id) == Some(&true) {
             return;
         }
@@ -332,19 +330,8 @@ impl Watcher {
     }
 }
 
-/// Who a process is.
-pub(crate) fn owner(pid: u32) -> Option<Owner> {
-    let mut comm = Vec::new();
-    File::open(format!("/proc/{pid}/comm")).and_then(|mut file| file.read_to_end(&mut comm)).ok()?;
-    comm.pop_if(|byte| *byte == b'\n');
-    let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-    let cgroup = cgroup_of(pid).unwrap_or_default();
+/// Who a process is, if it can still be seen.
+pub(super) fn owner(pid: u32) -> Option<Owner> {
+    let bprec_host::Process { pid, comm, uid, cgroup } = bprec_host::Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })
-}
-
-/// Path of a process in the unified hierarchy.
-fn cgroup_of(pid: u32) -> io::Result<Vec<u8>> {
-    let text = fs::read(format!("/proc/{pid}/cgroup"))?;
-    let path = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
-    Ok(path.unwrap_or_default().to_vec())
 }

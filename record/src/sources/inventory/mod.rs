@@ -1,6 +1,7 @@
 //! The inventory of BPF programs while it changes: what comes, what everyone lets go of, and what is around each.
 
 mod load_watcher;
+mod on_time;
 mod programs;
 
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use bprec_format::state::State;
 
 pub(crate) use load_watcher::LoadWatcher;
+pub(crate) use on_time::OnTime;
 pub(crate) use programs::{Known, Programs};
 
 use super::{Context, Source};
@@ -47,7 +49,16 @@ impl Inventory {
 
     fn survey(&self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
         if self.purpose == Purpose::Recording {
-            context.out.states(context.programs.survey(is_last))?;
+            let states = context.programs.survey(is_last);
+            for state in &states {
+                if let State::Map(map) = state
+                    && map.btf_id != 0
+                    && let Ok(btf) = context.programs.btf(map.btf_id)
+                {
+                    context.out.keep_types(map.btf_id, &btf)?;
+                }
+            }
+            context.out.states(states)?;
         }
         Ok(())
     }
@@ -67,9 +78,8 @@ impl Inventory {
     fn check_releases(&mut self, context: &mut Context<'_>) -> Result<()> {
         let mut states = Vec::new();
         context.news.released.extend(context.programs.check_releases(&mut states));
-        if self.purpose == Purpose::Counting {
-            context.programs.let_go();
-        }
+        // It is where it outlives this process since it came. Nothing more is to be said of it.
+        context.programs.let_go();
         context.out.states(states)
     }
 }

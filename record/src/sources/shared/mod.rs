@@ -21,8 +21,8 @@ use crate::{Error, Level, Options, Result, Target, sys};
 use leaders::{Leading, read_now};
 use targets::{Place, Plan};
 
-pub(crate) use targets::Cgroup;
 pub use targets::CounterTarget;
+pub(crate) use targets::find_cgroup;
 
 /// What is counted when nothing is asked for; what of it the machine lacks is left out.
 const DEFAULT_EVENTS: &str = "cpu-clock,cycles,instructions";
@@ -186,6 +186,9 @@ impl Shared {
             let leaders: Vec<_> = shared.leading.iter().map(|leading| &leading.leader).collect();
             let follower = Follower::load(&leaders, targets)?;
             shared.plan.add_tasks(&follower)?;
+            if let Some(reason) = shared.plan.nothing_to_count() {
+                return Err(Error::Other(reason));
+            }
             shared.follower = Some(follower);
         }
         // What is counted has room between this and the time of a snapshot, which is told when all is read.

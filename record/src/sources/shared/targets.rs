@@ -1,12 +1,11 @@
 //! CounterTarget events are counted: CPUs, tasks, cgroups.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bprec_bpf::{Follower, Inherit, Targets};
 use bprec_format::state::{SharedScope, SharedTarget};
+use bprec_host::Cgroup;
 
 use crate::{Error, Result};
 
@@ -50,6 +49,9 @@ pub(super) struct Planned {
     inherit: Inherit,
 }
 
+/// Why a task is not counted that has ended.
+const NO_TASK: &str = "there is no such task";
+
 /// All targets.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -57,13 +59,6 @@ pub(super) struct Plan {
     /// What a follower has to know; `None` when there is nothing for one to do.
     targets: Option<Targets>,
 }
-
-/// Number of the initial pid namespace, by which BPF programs know tasks.
-const INITIAL_PIDS: &str = "pid:[4026531836]";
-/// Inode of the directory that is the root of the whole hierarchy of cgroups.
-const ROOT_CGROUP: u64 = 1;
-/// The follower looks at so many levels.
-const LEVELS: u32 = 32;
 
 impl Plan {
     /// Looks the targets up.
@@ -103,8 +98,7 @@ impl Plan {
     }
 
     fn task(&mut self, id: u32, scope: SharedScope, inherit: Inherit) -> Result<Planned> {
-        let pids = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-        if pids.as_os_str() != INITIAL_PIDS && !pids.as_os_str().is_empty() {
+        if bprec_host::is_initial_pid_namespace() == Some(false) {
             let text = "tasks are counted from the initial pid namespace only: in this one they have other numbers";
             return Err(Error::Other(text.to_owned()));
         }
@@ -120,7 +114,7 @@ impl Plan {
     }
 
     fn cgroup(&mut self, asked: &Path) -> Result<Planned> {
-        let found = Cgroup::find(asked)?;
+        let found = find_cgroup(asked)?;
         let (account, targets) = self.account();
         targets.cgroups.push((found.id, account));
         targets.cgroup_levels |= found.levels;
@@ -140,6 +134,13 @@ impl Plan {
         self.each.iter()
     }
 
+    /// Why nothing can be counted, if none of the targets is there.
+    pub(super) fn nothing_to_count(&self) -> Option<String> {
+        let absent = |planned: &&Planned| planned.told.reason == NO_TASK;
+        let ids: Vec<String> = self.each.iter().filter(absent).map(|planned| planned.told.id.to_string()).collect();
+        (!ids.is_empty() && ids.len() == self.each.len()).then(|| format!("{NO_TASK}: {}", ids.join(", ")))
+    }
+
     /// Names a task.
     pub(super) fn name_task(&mut self, id: u32, name: &[u8]) {
         let is_task = |planned: &&mut Planned| {
@@ -157,7 +158,7 @@ impl Plan {
             let Place::Account(account) = planned.place else { continue };
             let id = planned.told.id as u32;
             let added = match planned.told.scope {
-                SharedScope::PID if Path::new(&format!("/proc/{id}")).exists() => {
+                SharedScope::PID if bprec_host::is_alive(id) => {
                     Some(u32::from(follower.add_task(id, account, planned.inherit)?))
                 }
                 SharedScope::TGID => add_threads(follower, id, account, planned.inherit)?,
@@ -165,7 +166,7 @@ impl Plan {
                 _ => continue,
             };
             match added {
-                None => planned.told.reason = "there is no such task".to_owned(),
+                None => planned.told.reason = NO_TASK.to_owned(),
                 Some(0) => planned.told.reason = "it is counted as a part of another target".to_owned(),
                 Some(_) => (),
             }
@@ -177,6 +178,9 @@ impl Plan {
 /// Adds the threads of a process; how many were not known, None when there is no such process. Those that are created meanwhile
 /// by threads which are known are added in the kernel.
 fn add_threads(follower: &Follower, process: u32, account: u32, inherit: Inherit) -> Result<Option<u32>> {
+    if !bprec_host::is_alive(process) {
+        return Ok(None);
+    }
     let mut added = 0;
     loop {
         let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
@@ -199,46 +203,12 @@ fn planned(place: Place, scope: SharedScope, id: u64) -> Planned {
     Planned { place, told: SharedTarget { scope, id, ..SharedTarget::default() }, inherit: Inherit::Nothing }
 }
 
-/// A cgroup as it was found.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Cgroup {
-    pub(crate) id: u64,
-    /// Path below the mount point.
-    pub(crate) name: Vec<u8>,
-    pub(crate) directory: PathBuf,
-    /// Bits of the levels on which it can be.
-    levels: u32,
-}
-
-impl Cgroup {
-    /// Looks up a directory, or a path below where the hierarchy is mounted.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub(crate) fn find(asked: &Path) -> Result<Cgroup> {
-        let wrong = |problem: String| Error::Cgroup { path: asked.to_owned(), problem };
-        let mounts = bprec_bpf::mounts_of_type(b"cgroup2").map_err(bprec_bpf::Error::from)?;
-        let Some(root) = mounts.iter().find(|root| asked.starts_with(root)).or(mounts.first()) else {
-            let text = "no unified hierarchy (cgroup2) is mounted; `mount -t cgroup2 none DIRECTORY` mounts it";
-            return Err(wrong(text.to_owned()));
-        };
-        let below = match asked.strip_prefix(root) {
-            Ok(below) => below,
-            Err(_) => asked.strip_prefix("/").unwrap_or(asked),
-        };
-        let directory = root.join(below);
-        let metadata =
-            fs::metadata(&directory).map_err(|answer| wrong(format!("{}: {answer}", directory.display())))?;
-        if !metadata.is_dir() {
-            return Err(wrong(format!("{} is no directory", directory.display())));
-        }
-        let level = below.components().count() as u32;
-        // Behind a cgroup namespace the mount point is not the root, and how deep it is cannot be seen.
-        let is_whole = fs::metadata(root).is_ok_and(|metadata| metadata.ino() == ROOT_CGROUP);
-        let levels = if is_whole && level < LEVELS { 1 << level } else { u32::MAX };
-        let name = Path::new("/").join(below).as_os_str().as_bytes().to_vec();
-        Ok(Cgroup { id: metadata.ino(), name, directory, levels })
-    }
+/// Looks up a cgroup.
+///
+/// # Errors
+/// When it is not there.
+pub(crate) fn find_cgroup(asked: &Path) -> Result<Cgroup> {
+    Cgroup::find(asked).map_err(|problem| Error::Cgroup { path: asked.to_owned(), problem: problem.to_string() })
 }
 
 #[cfg(test)]
