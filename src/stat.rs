@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{Moment, StatOptions, StatTarget, stat};
-use bprec_report::{Meter, Metered, StatFormat, StatWriter};
+use bprec_report::model::StatSnapshot;
+use bprec_report::{StatAccumulator, StatFormat, StatWriter};
 
 use crate::record::{budget, cpu_list, exit_code, notify, show};
 use crate::{Outcome, say};
@@ -114,10 +115,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         (None, false) => StatFormat::Text(width),
     };
     let mut writer = StatWriter::new(format, args.interval.is_some(), args.per_cpu);
-    let mut meter = Meter::new(!args.bpf_prog.is_empty());
+    let mut meter = StatAccumulator::new(!args.bpf_prog.is_empty());
     let asked = args.bpf_prog.join(",");
     let options = options(args)?;
-    let mut total: Option<Metered> = None;
+    let mut total: Option<StatSnapshot> = None;
     let counts = stat(&options, |readings| {
         for program in readings.programs {
             meter.name(program.id, program.load_time_ns, program.name, program.prog_type);

@@ -213,7 +213,7 @@ fn the_blind_spot_is_told() {
         let id = tp.id_of(name).unwrap();
         seen += row(&plain, id)["weight"].as_u64().unwrap();
         let blind = row(&counted, id);
-        assert!(blind["blind"].as_str().is_some_and(|why| why.contains("tracepoint")), "{blind:#}");
+        assert!(blind["blind"]["text"].as_str().is_some_and(|why| why.contains("tracepoint")), "{blind:#}");
         assert_eq!(blind["self"]["samples"], 0, "{blind:#}");
     }
     assert!(seen > 200_000_000, "the programs took only {seen} ns");

@@ -199,7 +199,7 @@ fn the_blind_spot_is_stated_in_numbers() {
     }
     // A row that the sampler cannot fill says so, rather than 0.
     let row = sampler["rows"].as_array().unwrap().iter().find(|row| row["id"] == ids[0]).unwrap();
-    assert!(row["blind"].as_str().unwrap().contains("tracepoint"), "{row:#}");
+    assert!(row["blind"]["text"].as_str().unwrap().contains("tracepoint"), "{row:#}");
 }
 
 /// Keeps a thread of this name busy until dropped.

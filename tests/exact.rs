@@ -63,7 +63,7 @@ fn check_possible(report: &Value, elapsed: Duration, cpus: u64) {
         for exact in functions.chain([&program["exact"]]).filter(|exact| exact.is_object()) {
             let of = |name| number(exact, name);
             assert!(of("measured") + of("too_deep") + of("discarded") <= of("runs"), "{program:#}");
-            if let Some(with_pair) = exact["ns_per_run"]["with_pair"].as_f64() {
+            if let Some(with_pair) = exact["ns_per_run"]["gross"].as_f64() {
                 assert!(with_pair >= 0.0, "{program:#}");
                 let total = with_pair * of("measured") as f64;
                 // None of them runs inside itself.

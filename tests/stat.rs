@@ -251,7 +251,7 @@ fn the_machine_has_as_much_time_as_its_cpus() {
     assert!(clock_ns <= elapsed_ns * cpus, "{clock_ns} ns of {elapsed_ns} ns on {cpus} CPUs");
     assert!(clock_ns * 10 >= elapsed_ns * cpus * 9, "{clock_ns} ns of {elapsed_ns} ns on {cpus} CPUs");
     for row in totals.iter().chain(&intervals) {
-        let flaws = row["shared"]["flaws"].as_array();
+        let flaws = row["shared"]["anomalies"].as_array();
         assert!(flaws.is_none_or(Vec::is_empty) && row["shared_unknown"].is_null(), "{row:#}");
     }
 }
@@ -393,7 +393,7 @@ fn check_possible(text: &str, ids: &[u32], has_budget: bool) {
             continue;
         }
         assert!(exact.is_object(), "{total:#}");
-        assert!(exact["flaws"].as_array().unwrap().is_empty(), "{total:#}");
+        assert!(exact["anomalies"].as_array().unwrap().is_empty(), "{total:#}");
         let elapsed_ns = number(&rows(text, "end")[0]["elapsed_ns"]);
         assert!(number(&exact["measured_ns"]) <= elapsed_ns * cpus, "{total:#}");
         assert!(number(&exact["runs"]) > 0, "it ran all the time: {total:#}");
@@ -408,7 +408,7 @@ fn check_possible(text: &str, ids: &[u32], has_budget: bool) {
             assert_eq!(sum(&totals, true), all, "CPUs, {member}: {text}");
         }
         for row in intervals.iter().filter(mine) {
-            assert!(row["exact"].is_null() || row["exact"]["flaws"].as_array().unwrap().is_empty(), "{row:#}");
+            assert!(row["exact"].is_null() || row["exact"]["anomalies"].as_array().unwrap().is_empty(), "{row:#}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::names::{btf_of, symbol_files, symbol_of};
 use crate::recording::{Recording, Role};
-use crate::view::text::clean;
+use crate::text::clean;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};

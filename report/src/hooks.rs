@@ -1,7 +1,7 @@
 //! Whose the cost of a hook is: the kernel function that leads to it tells the place, and if one program only is attached
 //! there, it is that program's.
 
-use crate::programs::Known;
+use crate::programs::Program;
 use crate::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::Attachment;
@@ -29,7 +29,7 @@ pub(crate) struct HookOwners {
 }
 
 impl HookOwners {
-    pub(crate) fn new(symbols: &KernelSymbols, known: &[Known], attachments: &[Attachment]) -> HookOwners {
+    pub(crate) fn new(symbols: &KernelSymbols, known: &[Program], attachments: &[Attachment]) -> HookOwners {
         let mut owners = FxHashMap::default();
         for (number, name) in symbols.names() {
             let per_tracepoint =
@@ -69,7 +69,7 @@ fn only_one(mut programs: impl Iterator<Item = usize>) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::InfoFacts;
+    use crate::programs::ProgInfoSummary;
     use bprec_format::state::KernelSymbol;
 
     #[test]
@@ -83,10 +83,10 @@ mod tests {
             symbol(4, "trace_call_bpf"),
             symbol(5, "__traceiter_sched_switch"),
         ]);
-        let program = |id, prog_type| Known {
+        let program = |id, prog_type| Program {
             id: Some(id),
-            info: Some(InfoFacts { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None }),
-            ..Known::default()
+            info: Some(ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None }),
+            ..Program::default()
         };
         let known = [
             program(10, ProgType::TRACEPOINT),

@@ -2,10 +2,10 @@
 //! otherwise addresses in the kernel, a module or a file.
 
 use crate::index::Index;
+use crate::model::Count;
 use crate::names::{FileFunctions, Files, Mapped, functions_of_files};
 use crate::pass::{Selection, count};
 use crate::recording::{Recording, Role};
-use crate::{Count, Hot};
 use bprec_format::records::Payload;
 use bprec_format::{Record, RecordType, Records, misc};
 use rustc_hash::FxHashMap;
@@ -19,6 +19,9 @@ const MAX_PLACES: usize = 1 << 19;
 const MAX_MAPS: usize = 1 << 18;
 /// A task whose maps are its parent's, whose maps are its parent's …
 const MAX_FORKS: usize = 32;
+
+/// Name, object and count of a place.
+pub(crate) type Hot = (String, String, Count);
 
 /// Where a sample was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,7 +110,7 @@ fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &TaskMaps) -> Vec<
             Place::User(addr) => (format!("{addr:#x}"), "[unknown]".into()),
             Place::Other => ("(other)".into(), String::new()),
         };
-        Hot { name, object, count }
+        (name, object, count)
     });
     hot.collect()
 }

@@ -6,7 +6,7 @@ use crate::guard;
 use crate::hooks::HookOwners;
 use crate::maps::Contents;
 use crate::names;
-use crate::programs::{Known, Programs, SideEvent, What};
+use crate::programs::{Program, Programs, SideEvent, SidebandKind};
 use crate::recording::{Recording, Role};
 use crate::runs::RunHistory;
 use crate::symbols::{KernelMaps, KernelSymbols, Kind};
@@ -278,16 +278,16 @@ impl<'r, 'a> Walk<'r, 'a> {
         let time_ns = id.time_ns.unwrap_or(0);
         let place = (id.cpu.unwrap_or(0), id.pid_tid.map_or(0, |(_, tid)| tid));
         let pid = id.pid_tid.map(|(pid, _)| pid);
-        let mut side = |what| self.side.push(SideEvent { time_ns, place, what });
+        let mut side = |kind| self.side.push(SideEvent { time_ns, place, kind });
         match payload {
-            Payload::Ksymbol(symbol) => side(What::Symbol {
+            Payload::Ksymbol(symbol) => side(SidebandKind::Symbol {
                 addr: symbol.addr,
                 len_bytes: symbol.len_bytes,
                 kind: symbol.kind,
                 gone: symbol.is_unregister(),
                 name: symbol.name.to_vec(),
             }),
-            Payload::BpfEvent(it) => side(What::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
+            Payload::BpfEvent(it) => side(SidebandKind::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
             Payload::Fork(task) => self.tasks.forked(time_ns.max(task.time_ns), task.tid, task.ptid),
             Payload::Cgroup(cgroup) => {
@@ -407,8 +407,8 @@ impl<'r, 'a> Walk<'r, 'a> {
         let code = AddressMap::new(ranges.iter().copied());
         index.bpf_span = code.span();
         index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(interpreter));
-        index.hooks = HookOwners::new(&index.symbols, &programs.known, &index.states.attachments);
-        index.guarded = programs.known.iter().map(|known| is_guarded(known, &index.states.attachments)).collect();
+        index.hooks = HookOwners::new(&index.symbols, &programs.list, &index.states.attachments);
+        index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states.attachments)).collect();
         index.programs = programs;
         index
     }
@@ -458,7 +458,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 }
 
-fn is_guarded(known: &Known, attachments: &[state::Attachment]) -> bool {
+fn is_guarded(known: &Program, attachments: &[state::Attachment]) -> bool {
     let own = attachments.iter().filter(|attachment| Some(attachment.prog_id) == known.id);
     guard::guards(known.info.and_then(|info| info.prog_type), own)
 }

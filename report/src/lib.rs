@@ -9,6 +9,7 @@
 //! [`header`], [`Meter`] and what they take and give.
 
 mod address;
+mod by_prog;
 mod charge;
 mod counters;
 mod error;
@@ -20,40 +21,36 @@ mod hot;
 mod index;
 mod input;
 mod maps;
+pub mod model;
 mod names;
 mod options;
 mod order;
 mod pass;
 mod programs;
 mod recording;
-mod report;
+mod render;
 mod rewrite;
 mod runs;
 mod script;
+mod sinks;
 mod source;
 mod symbols;
 mod tasks;
+mod text;
 mod told;
-mod view;
 mod window;
 
-pub use counters::{
-    CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, EventPerRun, Exact, Meter,
-    Metered, MeteredRow, PERCENTILES, PerRun,
-};
+pub use counters::StatAccumulator;
 pub use error::{Error, Result};
 pub use header::header;
 pub use input::Input;
 pub use maps::{MapFilter, MapsOptions, maps};
+pub use model::{CountersReport, Report};
 pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
-pub use report::{
-    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Charges, Count, EventReport, Hot, Missed, Origin, Program,
-    Recorded, Report, Row, Runs, SplitRow, Unit, Unknown,
-};
+pub use render::{StatFormat, StatWriter};
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};
 pub use source::Source;
-pub use view::{StatFormat, StatWriter};
 
 /// Charges every sample of the recording to the BPF program that it was taken in.
 ///
@@ -62,7 +59,7 @@ pub use view::{StatFormat, StatWriter};
 /// can be read in part gives a report that says so ([`Report::problems`]).
 pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
     let recording = recording::Recording::open_with_events(input)?;
-    report::build(&recording, options)
+    by_prog::build(&recording, options)
 }
 
 /// What counters counted from snapshot to snapshot: run statistics, exact and shared counters.

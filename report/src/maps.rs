@@ -6,7 +6,7 @@ use crate::glob;
 use crate::index::{Index, Wanted};
 use crate::names::btf_of;
 use crate::recording::Recording;
-use crate::view;
+use crate::render;
 use crate::window::Window;
 use crate::{Error, Input, ProgFilter, Result, TimeRange};
 use bprec_format::bpf::btf::Btf;
@@ -69,10 +69,11 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
     let window = Window::new(&TimeRange::All, None)?;
     let index = Index::build(&recording, &window, Wanted { contents: true, ..Wanted::default() });
     let btf = btf_of(recording.sections(), recording.endian());
-    let atlas = Atlas::new(&recording, &index, &btf, options);
-    let written = if options.json { view::write_maps_json(&atlas, out) } else { view::write_maps_text(&atlas, out) };
+    let report = MapsReport::new(&recording, &index, &btf, options);
+    let written =
+        if options.json { render::write_maps_json(&report, out) } else { render::write_maps_text(&report, out) };
     written.map_err(Error::from)?;
-    Ok(atlas.maps.len())
+    Ok(report.maps.len())
 }
 
 /// A program as a map refers to it.
@@ -110,7 +111,7 @@ impl Map<'_> {
 }
 
 /// The maps to be shown, and what their values refer to.
-pub(crate) struct Atlas<'a> {
+pub(crate) struct MapsReport<'a> {
     pub(crate) maps: Vec<Map<'a>>,
     pub(crate) problems: Vec<String>,
     pub(crate) limit: Option<usize>,
@@ -120,13 +121,13 @@ pub(crate) struct Atlas<'a> {
     endian: bprec_format::Endian,
 }
 
-impl<'a> Atlas<'a> {
+impl<'a> MapsReport<'a> {
     fn new(
         recording: &Recording<'_>,
         index: &'a Index,
         btf: &'a BTreeMap<u32, Btf<'a>>,
         options: &MapsOptions,
-    ) -> Atlas<'a> {
+    ) -> MapsReport<'a> {
         let mut problems = recording.problems().to_vec();
         problems.extend(index.problems.iter().cloned());
         let mut users: BTreeMap<u32, BTreeSet<User>> = BTreeMap::new();
@@ -137,9 +138,7 @@ impl<'a> Atlas<'a> {
             let infos = BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian());
             for info in infos.into_iter().flatten().flatten() {
                 let (id, load_time_ns) = (info.id().unwrap_or(0), info.load_time_ns().unwrap_or(0));
-                let known = index.programs.known.iter().find(|known| {
-                    known.id == Some(id) && known.info.is_some_and(|info| info.load_time_ns == load_time_ns)
-                });
+                let known = index.programs.by_key(id, load_time_ns);
                 let name = known.map(|known| known.name().to_owned()).unwrap_or_default();
                 let tag = info.tag().map(|tag| tag.0);
                 let is_asked = options.programs.iter().any(|filter| filter.matches(Some(id), tag, &name));
@@ -171,7 +170,7 @@ impl<'a> Atlas<'a> {
         let is_asked = |map: &Map<'_>| {
             options.maps.is_empty() || options.maps.iter().any(|filter| filter.matches(map.id, &map.name))
         };
-        Atlas {
+        MapsReport {
             maps: maps.filter(is_asked).collect(),
             problems,
             limit: options.limit,
@@ -183,7 +182,7 @@ impl<'a> Atlas<'a> {
 
     /// Name of a program by its id.
     pub(crate) fn program_name(&self, id: u32) -> Option<&str> {
-        let mut known = self.index.programs.known.iter().rev();
+        let mut known = self.index.programs.list.iter().rev();
         known.find(|known| known.id == Some(id)).map(|known| known.name()).filter(|name| !name.is_empty())
     }
 

@@ -1,11 +1,13 @@
 //! The second pass: every sample to its place in the ledger, in parallel.
 
-use crate::charge::{Column, EventLedger, Judge, Key, Verdict};
+use crate::charge::{Attribution, Attributor, Column};
 use crate::index::Index;
+use crate::model::Count;
 use crate::recording::{Recording, Role, payload};
+use crate::sinks::ledger::{EventLedger, Key};
 use crate::symbols::Kind;
 use crate::window::Window;
-use crate::{Count, Options, Split};
+use crate::{Options, Split};
 use bprec_format::state::OVERFLOW_PID;
 use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, misc};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +29,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     fn new(recording: &Recording<'_>, index: &Index) -> Ledger {
-        let programs = index.programs.known.len();
+        let programs = index.programs.list.len();
         Ledger { events: vec![EventLedger::new(programs); recording.events.all().len()], unreadable: 0, problem: None }
     }
 
@@ -99,7 +101,7 @@ struct Worker<'i> {
     recording: &'i Recording<'i>,
     index: &'i Index,
     selection: &'i Selection<'i>,
-    judge: Judge<'i>,
+    attributor: Attributor<'i>,
     ledger: Ledger,
     needs_comm: bool,
 }
@@ -110,7 +112,7 @@ impl<'i> Worker<'i> {
             recording,
             index,
             selection,
-            judge: Judge::new(index),
+            attributor: Attributor::new(index),
             ledger: Ledger::new(recording, index),
             needs_comm: !selection.comms.is_empty() || selection.options.by == Some(Split::Comm),
         }
@@ -193,14 +195,14 @@ impl<'i> Worker<'i> {
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = if in_kernel { sample.ip() } else { None };
         let chain = if leaf.is_some() { role.callchain(sample, record.offset)? } else { None };
-        let verdict = self.judge.verdict(leaf, chain, time);
+        let attribution = self.attributor.attribution(leaf, chain, time);
         let ledger = &mut self.ledger.events[event];
         ledger.sample(count, time_ns, cpu);
         if pid == OVERFLOW_PID && self.index.aggregations.contains_key(&event) {
             ledger.overflow.merge(count);
         }
-        match verdict {
-            Verdict::Elsewhere => {
+        match attribution {
+            Attribution::Elsewhere => {
                 if pid == 0 && tid == 0 && is_idle(self.index, leaf) {
                     ledger.idle.merge(count);
                 }
@@ -214,13 +216,13 @@ impl<'i> Worker<'i> {
                             (Split::Cgroup, _) => sample.decode()?.cgroup,
                             _ => None,
                         };
-                        part(split, self.index, &verdict, sample, cgroup, (comm, tid))
+                        part(split, self.index, &attribution, sample, cgroup, (comm, tid))
                     }
                 };
-                if self.judge.is_guarded() {
+                if self.attributor.is_guarded() {
                     ledger.guarded.merge(count);
                 }
-                ledger.charge(verdict, count, &self.judge.inside, options.by, part);
+                ledger.charge(attribution, count, &self.attributor.inside, options.by, part);
             }
         }
         Ok(())
@@ -268,7 +270,7 @@ fn is_idle(index: &Index, leaf: Option<u64>) -> bool {
 fn part(
     split: Split,
     index: &Index,
-    verdict: &Verdict,
+    attribution: &Attribution,
     sample: &Sample<'_>,
     cgroup: Option<u64>,
     (comm, tid): (Option<u32>, u32),
@@ -277,16 +279,16 @@ fn part(
         Split::Comm => comm.map_or(Key::Thread(tid), Key::Comm),
         Split::Cpu => sample.cpu().map_or(Key::Unknown, Key::Cpu),
         Split::Cgroup => cgroup.map_or(Key::Unknown, Key::Cgroup),
-        Split::Func => match verdict {
-            Verdict::Program { function: Some(function), .. } => Key::Function(*function),
+        Split::Func => match attribution {
+            Attribution::Program { function: Some(function), .. } => Key::Function(*function),
             _ => Key::Entry,
         },
-        Split::Helper => match verdict {
-            Verdict::Program { column: Column::Own, .. } => Key::Code,
-            Verdict::Program { column: Column::Helper, called: Some(called), .. } => {
+        Split::Helper => match attribution {
+            Attribution::Program { column: Column::Own, .. } => Key::Code,
+            Attribution::Program { column: Column::Helper, called: Some(called), .. } => {
                 index.symbols.find(*called).map_or(Key::Unknown, Key::Kernel)
             }
-            Verdict::Program { column: Column::Entry, .. } => Key::Entry,
+            Attribution::Program { column: Column::Entry, .. } => Key::Entry,
             _ => Key::Unknown,
         },
     }

@@ -20,12 +20,12 @@ pub(crate) struct SideEvent {
     pub(crate) time_ns: u64,
     /// CPU and thread that it happened on: a program's symbols and its BPF_EVENT share them.
     pub(crate) place: (u32, u32),
-    pub(crate) what: What,
+    pub(crate) kind: SidebandKind,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum What {
+pub(crate) enum SidebandKind {
     /// KSYMBOL.
     Symbol { addr: u64, len_bytes: u32, kind: KsymbolKind, gone: bool, name: Vec<u8> },
     /// BPF_EVENT.
@@ -34,9 +34,9 @@ pub(crate) enum What {
 
 impl Said for SideEvent {
     fn undated_about(&self) -> Option<u64> {
-        let about = match self.what {
-            What::Symbol { addr, .. } => addr,
-            What::Program { id, .. } => id.into(),
+        let about = match self.kind {
+            SidebandKind::Symbol { addr, .. } => addr,
+            SidebandKind::Program { id, .. } => id.into(),
         };
         (self.time_ns == 0).then_some(about)
     }
@@ -52,11 +52,11 @@ pub(crate) struct Function {
 
 /// A program of the recording.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Known {
+pub(crate) struct Program {
     pub(crate) id: Option<u32>,
     pub(crate) tag: Option<[u8; 8]>,
     /// What its `bpf_prog_info` says, if the recording has it.
-    pub(crate) info: Option<InfoFacts>,
+    pub(crate) info: Option<ProgInfoSummary>,
     /// Entry function first.
     pub(crate) functions: Vec<Function>,
     /// When it was loaded, if that was seen.
@@ -69,7 +69,12 @@ pub(crate) struct Known {
     pub(crate) loader_pid: Option<u32>,
 }
 
-impl Known {
+impl Program {
+    /// Id and load time, if both are known.
+    pub(crate) fn key(&self) -> Option<(u32, u64)> {
+        self.id.zip(self.info.map(|info| info.load_time_ns))
+    }
+
     /// Name of its entry function.
     pub(crate) fn name(&self) -> &str {
         self.functions.first().map_or("", |function| &function.name)
@@ -78,7 +83,7 @@ impl Known {
 
 /// What of a `bpf_prog_info` the report shows beside functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct InfoFacts {
+pub(crate) struct ProgInfoSummary {
     /// Position among the infos.
     pub(crate) at: usize,
     pub(crate) prog_type: Option<ProgType>,
@@ -141,7 +146,9 @@ impl TrampolineKey {
 /// The programs of a recording, their images, and where all of it was.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    pub(crate) known: Vec<Known>,
+    pub(crate) list: Vec<Program>,
+    /// Position of a program by its key.
+    pub(crate) by_key: FxHashMap<(u32, u64), u32>,
     pub(crate) images: Vec<Image>,
     pub(crate) ranges: Vec<Range>,
 }
@@ -162,7 +169,7 @@ struct Symbol {
 struct Timeline {
     symbols: Vec<Symbol>,
     images: Vec<(Symbol, Image)>,
-    known: Vec<Known>,
+    known: Vec<Program>,
     /// Latest program of an id.
     by_id: FxHashMap<u32, u32>,
     /// Symbols there now, by address.
@@ -199,9 +206,9 @@ impl Programs {
 
 impl Timeline {
     fn step(&mut self, event: SideEvent) {
-        let SideEvent { time_ns, place, what } = event;
-        match what {
-            What::Symbol { addr, len_bytes, kind: KsymbolKind::BPF, gone, name } => {
+        let SideEvent { time_ns, place, kind } = event;
+        match kind {
+            SidebandKind::Symbol { addr, len_bytes, kind: KsymbolKind::BPF, gone, name } => {
                 let symbol = Symbol { addr, len_bytes, from_ns: time_ns, to_ns: u64::MAX, name, program: None };
                 match image(&symbol.name) {
                     Some(image) => self.image(symbol, image, gone),
@@ -209,16 +216,18 @@ impl Timeline {
                     None => self.came(symbol, place),
                 }
             }
-            What::Symbol { addr, len_bytes, .. } => {
+            SidebandKind::Symbol { addr, len_bytes, .. } => {
                 let end = addr.saturating_add(len_bytes.into());
                 let owner = Owner::OutOfLine;
                 self.out_of_line.push(Range { start: addr, end, from_ns: 0, to_ns: u64::MAX, owner, announced: false });
             }
-            What::Program { kind: BpfEventKind::PROG_LOAD, id, tag, pid } => {
+            SidebandKind::Program { kind: BpfEventKind::PROG_LOAD, id, tag, pid } => {
                 self.loaded(time_ns, place, id, tag, pid.filter(|_| time_ns > 0));
             }
-            What::Program { kind: BpfEventKind::PROG_UNLOAD, id, tag, .. } => self.unloaded(time_ns, place, id, tag),
-            What::Program { .. } => {}
+            SidebandKind::Program { kind: BpfEventKind::PROG_UNLOAD, id, tag, .. } => {
+                self.unloaded(time_ns, place, id, tag)
+            }
+            SidebandKind::Program { .. } => {}
         }
     }
 
@@ -317,7 +326,7 @@ impl Timeline {
 
     fn add(&mut self, id: u32, tag: [u8; 8]) -> u32 {
         let program = self.known.len() as u32;
-        self.known.push(Known { id: Some(id), tag: Some(tag), ..Known::default() });
+        self.known.push(Program { id: Some(id), tag: Some(tag), ..Program::default() });
         self.by_id.insert(id, program);
         program
     }
@@ -382,7 +391,9 @@ impl Timeline {
         self.name_functions(infos);
         place_interpreters(self.interpreters, &mut ranges);
         ranges.extend(self.out_of_line);
-        let mut programs = Programs { known: self.known, images: Vec::new(), ranges };
+        let keyed = |(at, program): (usize, &Program)| Some((program.key()?, at as u32));
+        let by_key = self.known.iter().enumerate().filter_map(keyed).collect();
+        let mut programs = Programs { list: self.known, by_key, images: Vec::new(), ranges };
         programs.place_images(self.images, infos);
         programs
     }
@@ -408,12 +419,12 @@ impl Timeline {
             let program = match same_code.or_else(|| free().next()).copied() {
                 Some(program) => program,
                 None => {
-                    self.known.push(Known { id: Some(id), ..Known::default() });
+                    self.known.push(Program { id: Some(id), ..Program::default() });
                     self.known.len() as u32 - 1
                 }
             };
             let known = &mut self.known[program as usize];
-            known.info = Some(InfoFacts {
+            known.info = Some(ProgInfoSummary {
                 at: index,
                 prog_type: info.prog_type(),
                 load_time_ns: info.load_time_ns().unwrap_or(0),
@@ -439,11 +450,11 @@ impl Timeline {
                 }
                 None => {
                     let program = symbol.program.unwrap_or_else(|| {
-                        let known = Known {
+                        let known = Program {
                             tag,
                             loaded_ns: (symbol.from_ns > 0).then_some(symbol.from_ns),
                             unloaded_ns: (symbol.to_ns < u64::MAX).then_some(symbol.to_ns),
-                            ..Known::default()
+                            ..Program::default()
                         };
                         self.known.push(known);
                         self.known.len() as u32 - 1
@@ -490,6 +501,11 @@ impl Timeline {
 }
 
 impl Programs {
+    /// The program of an id and load time.
+    pub(crate) fn by_key(&self, id: u32, load_time_ns: u64) -> Option<&Program> {
+        self.list.get(*self.by_key.get(&(id, load_time_ns))? as usize)
+    }
+
     fn place_images(&mut self, images: Vec<(Symbol, Image)>, infos: &[ProgInfo<'_>]) {
         for (symbol, mut image) in images {
             image.program = match image.kind {
@@ -517,7 +533,7 @@ impl Programs {
                 (target.btf_id().filter(|id| *id != 0)?, btf_id)
             }
         };
-        let mut attached = self.known.iter().enumerate().filter(|(_, known)| {
+        let mut attached = self.list.iter().enumerate().filter(|(_, known)| {
             known.info.is_some_and(|info| {
                 let info = &infos[info.at];
                 info.attach_btf_id() == Some(btf_id) && info.attach_btf_obj_id() == Some(btf_obj_id)

@@ -11,7 +11,8 @@ use bprec_format::{
     AttrFlags, Endian, EventAttr, File, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, SampleType,
     event_type, software,
 };
-use bprec_report::{CounterSource, CountersReport, Exact, Input, Options, Program, Report, by_prog, counters};
+use bprec_report::model::{CounterSource, CountersReport, Exact, Known, Program, Report};
+use bprec_report::{Input, Options, by_prog, counters};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -215,7 +216,7 @@ fn program(report: &Report, id: u32) -> &Program {
 }
 
 fn exact(report: &Report, id: u32) -> &Exact {
-    program(report, id).exact.as_ref().unwrap()
+    program(report, id).exact.value().unwrap()
 }
 
 /// The fields of each line.
@@ -251,20 +252,21 @@ fn measured_runs_come_to_values_per_run() {
     let it = exact(&report, 11);
     assert_eq!((it.runs, it.measured, it.is_estimate), (9000, 9000, false));
     // Of 1040 ns, 3100 cycles, 6050 instructions, the empty pair has 40, 100 and 50.
-    close(it.time.unwrap().value, 1000.0);
-    close(it.time.unwrap().with_pair, 1040.0);
-    assert_eq!(it.time.unwrap().error, None);
-    let per_run: Vec<f64> = it.events.iter().map(|event| event.as_ref().unwrap().per_run.value).collect();
+    close(it.time.value().unwrap().value, 1000.0);
+    close(it.time.value().unwrap().gross, 1040.0);
+    assert_eq!(it.time.value().unwrap().error, None);
+    let per_run: Vec<f64> = it.events.iter().map(|event| event.counted.value().unwrap().per_run.value).collect();
     close(per_run[0], 3000.0);
     close(per_run[1], 6000.0);
     close(per_run[2], 8.0);
     close(it.ipc.unwrap(), 2.0);
-    close(it.events[2].as_ref().unwrap().running, 0.25);
+    close(it.events[2].counted.value().unwrap().running, 0.25);
     // 1040 is in 1024..=1151, 100,000 in 98,304..=106,495; 40 are taken off. 20 of 9000 runs are beyond 99 %, and beyond 99.7 %.
-    assert_eq!(it.percentiles, [Some((984, 1111)), Some((984, 1111)), Some((98_264, 106_455))]);
+    let percentiles: Vec<_> = it.percentiles.iter().map(|it| it.from_ns.zip(it.to_ns)).collect();
+    assert_eq!(percentiles, [Some((984, 1111)), Some((984, 1111)), Some((98_264, 106_455))]);
     let inner = &program(&report, 11).exact_functions[0];
     assert_eq!((inner.function, inner.name.as_str(), inner.runs), (2, "inner", 500));
-    close(inner.time.unwrap().value, 200.0);
+    close(inner.time.value().unwrap().value, 200.0);
 }
 
 #[test]
@@ -273,8 +275,8 @@ fn runs_that_the_gate_let_pass_are_estimated() {
     let it = exact(&report, 13);
     assert_eq!((it.runs, it.measured, it.every, it.is_estimate), (20_000, 1190, 100, true));
     // 1,000 runs of 100 ns, then 19,000 of 200; cycles 200 and 300; instructions 200 and 300.
-    close(it.time.unwrap().value, (1000.0 * 100.0 + 19_000.0 * 200.0) / 20_000.0);
-    let cycles = it.events[0].as_ref().unwrap();
+    close(it.time.value().unwrap().value, (1000.0 * 100.0 + 19_000.0 * 200.0) / 20_000.0);
+    let cycles = it.events[0].counted.value().unwrap();
     close(cycles.per_run.value, (1000.0 * 200.0 + 19_000.0 * 300.0) / 20_000.0);
     assert_eq!(cycles.per_run.error, None, "two intervals do not tell how much it varies");
     close(it.ipc.unwrap(), 1.0);
@@ -287,18 +289,20 @@ fn runs_that_the_gate_let_pass_are_estimated() {
     let variance = (between + within) / 1189.0;
     // All of the first 1,000 are known: only the 19,000 of which 190 were measured leave doubt.
     let expected = 1.96 * (variance * 19_000.0 * (19_000.0 - 190.0) / 190.0f64).sqrt() / 20_000.0;
-    close(it.time.unwrap().error.unwrap(), expected);
+    close(it.time.value().unwrap().error.unwrap(), expected);
 }
 
 #[test]
 fn what_cannot_be_true_is_no_number() {
     let report = by_prog(&fixture_with(&scenario()), &Options::default()).unwrap();
-    assert_eq!(program(&report, 16).exact.as_ref().unwrap_err().0, "it has no BTF");
-    let fallen = &program(&report, 17).exact.as_ref().unwrap_err().0;
+    assert_eq!(program(&report, 16).exact.why().unwrap(), "it has no BTF");
+    assert!(matches!(program(&report, 17).exact, Known::Impossible(_)));
+    let fallen = program(&report, 17).exact.why().unwrap();
     assert!(fallen.contains("impossible: runs fell from 100 to 99"), "{fallen}");
     let it = exact(&report, 22);
-    assert!(it.events[0].is_err() && it.events[1].is_ok());
-    assert_eq!(it.flaws, ["cycles: counted for 10000000 ns of 10000 ns"]);
+    assert!(matches!(it.events[0].counted, Known::Impossible(_)) && it.events[1].counted.is_value());
+    let anomalies: Vec<String> = it.anomalies.iter().map(ToString::to_string).collect();
+    assert_eq!(anomalies, ["cycles: counted for 10000000 ns of 10000 ns"]);
     assert_eq!(it.ipc, None);
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     for expected in [
@@ -312,17 +316,22 @@ fn what_cannot_be_true_is_no_number() {
     }
 }
 
+/// What the sources of a program's counts disagree about.
+fn said(report: &Report, id: u32) -> Vec<String> {
+    program(report, id).disagreements.iter().map(ToString::to_string).collect()
+}
+
 #[test]
 fn sources_are_compared() {
     let report = by_prog(&fixture_with(&scenario()), &Options::default()).unwrap();
     // The recording says 9,007 and 9,004 runs of them.
-    let said = &program(&report, 11).disagreements;
+    let said = said(&report, 11);
     assert_eq!(said.len(), 1, "7 runs in 9,000 are within the time between the snapshots: {said:?}");
     assert!(
         said[0].starts_with("20107 ns per run by stats, 90 of them for counting, 1000 counted exactly"),
         "{said:?}"
     );
-    let said = &program(&report, 13).disagreements;
+    let said = self::said(&report, 13);
     assert!(said[0].starts_with("9004 runs by stats, 20000 counted exactly"), "{said:?}");
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     for expected in ["RUNS e  RUNS s", "1 in 16.8", "≠ account_syscall_exit: 9004 runs by stats"] {
@@ -350,16 +359,13 @@ fn sources_are_held_against_each_other_where_they_are_of_the_same_time() {
     let report = with(6000);
     // 9,007 runs by stats in all of the time, 700 counted in a quarter of a second.
     let partly = program(&report, 11);
-    assert_eq!((partly.exact.as_ref().unwrap().runs, partly.exact_throughout()), (700, None));
-    assert_eq!(partly.disagreements, [""; 0]);
+    assert_eq!((partly.exact.value().unwrap().runs, partly.exact_throughout()), (700, None));
+    assert_eq!(partly.disagreements, []);
     let table = text(|out| report.write_table(out, usize::MAX).unwrap());
     assert!(table.contains("9,007s") && !table.contains("700e"), "{table}");
     assert!(table.contains("no longer counted: account_syscall_enter (11) (it ran too often)"), "{table}");
     // 9,004 by stats, 3,000 counted: what was missed explains it.
-    let about_runs = |report: &Report| {
-        let said = &program(report, 13).disagreements;
-        said.iter().find(|said| said.contains("runs by stats")).cloned()
-    };
+    let about_runs = |report: &Report| said(report, 13).into_iter().find(|said| said.contains("runs by stats"));
     assert_eq!(about_runs(&report), None);
     assert_eq!(about_runs(&with(100)).as_deref(), Some("9004 runs by stats, 3000 counted exactly and 100 missed"));
 }
@@ -377,10 +383,10 @@ fn statistics_that_end_before_the_recording_are_no_numbers() {
         State::ProgramCounters(snapshot(START_NS + 2 * S, runs(4000, 1025, 3070, 6050, 8))),
     ];
     let report = by_prog(&fixture_with(&states), &Options::default()).unwrap();
-    assert!([11, 13].iter().all(|id| program(&report, *id).runs.as_ref().unwrap_err().0 == "too many runs"));
-    close(exact(&report, 11).time.unwrap().value, 1000.0);
-    close(exact(&report, 11).events[0].as_ref().unwrap().per_run.value, 3000.0);
-    let note = report.recorded.counters_note.unwrap();
+    assert!([11, 13].iter().all(|id| program(&report, *id).runs.why().unwrap() == "too many runs"));
+    close(exact(&report, 11).time.value().unwrap().value, 1000.0);
+    close(exact(&report, 11).events[0].counted.value().unwrap().per_run.value, 3000.0);
+    let note = report.recording.counters_note.unwrap();
     assert_eq!(note, "run statistics until 0.500 s only: too many runs");
 }
 
@@ -398,7 +404,7 @@ fn every_view_says_the_same_with_any_number_of_threads() {
     assert_eq!(text(|out| again.write_table(out, usize::MAX).unwrap()), table);
 
     let document: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(document["counting"]["events"][1]["pair"], 50.0);
+    assert_eq!(document["counting"]["events"][1]["overhead"], 50.0);
     assert_eq!(document["counting"]["absent"][0]["name"], "branch-misses");
     let program = |id: u64| document["programs"].as_array().unwrap().iter().find(|it| it["id"] == id).unwrap();
     let exact = &program(11)["exact"];
@@ -443,12 +449,12 @@ fn without_exact_counters_nothing_is_added() {
 fn assert_intervals_add_up(report: &CountersReport) {
     assert!(!report.totals.is_empty());
     for total in &report.totals {
-        let Ok(counts) = &total.counts else { continue };
+        let Some(counts) = total.counts.value() else { continue };
         let of_total = report.rows.iter().filter(|row| (row.source, &row.target) == (total.source, &total.target));
         let mut sum = vec![0u64; 3 + 3 * counts.readings.len()];
         for row in of_total {
             assert!(total.from_ns <= row.from_ns && row.to_ns <= total.to_ns);
-            let it = row.counts.as_ref().unwrap();
+            let it = row.counts.value().unwrap();
             let (runs, measured) = match row.source {
                 CounterSource::Shared => (0, 0),
                 _ => (it.values.runs, it.values.measured),
@@ -475,17 +481,18 @@ fn intervals_add_up_to_totals() {
         report.rows.iter().filter(move |row| row.source == source && row.target.id == id && row.target.function == 0)
     };
     let exact: Vec<(i64, i64, u64)> = of(CounterSource::Exact, 11)
-        .map(|row| (row.from_ns, row.to_ns, row.counts.as_ref().unwrap().values.runs))
+        .map(|row| (row.from_ns, row.to_ns, row.counts.value().unwrap().values.runs))
         .collect();
     assert_eq!(exact, [(0, S as i64, 4000), (S as i64, 2 * S as i64, 5000)]);
     // The recorder's own run statistics, beside them: the total is what the table by program says.
-    assert_eq!(of(CounterSource::Stats, 11).map(|row| row.counts.as_ref().unwrap().values.runs).sum::<u64>(), 9007);
+    assert_eq!(of(CounterSource::Stats, 11).map(|row| row.counts.value().unwrap().values.runs).sum::<u64>(), 9007);
     // 4,000 runs of 1,000 ns in 1 s are 0.4 % of one CPU.
     let first = of(CounterSource::Exact, 11).next().unwrap();
-    close(first.counts.as_ref().unwrap().cpu_percent.unwrap(), 0.4);
-    let broken: Vec<bool> = of(CounterSource::Exact, 17).map(|row| row.counts.is_err()).collect();
+    close(first.counts.value().unwrap().cpu_percent.unwrap(), 0.4);
+    let broken: Vec<bool> = of(CounterSource::Exact, 17).map(|row| !row.counts.is_value()).collect();
     assert_eq!(broken, [false, true]);
-    assert_eq!(report.refused, [("account_syscall_enter".to_owned(), 16, "it has no BTF".to_owned())]);
+    let refused: Vec<_> = report.refused.iter().map(|it| (it.name.as_str(), it.id, it.reason.as_str())).collect();
+    assert_eq!(refused, [("account_syscall_enter", 16, "it has no BTF")]);
 
     let json: Value = serde_json::from_str(&text(|out| report.write_json(out).unwrap())).unwrap();
     let sum = |list: &str, id: u64, source: &str| -> u64 {
@@ -518,11 +525,11 @@ fn totals_over_time_are_the_runs_by_program() {
         let over_time = counters(&input, &Options { all: true, ..Options::default() }).unwrap();
         assert_intervals_add_up(&over_time);
         for program in by_prog(&input, &Options::default()).unwrap().programs {
-            let Ok(runs) = &program.runs else { continue };
+            let Some(runs) = program.runs.value() else { continue };
             let total = over_time.totals.iter().find(|total| {
                 (Some(total.target.id), total.target.load_time_ns) == (program.id.map(u64::from), program.load_time_ns)
             });
-            let counts = total.unwrap_or_else(|| panic!("{name}: {}", program.name)).counts.as_ref().unwrap();
+            let counts = total.unwrap_or_else(|| panic!("{name}: {}", program.name)).counts.value().unwrap();
             assert_eq!(
                 (counts.values.runs, counts.measured_ns),
                 (runs.count, runs.time_ns),
@@ -546,7 +553,7 @@ fn a_window_has_the_intervals_that_lie_in_it() {
         .rows
         .iter()
         .filter(|row| row.source == CounterSource::Exact && row.target.id == 11 && row.target.function == 0)
-        .map(|row| row.counts.as_ref().unwrap().values.runs)
+        .map(|row| row.counts.value().unwrap().values.runs)
         .collect();
     assert_eq!(runs, [5000]);
     assert_intervals_add_up(&report);

@@ -41,7 +41,7 @@ fn every_container_has_the_samples_that_were_generated() {
         let report = by_prog(&Input::from_bytes("generated", bytes.clone()), &Options::default()).unwrap();
         let event = &report.events[0];
         assert_eq!((event.samples.samples, event.samples.weight), (made.samples, made.weight), "{container:?}");
-        assert_eq!(event.bpf().samples, made.bpf_samples, "{container:?}");
+        assert_eq!(event.total.count.samples, made.bpf_samples, "{container:?}");
 
         let mut source = Source::from_bytes("generated", bytes);
         let summary = script(&mut source, &ScriptOptions::default(), &mut std::io::sink()).unwrap();

@@ -2,7 +2,8 @@
 //! printed about the same file. Skipped where the recordings are not there.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
-use bprec_report::{Input, Options, Report, by_prog};
+use bprec_report::model::{Count, Known, Line, Report, Share};
+use bprec_report::{Input, Options, by_prog};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -69,12 +70,19 @@ fn printed(text: &str) -> Vec<Printed> {
     events
 }
 
+/// Own code, helpers, entry and inclusive.
+fn columns(line: &Line) -> [Count; 4] {
+    let columns = line.columns.as_ref().unwrap();
+    let count = |share: &Known<Share>| share.value().map(|share| share.count).unwrap_or_default();
+    [&columns.own, &columns.helper, &columns.entry, &columns.inclusive].map(count)
+}
+
 /// Self shares by function name, summed over programs, as perf sums symbols of one name.
 fn shares(report: &Report, event: usize) -> BTreeMap<String, f64> {
     let event = &report.events[event];
     let mut shares = BTreeMap::new();
-    for part in event.rows.iter().flat_map(|row| &row.parts) {
-        let share = part.charges.own.weight as f64 * 100.0 / event.samples.weight as f64;
+    for part in event.rows.iter().flat_map(|row| row.parts.iter().flatten()) {
+        let share = columns(&part.line)[0].weight as f64 * 100.0 / event.samples.weight as f64;
         *shares.entry(part.name.clone()).or_default() += share;
     }
     shares.retain(|_, share| *share > 0.0);
@@ -148,15 +156,20 @@ fn sums_are_exact() {
                 for event in &report(&path, &options).events {
                     let at = format!("{guest}/{name} {} by {by}", event.name);
                     for row in &event.rows {
-                        let sum = |count: fn(&bprec_report::Charges) -> bprec_report::Count| {
-                            row.parts.iter().map(|part| count(&part.charges)).sum::<bprec_report::Count>()
-                        };
-                        assert_eq!(sum(|c| c.own), row.charges.own, "{at}");
-                        assert_eq!(sum(|c| c.helper), row.charges.helper, "{at}");
-                        assert_eq!(sum(|c| c.entry), row.charges.entry, "{at}");
-                        assert!(row.charges.total >= row.charges.sum(), "{at}");
+                        let Some(line) = &row.line else { continue };
+                        let mut parts = [Count::default(); 3];
+                        for part in row.parts.iter().flatten() {
+                            let [own, helper, entry, _] = columns(&part.line);
+                            parts = [parts[0] + own, parts[1] + helper, parts[2] + entry];
+                        }
+                        let [own, helper, entry, inclusive] = columns(line);
+                        assert_eq!(parts, [own, helper, entry], "{at}");
+                        assert_eq!(own + helper + entry, line.count, "{at}");
+                        if line.columns.as_ref().unwrap().inclusive.is_value() {
+                            assert!(inclusive >= line.count, "{at}");
+                        }
                     }
-                    assert!(event.bpf() <= event.samples, "{at}");
+                    assert!(event.total.count <= event.samples, "{at}");
                 }
             }
         }
@@ -195,7 +208,7 @@ fn selections_part_the_samples() {
         let path = dir.join(guest).join("hw-a-g.data");
         let count = |options: &Options| {
             let event = &report(&path, options).events[0];
-            (event.samples, event.bpf())
+            (event.samples, event.total.count)
         };
         let (samples, bpf) = count(&Options::default());
         for parts in [["0%-30%", "30%-100%"], ["10%/1", "10%-100%"]] {
@@ -221,7 +234,11 @@ fn programs_that_come_and_go_are_told_apart() {
         assert!(before.loaded.is_none() && before.unloaded.is_none(), "{guest}");
         assert!(during.loaded.is_some() && during.unloaded.is_some(), "{guest}");
         assert_eq!(during.functions, ["heavy_enter", "cb", "mix"], "{guest}");
-        let sampled = report.events[0].rows.iter().filter(|row| row.charges.sum().samples > 0).count();
+        let sampled = report.events[0]
+            .rows
+            .iter()
+            .filter(|row| row.line.as_ref().is_some_and(|line| line.count.samples > 0))
+            .count();
         assert_eq!(sampled, 2, "{guest}: both ran");
     }
 }

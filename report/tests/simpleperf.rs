@@ -71,7 +71,7 @@ fn reports_count_functions() {
     for (start, len, name) in KERNEL {
         let inside = addresses.iter().filter(|ip| (start..start + len).contains(ip)).count() as u64;
         let hot = report.events.iter().flat_map(|event| &event.hot).filter(|hot| hot.name == name);
-        assert_eq!(hot.map(|hot| hot.count.samples).sum::<u64>(), inside, "{name}");
+        assert_eq!(hot.map(|hot| hot.share.count.samples).sum::<u64>(), inside, "{name}");
     }
 }
 

@@ -7,7 +7,8 @@ use bprec_format::state::{
     Reading, Released, RunCounts, RunStats, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff,
     TargetCounters,
 };
-use bprec_report::{Meter, Metered, StatFormat, StatWriter};
+use bprec_report::model::StatSnapshot;
+use bprec_report::{StatAccumulator, StatFormat, StatWriter};
 use serde_json::Value;
 
 const S: u64 = 1_000_000_000;
@@ -85,22 +86,22 @@ fn exact(second: u64, targets: Vec<TargetCounters>) -> State {
     State::ProgramCounters(ProgramCounters { time_ns: START + second * S, targets })
 }
 
-fn written(metered: &Metered, format: StatFormat, per_cpu: bool) -> String {
+fn written(metered: &StatSnapshot, format: StatFormat, per_cpu: bool) -> String {
     let mut out = Vec::new();
     StatWriter::new(format, false, per_cpu).total(metered, None, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-fn text(metered: &Metered) -> String {
+fn text(metered: &StatSnapshot) -> String {
     written(metered, StatFormat::Text(usize::MAX), false)
 }
 
-fn csv(metered: &Metered, per_cpu: bool) -> Vec<Vec<String>> {
+fn csv(metered: &StatSnapshot, per_cpu: bool) -> Vec<Vec<String>> {
     let text = written(metered, StatFormat::Csv(";".into()), per_cpu);
     text.lines().map(|line| line.split(';').map(str::to_owned).collect()).collect()
 }
 
-fn json(metered: &Metered, row: &str) -> Vec<Value> {
+fn json(metered: &StatSnapshot, row: &str) -> Vec<Value> {
     let text = written(metered, StatFormat::Json, false);
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line["row"] == row).collect()
@@ -108,7 +109,7 @@ fn json(metered: &Metered, row: &str) -> Vec<Value> {
 
 #[test]
 fn statistics_alone_are_shown_with_the_reason() {
-    let mut meter = Meter::new(false);
+    let mut meter = StatAccumulator::new(false);
     meter.name(7, S, "busy".into(), "xdp".into());
     meter.name(8, S, "idle\u{1b}[2J".into(), "xdp".into());
     meter.add(session("nothing else is allowed"));
@@ -132,7 +133,7 @@ fn statistics_alone_are_shown_with_the_reason() {
     assert_eq!(lines[0], ["2000", "", "runs", "2000000000", "100.00", "", "", "stats", "program", "7", "0", "busy"]);
     assert_eq!(lines[1][..7], ["200000", "ns", "time", "2000000000", "100.00", "100", "ns/run"]);
 
-    let mut all = Meter::new(true);
+    let mut all = StatAccumulator::new(true);
     all.name(8, S, "idle\u{1b}[2J".into(), "xdp".into());
     all.add(session(""));
     all.add(stats(0, &[(8, 5, 500)]));
@@ -143,7 +144,7 @@ fn statistics_alone_are_shown_with_the_reason() {
 
 #[test]
 fn intervals_add_up_and_a_program_that_goes_is_told() {
-    let mut meter = Meter::new(false);
+    let mut meter = StatAccumulator::new(false);
     meter.add(session(""));
     meter.add(stats(0, &[(7, 0, 0), (8, 10, 100)]));
     meter.add(stats(1, &[(7, 10, 1000), (8, 30, 300)]));
@@ -155,9 +156,9 @@ fn intervals_add_up_and_a_program_that_goes_is_told() {
     let second = meter.interval(START + 3 * S);
     meter.add(stats(4, &[(7, 40, 4000)]));
     let third = meter.interval(START + 4 * S);
-    let runs = |metered: &Metered, id: u64| {
+    let runs = |metered: &StatSnapshot, id: u64| {
         let row = metered.rows.iter().find(|row| row.target.id == id)?;
-        Some(row.stats.as_ref()?.counts.as_ref().ok()?.values.runs)
+        Some(row.stats.as_ref()?.counts.value()?.values.runs)
     };
     assert_eq!([&first, &second, &third].map(|it| runs(it, 7)), [Some(10), Some(30), None]);
     assert_eq!([&first, &second, &third].map(|it| runs(it, 8)), [Some(20), Some(1), None]);
@@ -169,7 +170,7 @@ fn intervals_add_up_and_a_program_that_goes_is_told() {
 
 #[test]
 fn exact_counts_are_per_run_and_altogether_less_what_counting_adds() {
-    let mut meter = Meter::new(false);
+    let mut meter = StatAccumulator::new(false);
     meter.name(7, S, "busy".into(), "xdp".into());
     meter.add(session(""));
     meter.add(events());
@@ -180,7 +181,7 @@ fn exact_counts_are_per_run_and_altogether_less_what_counting_adds() {
     let rows: Vec<(Option<u32>, u64)> = total
         .rows
         .iter()
-        .map(|row| (row.target.cpu, row.best().unwrap().counts.as_ref().unwrap().values.runs))
+        .map(|row| (row.target.cpu, row.best().unwrap().counts.value().unwrap().values.runs))
         .collect();
     assert_eq!(rows, [(None, 300), (Some(0), 100), (Some(1), 200)]);
     // 330 − 30 cycles, 600 instructions, 2 cache misses counted half of the time.
@@ -211,7 +212,7 @@ fn exact_counts_are_per_run_and_altogether_less_what_counting_adds() {
 
 #[test]
 fn what_is_refused_or_impossible_is_said_and_not_shown() {
-    let mut meter = Meter::new(false);
+    let mut meter = StatAccumulator::new(false);
     meter.name(7, S, "busy".into(), "xdp".into());
     meter.name(8, S, "left_alone".into(), "ext".into());
     meter.add(session(""));
@@ -247,7 +248,7 @@ fn what_is_refused_or_impossible_is_said_and_not_shown() {
 
 #[test]
 fn events_of_targets_have_rates_and_none_is_none() {
-    let mut meter = Meter::new(false);
+    let mut meter = StatAccumulator::new(false);
     meter.add(session(""));
     let mut events = vec![
         CounterEvent { unit: CounterUnit::NANOSECONDS, software: true, ..event("task-clock", 1, 0) },
@@ -296,7 +297,7 @@ fn events_of_targets_have_rates_and_none_is_none() {
 
 #[test]
 fn statistics_that_are_switched_off_say_until_when() {
-    let mut meter = Meter::new(false);
+    let mut meter = StatAccumulator::new(false);
     meter.name(7, S, "filter".into(), "xdp".into());
     meter.name(8, S, "no_btf".into(), "xdp".into());
     meter.add(session(""));
@@ -327,7 +328,7 @@ fn statistics_that_are_switched_off_say_until_when() {
 
 #[test]
 fn what_came_to_be_counted_late_does_not_stand_for_all_of_it() {
-    let mut meter = Meter::new(false);
+    let mut meter = StatAccumulator::new(false);
     meter.name(7, S, "joined".into(), "xdp".into());
     meter.add(session(""));
     meter.add(events());

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::address::{AddressMap, Range};
+use crate::model::Count;
+use crate::options::Split;
 use crate::programs::{Image, Programs};
+use crate::sinks::ledger::{EventLedger, Key};
 use crate::symbols::{KernelMaps, KernelSymbols};
 use bprec_format::Endian;
 use bprec_format::state::KernelSymbol;
@@ -75,97 +78,97 @@ fn index(with_symbols: bool) -> Index {
     }
 }
 
-/// The verdict on a chain of kernel frames, leaf first, with some user frames behind them.
-fn verdict(index: &Index, frames: &[u64]) -> (Verdict, Vec<u32>) {
+/// The attribution on a chain of kernel frames, leaf first, with some user frames behind them.
+fn attribution(index: &Index, frames: &[u64]) -> (Attribution, Vec<u32>) {
     let mut words = vec![context::KERNEL];
     words.extend(frames);
     words.extend([context::USER, 0x40_0000, PROG_A]);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let mut judge = Judge::new(index);
-    let verdict = judge.verdict(frames.first().copied(), Some(Callchain::new(&bytes, Endian::Little)), 5);
-    (verdict, judge.inside.programs.clone())
+    let mut attributor = Attributor::new(index);
+    let attribution = attributor.attribution(frames.first().copied(), Some(Callchain::new(&bytes, Endian::Little)), 5);
+    (attribution, attributor.inside.programs.clone())
 }
 
-fn own(program: u32, function: u32) -> Verdict {
-    Verdict::Program { program, function: Some(function), column: Column::Own, called: None }
+fn own(program: u32, function: u32) -> Attribution {
+    Attribution::Program { program, function: Some(function), column: Column::Own, called: None }
 }
 
-fn helper(program: u32, function: u32, called: u64) -> Verdict {
-    Verdict::Program { program, function: Some(function), column: Column::Helper, called: Some(called) }
+fn helper(program: u32, function: u32, called: u64) -> Attribution {
+    Attribution::Program { program, function: Some(function), column: Column::Helper, called: Some(called) }
 }
 
 #[test]
 fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
     let index = index(true);
-    assert_eq!(verdict(&index, &[VFS_READ]), (Verdict::Elsewhere, vec![]));
-    assert_eq!(verdict(&index, &[PROG_A]), (own(0, 0), vec![0]));
-    assert_eq!(verdict(&index, &[PROG_A_SUB + 1, PROG_A + 0x20, TRACE_CALL + 8]), (own(0, 1), vec![0]));
-    assert_eq!(verdict(&index, &[LOOKUP + 4, PROG_A + 0x20]), (helper(0, 0, LOOKUP + 4), vec![0]));
+    assert_eq!(attribution(&index, &[VFS_READ]), (Attribution::Elsewhere, vec![]));
+    assert_eq!(attribution(&index, &[PROG_A]), (own(0, 0), vec![0]));
+    assert_eq!(attribution(&index, &[PROG_A_SUB + 1, PROG_A + 0x20, TRACE_CALL + 8]), (own(0, 1), vec![0]));
+    assert_eq!(attribution(&index, &[LOOKUP + 4, PROG_A + 0x20]), (helper(0, 0, LOOKUP + 4), vec![0]));
     // Program 1 ran in a helper that a subprogram of program 0 had called.
     let nested = [PROG_B + 8, TRACE_CALL + 8, LOOKUP + 0x10, PROG_A_SUB + 0x10, PROG_A + 0x20, TRACE_CALL + 8];
-    assert_eq!(verdict(&index, &nested), (own(1, 0), vec![1, 0]));
+    assert_eq!(attribution(&index, &nested), (own(1, 0), vec![1, 0]));
     // The frame next to the program names the helper, not the leaf; its return address is one too far.
-    assert_eq!(verdict(&index, &[VFS_READ + 1, LOOKUP + 0x10, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 0xf));
+    assert_eq!(attribution(&index, &[VFS_READ + 1, LOOKUP + 0x10, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 0xf));
 }
 
 #[test]
 fn a_return_address_is_behind_the_call() {
     let index = index(true);
     // The call is the last instruction of the subprogram: the address behind it is nobody's.
-    assert_eq!(verdict(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
+    assert_eq!(attribution(&index, &[LOOKUP, PROG_A_SUB + 0x40]).0, helper(0, 1, LOOKUP));
     // As a leaf, the same address is not the program's.
-    assert_ne!(verdict(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
+    assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
     // An interrupt came at the first instruction.
-    assert_eq!(verdict(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
+    assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
 }
 
 #[test]
 fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let index = index(true);
-    let entry = |called| Verdict::Program { program: 2, function: None, column: Column::Entry, called };
-    assert_eq!(verdict(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
-    assert_eq!(verdict(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
+    let entry = |called| Attribution::Program { program: 2, function: None, column: Column::Entry, called };
+    assert_eq!(attribution(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
+    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
     // The trampoline calls the function that it instruments: that is no cost of the program's.
-    assert_eq!(verdict(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Verdict::Elsewhere, vec![]));
+    assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Attribution::Elsewhere, vec![]));
     // Two programs are on program 0: no telling which, but program 0 is further out.
-    assert_eq!(verdict(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (Verdict::Entry, vec![0]));
+    assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (Attribution::Entry, vec![0]));
     // The traced program itself, called by its trampoline.
-    assert_eq!(verdict(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
+    assert_eq!(attribution(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
     // A hook without a program in the chain; the same hook inside another program's helper.
-    assert_eq!(verdict(&index, &[LOOKUP, TRACE_CALL + 8]), (Verdict::Entry, vec![]));
-    assert_eq!(verdict(&index, &[TRACE_CALL + 8, LOOKUP + 8, PROG_B + 8]).0, helper(1, 0, LOOKUP + 7));
+    assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]), (Attribution::Entry, vec![]));
+    assert_eq!(attribution(&index, &[TRACE_CALL + 8, LOOKUP + 8, PROG_B + 8]).0, helper(1, 0, LOOKUP + 7));
 }
 
 #[test]
 fn code_that_nothing_accounts_for_is_unresolved_where_bpf_code_can_be() {
     let index = index(true);
-    assert_eq!(verdict(&index, &[PROG_C + 0x90]), (Verdict::Unresolved, vec![]));
-    assert_eq!(verdict(&index, &[LOOKUP, PROG_C + 0x90]).0, Verdict::Unresolved);
-    assert_eq!(verdict(&index, &[PROG_C + 0x90, PROG_A + 8]).0, helper(0, 0, PROG_C + 0x90));
-    assert_eq!(verdict(&index, &[MODULE.0 + 8]).0, Verdict::Elsewhere, "a module's");
-    assert_eq!(verdict(&index, &[0xffff_8000_0000]).0, Verdict::Elsewhere, "where there is no BPF");
+    assert_eq!(attribution(&index, &[PROG_C + 0x90]), (Attribution::Unresolved, vec![]));
+    assert_eq!(attribution(&index, &[LOOKUP, PROG_C + 0x90]).0, Attribution::Unresolved);
+    assert_eq!(attribution(&index, &[PROG_C + 0x90, PROG_A + 8]).0, helper(0, 0, PROG_C + 0x90));
+    assert_eq!(attribution(&index, &[MODULE.0 + 8]).0, Attribution::Elsewhere, "a module's");
+    assert_eq!(attribution(&index, &[0xffff_8000_0000]).0, Attribution::Elsewhere, "where there is no BPF");
     let mut without_maps = self::index(true);
     without_maps.kernel = KernelMaps::default();
-    assert_eq!(verdict(&without_maps, &[PROG_C + 0x90]).0, Verdict::Elsewhere);
+    assert_eq!(attribution(&without_maps, &[PROG_C + 0x90]).0, Attribution::Elsewhere);
 }
 
 #[test]
 fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
     let index = index(false);
-    assert_eq!(verdict(&index, &[LOOKUP, TRACE_CALL + 8]).0, Verdict::Elsewhere);
-    assert_eq!(verdict(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Verdict::Elsewhere);
-    assert_eq!(verdict(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0, Verdict::Entry);
-    assert_eq!(verdict(&index, &[LOOKUP + 4, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 4));
+    assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]).0, Attribution::Elsewhere);
+    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Attribution::Elsewhere);
+    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0, Attribution::Entry);
+    assert_eq!(attribution(&index, &[LOOKUP + 4, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 4));
 }
 
 #[test]
 fn samples_in_user_mode_and_without_chains() {
     let index = index(true);
-    let mut judge = Judge::new(&index);
-    assert_eq!(judge.verdict(None, None, 5), Verdict::Elsewhere);
-    assert_eq!(judge.verdict(Some(PROG_B + 1), None, 5), own(1, 0));
-    assert_eq!(judge.verdict(Some(VFS_READ), None, 5), Verdict::Elsewhere);
-    assert_eq!(judge.inside.programs, [], "nothing is left from the sample before");
+    let mut attributor = Attributor::new(&index);
+    assert_eq!(attributor.attribution(None, None, 5), Attribution::Elsewhere);
+    assert_eq!(attributor.attribution(Some(PROG_B + 1), None, 5), own(1, 0));
+    assert_eq!(attributor.attribution(Some(VFS_READ), None, 5), Attribution::Elsewhere);
+    assert_eq!(attributor.inside.programs, [0u32; 0], "nothing is left from the sample before");
 }
 
 #[test]
@@ -184,16 +187,16 @@ fn sums_agree_with_what_was_put_in() {
         let mut words = vec![context::KERNEL];
         words.extend(frames);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let mut judge = Judge::new(&index);
-        let verdict = judge.verdict(Some(frames[0]), Some(Callchain::new(&bytes, Endian::Little)), 5);
+        let mut attributor = Attributor::new(&index);
+        let attribution = attributor.attribution(Some(frames[0]), Some(Callchain::new(&bytes, Endian::Little)), 5);
         ledger.sample(Count { samples: 1, weight }, Some(weight), Some(0));
         ledger.charge(
-            verdict,
+            attribution,
             Count { samples: 1, weight },
-            &judge.inside,
+            &attributor.inside,
             Some(Split::Func),
-            match verdict {
-                Verdict::Program { function: Some(function), .. } => Key::Function(function),
+            match attribution {
+                Attribution::Program { function: Some(function), .. } => Key::Function(function),
                 _ => Key::Entry,
             },
         );

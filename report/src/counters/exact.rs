@@ -3,130 +3,30 @@
 use super::CounterHistory;
 use super::estimate::{Strata, percentile, variance};
 use super::track::Track;
-use crate::{Runs, Unknown};
+use crate::model::{
+    AbsentEvent, Anomaly, CountedEvent, Counting, Disagreement, Event, EventPerRun, Exact, Known, PERCENTILES, PerRun,
+    Percentile, Reason, Runs, Unit,
+};
 use bprec_format::event_type;
-use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, RunCounts};
+use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
 use std::ops::RangeInclusive;
 
-/// Shares of the runs, in thousandths, that [`Exact::percentiles`] are of.
-pub const PERCENTILES: [u32; 3] = [500, 990, 999];
-
-/// What exact counters count in this recording, and how.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Counting {
-    /// The events, in the order of [`Exact::events`].
-    pub events: Vec<CounterEvent>,
-    /// Events that were asked for and are not counted, each with its reason.
-    pub absent: Vec<(String, String)>,
-    /// What was taken off every measured run's time, ns; `None` when it was not found out, and nothing is taken off.
-    pub pair_ns: Option<f64>,
-    /// The same of each event.
-    pub pair: Vec<Option<f64>>,
-    /// Runs that it was found with.
-    pub pair_runs: u64,
-    /// What a measured run, and one that is let pass, takes longer for being counted: ns, where it was found out.
-    pub added_ns: [Option<f64>; 2],
-    /// How much of the machine counting may take, in millionths.
-    pub budget_ppm: Option<u32>,
-    /// How it is counted, or why not, in words.
-    pub note: String,
-    /// Positions of instructions and cycles among the events, when they are counted together.
-    pub ipc: Option<(usize, usize)>,
-    /// What is taken off from calibration to calibration: of the time, then of each event. The last is what stands above.
-    pub(crate) pairs: Vec<Vec<Option<f64>>>,
-}
-
-impl Counting {
-    /// What is to be taken off a run on average: of its time, then of each event.
-    fn pair_of(&self, track: &Track) -> Vec<Option<f64>> {
-        let periods = || self.pairs.iter().zip(&track.runs_by_period).filter(|(_, runs)| **runs > 0);
-        let runs: f64 = periods().map(|(_, runs)| *runs as f64).sum();
-        let mean = |at: usize| {
-            let parts = periods().map(|(pair, runs)| Some(pair.get(at).copied().flatten()? * *runs as f64));
-            parts.sum::<Option<f64>>().filter(|_| runs > 0.0).map(|sum| sum / runs)
-        };
-        (0..=self.events.len()).map(mean).collect()
-    }
-}
-
-/// A value per run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PerRun {
-    /// Mean over all runs, what the counting adds taken off.
-    pub value: f64,
-    /// The same with it.
-    pub with_pair: f64,
-    /// Half of the 95 % confidence interval, when only some of the runs were measured and it can be told.
-    pub error: Option<f64>,
-}
-
-impl PerRun {
-    fn new(with_pair: f64, pair: Option<f64>, error: Option<f64>) -> PerRun {
-        PerRun { value: (with_pair - pair.unwrap_or(0.0)).max(0.0), with_pair, error }
-    }
-
-    /// The run does less than the counting adds: all that can be said is that it is little.
-    pub fn is_below_pair(&self) -> bool {
-        self.value == 0.0 && self.with_pair > 0.0
-    }
-}
-
-/// An event per run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EventPerRun {
-    /// How many, scaled to all of the time when the event took turns with others.
-    pub per_run: PerRun,
-    /// Share of the time for which it was counted; less than 1 when it took turns.
-    pub running: f64,
-}
-
-/// What was counted of a program, or one of its functions.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Exact {
-    /// Which function: 0 is the entry.
-    pub function: u32,
-    /// Its name; empty for the entry.
-    pub name: String,
-    /// From when, ns of the recording's clock.
-    pub from_ns: u64,
-    /// Up to when.
-    pub to_ns: u64,
-    /// Runs.
-    pub runs: u64,
-    /// Runs that were measured.
-    pub measured: u64,
-    /// Runs not measured because too many were open.
-    pub too_deep: u64,
-    /// Runs of which only the begin or the end was seen.
-    pub discarded: u64,
-    /// Runs that the recursion guard kept from being counted, if that is known.
-    pub misses: Option<u64>,
-    /// One in so many runs was measured in the end.
-    pub every: u64,
-    /// Not all runs were measured: values are estimates.
-    pub is_estimate: bool,
-    /// Time per run, ns; `None` without a measured run.
-    pub time: Option<PerRun>,
-    /// Standard deviation of the time of a measured run, ns.
-    pub deviation_ns: Option<f64>,
-    /// Events per run, in the order of [`Counting::events`].
-    pub events: Vec<Result<EventPerRun, Unknown>>,
-    /// Instructions per cycle.
-    pub ipc: Option<f64>,
-    /// Bounds of the time per run that this share of the runs stays within, ns, by [`PERCENTILES`]; what the counting adds taken
-    /// off. `None` with too few measured runs.
-    pub percentiles: [Option<(u64, u64)>; PERCENTILES.len()],
-    /// What cannot be true of these numbers, in words.
-    pub flaws: Vec<String>,
-    /// Why counting of it ended before the recording.
-    pub ended: Option<String>,
+/// What is to be taken off a run on average: of its time, then of each event.
+fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
+    let periods = || counting.overheads.iter().zip(&track.runs_by_period).filter(|(_, runs)| **runs > 0);
+    let runs: f64 = periods().map(|(_, runs)| *runs as f64).sum();
+    let mean = |at: usize| {
+        let parts = periods().map(|(overhead, runs)| Some(overhead.get(at).copied().flatten()? * *runs as f64));
+        parts.sum::<Option<f64>>().filter(|_| runs > 0.0).map(|sum| sum / runs)
+    };
+    (0..=counting.events.len()).map(mean).collect()
 }
 
 /// What is counted, and what counting adds: `calibrations` one after the other, of which that of `it` is the last.
 pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration>]) -> Counting {
     let per_run = |total: u64, calibration: &Calibration| total as f64 / calibration.runs as f64;
     let known = |calibration: &'_ Option<Calibration>| calibration.clone().filter(|calibration| calibration.runs > 0);
-    let pair = |calibration: &Option<Calibration>| {
+    let overhead = |calibration: &Option<Calibration>| {
         let calibration = known(calibration);
         let event = |at: usize| calibration.as_ref().and_then(|c| c.inside.get(at).map(|total| per_run(*total, c)));
         let time_ns = calibration.as_ref().map(|c| per_run(c.inside_ns, c));
@@ -135,18 +35,26 @@ pub(crate) fn counting_of(it: &CounterEvents, calibrations: &[Option<Calibration
     let calibration = known(&it.calibration);
     let added =
         |of: fn(&Calibration) -> Option<u64>| calibration.as_ref().and_then(|c| of(c).map(|total| per_run(total, c)));
-    let last = pair(&it.calibration);
+    let last = overhead(&it.calibration);
+    let events = it.events.iter().zip(&last[1..]).map(|(event, overhead)| CountedEvent {
+        name: event.name.clone(),
+        unit: if event.unit == CounterUnit::NANOSECONDS { Unit::Nanoseconds } else { Unit::Events },
+        group: event.group,
+        software: event.software,
+        overhead: *overhead,
+    });
+    let absent = it.absent.iter().map(|it| AbsentEvent { name: it.name.clone(), reason: it.reason.clone() });
     Counting {
-        pair: last[1..].to_vec(),
-        ipc: together(&it.events),
-        events: it.events.clone(),
-        absent: it.absent.iter().map(|absent| (absent.name.clone(), absent.reason.clone())).collect(),
-        pair_ns: last[0],
-        pair_runs: calibration.as_ref().map_or(0, |c| c.runs),
-        added_ns: [added(|c| c.measured_ns), added(|c| c.skipped_ns)],
-        budget_ppm: it.budget_ppm,
+        events: events.collect(),
+        absent: absent.collect(),
+        overhead_ns: last[0],
+        calibration_runs: calibration.as_ref().map_or(0, |c| c.runs),
+        added_to_measured_ns: added(|c| c.measured_ns),
+        added_to_skipped_ns: added(|c| c.skipped_ns),
+        budget_percent: it.budget_ppm.map(|ppm| f64::from(ppm) / 1e4),
         note: it.note.clone(),
-        pairs: calibrations.iter().map(pair).collect(),
+        ipc: together(&it.events),
+        overheads: calibrations.iter().map(overhead).collect(),
     }
 }
 
@@ -171,7 +79,7 @@ pub(super) fn together(events: &[CounterEvent]) -> Option<(usize, usize)> {
 /// By program: what is known of its entry function, and of others.
 #[derive(Debug, Default)]
 pub(crate) struct ExactProgram {
-    pub(crate) entry: Option<Result<Exact, Unknown>>,
+    pub(crate) entry: Option<Known<Exact>>,
     pub(crate) functions: Vec<Exact>,
 }
 
@@ -188,11 +96,11 @@ pub(crate) fn exact_program(
         let counts = if target.counted {
             exact(*function, &target.name, &target.reason, &target.track, counting, cpus)
         } else {
-            Err(Unknown(target.reason.clone()))
+            Known::Unknown(Reason::recorder(&target.reason))
         };
         if *function == 0 {
             program.entry = Some(counts);
-        } else if let Ok(counts) = counts {
+        } else if let Known::Value(counts) = counts {
             program.functions.push(counts);
         }
     }
@@ -207,77 +115,86 @@ pub(super) fn exact(
     track: &Track,
     counting: &Counting,
     cpus: Option<u32>,
-) -> Result<Exact, Unknown> {
-    let Some((from_ns, to_ns)) = track.span else {
-        return Err(Unknown("no two snapshots of it in the window".into()));
-    };
-    if let Some((why, times)) = &track.broken {
-        let more = if *times > 1 { format!(", and {} more like it", times - 1) } else { String::new() };
-        return Err(Unknown(format!("its counts are impossible: {why}{more}")));
+) -> Known<Exact> {
+    let Some((from_ns, to_ns)) = track.span else { return Known::Unknown(Reason::NoSnapshots) };
+    if let Some((first, times)) = &track.broken {
+        return Known::Impossible(Anomaly::SnapshotsDisagree { first: first.clone(), more: times.saturating_sub(1) });
     }
     let sum = &track.sum;
-    let flaws = flaws(sum, track.covered_ns, cpus, &counting.events);
+    let anomalies = anomalies(sum, track.covered_ns, cpus, &counting.events);
     let is_estimate = is_estimate(sum, track.gated);
     let spread = variance(&sum.histogram);
-    let pair = counting.pair_of(track);
-    let pair_ns = pair[0];
-    let time = track.time.mean().map(|mean| {
-        let error = spread.and_then(|variance| track.time.error_of_variance(variance));
-        PerRun::new(mean, pair_ns, error.filter(|_| is_estimate))
+    let overhead = overhead_of(counting, track);
+    let overhead_ns = overhead[0];
+    let time = match anomalies.iter().find(|(metric, _)| *metric == Metric::Time) {
+        Some((_, anomaly)) => Known::Impossible(anomaly.clone()),
+        None => Known::or_unknown(track.time.mean(), Reason::NoRunMeasured).map(|mean| {
+            let error = spread.and_then(|variance| track.time.error_of_variance(variance));
+            PerRun::new(mean, overhead_ns, error.filter(|_| is_estimate))
+        }),
+    };
+    let events = counting.events.iter().enumerate().map(|(at, event)| Event {
+        name: event.name.clone(),
+        counted: match track.events.get(at) {
+            Some(strata) => counted(at, strata, sum, overhead[at + 1], is_estimate, &anomalies),
+            None => Known::Unknown(Reason::NotCounted),
+        },
+        is_altogether: false,
     });
-    let events = (0..counting.events.len()).map(|at| {
-        let strata = track.events.get(at).ok_or_else(|| Unknown("it was not counted".into()))?;
-        event(at, strata, sum, pair[at + 1], is_estimate, &flaws)
-    });
-    let events: Vec<Result<EventPerRun, Unknown>> = events.collect();
+    let events: Vec<Event> = events.collect();
     let ipc = counting.ipc.and_then(|(instructions, cycles)| {
-        let value = |at: usize| events.get(at)?.as_ref().ok().map(|event| event.per_run.value);
+        let value = |at: usize| events.get(at)?.counted.value().map(|event| event.per_run.value);
         let (instructions, cycles) = (value(instructions)?, value(cycles)?);
         (cycles > 0.0).then(|| instructions / cycles)
     });
-    let pair_ns = if sum.histogram.is_net() { 0 } else { pair_ns.unwrap_or(0.0).round() as u64 };
+    let overhead_ns = if sum.histogram.is_net() { 0 } else { overhead_ns.unwrap_or(0.0).round() as u64 };
     let percentiles = PERCENTILES.map(|per_mille| {
-        let (first, last) = percentile(&sum.histogram, per_mille)?;
-        Some((first.saturating_sub(pair_ns), last.saturating_sub(pair_ns)))
+        let bounds = percentile(&sum.histogram, per_mille);
+        Percentile {
+            percent: f64::from(per_mille) / 10.0,
+            from_ns: bounds.map(|(first, _)| first.saturating_sub(overhead_ns)),
+            to_ns: bounds.map(|(_, last)| last.saturating_sub(overhead_ns)),
+        }
     });
-    Ok(Exact {
+    Known::Value(Exact {
         function,
         name: name.to_owned(),
         from_ns,
         to_ns,
         runs: sum.runs,
         measured: sum.measured,
-        too_deep: sum.too_deep,
+        nesting_overflow: sum.too_deep,
         discarded: sum.discarded,
         misses: sum.misses,
         every: sum.every,
         is_estimate,
         deviation_ns: spread.map(f64::sqrt),
-        time: time.filter(|_| !flaws.iter().any(|flaw| flaw.is_about(What::Time))),
+        time,
         events,
         ipc,
-        percentiles,
-        flaws: flaws.into_iter().map(|flaw| flaw.text).collect(),
+        percentiles: percentiles.into(),
+        anomalies: anomalies.into_iter().map(|(_, anomaly)| anomaly).collect(),
         ended: (!ended.is_empty()).then(|| ended.to_owned()),
     })
 }
 
-fn event(
+fn counted(
     at: usize,
     strata: &Strata,
     sum: &RunCounts,
-    pair: Option<f64>,
+    overhead: Option<f64>,
     is_estimate: bool,
-    flaws: &[Flaw],
-) -> Result<EventPerRun, Unknown> {
-    if let Some(flaw) = flaws.iter().find(|flaw| flaw.is_about(What::Event(at))) {
-        return Err(Unknown(flaw.text.clone()));
+    anomalies: &[(Metric, Anomaly)],
+) -> Known<EventPerRun> {
+    if let Some((_, anomaly)) = anomalies.iter().find(|(metric, _)| *metric == Metric::Event(at)) {
+        return Known::Impossible(anomaly.clone());
     }
-    let unknown = || match sum.measured {
-        0 => Unknown("no run was measured".into()),
-        _ => Unknown("it was not on the hardware while the program ran".into()),
+    let Some(mean) = strata.mean() else {
+        return Known::Unknown(match sum.measured {
+            0 => Reason::NoRunMeasured,
+            _ => Reason::NotOnHardware,
+        });
     };
-    let mean = strata.mean().ok_or_else(unknown)?;
     let reading = sum.readings.get(at).copied().unwrap_or_default();
     let running = if reading.running_ns < reading.enabled_ns {
         reading.running_ns as f64 / reading.enabled_ns as f64
@@ -285,7 +202,8 @@ fn event(
         1.0
     };
     let error = strata.error_of_strata().filter(|_| is_estimate);
-    Ok(EventPerRun { per_run: PerRun::new(mean, pair, error), running })
+    let per_run = PerRun::new(mean, overhead, error);
+    Known::Value(EventPerRun { per_run, total: per_run.value * sum.runs as f64, running })
 }
 
 /// The gate let runs pass, or runs are missing for another reason. One in a hundred may be open at a snapshot.
@@ -293,24 +211,12 @@ pub(super) fn is_estimate(counts: &RunCounts, gated: bool) -> bool {
     gated || counts.measured < counts.runs - counts.runs / 100
 }
 
+/// What an anomaly is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum Metric {
     Runs,
     Time,
     Event(usize),
-}
-
-/// Something that cannot be true.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Flaw {
-    pub(super) what: What,
-    pub(super) text: String,
-}
-
-impl Flaw {
-    pub(super) fn is_about(&self, what: What) -> bool {
-        self.what == what
-    }
 }
 
 /// More events than this in a ns no CPU has: its clock rate in GHz times what it can retire at once.
@@ -318,50 +224,50 @@ const MAX_EVENTS_PER_NS: u64 = 64;
 
 /// What of these counts cannot be true. A snapshot is not taken in one moment, so that its numbers may differ by what was
 /// counted meanwhile: that much is let pass.
-pub(super) fn flaws(counts: &RunCounts, elapsed_ns: u64, cpus: Option<u32>, events: &[CounterEvent]) -> Vec<Flaw> {
-    let mut flaws = Vec::new();
+pub(super) fn anomalies(
+    counts: &RunCounts,
+    elapsed_ns: u64,
+    cpus: Option<u32>,
+    events: &[CountedEvent],
+) -> Vec<(Metric, Anomaly)> {
+    let mut anomalies = Vec::new();
     let slack = |ns: u64| ns.saturating_add(ns / 1000).saturating_add(10_000);
-    let room_ns = cpus.map(|cpus| elapsed_ns.saturating_mul(cpus.into()));
-    let too_much = |ns: u64| room_ns.filter(|room| ns > slack(*room));
+    let machine_ns = cpus.map(|cpus| elapsed_ns.saturating_mul(cpus.into()));
+    let too_much = |ns: u64| machine_ns.filter(|machine_ns| ns > slack(*machine_ns));
     if counts.measured > counts.runs.saturating_add(counts.runs / 1000 + 64) {
-        let text = format!("{} measured runs of {}", counts.measured, counts.runs);
-        flaws.push(Flaw { what: What::Runs, text });
+        let (measured, runs) = (counts.measured, counts.runs);
+        anomalies.push((Metric::Runs, Anomaly::MoreMeasuredThanRan { measured, runs }));
     }
-    if let Some(room) = too_much(counts.time_ns) {
-        let text =
-            format!("{} ns in it, where its CPUs had {room} ns (only a program that sleeps can)", counts.time_ns);
-        flaws.push(Flaw { what: What::Time, text });
+    if let Some(machine_ns) = too_much(counts.time_ns) {
+        let time_ns = counts.time_ns;
+        anomalies.push((Metric::Time, Anomaly::TimeExceedsMachine { time_ns, machine_ns }));
     }
     for (at, reading) in counts.readings.iter().enumerate() {
-        let event = events.get(at);
-        let name = event.map_or_else(|| format!("counter {at}"), |event| event.name.clone());
-        let mut flaw = |text: String| flaws.push(Flaw { what: What::Event(at), text: format!("{name}: {text}") });
-        let is_time = event.is_some_and(|event| event.unit == CounterUnit::NANOSECONDS);
+        let known = events.get(at);
+        let event = known.map_or_else(|| format!("counter {at}"), |event| event.name.clone());
+        let Reading { value, enabled_ns, running_ns } = *reading;
+        let is_time = known.is_some_and(|event| event.unit == Unit::Nanoseconds);
         let rate = if is_time { 1 } else { MAX_EVENTS_PER_NS };
-        if reading.running_ns > slack(reading.enabled_ns) {
-            flaw(format!("counted for {} ns of {} ns", reading.running_ns, reading.enabled_ns));
-        } else if let Some(room) = too_much(reading.enabled_ns) {
-            flaw(format!("enabled for {} ns, where its CPUs had {room} ns", reading.enabled_ns));
+        let anomaly = if running_ns > slack(enabled_ns) {
+            Anomaly::RunningExceedsEnabled { event, running_ns, enabled_ns }
+        } else if let Some(machine_ns) = too_much(enabled_ns) {
+            Anomaly::EnabledExceedsMachine { event, enabled_ns, machine_ns }
         } else {
-            let room = room_ns.unwrap_or(reading.enabled_ns);
-            if reading.value > slack(room).saturating_mul(rate) {
-                flaw(format!("{} in {room} ns of CPU time", reading.value));
+            let cpu_ns = machine_ns.unwrap_or(enabled_ns);
+            if value <= slack(cpu_ns).saturating_mul(rate) {
+                continue;
             }
-        }
+            Anomaly::EventExceedsTime { event, value, cpu_ns }
+        };
+        anomalies.push((Metric::Event(at), anomaly));
     }
-    flaws
-}
-
-/// Whether a program was counted for all of this time, but for a twentieth of it.
-pub(crate) fn covers(exact: &Exact, (from_ns, to_ns): (u64, u64)) -> bool {
-    let missing_ns = exact.from_ns.saturating_sub(from_ns).saturating_add(to_ns.saturating_sub(exact.to_ns));
-    missing_ns <= to_ns.saturating_sub(from_ns) / 20
+    anomalies
 }
 
 /// Where the kernel's run statistics and exact counters say different things of the same. Of different times they may.
-pub(crate) fn disagreements(runs: &Runs, exact: &Exact, counting: &Counting) -> Vec<String> {
+pub(crate) fn disagreements(runs: &Runs, exact: &Exact, counting: &Counting) -> Vec<Disagreement> {
     let mut said = Vec::new();
-    let Some((from_ns, to_ns)) = runs.span.filter(|span| covers(exact, *span)) else { return said };
+    let Some((from_ns, to_ns)) = runs.span.filter(|span| exact.covers(*span)) else { return said };
     let (stats_ns, exact_ns) = (to_ns.saturating_sub(from_ns), exact.to_ns.saturating_sub(exact.from_ns));
     if stats_ns == 0 || exact_ns == 0 {
         return said;
@@ -372,20 +278,16 @@ pub(crate) fn disagreements(runs: &Runs, exact: &Exact, counting: &Counting) -> 
     let most = runs.count.max(exact.runs) as f64;
     let allowed = 2.0 * rate * apart_ns as f64 + 0.01 * most + 10.0;
     // The kernel counts the runs whose begin was missed.
-    let misses = exact.misses.unwrap_or(0);
-    let (least, most) = (exact.runs as f64 - allowed, exact.runs.saturating_add(misses) as f64 + allowed);
+    let missed = exact.misses.unwrap_or(0);
+    let (least, most) = (exact.runs as f64 - allowed, exact.runs.saturating_add(missed) as f64 + allowed);
     if !(least..=most).contains(&(runs.count as f64)) {
-        let missed = if misses > 0 { format!(" and {misses} missed") } else { String::new() };
-        said.push(format!("{} runs by stats, {} counted exactly{missed}", runs.count, exact.runs));
+        said.push(Disagreement::Runs { stats: runs.count, exact: exact.runs, missed });
     }
-    if let Some(bounds) = stats_bounds(exact, counting).filter(|_| runs.count > 0) {
-        let stats = runs.time_ns as f64 / runs.count as f64;
-        if !bounds.contains(&stats) {
-            let added = added_ns(exact, counting);
-            let added = added.map(|added| format!(", {added:.0} of them for counting")).unwrap_or_default();
-            let exact = exact.time.map_or(0.0, |time| time.value);
-            said.push(format!("{stats:.0} ns per run by stats{added}, {exact:.0} counted exactly"));
-        }
+    if let Some((bounds, stats_ns)) = stats_bounds(exact, counting).zip(runs.ns_per_run)
+        && !bounds.contains(&stats_ns)
+    {
+        let exact_ns = exact.time.value().map_or(0.0, |time| time.value);
+        said.push(Disagreement::NsPerRun { stats_ns, added_ns: added_ns(exact, counting), exact_ns });
     }
     said
 }
@@ -401,19 +303,19 @@ const CHANCE: f64 = 3.0;
 /// readings. Of a run that is let pass it sees what that adds, and not the readings. How much that is was found where it is
 /// least. And what interrupts a run now and then may fall between the two clocks.
 fn stats_bounds(exact: &Exact, counting: &Counting) -> Option<RangeInclusive<f64>> {
-    let time = exact.time.filter(|_| exact.measured > 0 && exact.runs > 0)?;
-    let inside = time.with_pair - time.value;
+    let time = exact.time.value().filter(|_| exact.measured > 0 && exact.runs > 0)?;
+    let inside = time.gross - time.value;
     let skipped = 1.0 - (exact.measured as f64 / exact.runs as f64).min(1.0);
     let chance = exact.deviation_ns.map_or(0.0, |deviation| CHANCE * deviation / (exact.measured as f64).sqrt());
-    let allowed = 0.1 * time.with_pair + 20.0 + time.error.unwrap_or(0.0) + chance;
-    let least = time.with_pair - skipped * ADDED_AT_MOST * inside - allowed;
+    let allowed = 0.1 * time.gross + 20.0 + time.error.unwrap_or(0.0) + chance;
+    let least = time.gross - skipped * ADDED_AT_MOST * inside - allowed;
     let most = added_ns(exact, counting).map_or(f64::INFINITY, |added| time.value + ADDED_AT_MOST * added + allowed);
     Some(least..=most)
 }
 
 /// What counting adds to a run of this program on average, as the kernel's statistics see it.
 fn added_ns(exact: &Exact, counting: &Counting) -> Option<f64> {
-    let [measured_ns, skipped_ns] = counting.added_ns;
+    let (measured_ns, skipped_ns) = (counting.added_to_measured_ns, counting.added_to_skipped_ns);
     let measured = exact.measured.min(exact.runs) as f64;
     let skipped = exact.runs as f64 - measured;
     let skipped_ns = if skipped > 0.0 { skipped_ns? } else { 0.0 };
@@ -442,7 +344,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_found() {
-        let events = [CounterEvent { unit: CounterUnit::NANOSECONDS, ..event("cpu-clock", 0, 0) }, event("x", 5, 1)];
+        let event =
+            |name: &str, unit| CountedEvent { name: name.into(), unit, group: 0, software: false, overhead: None };
+        let events = [event("cpu-clock", Unit::Nanoseconds), event("x", Unit::Events)];
         let counts = |value: u64, enabled_ns: u64, running_ns: u64, time_ns: u64| RunCounts {
             runs: 10,
             measured: 10,
@@ -452,27 +356,28 @@ mod tests {
         };
         // One ms on two CPUs.
         let found = |counts: &RunCounts| {
-            flaws(counts, 1_000_000, Some(2), &events).iter().map(|flaw| flaw.what).collect::<Vec<_>>()
+            anomalies(counts, 1_000_000, Some(2), &events).iter().map(|(metric, _)| *metric).collect::<Vec<_>>()
         };
         assert_eq!(found(&counts(2_000_000, 2_000_000, 2_000_000, 2_000_000)), []);
-        assert_eq!(found(&counts(0, 0, 0, 2_100_000)), [What::Time]);
-        assert_eq!(found(&counts(2_100_000, 10, 10, 0)), [What::Event(0)], "more ns than there were");
-        assert_eq!(found(&counts(200_000_000, 10, 10, 0)), [What::Event(0), What::Event(1)]);
-        assert_eq!(found(&counts(1, 1_000_000, 1_100_000, 0)), [What::Event(0), What::Event(1)]);
-        assert_eq!(found(&counts(1, 2_100_000, 1, 0)), [What::Event(0), What::Event(1)]);
+        assert_eq!(found(&counts(0, 0, 0, 2_100_000)), [Metric::Time]);
+        assert_eq!(found(&counts(2_100_000, 10, 10, 0)), [Metric::Event(0)], "more ns than there were");
+        assert_eq!(found(&counts(200_000_000, 10, 10, 0)), [Metric::Event(0), Metric::Event(1)]);
+        assert_eq!(found(&counts(1, 1_000_000, 1_100_000, 0)), [Metric::Event(0), Metric::Event(1)]);
+        assert_eq!(found(&counts(1, 2_100_000, 1, 0)), [Metric::Event(0), Metric::Event(1)]);
         let mut more = counts(0, 0, 0, 0);
         more.measured = 100;
-        assert_eq!(found(&more), [What::Runs]);
+        assert_eq!(found(&more), [Metric::Runs]);
     }
 
     #[test]
     fn statistics_are_held_against_what_the_clocks_and_chance_explain() {
         // A measured run takes 800 ns longer, of which the pair sees 300; one that is let pass 500.
-        let counting = Counting { added_ns: [Some(800.0), Some(500.0)], ..Counting::default() };
+        let counting =
+            Counting { added_to_measured_ns: Some(800.0), added_to_skipped_ns: Some(500.0), ..Counting::default() };
         let counted = |measured, deviation_ns| Exact {
             runs: 10_000,
             measured,
-            time: Some(PerRun { value: 1000.0, with_pair: 1300.0, error: None }),
+            time: Known::Value(PerRun { value: 1000.0, gross: 1300.0, error: None }),
             deviation_ns: Some(deviation_ns),
             ..nothing()
         };
@@ -497,17 +402,17 @@ mod tests {
             to_ns: 0,
             runs: 0,
             measured: 0,
-            too_deep: 0,
+            nesting_overflow: 0,
             discarded: 0,
             misses: None,
             every: 1,
             is_estimate: false,
-            time: None,
+            time: Known::Unknown(Reason::NoRunMeasured),
             deviation_ns: None,
             events: Vec::new(),
             ipc: None,
-            percentiles: [None; PERCENTILES.len()],
-            flaws: Vec::new(),
+            percentiles: Vec::new(),
+            anomalies: Vec::new(),
             ended: None,
         }
     }

@@ -1,19 +1,22 @@
 //! Counters as they come, without a recording: the same states, the same arithmetic, one table per interval and one for
 //! all of the time.
 
-use super::exact::{Counting, disagreements};
-use super::over_time::{About, CounterRow, CounterSource, CounterTarget, Scale, says_something};
+use super::exact::disagreements;
+use super::notes;
+use super::over_time::{About, Scale, says_something};
 use super::track::Track;
 use super::{CounterHistory, Target};
 use crate::index::counters_note;
+use crate::model::{
+    CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Known, Note, Reason, Runs, StatRow, StatSnapshot,
+};
 use crate::window::Window;
-use crate::{Runs, Unknown};
 use bprec_format::state::{Missed, Session, State};
 use std::collections::BTreeMap;
 
 /// Takes states of one clock in the order of their times, and tells what they come to.
 #[derive(Debug)]
-pub struct Meter {
+pub struct StatAccumulator {
     history: CounterHistory,
     session: Option<Session>,
     names: BTreeMap<(u32, u64), Name>,
@@ -33,59 +36,13 @@ struct Name {
     prog_type: String,
 }
 
-/// What was counted in one interval, or altogether.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Metered {
-    /// It is all of the time, and not the last interval.
-    pub is_total: bool,
-    /// From when, ns since counting began.
-    pub from_ns: i64,
-    /// Up to when.
-    pub to_ns: i64,
-    /// What is counted, in words.
-    pub target: String,
-    /// CPUs that were online.
-    pub cpus: Option<u32>,
-    /// What exact counters count.
-    pub exact: Option<Counting>,
-    /// What counters of other targets than programs count.
-    pub shared: Option<Counting>,
-    /// Why not more is counted.
-    pub note: Option<String>,
-    /// Per target: in an interval by id, altogether by cost, the most expensive first.
-    pub rows: Vec<MeteredRow>,
-    /// Programs that are left out because they did not run.
-    pub quiet: usize,
-    /// Programs that came and went before they could be counted: id and reason.
-    pub missed: Vec<(u32, String)>,
-}
-
-/// One target, from each source that counts it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MeteredRow {
-    /// What it is of.
-    pub target: CounterTarget,
-    /// Type of the program; empty for other targets.
-    pub prog_type: String,
-    /// By programs around it, or why not; `None` when nobody tried.
-    pub exact: Option<Result<CounterRow, Unknown>>,
-    /// By the kernel's run statistics; `None` for what these do not have.
-    pub stats: Option<CounterRow>,
-    /// By perf events, for targets that are not programs; or why not.
-    pub shared: Option<Result<CounterRow, Unknown>>,
-    /// When it was unloaded, ns since counting began.
-    pub unloaded_ns: Option<i64>,
-    /// Where its sources say different things, in words.
-    pub disagreements: Vec<String>,
-}
-
-impl MeteredRow {
+impl StatRow {
     /// What of its sources is best.
     pub fn best(&self) -> Option<&CounterRow> {
-        let exact = self.exact.as_ref().and_then(|exact| exact.as_ref().ok());
-        let shared = self.shared.as_ref().and_then(|shared| shared.as_ref().ok());
+        let exact = self.exact.as_ref().and_then(Known::value);
+        let shared = self.shared.as_ref().and_then(Known::value);
         // What was given up on the way is of a part of the time.
-        let to_the_end = |row: &&CounterRow| row.counts.as_ref().is_ok_and(|counts| counts.values.ended.is_none());
+        let to_the_end = |row: &&CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
         let stats = self.stats.as_ref();
         // What came to be counted on the way as well.
         let throughout = |exact: &&CounterRow| stats.filter(to_the_end).is_none_or(|stats| is_as_long(exact, stats));
@@ -94,13 +51,13 @@ impl MeteredRow {
 
     /// Runs that the kernel's recursion guard kept from happening, if it tells.
     pub fn misses(&self) -> Option<u64> {
-        let stats = &self.stats.as_ref()?.counts.as_ref().ok()?.values;
+        let stats = &self.stats.as_ref()?.counts.value()?.values;
         stats.misses.filter(|_| stats.ended.is_none())
     }
 
     /// Time in it, of one CPU's, in per cent.
     fn cost(&self) -> f64 {
-        let counts = self.best().and_then(|row| row.counts.as_ref().ok());
+        let counts = self.best().and_then(|row| row.counts.value());
         counts.and_then(|counts| counts.cpu_percent).unwrap_or(0.0)
     }
 }
@@ -108,10 +65,10 @@ impl MeteredRow {
 /// What rows are sorted by, and joined by.
 type Key = (&'static str, u64, Option<u64>, u32, Option<u32>);
 
-impl Meter {
+impl StatAccumulator {
     /// Has seen nothing yet. With `all`, programs that do not run are shown too.
-    pub fn new(all: bool) -> Meter {
-        Meter {
+    pub fn new(all: bool) -> StatAccumulator {
+        StatAccumulator {
             history: CounterHistory { over_time: true, ..CounterHistory::default() },
             session: None,
             names: BTreeMap::new(),
@@ -156,20 +113,20 @@ impl Meter {
     }
 
     /// What happened since the last call, up to `to_ns` of the clock.
-    pub fn interval(&mut self, to_ns: u64) -> Metered {
-        let metered = self.metered(false, self.from_ns, to_ns);
+    pub fn interval(&mut self, to_ns: u64) -> StatSnapshot {
+        let snapshot = self.snapshot(false, self.from_ns, to_ns);
         self.skip();
         self.from_ns = to_ns;
-        metered
+        snapshot
     }
 
     /// What happened altogether, up to `to_ns` of the clock.
-    pub fn total(&self, to_ns: u64) -> Metered {
+    pub fn total(&self, to_ns: u64) -> StatSnapshot {
         let start_ns = self.session.as_ref().map_or(0, |session| session.start_ns);
-        self.metered(true, start_ns, to_ns)
+        self.snapshot(true, start_ns, to_ns)
     }
 
-    fn metered(&self, is_total: bool, from_ns: u64, to_ns: u64) -> Metered {
+    fn snapshot(&self, is_total: bool, from_ns: u64, to_ns: u64) -> StatSnapshot {
         let session = self.session.as_ref();
         let scale = Scale {
             start_ns: session.map_or(0, |session| session.start_ns),
@@ -177,14 +134,14 @@ impl Meter {
         };
         let exact = self.history.counting();
         let shared = self.history.shared_counting();
-        let mut rows: BTreeMap<Key, MeteredRow> = BTreeMap::new();
+        let mut rows: BTreeMap<Key, StatRow> = BTreeMap::new();
         let none = Counting::default();
         let mut add = |about: About<'_>, counting: &Counting, prog_type: &str, unloaded_ns: Option<i64>| {
             let row = self.row(is_total, &scale, &about, counting);
             let Some(row) = row else { return };
             let CounterTarget { kind, id, load_time_ns, function, cpu, .. } = about.target;
             let key = (kind, id, load_time_ns, function, cpu);
-            let metered = rows.entry(key).or_insert_with(|| MeteredRow {
+            let snapshot = rows.entry(key).or_insert_with(|| StatRow {
                 target: about.target.clone(),
                 prog_type: prog_type.to_owned(),
                 exact: None,
@@ -194,9 +151,9 @@ impl Meter {
                 disagreements: Vec::new(),
             });
             match about.source {
-                CounterSource::Exact => metered.exact = Some(row),
-                CounterSource::Stats => metered.stats = row.ok(),
-                CounterSource::Shared => metered.shared = Some(row),
+                CounterSource::Exact => snapshot.exact = Some(row),
+                CounterSource::Stats => snapshot.stats = row.into_value(),
+                CounterSource::Shared => snapshot.shared = Some(row),
             }
         };
         for (key, target) in &self.history.stats {
@@ -225,7 +182,7 @@ impl Meter {
             sort_by_cost(&mut rows);
         }
         let since_start = |time: u64| time.wrapping_sub(scale.start_ns) as i64;
-        Metered {
+        let mut snapshot = StatSnapshot {
             is_total,
             from_ns: since_start(from_ns),
             to_ns: since_start(to_ns),
@@ -237,28 +194,27 @@ impl Meter {
             rows,
             quiet,
             missed: self.missed.iter().map(|missed| (missed.id, missed.reason.clone())).collect(),
+            notes: Vec::new(),
+        };
+        if is_total {
+            snapshot.notes = notes_of(&snapshot);
         }
+        snapshot
     }
 
     /// One source's part of a row; `None` when there is nothing of it in the interval.
-    fn row(
-        &self,
-        is_total: bool,
-        scale: &Scale,
-        about: &About<'_>,
-        counting: &Counting,
-    ) -> Option<Result<CounterRow, Unknown>> {
+    fn row(&self, is_total: bool, scale: &Scale, about: &About<'_>, counting: &Counting) -> Option<Known<CounterRow>> {
         let target: &Target = about.counted;
         if !target.counted {
-            return Some(Err(Unknown(target.reason.clone())));
+            return Some(Known::Unknown(Reason::recorder(&target.reason)));
         }
         if is_total {
             target.track.span?;
-            return Some(Ok(scale.row(about, &target.track, counting)));
+            return Some(Known::Value(scale.row(about, &target.track, counting)));
         }
         let track = Track::of(&target.track.intervals);
         track.span?;
-        Some(Ok(scale.row(about, &track, counting)))
+        Some(Known::Value(scale.row(about, &track, counting)))
     }
 
     /// Name and type of a program, and when it was unloaded.
@@ -277,46 +233,103 @@ fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
     missing_ns <= (length_ns / 20).max(BETWEEN_NS.min(length_ns / 4))
 }
 
-fn ran(row: &MeteredRow) -> bool {
+fn ran(row: &StatRow) -> bool {
     row.target.kind != "program"
         || row.stats.as_ref().is_some_and(says_something)
-        || row.exact.as_ref().is_some_and(|exact| exact.as_ref().is_ok_and(says_something))
+        || row.exact.as_ref().is_some_and(|exact| exact.value().is_some_and(says_something))
 }
 
 /// No source was there to see whether a program ran in all of the time.
-fn may_have_run(row: &MeteredRow) -> bool {
-    let saw_it_all = |row: &CounterRow| row.counts.as_ref().is_ok_and(|counts| counts.values.ended.is_none());
-    let exact = row.exact.as_ref().and_then(|exact| exact.as_ref().ok());
+fn may_have_run(row: &StatRow) -> bool {
+    let saw_it_all = |row: &CounterRow| row.counts.value().is_some_and(|counts| counts.values.ended.is_none());
+    let exact = row.exact.as_ref().and_then(Known::value);
     !row.stats.iter().chain(exact).any(saw_it_all)
 }
 
-fn disagree(row: &MeteredRow, counting: &Counting) -> Vec<String> {
-    let (Some(Ok(exact)), Some(stats)) = (&row.exact, &row.stats) else { return Vec::new() };
-    let (Ok(exact_counts), Ok(stats_counts)) = (&exact.counts, &stats.counts) else { return Vec::new() };
+fn disagree(row: &StatRow, counting: &Counting) -> Vec<Disagreement> {
+    let (Some(Known::Value(exact)), Some(stats)) = (&row.exact, &row.stats) else { return Vec::new() };
+    let (Some(exact_counts), Some(stats_counts)) = (exact.counts.value(), stats.counts.value()) else {
+        return Vec::new();
+    };
     if stats_counts.values.ended.is_some() {
         return Vec::new();
     }
     // Both are of one clock; where it begins does not matter for their differences.
     let values = &stats_counts.values;
-    let runs = Runs {
-        count: values.runs,
-        time_ns: stats_counts.measured_ns,
-        misses: values.misses,
-        span: Some((values.from_ns, values.to_ns)),
-    };
+    let span = Some((values.from_ns, values.to_ns));
+    let runs = Runs::new(values.runs, stats_counts.measured_ns, values.misses, span);
     disagreements(&runs, &exact_counts.values, counting)
 }
 
 /// Programs by what all their runs cost, each followed by its parts: functions, and CPUs.
-fn sort_by_cost(rows: &mut [MeteredRow]) {
-    let whole = |row: &MeteredRow| (row.target.kind, row.target.id, row.target.load_time_ns);
+fn sort_by_cost(rows: &mut [StatRow]) {
+    let whole = |row: &StatRow| (row.target.kind, row.target.id, row.target.load_time_ns);
     let costs: BTreeMap<(&str, u64, Option<u64>), f64> =
         rows.iter().filter(|row| row.target.cpu.is_none()).fold(BTreeMap::new(), |mut costs, row| {
             let cost = costs.entry(whole(row)).or_insert(0.0f64);
             *cost = cost.max(row.cost());
             costs
         });
-    let cost = |row: &MeteredRow| costs.get(&whole(row)).copied().unwrap_or(0.0);
+    let cost = |row: &StatRow| costs.get(&whole(row)).copied().unwrap_or(0.0);
     // The sort keeps the order of keys among what costs the same.
     rows.sort_by(|a, b| cost(b).total_cmp(&cost(a)).then(whole(a).cmp(&whole(b))));
+}
+
+/// What has to be said beside the numbers of all of the time.
+fn notes_of(snapshot: &StatSnapshot) -> Vec<Note> {
+    let mut all: Vec<Note> = snapshot.note.iter().map(|said| Note::CountersNote { said: said.clone() }).collect();
+    let exact = snapshot.rows.iter().filter_map(|row| {
+        let counts = row.exact.as_ref()?.value()?.counts.value()?;
+        Some((row, &counts.values))
+    });
+    let labelled = |row: &StatRow| format!("{} ({})", row.target.label(), row.target.id);
+    if let Some(counting) = &snapshot.exact {
+        all.extend(notes::how(counting, exact.clone().map(|(_, exact)| exact)));
+        if exact.clone().next().is_some() {
+            all.push(Note::ExactBesideStatistics);
+        }
+    }
+    if let Some(counting) = &snapshot.shared {
+        all.extend(notes::absent(counting));
+        if !counting.note.is_empty() {
+            all.push(Note::HowShared { said: counting.note.clone() });
+        }
+    }
+    all.extend(notes::refused(snapshot.rows.iter().filter_map(|row| Some((labelled(row), row.exact.as_ref()?)))));
+    let exact = exact.filter(|(row, _)| row.target.cpu.is_none()).map(|(row, exact)| (labelled(row), exact));
+    all.extend(notes::of_targets(&exact.collect::<Vec<_>>()));
+    for row in &snapshot.rows {
+        let of = row.target.label();
+        let shared = row.shared.as_ref().and_then(Known::value);
+        for source in [row.exact.as_ref().and_then(Known::value), row.stats.as_ref(), shared].into_iter().flatten() {
+            match &source.counts {
+                Known::Value(_) => {}
+                Known::Unknown(reason) => {
+                    all.push(Note::TargetNotCounted { name: of.clone(), reason: reason.clone() });
+                }
+                Known::Impossible(anomaly) => {
+                    all.push(Note::Impossible { of: of.clone(), interval: None, anomaly: anomaly.clone() });
+                }
+            }
+        }
+        if let Some(counts) = shared.and_then(|shared| shared.counts.value()) {
+            all.extend(notes::of_targets(&[(of.clone(), &counts.values)]));
+        }
+        if let Some(Known::Unknown(reason)) = &row.shared {
+            all.push(Note::TargetNotCounted { name: of.clone(), reason: reason.clone() });
+        }
+        let disagree =
+            |disagreement: &Disagreement| Note::SourcesDisagree { of: of.clone(), disagreement: disagreement.clone() };
+        all.extend(row.disagreements.iter().map(disagree));
+        if let Some(after_ns) = row.unloaded_ns.filter(|_| row.target.cpu.is_none() && row.target.function == 0) {
+            all.push(Note::Unloaded { program: labelled(row), after_ns });
+        }
+    }
+    if snapshot.quiet > 0 {
+        all.push(Note::DidNotRun { programs: snapshot.quiet });
+    }
+    if !snapshot.missed.is_empty() {
+        all.push(Note::NotCaptured { ids: snapshot.missed.iter().map(|(id, _)| *id).collect() });
+    }
+    all
 }

@@ -7,16 +7,16 @@
 mod estimate;
 mod exact;
 mod live;
+pub(crate) mod notes;
 mod over_time;
 mod track;
 
-pub use exact::{Counting, EventPerRun, Exact, PERCENTILES, PerRun};
-pub use live::{Meter, Metered, MeteredRow};
-pub use over_time::{CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport};
+pub use live::StatAccumulator;
 
-pub(crate) use exact::{covers, disagreements, exact_program};
+pub(crate) use exact::{disagreements, exact_program};
 pub(crate) use over_time::over_time;
 
+use crate::model::Counting;
 use crate::window::Window;
 use bprec_format::state::{
     Calibration, CounterEvents, CounterTier, ProgramCounters, RunCounts, RunStats, Session, SharedCounters,

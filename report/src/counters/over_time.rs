@@ -1,106 +1,22 @@
 //! Counters from snapshot to snapshot, and what that adds up to.
 
-use super::exact::{Counting, Exact, exact};
+use super::exact::exact;
+use super::notes;
 use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::{Index, Wanted};
+use crate::model::{
+    CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, Exact, JSON_VERSION, Known,
+    NamedReading, Note, RefusedTarget,
+};
 use crate::recording::Recording;
+use crate::text::UNNAMED;
 use crate::window::Window;
-use crate::{Options, Result, Unknown};
+use crate::{Options, Result};
 use bprec_format::feature::{CpuCount, Feature};
-use bprec_format::state::{Reading, SharedScope};
+use bprec_format::state::SharedScope;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-
-/// Where a count comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CounterSource {
-    /// The kernel's run statistics.
-    Stats,
-    /// Programs of the recorder around each counted one.
-    Exact,
-    /// Counters that are read at context switches.
-    Shared,
-}
-
-impl CounterSource {
-    /// Its name in every view.
-    pub fn name(self) -> &'static str {
-        match self {
-            CounterSource::Stats => "stats",
-            CounterSource::Exact => "exact",
-            CounterSource::Shared => "shared",
-        }
-    }
-}
-
-/// What is counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CounterTarget {
-    /// `program`, or `machine`, `cpu`, `pid`, `tgid`, `cgroup` of shared counters.
-    pub kind: &'static str,
-    /// Id of the program, number of the CPU or task, id of the cgroup; 0 for the machine.
-    pub id: u64,
-    /// When the program was loaded, ns since boot.
-    pub load_time_ns: Option<u64>,
-    /// Which function of the program; 0 is the entry.
-    pub function: u32,
-    /// The CPU that it was counted on; `None` for all, and for a target that is a CPU.
-    pub cpu: Option<u32>,
-    /// Name of the program or function, of the task, path of the cgroup.
-    pub name: String,
-}
-
-/// What was counted of one target, between two snapshots or altogether.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CounterRow {
-    /// Where it comes from.
-    pub source: CounterSource,
-    /// What it is of.
-    pub target: CounterTarget,
-    /// From when, ns since the recording's start.
-    pub from_ns: i64,
-    /// Up to when.
-    pub to_ns: i64,
-    /// What was counted, or why that cannot be told.
-    pub counts: Result<CounterTotals, Unknown>,
-}
-
-/// Counts as they were read, and what follows from them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CounterTotals {
-    /// Time of the measured runs, ns, nothing taken off. 0 for shared counters.
-    pub measured_ns: u64,
-    /// Readings of the measured runs, nothing taken off and nothing scaled.
-    pub readings: Vec<Reading>,
-    /// Time of all runs of one CPU's time, in per cent; `None` when the time is not known, and for shared counters.
-    pub cpu_percent: Option<f64>,
-    /// Runs, and values per run. For shared counters there are no runs, and events are not per run but altogether.
-    pub values: Exact,
-}
-
-/// The view of counters over time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CountersReport {
-    /// When the recording started, ns of its clock.
-    pub start_ns: u64,
-    /// CPUs that were online.
-    pub cpus: Option<u32>,
-    /// What exact counters count.
-    pub exact: Option<Counting>,
-    /// What shared counters count.
-    pub shared: Option<Counting>,
-    /// Where run statistics come from, in words.
-    pub counters_note: Option<String>,
-    /// From snapshot to snapshot, by time.
-    pub rows: Vec<CounterRow>,
-    /// The same targets over all of the time that is looked at.
-    pub totals: Vec<CounterRow>,
-    /// Targets that were never counted: name, id, reason.
-    pub refused: Vec<(String, u64, String)>,
-    /// What could not be read, in words.
-    pub problems: Vec<String>,
-}
 
 /// Makes the view.
 pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<CountersReport> {
@@ -131,17 +47,22 @@ pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<
     if index.bad_records > 0 {
         problems.push(format!("{} more records could not be read", index.bad_records));
     }
-    Ok(CountersReport {
+    let mut report = CountersReport {
+        format: "bprec counters",
+        version: JSON_VERSION,
         start_ns: maker.scale.start_ns,
         cpus: maker.scale.cpus,
+        counters_note: index.states.counters_note(),
         exact: maker.exact,
         shared: maker.shared,
-        counters_note: index.states.counters_note(),
         rows: maker.rows,
         totals: maker.totals,
         refused: maker.refused,
         problems,
-    })
+        notes: Vec::new(),
+    };
+    report.notes = notes_of(&report);
+    Ok(report)
 }
 
 struct Maker<'m> {
@@ -152,7 +73,7 @@ struct Maker<'m> {
     shared: Option<Counting>,
     rows: Vec<CounterRow>,
     totals: Vec<CounterRow>,
-    refused: Vec<(String, u64, String)>,
+    refused: Vec<RefusedTarget>,
 }
 
 /// What a row is about.
@@ -160,6 +81,10 @@ pub(super) struct About<'a> {
     pub(super) source: CounterSource,
     pub(super) target: CounterTarget,
     pub(super) counted: &'a Target,
+    /// Key of the program that it is of.
+    program: Option<(u32, u64)>,
+    /// Tag of that.
+    tag: Option<[u8; 8]>,
 }
 
 impl<'a> About<'a> {
@@ -172,13 +97,13 @@ impl<'a> About<'a> {
         };
         let load_time_ns = Some(load_time_ns);
         let target = CounterTarget { kind: "program", id: id.into(), load_time_ns, function, cpu: None, name };
-        About { source, target, counted }
+        About { source, target, counted, program: Some((id, key.1)), tag: None }
     }
 
     pub(super) fn shared(scope: SharedScope, id: u64, counted: &'a Target) -> About<'a> {
         let (kind, name) = (scope_name(scope), counted.name.clone());
         let target = CounterTarget { kind, id, load_time_ns: None, function: 0, cpu: None, name };
-        About { source: CounterSource::Shared, target, counted }
+        About { source: CounterSource::Shared, target, counted, program: None, tag: None }
     }
 }
 
@@ -211,14 +136,22 @@ impl Scale {
             target: about.target.clone(),
             from_ns: since_start(from_ns),
             to_ns: since_start(to_ns),
-            counts: values.map(|values| {
-                let time = values.time.filter(|_| !is_shared).map(|time| time.value * values.runs as f64);
+            counts: values.map(|mut values| {
+                values.events.iter_mut().for_each(|event| event.is_altogether = is_shared);
+                let time = values.time.value().filter(|_| !is_shared).map(|time| time.value * values.runs as f64);
                 // None of no runs took any time.
-                let time = time.or((!is_shared && values.runs == 0 && values.flaws.is_empty()).then_some(0.0));
+                let time = time.or((!is_shared && values.runs == 0 && values.anomalies.is_empty()).then_some(0.0));
                 let covered = track.covered_ns as f64;
+                let readings = track.sum.readings.iter().enumerate().map(|(at, reading)| NamedReading {
+                    event: counting.events.get(at).map(|event| event.name.clone()),
+                    value: reading.value,
+                    enabled_ns: reading.enabled_ns,
+                    running_ns: reading.running_ns,
+                });
                 CounterTotals {
+                    is_shared,
                     measured_ns: track.sum.time_ns,
-                    readings: track.sum.readings.clone(),
+                    readings: readings.collect(),
                     cpu_percent: time.filter(|_| covered > 0.0).map(|time| time * 100.0 / covered),
                     values,
                 }
@@ -249,30 +182,24 @@ impl Maker<'_> {
 
     fn program<'a>(&self, source: CounterSource, key: TargetKey, target: &'a Target) -> About<'a> {
         let (id, load_time_ns, _) = key;
-        let known = self
-            .index
-            .programs
-            .known
-            .iter()
-            .find(|known| known.id == Some(id) && known.info.is_some_and(|info| info.load_time_ns == load_time_ns));
-        let name = known.and_then(|known| known.functions.first()).map_or("", |function| &function.name);
-        About::program(source, key, name, target)
+        let program = self.index.programs.by_key(id, load_time_ns);
+        let name = program.map_or("", |program| program.name());
+        About { tag: program.and_then(|program| program.tag), ..About::program(source, key, name, target) }
     }
 
     fn target(&mut self, about: &About<'_>, counting: &Counting) {
         let asked = self.options.programs.is_empty()
             || about.target.kind == "program"
                 && self.options.programs.iter().any(|filter| {
-                    let tag =
-                        self.index.programs.known.iter().find(|known| known.id.map(u64::from) == Some(about.target.id));
                     let name = about.target.name.split('/').next().unwrap_or_default();
-                    filter.matches(Some(about.target.id as u32), tag.and_then(|known| known.tag), name)
+                    filter.matches(about.program.map(|(id, _)| id), about.tag, name)
                 });
         if !asked {
             return;
         }
         if !about.counted.counted {
-            self.refused.push((about.target.name.clone(), about.target.id, about.counted.reason.clone()));
+            let (name, reason) = (about.target.name.clone(), about.counted.reason.clone());
+            self.refused.push(RefusedTarget { name, id: about.target.id, reason });
             return;
         }
         for interval in &about.counted.track.intervals {
@@ -295,7 +222,7 @@ impl Maker<'_> {
         let mut order: Vec<(Reverse<u64>, Key)> = self
             .totals
             .iter()
-            .map(|row| (Reverse(row.counts.as_ref().map_or(0, |counts| counts.measured_ns)), key(row)))
+            .map(|row| (Reverse(row.counts.value().map_or(0, |counts| counts.measured_ns)), key(row)))
             .collect();
         order.sort();
         // A program counts once, from whatever source.
@@ -318,13 +245,13 @@ fn key(row: &CounterRow) -> Key {
 
 /// Something was counted, or something is wrong.
 pub(super) fn says_something(row: &CounterRow) -> bool {
-    match &row.counts {
-        Err(_) => true,
-        Ok(counts) => {
+    match row.counts.value() {
+        None => true,
+        Some(counts) => {
             let values = &counts.values;
             values.runs > 0
                 || values.misses.is_some_and(|misses| misses > 0)
-                || !values.flaws.is_empty()
+                || !values.anomalies.is_empty()
                 || row.source == CounterSource::Shared
         }
     }
@@ -339,4 +266,55 @@ fn scope_name(scope: SharedScope) -> &'static str {
         SharedScope::CGROUP => "cgroup",
         _ => "other",
     }
+}
+
+/// What a target is called.
+fn name(row: &CounterRow) -> String {
+    match row.target.name.as_str() {
+        "" if row.target.kind == "program" => UNNAMED.to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// What has to be said beside the numbers.
+fn notes_of(report: &CountersReport) -> Vec<Note> {
+    let mut all = Vec::new();
+    if let Some(counting) = &report.exact {
+        let exact = report.rows.iter().chain(&report.totals).filter(|row| row.source == CounterSource::Exact);
+        all.extend(notes::how(counting, exact.filter_map(|row| Some(&row.counts.value()?.values))));
+    }
+    if let Some(counting) = &report.shared {
+        all.extend(notes::absent(counting));
+        if !counting.note.is_empty() {
+            all.push(Note::HowShared { said: counting.note.clone() });
+        }
+    }
+    all.extend(report.counters_note.iter().map(|said| Note::CountersNote { said: said.clone() }));
+    let counted = |row| -> Option<(String, &Exact)> { Some((name(row), &row.counts.value()?.values)) };
+    all.extend(notes::of_targets(&report.totals.iter().filter_map(counted).collect::<Vec<_>>()));
+    for row in &report.rows {
+        let (of, interval) = (name(row), (row.from_ns, row.to_ns));
+        match &row.counts {
+            Known::Unknown(reason) => all.push(Note::IntervalUnknown { of, interval, reason: reason.clone() }),
+            Known::Impossible(anomaly) => {
+                all.push(Note::Impossible { of, interval: Some(interval), anomaly: anomaly.clone() });
+            }
+            Known::Value(counts) => {
+                for anomaly in &counts.values.anomalies {
+                    // What is true of the total as well is said above.
+                    let of_total = Note::Impossible { of: of.clone(), interval: None, anomaly: anomaly.clone() };
+                    if !all.contains(&of_total) {
+                        let (of, anomaly) = (of.clone(), anomaly.clone());
+                        all.push(Note::Impossible { of, interval: Some(interval), anomaly });
+                    }
+                }
+            }
+        }
+    }
+    all.extend(report.refused.iter().map(|refused| Note::NeverCounted {
+        name: if refused.name.is_empty() { UNNAMED.to_owned() } else { refused.name.clone() },
+        id: refused.id,
+        why: refused.reason.clone(),
+    }));
+    all
 }

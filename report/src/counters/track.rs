@@ -1,19 +1,20 @@
 //! Snapshots of one target, folded into what happened between them.
 
 use super::estimate::Strata;
+use crate::model::SnapshotFault;
 use crate::window::Window;
 use bprec_format::state::{Histogram, Reading, RunCounts};
 use std::collections::BTreeMap;
 
 /// What happened between two snapshots.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) from_ns: u64,
     pub(crate) to_ns: u64,
     /// Which calibration holds for it.
     pub(crate) period: usize,
     /// What was counted, or why that cannot be told.
-    pub(crate) counts: Result<RunCounts, String>,
+    pub(crate) counts: Result<RunCounts, SnapshotFault>,
 }
 
 /// One target's snapshots within the window. Memory does not grow with their number unless the intervals are kept.
@@ -35,7 +36,7 @@ pub(crate) struct Track {
     /// The gate let runs pass unmeasured.
     pub(crate) gated: bool,
     /// Snapshots that do not follow from each other, and how many more of them.
-    pub(crate) broken: Option<(String, u64)>,
+    pub(crate) broken: Option<(SnapshotFault, u64)>,
     /// All of them, when they are kept.
     pub(crate) intervals: Vec<Interval>,
 }
@@ -64,7 +65,7 @@ impl Track {
         {
             let counts = match from_ns <= time_ns {
                 true => delta(&before, counts, from_ns),
-                false => Err("its snapshots are not in the order of their times".to_owned()),
+                false => Err(SnapshotFault::OutOfOrder),
             };
             self.fold(from_ns, time_ns, period, &counts);
             if keep_intervals && (from_ns < time_ns || counts.is_err()) {
@@ -101,7 +102,7 @@ impl Track {
         track
     }
 
-    fn fold(&mut self, from_ns: u64, to_ns: u64, period: usize, counts: &Result<RunCounts, String>) {
+    fn fold(&mut self, from_ns: u64, to_ns: u64, period: usize, counts: &Result<RunCounts, SnapshotFault>) {
         let span = self.span.get_or_insert((from_ns, to_ns));
         *span = (span.0.min(from_ns), span.1.max(to_ns));
         self.covered_ns = self.covered_ns.saturating_add(to_ns.saturating_sub(from_ns));
@@ -109,7 +110,7 @@ impl Track {
             Ok(counts) => counts,
             Err(why) => {
                 let (_, more) = self.broken.get_or_insert_with(|| (why.clone(), 0));
-                *more += 1;
+                *more = more.saturating_add(1);
                 return;
             }
         };
@@ -117,7 +118,7 @@ impl Track {
         if self.runs_by_period.len() <= period {
             self.runs_by_period.resize(period + 1, 0);
         }
-        self.runs_by_period[period] += counts.runs;
+        self.runs_by_period[period] = self.runs_by_period[period].saturating_add(counts.runs);
         self.time.add(counts.runs, counts.measured, &whole(counts.time_ns));
         if self.events.len() < counts.readings.len() {
             self.events.resize_with(counts.readings.len(), Strata::default);
@@ -137,14 +138,14 @@ fn whole(value: u64) -> Reading {
 }
 
 /// What happened from `before`, taken at `from_ns`, to `now`.
-fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts, String> {
-    let fell = |what: &str, from: u64, to: u64| {
-        format!("{what} fell from {from} to {to} after {}.{:09} s", from_ns / 1_000_000_000, from_ns % 1_000_000_000)
+fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts, SnapshotFault> {
+    let less = |what: &'static str, from: u64, to: u64| {
+        to.checked_sub(from).ok_or(SnapshotFault::Fell { what, from, to, after_ns: from_ns })
     };
-    let less = |what: &str, from: u64, to: u64| to.checked_sub(from).ok_or_else(|| fell(what, from, to));
     let is_zero = *before == RunCounts::default();
     if !is_zero && before.readings.len() != now.readings.len() {
-        return Err(format!("{} counters became {}", before.readings.len(), now.readings.len()));
+        let (from, to) = (before.readings.len(), now.readings.len());
+        return Err(SnapshotFault::CountersChanged { from, to });
     }
     let readings = now.readings.iter().enumerate().map(|(at, now)| {
         let before = before.readings.get(at).copied().unwrap_or_default();
@@ -166,11 +167,11 @@ fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts,
         },
         every: now.every,
         time_ns: less("time", before.time_ns, now.time_ns)?,
-        readings: readings.collect::<Result<_, String>>()?,
+        readings: readings.collect::<Result<_, SnapshotFault>>()?,
         histogram: {
             let mut buckets = by_bucket(&now.histogram);
             if !before.histogram.buckets.is_empty() && before.histogram.sub_bits != now.histogram.sub_bits {
-                return Err("the resolution of its histogram changed".into());
+                return Err(SnapshotFault::ResolutionChanged);
             }
             for (bucket, before) in by_bucket(&before.histogram) {
                 let runs = buckets.entry(bucket).or_default();
@@ -182,7 +183,7 @@ fn delta(before: &RunCounts, now: &RunCounts, from_ns: u64) -> Result<RunCounts,
 }
 
 /// Adds what happened in one interval to the sum of others.
-fn add(sum: &mut RunCounts, counts: &RunCounts) -> Result<(), String> {
+fn add(sum: &mut RunCounts, counts: &RunCounts) -> Result<(), SnapshotFault> {
     let is_first = *sum == RunCounts::default();
     for (to, from) in [
         (&mut sum.runs, counts.runs),
@@ -209,7 +210,7 @@ fn add(sum: &mut RunCounts, counts: &RunCounts) -> Result<(), String> {
         return Ok(());
     }
     if !sum.histogram.buckets.is_empty() && sum.histogram.sub_bits != counts.histogram.sub_bits {
-        return Err("the resolution of its histogram changed".into());
+        return Err(SnapshotFault::ResolutionChanged);
     }
     let mut buckets = by_bucket(&sum.histogram);
     for (bucket, runs) in &counts.histogram.buckets {
@@ -289,9 +290,10 @@ mod tests {
     #[test]
     fn what_falls_is_said_and_not_counted() {
         let broken = track(&TimeRange::All, &[(200, counts(4, 40, 400)), (300, counts(3, 50, 500))]);
-        assert_eq!(broken.broken, Some(("runs fell from 4 to 3 after 0.000000200 s".into(), 1)));
+        let (fault, times) = broken.broken.unwrap();
+        assert_eq!((fault.to_string().as_str(), times), ("runs fell from 4 to 3 after 0.000000200 s", 1));
         assert_eq!(broken.sum.runs, 4);
         let broken = track(&TimeRange::All, &[(300, counts(4, 40, 400)), (200, counts(5, 50, 500))]);
-        assert!(broken.broken.unwrap().0.contains("order"));
+        assert!(broken.broken.unwrap().0 == SnapshotFault::OutOfOrder);
     }
 }

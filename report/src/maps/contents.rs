@@ -1,6 +1,6 @@
 //! What a map held: its entries out of the parts that the recording has, and what they are shown as.
 
-use super::{Atlas, Map};
+use super::{Map, MapsReport};
 use crate::address::Owner;
 use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
@@ -102,7 +102,7 @@ pub(crate) enum Frame {
     File { build_id: String, offset: u64 },
 }
 
-impl Atlas<'_> {
+impl MapsReport<'_> {
     /// The entries of a map, from the first on; one at a time, as there may be many.
     pub(crate) fn entries<'s>(&'s self, map: &'s Map<'_>) -> impl Iterator<Item = Entry<'s>> {
         let contents = map.contents.filter(|contents| contents.stride() > 0);
@@ -194,7 +194,7 @@ impl Atlas<'_> {
         let at = addr.checked_sub(back)?;
         match self.index.map.find(at, time_ns) {
             Some(Owner::Function { program, function }) => {
-                let function = self.index.programs.known.get(program as usize)?.functions.get(function as usize)?;
+                let function = self.index.programs.list.get(program as usize)?.functions.get(function as usize)?;
                 return Some((function.name.clone(), addr.checked_sub(function.addr?)?));
             }
             Some(Owner::Image(image)) => {

@@ -2,9 +2,9 @@
 
 use bprec_format::{Events, Metadata, Record, Sample, misc};
 
-use crate::charge::Judge;
+use crate::charge::Attributor;
 use crate::index::{Index, Wanted};
-use crate::programs::Known;
+use crate::programs::Program;
 use crate::recording::{Recording, Role, role};
 use crate::window::Window;
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
@@ -45,8 +45,8 @@ impl Selection {
 fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
     let recording = Recording::open_with_events(input)?;
     let index = Index::build(&recording, &Window::new(&TimeRange::All, None)?, Wanted::default());
-    let is_asked = |filter: &ProgFilter, known: &Known| filter.matches(known.id, known.tag, known.name());
-    let known = index.programs.known.iter();
+    let is_asked = |filter: &ProgFilter, known: &Program| filter.matches(known.id, known.tag, known.name());
+    let known = index.programs.list.iter();
     let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();
     Ok(Chosen { index, asked })
 }
@@ -54,7 +54,7 @@ fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
 /// Tells which samples are selected.
 pub(super) struct Sieve<'s> {
     selection: &'s Selection,
-    judge: Option<Judge<'s>>,
+    attributor: Option<Attributor<'s>>,
     /// By event.
     roles: Vec<Role>,
 }
@@ -64,8 +64,8 @@ impl<'s> Sieve<'s> {
     pub(super) fn new(selection: &'s Selection, events: &Events, metadata: &Metadata<'_>) -> Sieve<'s> {
         let names = metadata.event_names();
         let roles = events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
-        let judge = selection.programs.as_ref().map(|chosen| Judge::new(&chosen.index));
-        Sieve { selection, judge, roles }
+        let attributor = selection.programs.as_ref().map(|chosen| Attributor::new(&chosen.index));
+        Sieve { selection, attributor, roles }
     }
 
     /// Whether a sample stays, and its time if it was selected. What a recorder says about the machine in samples of an event
@@ -91,12 +91,12 @@ impl<'s> Sieve<'s> {
 
     /// Whether one of the programs is in the sample's kernel call chain, or all samples are asked for.
     fn is_in_program(&mut self, record: &Record<'_>, sample: &Sample<'_>, event: usize) -> bool {
-        let (Some(judge), Some(chosen)) = (&mut self.judge, &self.selection.programs) else { return true };
+        let (Some(attributor), Some(chosen)) = (&mut self.attributor, &self.selection.programs) else { return true };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = sample.ip().filter(|_| in_kernel);
         let role = self.roles.get(event).copied().unwrap_or(Role::Other);
         let chain = role.callchain(sample, record.offset).ok().flatten();
-        judge.verdict(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        judge.inside.programs().iter().any(|program| chosen.asked[*program as usize])
+        attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
+        attributor.inside.programs().iter().any(|program| chosen.asked[*program as usize])
     }
 }

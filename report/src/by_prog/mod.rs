@@ -1,0 +1,432 @@
+//! From the ledger and the index to the report by program.
+
+mod blinded;
+mod notes;
+mod rows;
+mod sampled;
+mod sampler;
+mod shares;
+
+use crate::index::{Index, Wanted};
+use crate::model::{
+    Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
+    RecorderCost, Report, SourceRow, TimeBound, Unit,
+};
+use crate::pass::{self, Ledger, Selection};
+use crate::recording::{Recording, Role};
+use crate::sinks::ledger::Charges;
+use crate::window::Window;
+use crate::{Error, Options, Result, Split, glob, hot, model};
+use bprec_format::bpf::Tag;
+use bprec_format::feature::{CpuCount, Feature, SampleTime};
+use bprec_format::sampler::Parts;
+use bprec_format::{SampleType, event_type, software};
+use rows::{Basis, ProgramRow, program_rows, programs};
+use sampler::bpf_sampler;
+use shares::{Whole, percent};
+use std::collections::BTreeSet;
+
+/// What the recorder calls a recording of everything.
+const SYSTEM_WIDE: &str = "system wide";
+
+/// Makes the report.
+pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Report> {
+    let events = asked_events(recording, options)?;
+    let window = Window::of(&options.time, recording)?;
+    let tasks = options.by == Some(Split::Comm) || !options.comms.is_empty();
+    let wanted = Wanted { tasks, ..Wanted::default() };
+    let index = Index::build(recording, &window, wanted);
+    let comms = if options.comms.is_empty() {
+        Vec::new()
+    } else {
+        let asked = |number| options.comms.iter().any(|pattern| glob::matches(pattern, index.tasks.name(number)));
+        (0..index.tasks.len() as u32).map(asked).collect()
+    };
+    let selection = Selection { window: &window, options, events, comms };
+    let ledger = pass::charge(recording, &index, &selection);
+    let hot = if index.programs.list.is_empty() { hot::hottest(recording, &index, &selection) } else { Vec::new() };
+    Ok(Builder { recording, options, window: &window, index: &index, ledger: &ledger, events: &selection.events, hot }
+        .report())
+}
+
+/// By event: whether it is asked for.
+fn asked_events(recording: &Recording<'_>, options: &Options) -> Result<Vec<bool>> {
+    let asked: Vec<bool> = (0..recording.names.len()).map(|event| is_asked_for(recording, event, options)).collect();
+    for name in &options.events {
+        if !recording.names.iter().zip(&asked).any(|(known, asked)| *asked && known == name) {
+            let known = recording.names.join(", ");
+            return Err(Error::option("--event", name, format!("not in this recording, which has {known}")));
+        }
+    }
+    Ok(asked)
+}
+
+struct Builder<'b> {
+    recording: &'b Recording<'b>,
+    options: &'b Options,
+    window: &'b Window,
+    index: &'b Index,
+    ledger: &'b Ledger,
+    events: &'b [bool],
+    hot: Vec<Vec<hot::Hot>>,
+}
+
+impl Builder<'_> {
+    fn report(&self) -> Report {
+        let (first, last) = self.time_span();
+        let elapsed_ns = self.window.length_ns(first, last);
+        let recording = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
+        let counting = self.index.counters.counting();
+        let (programs, order) = programs(self.index, self.window, first, counting.as_ref());
+        let asked: Option<Vec<bool>> = (!self.options.programs.is_empty()).then(|| {
+            let asked = |p: &Program| {
+                self.options.programs.iter().any(|filter| filter.matches(p.id, p.tag.map(|tag| tag.0), &p.name))
+            };
+            programs.iter().map(asked).collect()
+        });
+        let blinded_events = blinded::find(&self.index.states.attachments, &programs, &self.recording.names);
+        let mut report = Report {
+            format: "bprec by-prog",
+            version: JSON_VERSION,
+            missed: self.missed(&programs, first),
+            matched_programs: asked.as_ref().map_or(programs.len(), |asked| asked.iter().filter(|it| **it).count()),
+            recording,
+            by: self.options.by,
+            counting,
+            programs,
+            events: Vec::new(),
+            blinded_events,
+            problems: self.problems(),
+            notes: Vec::new(),
+        };
+        for event in (0..self.events.len()).filter(|event| self.events[*event]) {
+            let made = self.event(event, &report, &order, asked.as_deref());
+            report.events.push(made);
+        }
+        report.notes = notes::of_recording(&report);
+        report
+    }
+
+    /// When the recording started and ended: as the recorder says, or else by the samples.
+    fn time_span(&self) -> (u64, u64) {
+        let states = &self.index.states;
+        let told: Option<SampleTime> = self.recording.feature(Feature::SAMPLE_TIME);
+        let told = told.filter(|time| time.first_ns <= time.last_ns && time.last_ns > 0);
+        let sampled = self.ledger.events.iter().filter_map(|event| event.span);
+        let sampled = sampled.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+        let first = states.session.as_ref().map(|session| session.start_ns);
+        let first = first.or(told.map(|time| time.first_ns)).or(sampled.map(|(first, _)| first)).unwrap_or(0);
+        let last = states.cost.map(|cost| cost.end_ns);
+        let last = last.or(told.map(|time| time.last_ns)).or(sampled.map(|(_, last)| last)).unwrap_or(first);
+        (first, last.max(first))
+    }
+
+    fn recorded(&self, start_ns: u64, elapsed_ns: Option<u64>) -> model::Recording {
+        let states = &self.index.states;
+        let session = states.session.as_ref();
+        let said = |text: fn(&bprec_format::state::Session) -> &String| {
+            session.map(text).filter(|text| !text.is_empty()).cloned()
+        };
+        model::Recording {
+            hostname: self.recording.text(Feature::HOSTNAME),
+            os_release: self.recording.text(Feature::OSRELEASE),
+            arch: self.recording.text(Feature::ARCH),
+            cpus: self.cpus(),
+            elapsed_ns,
+            start_ns,
+            start_unix_ns: session.map(|session| session.realtime_ns).filter(|time| *time > 0),
+            target: said(|session| &session.target),
+            event_note: said(|session| &session.event_note),
+            counters: said(|session| &session.counters),
+            counters_note: states.counters_note(),
+            lost_records: self.index.lost.records,
+            loss_not_counted: states.loss.as_ref().is_some_and(|loss| loss.not_counted),
+            cpus_not_sampled: {
+                let not_sampled = states.cpus_not_sampled.iter().map(|it| CpuNotSampled {
+                    cpu: it.cpu,
+                    from_ns: it.time_ns,
+                    after_ns: it.time_ns.saturating_sub(start_ns),
+                    came_online: it.came_online,
+                });
+                not_sampled.collect()
+            },
+            cost: states.cost.map(|cost| RecorderCost {
+                user_ns: cost.user_ns,
+                system_ns: cost.system_ns,
+                max_rss_bytes: cost.max_rss_bytes,
+                written_bytes: cost.written_bytes,
+                wakeups: cost.wakeups,
+            }),
+            unfinished: self.recording.is_unfinished(),
+            has_kernel_symbols: !self.index.symbols.is_empty(),
+        }
+    }
+
+    /// CPUs that the samples are of, online ones, or else those that have samples.
+    fn cpus(&self) -> Option<u32> {
+        let online = self.index.states.session.as_ref().map(|session| session.cpus_online);
+        let count: Option<CpuCount> = self.recording.feature(Feature::NRCPUS);
+        let online = online.or(count.map(|count| count.online)).filter(|cpus| *cpus > 0);
+        let mut seen: BTreeSet<u32> = BTreeSet::new();
+        for event in &self.ledger.events {
+            let bits = event.cpus.iter().enumerate();
+            seen.extend(bits.flat_map(|(word, bits)| {
+                (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word as u32 * 64 + bit)
+            }));
+        }
+        let seen = (!seen.is_empty()).then_some(seen.len() as u32);
+        // A selection of CPUs is measured against these alone.
+        if self.options.cpus.is_some() { seen } else { online.or(seen) }
+    }
+
+    fn event(&self, event: usize, report: &Report, order: &[u32], asked: Option<&[bool]>) -> EventReport {
+        let (ledger, recorded) = (&self.ledger.events[event], &report.recording);
+        let attr = &self.recording.event(event).attr;
+        let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledger.events, self.events, event);
+        // What our sampling program makes is of the event that carries it.
+        let carrier = self.index.states.sampler.as_ref().filter(|_| bpf_sampler.is_some());
+        let kind = carrier.map_or((attr.kind, attr.config), |carrier| (carrier.event_type, carrier.event_config));
+        let is_timer = matches!(kind, (event_type::SOFTWARE, software::CPU_CLOCK | software::TASK_CLOCK));
+        let has_chains = match carrier {
+            Some(carrier) => carrier.parts.contains(Parts::STACK),
+            None => {
+                attr.sample_type.contains(SampleType::CALLCHAIN)
+                    && !attr.flags.contains(bprec_format::AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
+            }
+        };
+        let unit = if is_timer { Unit::Nanoseconds } else { Unit::Events };
+        let machine = match unit {
+            Unit::Events => Known::Unknown(Reason::CapacityUnknown),
+            Unit::Nanoseconds => {
+                let capacity = || recorded.elapsed_ns?.checked_mul(u64::from(recorded.cpus?));
+                Known::or_unknown(capacity(), Reason::LengthUnknown)
+            }
+        };
+        let idle = match attr.sample_type.contains(SampleType::TID) {
+            true => Known::Value(ledger.idle),
+            false => Known::Unknown(Reason::NoTaskIds),
+        };
+        let busy = idle.clone().map(|idle| ledger.samples.weight.saturating_sub(idle.weight));
+        let unresolved = match self.index.kernel.is_empty() {
+            false => Known::Value(ledger.unresolved),
+            true => Known::Unknown(Reason::NoKernelMap),
+        };
+        let charged: Count = ledger.programs.iter().map(Charges::sum).sum();
+        let bpf = charged + ledger.entry + ledger.interpreted + unresolved.value().copied().unwrap_or_default();
+        let whole = Whole {
+            samples: ledger.samples.weight,
+            machine: machine.value().copied(),
+            busy: busy.value().copied(),
+            bpf: bpf.weight,
+            has_chains,
+        };
+        let basis = Basis {
+            name: &self.recording.names[event],
+            samples: ledger.samples,
+            is_timer,
+            is_counted_by_programs: bpf_sampler.is_some() || self.index.aggregations.contains_key(&event),
+            samples_are_whole: self.samples_are_whole(event, recorded),
+        };
+        let rows = program_rows(self.index, ledger, &report.programs, order, &basis, self.options);
+        let chosen = self.choose(rows, &report.programs, asked);
+        let mut charges_of_all = Charges::default();
+        ledger.programs.iter().for_each(|charges| charges_of_all.merge(charges));
+        charges_of_all.entry.merge(ledger.entry);
+        let mut total = whole.ledger(&charges_of_all, false);
+        // Lines without columns are in the total too.
+        let all_of_it = whole.line(bpf);
+        (total.count, total.shares) = (all_of_it.count, all_of_it.shares);
+        let lost = &self.index.lost;
+        let mut made = EventReport {
+            name: self.recording.names[event].clone(),
+            unit,
+            samples: ledger.samples,
+            idle: idle.map(|idle| whole.share(idle)),
+            busy,
+            machine,
+            lost: Known::or_unknown(self.lost(event), Reason::LostTogether { records: lost.records }),
+            filtered: lost.filtered.get(&event).copied().unwrap_or(0),
+            throttled: lost.throttled.get(&event).copied().unwrap_or(0),
+            has_chains,
+            is_timer,
+            aggregated: self.aggregated(event, &whole),
+            sources: sources(&chosen.shown, report, &basis),
+            rows: chosen.shown.iter().map(|row| row.row(&report.programs, &whole, self.options)).collect(),
+            others: Others { programs: chosen.rest.0, line: whole.ledger(&chosen.rest.1, false) },
+            counting_programs: Others { programs: chosen.counting.0, line: whole.ledger(&chosen.counting.1, false) },
+            quiet_programs: chosen.quiet,
+            entry_unattributed: Known::Value({
+                let entry = Charges { entry: ledger.entry, ..Charges::default() };
+                whole.ledger(&entry, false)
+            }),
+            interpreted: Known::Value(whole.line(ledger.interpreted)),
+            unresolved: unresolved.map(|count| whole.line(count)),
+            total,
+            bpf_sampler,
+            hot: {
+                let hot = self.hot.get(event).into_iter().flatten();
+                let hot = hot.map(|(name, object, count)| Hot {
+                    name: name.clone(),
+                    object: object.clone(),
+                    share: whole.share(*count),
+                });
+                hot.take(self.options.limit.unwrap_or(usize::MAX)).collect()
+            },
+            notes: Vec::new(),
+        };
+        made.notes = notes::of_event(report, &made);
+        made
+    }
+
+    /// Which rows are shown, and what the rest adds up to.
+    fn choose(&self, rows: Vec<ProgramRow>, programs: &[Program], asked: Option<&[bool]>) -> Chosen {
+        let options = self.options;
+        let mut chosen = Chosen::default();
+        for row in rows {
+            let program = &programs[row.program];
+            let asked = asked.map(|asked| asked[row.program]);
+            let is_loud = options.all || asked == Some(true) || row.happened(program);
+            let has_room = options.limit.is_none_or(|limit| chosen.shown.len() < limit);
+            if program.counts_others && asked.is_none() && !options.all {
+                // There are two for each program that is counted: together they say what counting takes.
+                chosen.counting.0 += usize::from(row.has_samples());
+                chosen.counting.1.merge(&row.charges);
+            } else if asked != Some(false) && is_loud && has_room {
+                chosen.shown.push(row);
+            } else if row.has_samples() {
+                chosen.rest.0 += 1;
+                chosen.rest.1.merge(&row.charges);
+            } else {
+                chosen.quiet += 1;
+            }
+        }
+        chosen
+    }
+
+    /// Whether samples are of all that ran, and of all of the time that other counts are of.
+    fn samples_are_whole(&self, event: usize, recorded: &model::Recording) -> bool {
+        let is_all = self.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
+        // A timer that comes late has fewer samples than there was time for.
+        let weight = self.ledger.events[event].samples.weight;
+        let cpus = recorded.cpus.unwrap_or(0);
+        let machine_ns = recorded.elapsed_ns.unwrap_or(0).saturating_mul(cpus.into());
+        let all_there = u128::from(weight) * 10 >= u128::from(machine_ns) * 9;
+        let throttled = self.index.lost.throttled.get(&event).is_some_and(|times| *times > 0);
+        is_all
+            && recorded.target.as_deref() == Some(SYSTEM_WIDE)
+            && all_there
+            && self.lost(event) == Some(0)
+            && !throttled
+    }
+
+    fn aggregated(&self, event: usize, whole: &Whole) -> Option<Aggregated> {
+        let account = self.index.aggregations.get(&event)?;
+        let options = self.options;
+        // Nor is a part all that is left of a recording: one that was cut off, or a part that was written as one.
+        let ledger = &self.ledger.events[event];
+        let seen = Count { samples: account.samples, weight: account.period };
+        let is_all = self.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
+        let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
+        // At the rate of those that were seen.
+        let samples = |weight: u64| {
+            let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
+            u64::try_from(samples).unwrap_or(u64::MAX)
+        };
+        let blind_spot = unseen.map(|weight| Count { samples: samples(weight), weight });
+        Some(Aggregated {
+            entries: account.entries,
+            interval_ns: account.interval_ns,
+            overflow: ledger.overflow,
+            overflow_machine_percent: percent(ledger.overflow.weight, whole.machine),
+            blind_spot_machine_percent: blind_spot.and_then(|count| percent(count.weight, whole.machine)),
+            blind_spot: Known::or_unknown(blind_spot, Reason::PartOnly),
+        })
+    }
+
+    /// Lost samples of an event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all
+    /// events together.
+    fn lost(&self, event: usize) -> Option<u64> {
+        if let Some(loss) = &self.index.states.loss
+            && !loss.not_counted
+        {
+            let ids = &self.recording.event(event).ids;
+            let mine = loss.events.iter().filter(|loss| ids.contains(&loss.event_id));
+            return Some(mine.fold(0, |sum, loss| sum.saturating_add(loss.lost)));
+        }
+        let told = self.index.lost.samples.get(&event).copied();
+        told.or((self.index.lost.records == 0).then_some(0))
+    }
+
+    fn missed(&self, programs: &[Program], start_ns: u64) -> Vec<MissedProgram> {
+        let since_start = |time: u64| since(time, start_ns);
+        let told = self.index.states.missed.iter().map(|missed| MissedProgram {
+            id: missed.id,
+            tag: missed.tag.map(Tag),
+            time_ns: Some(since_start(missed.time_ns)),
+            reason: missed.reason.clone(),
+        });
+        let mut missed: Vec<MissedProgram> = told.collect();
+        for program in programs.iter().filter(|program| !program.captured && !program.counts_others) {
+            let Some(id) = program.id else { continue };
+            if missed.iter().all(|missed| missed.id != id) {
+                let time_ns = program.loaded.filter(TimeBound::is_exact).map(|loaded| loaded.after_ns);
+                let reason = if self.recording.is_unfinished() {
+                    "the recording was cut off before its program infos were written"
+                } else {
+                    "no bpf_prog_info in the recording"
+                };
+                missed.push(MissedProgram { id, tag: program.tag, time_ns, reason: reason.into() });
+            }
+        }
+        missed.sort_by_key(|missed| (missed.id, missed.time_ns));
+        missed
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = self.recording.problems().to_vec();
+        problems.extend(self.index.problems.iter().cloned());
+        if self.index.bad_records > 0 {
+            problems.push(format!("{} more records could not be read", self.index.bad_records));
+        }
+        if let Some((_, problem)) = &self.ledger.problem {
+            problems.push(format!("{} samples could not be read, the first: {problem}", self.ledger.unreadable));
+        }
+        problems
+    }
+}
+
+/// Rows that are shown, and what the others add up to: how many have samples, and what is charged to them.
+#[derive(Default)]
+struct Chosen {
+    shown: Vec<ProgramRow>,
+    rest: (usize, Charges),
+    counting: (usize, Charges),
+    quiet: usize,
+}
+
+/// The rows by their sources, where exact counters are one.
+fn sources(rows: &[ProgramRow], report: &Report, basis: &Basis<'_>) -> Vec<SourceRow> {
+    let compared = rows.iter().filter_map(|row| {
+        let program = &report.programs[row.program];
+        program.exact.value()?;
+        // Of the runs of all of the time, where samples are of all of them.
+        let all_runs = program.exact_throughout().map(|exact| exact.runs);
+        let all_runs = all_runs.or(program.runs.value().map(|runs| runs.count)).filter(|runs| *runs > 0);
+        let total = row.charges.total;
+        let is_time = basis.samples_are_whole && basis.is_timer && row.blind.is_none() && total.samples > 0;
+        let sampled_ns_per_run = all_runs.filter(|_| is_time).map(|runs| total.weight as f64 / runs as f64);
+        Some(SourceRow { program: row.program, sampled_ns_per_run })
+    });
+    compared.collect()
+}
+
+/// From one time to another, ns. Times of a damaged recording may be anything.
+fn since(time_ns: u64, start_ns: u64) -> i64 {
+    time_ns.wrapping_sub(start_ns).cast_signed()
+}
+
+/// Whether an event's samples are charged.
+pub(crate) fn is_asked_for(recording: &Recording<'_>, event: usize, options: &Options) -> bool {
+    matches!(recording.roles[event], Role::Sampling | Role::Sampler)
+        && (options.events.is_empty() || options.events.contains(&recording.names[event]))
+}

@@ -1,0 +1,97 @@
+//! What has to be said beside the numbers of a report.
+
+use crate::counters::notes;
+use crate::model::{EventReport, Exact, Known, Note, Program, Report};
+
+/// About an event, of which all but the notes is there.
+pub(super) fn of_event(report: &Report, event: &EventReport) -> Vec<Note> {
+    let shown: Vec<&Program> = event.rows.iter().map(|row| &report.programs[row.program]).collect();
+    let mut all = Vec::new();
+    if let Some(counting) = &report.counting {
+        let exact: Vec<(String, &Exact)> = shown.iter().flat_map(|program| counted(program)).collect();
+        all.extend(notes::how(counting, exact.iter().map(|(_, exact)| *exact)));
+        let others = shown.iter().filter(|program| !program.counts_others);
+        all.extend(notes::refused(others.map(|program| (program.label_with_id(), &program.exact))));
+        all.extend(notes::of_targets(&exact));
+    }
+    for (row, program) in event.rows.iter().zip(&shown) {
+        let disagreements = program.disagreements.iter().chain(&row.disagreement);
+        let note =
+            |disagreement: &_| Note::SourcesDisagree { of: program.label(), disagreement: Clone::clone(disagreement) };
+        all.extend(disagreements.map(note));
+    }
+    for (row, program) in event.rows.iter().zip(&shown) {
+        if let Some(reason) = &row.blind {
+            let note = Note::Blind { program: program.label(), reason: reason.clone() };
+            if !all.contains(&note) {
+                all.push(note);
+            }
+        }
+    }
+    if event.quiet_programs > 0 {
+        all.push(Note::QuietPrograms { programs: event.quiet_programs });
+    }
+    let carried = report.blinded_events.iter().filter(|blinded| blinded.own && blinded.event == event.name);
+    all.extend(carried.filter_map(|blinded| {
+        let program = report.programs.get(blinded.position)?;
+        Some(Note::CarriesProgram { program: program.label_with_id() })
+    }));
+    if !event.has_chains {
+        all.push(Note::NoCallChains);
+    }
+    if let Some(reason) = no_runs(&report.programs) {
+        all.push(reason);
+    }
+    if let Some(aggregated) = &event.aggregated {
+        all.push(Note::CountedInKernel { interval_ns: aggregated.interval_ns });
+        all.push(Note::BlindSpot { is_timer: event.is_timer });
+        if aggregated.overflow.samples > 0 {
+            all.push(Note::Overflow { entries: aggregated.entries });
+        }
+    }
+    if let Known::Unknown(reason) = &event.machine {
+        all.push(Note::MachineUnknown { reason: reason.clone() });
+    }
+    if event.idle.is_value() && !report.recording.has_kernel_symbols {
+        all.push(Note::IdleWithoutSymbols);
+    }
+    if !event.unresolved.is_value() {
+        all.push(Note::NoKernelMap);
+    }
+    all
+}
+
+/// What was counted exactly of a program, by name.
+fn counted(program: &Program) -> Vec<(String, &Exact)> {
+    let of = |exact: &Exact| {
+        let name = match exact.function {
+            0 => program.label(),
+            _ => format!("{}/{}", program.label(), exact.name),
+        };
+        program.id.map_or_else(|| name.clone(), |id| format!("{name} ({id})"))
+    };
+    program.exact.value().into_iter().chain(&program.exact_functions).map(|exact| (of(exact), exact)).collect()
+}
+
+/// Runs are known of no program.
+fn no_runs(programs: &[Program]) -> Option<Note> {
+    let Known::Unknown(reason) = &programs.first()?.runs else { return None };
+    let none = programs.iter().all(|program| !program.runs.is_value());
+    none.then(|| Note::RunsUnknown { reason: reason.clone() })
+}
+
+/// About the recording as a whole.
+pub(super) fn of_recording(report: &Report) -> Vec<Note> {
+    let foreign = report.blinded_events.iter().filter(|blinded| !blinded.own);
+    let mut all: Vec<Note> = foreign
+        .filter_map(|blinded| {
+            let program = report.programs.get(blinded.position)?;
+            let (event, holders) = (blinded.event.clone(), program.holders());
+            Some(Note::ForeignEventCarriesProgram { program: program.label_with_id(), holders, event })
+        })
+        .collect();
+    if report.recording.unfinished {
+        all.push(Note::CutOff);
+    }
+    all
+}

@@ -1,0 +1,408 @@
+//! Programs, and their lines of the ledger.
+
+use super::sampled::disagreement;
+use super::shares::Whole;
+use super::since;
+use crate::counters::{disagreements, exact_program};
+use crate::index::Index;
+use crate::model::{
+    Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, TimeBound,
+};
+use crate::programs;
+use crate::sinks::ledger::{Charges, EventLedger, Key};
+use crate::window::Window;
+use crate::{Options, Sort, Split};
+use bprec_format::bpf::Tag;
+use bprec_format::bpf::names::ProgType;
+use std::cmp::{Ordering, Reverse};
+
+/// All programs by id and load time, with the index's number of each.
+pub(super) fn programs(
+    index: &Index,
+    window: &Window,
+    start_ns: u64,
+    counting: Option<&Counting>,
+) -> (Vec<Program>, Vec<u32>) {
+    let mut order: Vec<u32> = (0..index.programs.list.len() as u32).collect();
+    let key = |number: u32| {
+        let known = &index.programs.list[number as usize];
+        // Programs without id go last.
+        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
+    };
+    order.sort_by(|a, b| key(*a).cmp(&key(*b)));
+    let programs = order.iter().map(|number| {
+        let known = &index.programs.list[*number as usize];
+        program(known, index, window, start_ns, counting)
+    });
+    (programs.collect(), order)
+}
+
+fn program(
+    known: &programs::Program,
+    index: &Index,
+    window: &Window,
+    start_ns: u64,
+    counting: Option<&Counting>,
+) -> Program {
+    let states = &index.states;
+    let key = known.key();
+    let state = key.and_then(|key| states.programs.get(&key));
+    let released = key.and_then(|key| states.released.get(&key));
+    let since_start = |time: u64| since(time, start_ns);
+    let unloaded = match (released, known.unloaded_ns) {
+        (Some(released), _) => {
+            Some(TimeBound { after_ns: since_start(released.after_ns), before_ns: since_start(released.before_ns) })
+        }
+        (None, time) => time.map(|time| TimeBound::at(since_start(time))),
+    };
+    // A load before the recording's start is that of a program which was there.
+    let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
+    let attachments = states.attachments.iter().filter(|attachment| Some(attachment.prog_id) == known.id);
+    let attachments = attachments.map(|attachment| {
+        let target = String::from_utf8_lossy(&attachment.target);
+        if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
+    });
+    let runs = runs(known, index, window, loaded);
+    let cpus = states.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0);
+    let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
+    let (exact, exact_functions, disagreements) = match (counting, key) {
+        (None, _) => unknown(Reason::NoExactCounters),
+        (Some(_), None) => unknown(Reason::ProgramUnidentified),
+        (Some(counting), Some(key)) => {
+            let program = exact_program(&index.counters, counting, key, cpus);
+            let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
+            let said = match (runs.value(), exact.value()) {
+                (Some(runs), Some(exact)) => disagreements(runs, exact, counting),
+                _ => Vec::new(),
+            };
+            (exact, program.functions, said)
+        }
+    };
+    let of_recorder = known.info.is_none()
+        && known.loader_pid.is_some()
+        && known.loader_pid == states.session.as_ref().and_then(|session| session.recorder_pid);
+    // Recordings that do not tell who recorded have the names.
+    let has_name = || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name());
+    Program {
+        id: known.id,
+        load_time_ns: known.info.map(|info| info.load_time_ns),
+        name: known.name().to_owned(),
+        tag: known.tag.map(Tag),
+        prog_type: known.info.and_then(|info| info.prog_type),
+        functions: known.functions.iter().map(|function| function.name.clone()).collect(),
+        loaded: loaded.map(|time| TimeBound::at(since_start(time))),
+        unloaded,
+        attachments: attachments.collect(),
+        owners: {
+            let owners = state.into_iter().flat_map(|state| &state.owners);
+            let owner = |owner: &bprec_format::state::Owner| Owner {
+                pid: owner.pid,
+                comm: lossy(&owner.comm),
+                uid: owner.uid,
+                cgroup: lossy(&owner.cgroup),
+            };
+            owners.map(owner).collect()
+        },
+        pins: state.into_iter().flat_map(|state| &state.pins).map(|pin| lossy(pin)).collect(),
+        uid: known.info.and_then(|info| info.uid),
+        metadata: {
+            let metadata = state.into_iter().flat_map(|state| &state.metadata);
+            metadata.map(|(key, value)| Metadata { key: lossy(key), value: lossy(value) }).collect()
+        },
+        interpreted: known.interpreted,
+        addressed: known.functions.iter().any(|function| function.addr.is_some()),
+        captured: known.info.is_some(),
+        counts_others: of_recorder || has_name(),
+        runs,
+        exact,
+        exact_functions,
+        disagreements,
+    }
+}
+
+fn runs(known: &programs::Program, index: &Index, window: &Window, loaded_ns: Option<u64>) -> Known<Runs> {
+    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !index.runs.any || window.contains(off.time_ns)) {
+        // What was counted until then is not of all of the time.
+        return Known::Unknown(Reason::recorder(&off.reason));
+    }
+    if !index.runs.any {
+        return Known::Unknown(match &index.states.session {
+            None => Reason::NoRunStatistics,
+            Some(session) if session.counters_note.is_empty() => {
+                Reason::CountersAre { counters: session.counters.clone() }
+            }
+            Some(session) => Reason::recorder(&session.counters_note),
+        });
+    }
+    let loaded_ns = loaded_ns.filter(|time| window.contains(*time));
+    let delta = known.key().and_then(|(id, load_time_ns)| index.runs.delta(id, load_time_ns, loaded_ns, window));
+    Known::or_unknown(delta, Reason::NoSnapshots)
+        .map(|delta| Runs::new(delta.runs, delta.time_ns, delta.misses, Some(delta.span)))
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the rows of an event are of.
+pub(super) struct Basis<'b> {
+    /// Name of the event.
+    pub(super) name: &'b str,
+    /// All of its samples.
+    pub(super) samples: Count,
+    /// A timer that cannot interrupt where interrupts are off.
+    pub(super) is_timer: bool,
+    /// A program on the event made or counted the samples: it cannot see what runs under the kernel's guard.
+    pub(super) is_counted_by_programs: bool,
+    /// Samples are of all that ran in the recording, on all CPUs, and none is missing: they can be held against other counts.
+    pub(super) samples_are_whole: bool,
+}
+
+/// A program's line before its shares are known.
+pub(super) struct ProgramRow {
+    /// Position among the programs.
+    pub(super) program: usize,
+    pub(super) charges: Charges,
+    pub(super) blind: Option<Reason>,
+    disagreement: Option<Disagreement>,
+    parts: Vec<(String, Charges)>,
+}
+
+impl ProgramRow {
+    pub(super) fn has_samples(&self) -> bool {
+        self.charges.total.samples > 0 || self.charges.sum().samples > 0
+    }
+
+    /// Samples or runs; where runs are not known, also that the program came or went. A program that is not in the
+    /// recording is listed among the missed.
+    pub(super) fn happened(&self, program: &Program) -> bool {
+        if self.has_samples() || program.exact.value().is_some_and(|exact| exact.runs > 0) {
+            return true;
+        }
+        match program.runs.value() {
+            Some(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
+            // What was gone before the recording started is no part of it.
+            None => {
+                let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
+                program.captured && (program.loaded.is_some() || went)
+            }
+        }
+    }
+
+    /// The row with its shares.
+    pub(super) fn row(&self, programs: &[Program], whole: &Whole, options: &Options) -> Row {
+        let program = &programs[self.program];
+        let has_total = options.by != Some(Split::Helper);
+        let part =
+            |(name, charges): &(String, Charges)| Part { name: name.clone(), line: whole.ledger(charges, has_total) };
+        let is_unseen = self.blind.is_some() && self.charges.total.samples == 0;
+        Row {
+            program: self.program,
+            id: program.id,
+            name: program.name.clone(),
+            blind: self.blind.clone(),
+            disagreement: self.disagreement.clone(),
+            line: (!is_unseen).then(|| whole.ledger(&self.charges, true)),
+            parts: options.by.map(|_| self.parts.iter().map(part).collect()),
+        }
+    }
+}
+
+/// The lines of the ledger, in the order that is asked for.
+pub(super) fn program_rows(
+    index: &Index,
+    ledger: &EventLedger,
+    programs: &[Program],
+    order: &[u32],
+    basis: &Basis<'_>,
+    options: &Options,
+) -> Vec<ProgramRow> {
+    let mut parts: Vec<Vec<(Key, Charges)>> = vec![Vec::new(); order.len()];
+    for ((program, key), charges) in &ledger.parts {
+        parts[*program as usize].push((*key, *charges));
+    }
+    let tail_calls = order
+        .iter()
+        .enumerate()
+        .any(|(position, number)| is_tail_called(&programs[position], &ledger.programs[*number as usize]));
+    let rows = order.iter().enumerate().map(|(position, number)| {
+        let charges = ledger.programs[*number as usize];
+        let program = &programs[position];
+        let blind = blind(program, index.guarded[*number as usize], &charges, basis, tail_calls);
+        // What is reached by tail calls is in the time of its caller, and has the samples.
+        let is_told = basis.samples_are_whole && basis.is_timer && blind.is_none() && !tail_calls;
+        let runs = program.runs.value().filter(|_| is_told);
+        ProgramRow {
+            program: position,
+            charges,
+            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)),
+            blind,
+            parts: split_rows(index, *number, std::mem::take(&mut parts[*number as usize]), options),
+        }
+    });
+    let mut rows: Vec<ProgramRow> = rows.collect();
+    rows.sort_by(|a, b| order_of(a, b, programs, options.sort).then(a.program.cmp(&b.program)));
+    rows
+}
+
+fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) -> Ordering {
+    let largest_first = |value: fn(&Charges) -> Count| value(&b.charges).cmp_weight(value(&a.charges));
+    let (p, q) = (&programs[a.program], &programs[b.program]);
+    let by_runs = |value: fn(&Program) -> Option<(u64, u64)>| {
+        // Fractions are compared without rounding; what is not known goes last.
+        match (value(p), value(q)) {
+            (Some((n, d)), Some((m, e))) => (u128::from(m) * u128::from(d)).cmp(&(u128::from(n) * u128::from(e))),
+            (known, other) => other.is_some().cmp(&known.is_some()),
+        }
+    };
+    match sort {
+        Sort::Cost => largest_first(Charges::sum),
+        Sort::Samples => b.charges.sum().samples.cmp(&a.charges.sum().samples),
+        Sort::SelfTime => largest_first(|charges| charges.own),
+        Sort::Helper => largest_first(|charges| charges.helper),
+        Sort::Entry => largest_first(|charges| charges.entry),
+        Sort::Total => largest_first(|charges| charges.total),
+        Sort::Runs => by_runs(|program| match (program.exact_throughout(), &program.runs) {
+            (Some(exact), _) => Some((exact.runs, 1)),
+            (None, runs) => runs.value().map(|runs| (runs.count, 1)),
+        }),
+        Sort::NsPerRun => by_runs(|program| {
+            let exact = program.exact_throughout().and_then(|exact| exact.time.value());
+            match (exact, program.runs.value()) {
+                (Some(time), _) => Some(((time.value * 1000.0) as u64, 1000)),
+                (None, runs) => runs.filter(|runs| runs.count > 0).map(|runs| (runs.time_ns, runs.count)),
+            }
+        }),
+        Sort::Misses => by_runs(|program| program.runs.value()?.misses.map(|misses| (misses, 1))),
+        Sort::Id => Ordering::Equal,
+        Sort::Name => p.name.cmp(&q.name),
+        Sort::Type => p.prog_type.map(|t| t.to_string()).cmp(&q.prog_type.map(|t| t.to_string())),
+    }
+}
+
+impl Count {
+    fn cmp_weight(self, other: Count) -> Ordering {
+        (self.weight, self.samples).cmp(&(other.weight, other.samples))
+    }
+}
+
+fn split_rows(
+    index: &Index,
+    program: u32,
+    mut parts: Vec<(Key, Charges)>,
+    options: &Options,
+) -> Vec<(String, Charges)> {
+    // The map they come from has no order: the key breaks ties.
+    parts.sort_by_key(|(key, charges)| {
+        let (sum, total) = (charges.sum(), charges.total);
+        (Reverse(sum.weight), Reverse(sum.samples), Reverse(total.weight), *key)
+    });
+    let parts = parts.into_iter().take(options.limit.unwrap_or(usize::MAX));
+    parts.map(|(key, charges)| (part_name(index, program, key), charges)).collect()
+}
+
+fn part_name(index: &Index, program: u32, key: Key) -> String {
+    match key {
+        Key::Code => "(own code)".into(),
+        Key::Entry => "(entry)".into(),
+        Key::Function(function) => index.programs.list[program as usize]
+            .functions
+            .get(function as usize)
+            .map_or_else(String::new, |f| f.name.clone()),
+        Key::Comm(comm) => index.tasks.name(comm).to_owned(),
+        Key::Thread(tid) => format!(":{tid}"),
+        Key::Cpu(cpu) => format!("cpu {cpu}"),
+        Key::Cgroup(id) => index.cgroups.get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}")),
+        Key::Kernel(symbol) => index.symbols.name(symbol),
+        Key::Unknown => "n/a".into(),
+    }
+}
+
+/// With fewer expected samples than this, none says nothing.
+const SURE_SAMPLES: u64 = 20;
+
+/// Tracepoints, and the families of them, that fire with interrupts off.
+const IRQS_OFF: [&str; 9] = [
+    "sched_switch",
+    "sched_wakeup",
+    "sched_waking",
+    "sched_stat_",
+    "sched_migrate_task",
+    "hrtimer_",
+    "irq_handler_",
+    "local_timer_",
+    "irq_disable",
+];
+
+/// Whether others reach the program by tail calls: the kernel counts no run of it then.
+fn is_tail_called(program: &Program, charges: &Charges) -> bool {
+    program.attachments.iter().any(|attachment| attachment.starts_with("tail_call:"))
+        || charges.total.samples > 0 && program.runs.value().is_some_and(|runs| runs.count == 0)
+}
+
+/// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
+/// that of the programs it called, which have the samples.
+fn blind(program: &Program, guarded: bool, charges: &Charges, basis: &Basis<'_>, tail_calls: bool) -> Option<Reason> {
+    if program.interpreted {
+        return Some(Reason::Interpreted);
+    }
+    if program.captured && !program.addressed {
+        return Some(Reason::AddressesHidden);
+    }
+    if basis.is_counted_by_programs
+        && let Some(unseen) = super::sampler::unseen(program, guarded)
+    {
+        return Some(unseen);
+    }
+    if !basis.is_timer {
+        return None;
+    }
+    if program.prog_type == Some(ProgType::PERF_EVENT) {
+        return Some(Reason::InSamplingInterrupt);
+    }
+    let hook = program.attachments.iter().find_map(|attachment| {
+        let name = attachment.rsplit(':').next()?;
+        IRQS_OFF.iter().any(|prefix| name.starts_with(prefix)).then_some(name)
+    });
+    if let Some(hook) = hook {
+        return Some(Reason::InterruptsOff { hook: hook.to_owned() });
+    }
+    // Time that was measured, without a single sample: the timer does not see it.
+    let period = basis.samples.weight.checked_div(basis.samples.samples)?;
+    let runs = program.runs.value()?;
+    let expected = runs.time_ns.checked_div(period)?;
+    let is_unsampled = !tail_calls && charges.total.samples == 0 && expected >= SURE_SAMPLES;
+    is_unsampled.then_some(Reason::Unsampled { expected })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A program of which nothing is known.
+    pub(in crate::by_prog) fn program() -> Program {
+        Program {
+            id: None,
+            load_time_ns: None,
+            name: String::new(),
+            tag: None,
+            prog_type: None,
+            functions: Vec::new(),
+            loaded: None,
+            unloaded: None,
+            attachments: Vec::new(),
+            owners: Vec::new(),
+            pins: Vec::new(),
+            uid: None,
+            metadata: Vec::new(),
+            interpreted: false,
+            addressed: true,
+            captured: true,
+            counts_others: false,
+            runs: Known::Unknown(Reason::NoRunStatistics),
+            exact: Known::Unknown(Reason::NoExactCounters),
+            exact_functions: Vec::new(),
+            disagreements: Vec::new(),
+        }
+    }
+}

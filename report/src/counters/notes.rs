@@ -1,0 +1,85 @@
+//! What has to be said beside counts.
+
+use crate::model::{CountedEvent, Counting, Exact, Known, NotMeasured, Note};
+
+/// How it was counted.
+pub(crate) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact> + Clone) -> Vec<Note> {
+    let mut notes = Vec::new();
+    match counting.overhead_ns {
+        Some(overhead_ns) => {
+            let overhead = |event: &CountedEvent| Some((event.name.clone(), event.overhead?));
+            let events = counting.events.iter().filter_map(overhead).collect();
+            notes.push(Note::OverheadTakenOff { overhead_ns, events, runs: counting.calibration_runs });
+        }
+        None if exact.clone().next().is_some() => notes.push(Note::OverheadUnknown),
+        None => {}
+    }
+    if let Some(measured_ns) = counting.added_to_measured_ns {
+        let skipped_ns = counting.added_to_skipped_ns;
+        notes.push(Note::StatisticsIncludeCounting { measured_ns, skipped_ns });
+    }
+    if exact.clone().any(|exact| exact.is_estimate) {
+        notes.push(Note::Estimated { budget_percent: counting.budget_percent });
+    }
+    let is_below = |exact: &Exact| {
+        let events = exact.events.iter().filter_map(|event| event.counted.value()).map(|event| event.per_run);
+        events.chain(exact.time.value().copied()).any(|per_run| per_run.is_below_overhead())
+    };
+    if exact.clone().any(is_below) {
+        notes.push(Note::BelowOverhead);
+    }
+    let takes_turns =
+        |exact: &Exact| exact.events.iter().filter_map(|event| event.counted.value()).any(|event| event.running < 1.0);
+    if exact.clone().any(takes_turns) {
+        notes.push(Note::EventsTookTurns);
+    }
+    notes.extend(absent(counting));
+    if !counting.note.is_empty() {
+        notes.push(Note::HowCounted { said: counting.note.clone() });
+    }
+    notes
+}
+
+/// Events that were asked for and are not counted.
+pub(crate) fn absent(counting: &Counting) -> Vec<Note> {
+    let absent = counting.absent.iter().map(|absent| (absent.reason.clone(), absent.name.clone()));
+    grouped_by(absent).into_iter().map(|(why, events)| Note::EventsNotCounted { events, why }).collect()
+}
+
+/// What is wrong with the numbers of some targets, which are given with their names.
+pub(crate) fn of_targets(targets: &[(String, &Exact)]) -> Vec<Note> {
+    let anomalies = targets.iter().flat_map(|(of, exact)| {
+        let note = |anomaly: &_| Note::Impossible { of: of.clone(), interval: None, anomaly: Clone::clone(anomaly) };
+        exact.anomalies.iter().map(note)
+    });
+    let mut notes: Vec<Note> = anomalies.collect();
+    let ended = targets.iter().filter_map(|(name, exact)| Some((exact.ended.clone()?, name.clone())));
+    notes.extend(grouped_by(ended).into_iter().map(|(why, programs)| Note::NoLongerCounted { programs, why }));
+    let unmeasured = |cause: NotMeasured, runs: fn(&Exact) -> u64| {
+        let of = |(name, exact): &(String, &Exact)| Some((runs(exact), name.clone())).filter(|(runs, _)| *runs > 0);
+        let runs: Vec<(u64, String)> = targets.iter().filter_map(of).collect();
+        (!runs.is_empty()).then_some(Note::NotMeasured { cause, runs })
+    };
+    notes.extend(unmeasured(NotMeasured::NestingOverflow, |exact| exact.nesting_overflow));
+    notes.extend(unmeasured(NotMeasured::Discarded, |exact| exact.discarded));
+    notes.extend(unmeasured(NotMeasured::Missed, |exact| exact.misses.unwrap_or(0)));
+    notes
+}
+
+/// Programs that are not counted exactly: name and what is known of each.
+pub(crate) fn refused<'k, T: 'k>(programs: impl Iterator<Item = (String, &'k Known<T>)>) -> Vec<Note> {
+    let refused = programs.filter_map(|(name, known)| Some((known.why()?, name)));
+    grouped_by(refused).into_iter().map(|(why, programs)| Note::NotCountedExactly { programs, why }).collect()
+}
+
+/// Things of one reason together, in the order in which reasons come first.
+pub(crate) fn grouped_by(items: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for (reason, name) in items {
+        match groups.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((reason, vec![name])),
+        }
+    }
+    groups
+}

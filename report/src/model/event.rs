@@ -1,0 +1,297 @@
+//! The ledger of an event: rows, lines, and everything that their shares are of.
+
+use super::{Known, Note, Reason};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Samples, and the sum of their weights (periods).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, JsonSchema)]
+pub struct Count {
+    /// How many samples.
+    pub samples: u64,
+    /// How many events, or ns of a clock, they stand for.
+    pub weight: u64,
+}
+
+impl Count {
+    #[inline]
+    pub(crate) fn merge(&mut self, other: Count) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight = self.weight.saturating_add(other.weight);
+    }
+}
+
+impl std::ops::Add for Count {
+    type Output = Count;
+
+    fn add(mut self, other: Count) -> Count {
+        self.merge(other);
+        self
+    }
+}
+
+impl std::iter::Sum for Count {
+    fn sum<I: Iterator<Item = Count>>(counts: I) -> Count {
+        counts.fold(Count::default(), |sum, count| sum + count)
+    }
+}
+
+/// A count, and its part of all samples.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
+pub struct Share {
+    /// How many.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Of the weight of all samples of the event; `null` when there are none.
+    pub percent: Option<f64>,
+}
+
+/// What a count is a share of; `null` where that is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
+pub struct Shares {
+    /// Of all that the machine's CPUs could have done.
+    #[serde(rename = "machine_percent")]
+    pub machine: Option<f64>,
+    /// Of what was not idle.
+    #[serde(rename = "busy_percent")]
+    pub busy: Option<f64>,
+    /// Of all BPF.
+    #[serde(rename = "bpf_percent")]
+    pub bpf: Option<f64>,
+    /// Of all samples.
+    #[serde(rename = "samples_percent")]
+    pub samples: Option<f64>,
+}
+
+/// The columns of the ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Columns {
+    /// In the program's own code, any of its functions.
+    #[serde(rename = "self")]
+    pub own: Known<Share>,
+    /// In kernel code that it called, or that interrupted it.
+    pub helper: Known<Share>,
+    /// In the code that exists to run it.
+    pub entry: Known<Share>,
+    /// Also where another program ran inside; not a part of the sum.
+    pub inclusive: Known<Share>,
+}
+
+/// A line of the ledger: what is charged, and its shares.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Line {
+    /// What is charged: each sample is in one line.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Its shares.
+    #[serde(flatten)]
+    pub shares: Shares,
+    /// By column, for lines that have columns.
+    #[serde(flatten)]
+    pub columns: Option<Columns>,
+}
+
+/// One program's line of the ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Row {
+    /// Position in [`super::Report::programs`].
+    pub program: usize,
+    /// Id of the program.
+    pub id: Option<u32>,
+    /// Its name.
+    pub name: String,
+    /// Why samples cannot be taken in it, or are too few, in words; then none is not 0 %.
+    pub blind: Option<Reason>,
+    /// Where samples of time and the kernel's statistics say different things of the same.
+    pub disagreement: Option<super::Disagreement>,
+    /// What is charged to it; without members when [`Row::blind`] says why that is not known.
+    #[serde(flatten)]
+    pub line: Option<Line>,
+    /// Its parts, largest first; without `--by` not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Vec<Part>>,
+}
+
+/// A part of a program's cost.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Part {
+    /// Function, task, CPU, cgroup or helper.
+    pub name: String,
+    /// What of the program's charges it is.
+    #[serde(flatten)]
+    pub line: Line,
+}
+
+/// Several programs in one line.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Others {
+    /// How many programs with samples.
+    pub programs: usize,
+    /// What is charged to them.
+    #[serde(flatten)]
+    pub line: Line,
+}
+
+/// Of what an event's periods are the count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub enum Unit {
+    /// Nanoseconds of CPU time.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Whatever the event counts.
+    #[serde(rename = "events")]
+    Events,
+}
+
+/// Code that was hit most, for recordings without BPF programs.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Hot {
+    /// Symbol, or address.
+    pub name: String,
+    /// Kernel, module, file.
+    pub object: String,
+    /// How much.
+    #[serde(flatten)]
+    pub share: Share,
+}
+
+/// An event whose samples were counted in the kernel, and are in the recording as weighted ones.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Aggregated {
+    /// Most stacks that were counted at a time.
+    pub entries: u32,
+    /// Time between two drains, ns: the resolution of all times.
+    pub interval_ns: u64,
+    /// Samples of [`EventReport::samples`] that there was no room for: nothing more is known of them.
+    pub overflow: Count,
+    /// Its share of the machine.
+    pub overflow_machine_percent: Option<f64>,
+    /// What the event counted and the program on it did not see, with as many samples as that would have been: those in
+    /// kprobe, tracepoint and perf_event programs, where the kernel drops them. Part of nothing else. `null` where it
+    /// was not counted, or where only a part of the recording is there or looked at.
+    pub blind_spot: Known<Count>,
+    /// Its share of the machine.
+    pub blind_spot_machine_percent: Option<f64>,
+}
+
+/// How the samples of an event came about that our sampling program made.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct BpfSampler {
+    /// Name of the event that carries the program; `null` when the recording does not say.
+    pub carrier: Option<String>,
+    /// Events opened, one per CPU or per task and CPU.
+    pub carriers: Option<u32>,
+    /// Samples per second of the carrier.
+    pub frequency: Option<u64>,
+    /// Events per sample of the carrier.
+    pub period: Option<u64>,
+    /// Runs of the program; this and the following are `null` when the recording was cut off.
+    pub runs: Option<u64>,
+    /// Samples written.
+    pub written: Option<u64>,
+    /// Samples lost as the ring had no room.
+    pub full: Option<u64>,
+    /// Samples that the kernel did not take for another reason.
+    pub failed: Option<u64>,
+    /// The last such reason.
+    pub last_errno: Option<u32>,
+    /// What it cannot see; `null` when no main event was looked at.
+    pub blind_spot: Option<BlindSpot>,
+}
+
+/// How much of a main event falls into programs that a program on an event cannot see.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct BlindSpot {
+    /// Name of the main event.
+    pub event: String,
+    /// Its samples inside kprobe, tracepoint and perf_event programs.
+    #[serde(flatten)]
+    pub inside: Count,
+    /// All of its samples.
+    pub of: Count,
+    /// Of the samples.
+    pub percent: Option<f64>,
+}
+
+/// A perf event with a program of type perf_event on it.
+///
+/// Such a program does not run inside kprobe, tracepoint and perf_event programs, and a sample of the event that falls
+/// there is dropped without being counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct BlindedEvent {
+    /// Its name; empty where the kernel did not tell.
+    pub event: String,
+    /// Id of the program on it.
+    pub program_id: Option<u32>,
+    /// Name of the program.
+    pub program: String,
+    /// It is an event of this recording, rather than of someone else's.
+    pub own: bool,
+    /// Position in [`super::Report::programs`].
+    #[serde(skip)]
+    pub(crate) position: usize,
+}
+
+/// Runs and time per run of a program from each source that has them.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct SourceRow {
+    /// Position in [`super::Report::programs`].
+    pub program: usize,
+    /// Time per run by samples: their time by the runs of the best source. `null` where samples are not of all runs.
+    pub sampled_ns_per_run: Option<f64>,
+}
+
+/// The ledger of one event.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct EventReport {
+    /// Its name.
+    pub name: String,
+    /// What its weight is.
+    pub unit: Unit,
+    /// All samples of the selection.
+    pub samples: Count,
+    /// Those in which the idle task waited.
+    pub idle: Known<Share>,
+    /// Weight of what was not idle.
+    pub busy: Known<u64>,
+    /// All that the machine's CPUs could have done meanwhile, in the unit of the weight.
+    pub machine: Known<u64>,
+    /// Samples that did not make it into the recording.
+    pub lost: Known<u64>,
+    /// Samples that a BPF filter dropped.
+    pub filtered: u64,
+    /// How often the kernel stopped sampling for the rest of a tick.
+    pub throttled: u64,
+    /// Kernel call chains are there: without, only `self` is known.
+    #[serde(rename = "callchains")]
+    pub has_chains: bool,
+    /// A timer that cannot interrupt where interrupts are off.
+    #[serde(rename = "timer")]
+    pub is_timer: bool,
+    /// How its samples were counted, if not one by one.
+    pub aggregated: Option<Aggregated>,
+    /// Programs that are shown, in order.
+    pub rows: Vec<Row>,
+    /// Programs that have samples and are not shown.
+    pub others: Others,
+    /// Programs that count others, in one line unless they are asked for.
+    pub counting_programs: Others,
+    /// Programs without anything, which are not shown.
+    pub quiet_programs: usize,
+    /// In code that runs programs, no telling which.
+    pub entry_unattributed: Known<Line>,
+    /// In the interpreter, no telling which program.
+    pub interpreted: Known<Line>,
+    /// In code that nothing accounts for, where BPF code would be.
+    pub unresolved: Known<Line>,
+    /// All that is charged to BPF: every program, and the lines that no program could be told for.
+    pub total: Line,
+    /// How its samples came about, if our sampling program made them.
+    pub bpf_sampler: Option<BpfSampler>,
+    /// What was hit most, when no program is known.
+    pub hot: Vec<Hot>,
+    /// The rows by their sources, where exact counters are one.
+    pub sources: Vec<SourceRow>,
+    /// What has to be said beside the numbers.
+    pub notes: Vec<Note>,
+}

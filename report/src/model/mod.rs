@@ -1,0 +1,78 @@
+//! What a report says: owned numbers and names, each with its reason where it is not known. Everything is computed before
+//! it is put here: whoever shows a model prints it and derives nothing, so that no two outputs can disagree.
+//!
+//! A model is also its own JSON document (`docs/json.md`): what serializes is the document, and [`schema`] is its schema.
+
+mod counters;
+mod event;
+mod known;
+mod note;
+mod program;
+
+pub(crate) use counters::ExactMembers;
+pub use counters::{
+    AbsentEvent, CountedEvent, CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting,
+    Event, EventPerRun, Exact, NamedReading, PERCENTILES, PerRun, Percentile, RefusedTarget, StatRow, StatSnapshot,
+};
+pub use event::{
+    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, Hot, Line, Others, Part, Row, Share,
+    Shares, SourceRow, Unit,
+};
+pub use known::{Anomaly, Known, ProgTypeName, Reason, SnapshotFault};
+pub use note::{Disagreement, NotMeasured, Note};
+pub use program::{CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, TimeBound};
+
+use crate::options::Split;
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+
+/// Version of the documents of `--json`: counted up when a member goes away or changes its meaning.
+pub const JSON_VERSION: u32 = 2;
+
+/// What each BPF program of a recording cost: the document of `bprec report --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Report {
+    /// `bprec by-prog`.
+    pub format: &'static str,
+    /// [`JSON_VERSION`].
+    pub version: u32,
+    /// The machine and the recording.
+    pub recording: Recording,
+    /// How rows are split.
+    #[schemars(with = "Option<String>")]
+    pub by: Option<Split>,
+    /// What exact counters count; `null` when the recording has none.
+    pub counting: Option<Counting>,
+    /// Every program of the recording, by id and load time.
+    pub programs: Vec<Program>,
+    /// One ledger per event.
+    pub events: Vec<EventReport>,
+    /// Perf events that carry programs.
+    pub blinded_events: Vec<BlindedEvent>,
+    /// Programs that were seen but are not in the recording.
+    pub missed: Vec<MissedProgram>,
+    /// What could not be read, in words.
+    pub problems: Vec<String>,
+    /// What has to be said of the recording as a whole.
+    pub notes: Vec<Note>,
+    /// How many programs were asked for; all when none in particular was.
+    #[serde(skip)]
+    pub(crate) matched_programs: usize,
+}
+
+impl Report {
+    /// How many programs [`crate::Options::programs`] matches; all when it asks for none in particular.
+    pub fn matched_programs(&self) -> usize {
+        self.matched_programs
+    }
+}
+
+/// The JSON schema of [`Report`].
+pub fn schema() -> Schema {
+    schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Report>()
+}
+
+/// Text of something that has a name, for JSON.
+pub(crate) fn as_text<T: ToString, S: serde::Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(ToString::to_string).serialize(serializer)
+}

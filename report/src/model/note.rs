@@ -1,0 +1,415 @@
+//! What has to be said beside numbers. As with reasons, the enums say what, and the prose is made here alone.
+
+use super::known::{coded, coded_schema};
+use super::{Anomaly, Reason};
+use crate::text::{counted, decimal, grouped, listed, seconds};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
+use std::fmt;
+
+coded! {
+    /// Where two sources say different things of the same.
+    Disagreement {
+        /// Time by samples and by the kernel's statistics.
+        SampledTime {
+            /// By samples, ns.
+            sampled_ns: u64,
+            /// How many samples.
+            samples: u64,
+            /// Of which event.
+            event: String,
+            /// By statistics, ns.
+            stats_ns: u64,
+        } = "sampled_time",
+        /// Runs by the kernel's statistics and counted exactly.
+        Runs {
+            /// By statistics.
+            stats: u64,
+            /// Counted exactly.
+            exact: u64,
+            /// Runs whose begin the exact counters missed.
+            missed: u64,
+        } = "runs",
+        /// Time per run by the kernel's statistics and counted exactly.
+        NsPerRun {
+            /// By statistics.
+            stats_ns: f64,
+            /// How much of that is for counting, if that is known.
+            added_ns: Option<f64>,
+            /// Counted exactly.
+            exact_ns: f64,
+        } = "ns_per_run",
+    }
+}
+
+/// The prose of disagreements.
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Disagreement::SampledTime { sampled_ns, samples, event, stats_ns } => {
+                let (sampled_s, stats_s) = (*sampled_ns as f64 / 1e9, *stats_ns as f64 / 1e9);
+                write!(f, "{sampled_s:.3} s by {samples} samples of {event}, {stats_s:.3} s by stats")
+            }
+            Disagreement::Runs { stats, exact, missed } => {
+                write!(f, "{stats} runs by stats, {exact} counted exactly")?;
+                if *missed > 0 { write!(f, " and {missed} missed") } else { Ok(()) }
+            }
+            Disagreement::NsPerRun { stats_ns, added_ns, exact_ns } => {
+                write!(f, "{stats_ns:.0} ns per run by stats")?;
+                if let Some(added_ns) = added_ns {
+                    write!(f, ", {added_ns:.0} of them for counting")?;
+                }
+                write!(f, ", {exact_ns:.0} counted exactly")
+            }
+        }
+    }
+}
+
+/// Why runs were not measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotMeasured {
+    /// Too many runs were open.
+    NestingOverflow,
+    /// Only the begin or the end was seen.
+    Discarded,
+    /// The recursion guard hid them.
+    Missed,
+}
+
+impl fmt::Display for NotMeasured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotMeasured::NestingOverflow => "nested too deep",
+            NotMeasured::Discarded => "seen to begin or to end only",
+            NotMeasured::Missed => "missed by the recursion guard",
+        })
+    }
+}
+
+coded! {
+    /// Something that has to be said beside numbers.
+    Note {
+        /// What counting adds is taken off each measured run.
+        OverheadTakenOff {
+            /// Time, ns.
+            overhead_ns: f64,
+            /// Events: name and how many.
+            events: Vec<(String, f64)>,
+            /// Runs of an empty program that it was found with.
+            runs: u64,
+        } = "overhead_taken_off",
+        /// What counting adds was not found out.
+        OverheadUnknown = "overhead_unknown",
+        /// The kernel's time per run includes counting.
+        StatisticsIncludeCounting {
+            /// For a measured run, ns.
+            measured_ns: f64,
+            /// For a run that is let pass, ns.
+            skipped_ns: Option<f64>,
+        } = "statistics_include_counting",
+        /// Not all runs were measured.
+        Estimated {
+            /// How much of the machine counting may take.
+            budget_percent: Option<f64>,
+        } = "estimated",
+        /// Some value is less than what counting adds.
+        BelowOverhead = "below_overhead",
+        /// Events took turns on the hardware.
+        EventsTookTurns = "events_took_turns",
+        /// Events that were asked for are not counted.
+        EventsNotCounted {
+            /// Their names.
+            events: Vec<String>,
+            /// Why.
+            why: String,
+        } = "events_not_counted",
+        /// How exact counters count.
+        HowCounted {
+            /// In the recorder's words.
+            said: String,
+        } = "how_counted",
+        /// How shared counters count.
+        HowShared {
+            /// In the recorder's words.
+            said: String,
+        } = "how_shared",
+        /// Why not more is counted.
+        CountersNote {
+            /// In the recorder's words.
+            said: String,
+        } = "counters_note",
+        /// Numbers that cannot be true.
+        Impossible {
+            /// Of which program or target.
+            of: String,
+            /// From when to when, ns since the start; all of the time without.
+            interval: Option<(i64, i64)>,
+            /// What cannot be true.
+            anomaly: Anomaly,
+        } = "impossible",
+        /// Numbers of an interval that are not known.
+        IntervalUnknown {
+            /// Of which program or target.
+            of: String,
+            /// From when to when, ns since the start.
+            interval: (i64, i64),
+            /// Why.
+            reason: Reason,
+        } = "interval_unknown",
+        /// Counting of programs ended before the recording.
+        NoLongerCounted {
+            /// Their names.
+            programs: Vec<String>,
+            /// Why.
+            why: String,
+        } = "no_longer_counted",
+        /// Programs that are not counted exactly.
+        NotCountedExactly {
+            /// Their names.
+            programs: Vec<String>,
+            /// Why.
+            why: String,
+        } = "not_counted_exactly",
+        /// A target that was never counted.
+        NeverCounted {
+            /// Its name.
+            name: String,
+            /// Its id.
+            id: u64,
+            /// Why.
+            why: String,
+        } = "never_counted",
+        /// Runs that were not measured.
+        NotMeasured {
+            /// Why.
+            cause: NotMeasured,
+            /// How many, and of which program.
+            runs: Vec<(u64, String)>,
+        } = "not_measured",
+        /// Two sources say different things of the same.
+        SourcesDisagree {
+            /// Of which program.
+            of: String,
+            /// What they say.
+            disagreement: Disagreement,
+        } = "sources_disagree",
+        /// Samples cannot be taken in a program, or are too few.
+        Blind {
+            /// Which program.
+            program: String,
+            /// Why.
+            reason: Reason,
+        } = "blind",
+        /// Programs without samples or runs are not shown.
+        QuietPrograms {
+            /// How many.
+            programs: usize,
+        } = "quiet_programs",
+        /// The event carries a program, and lacks samples for it.
+        CarriesProgram {
+            /// The program, with its id.
+            program: String,
+        } = "carries_program",
+        /// The recording has no kernel call chains.
+        NoCallChains = "no_call_chains",
+        /// Runs are not known of any program.
+        RunsUnknown {
+            /// Why.
+            reason: Reason,
+        } = "runs_unknown",
+        /// Samples were counted in the kernel.
+        CountedInKernel {
+            /// Time between two drains, ns.
+            interval_ns: u64,
+        } = "counted_in_kernel",
+        /// What the blind spot of samples counted in the kernel is.
+        BlindSpot {
+            /// The event is a timer.
+            is_timer: bool,
+        } = "blind_spot",
+        /// Samples for which there was no room in the kernel.
+        Overflow {
+            /// Stacks that there was room for.
+            entries: u32,
+        } = "overflow",
+        /// The share of the machine is not known.
+        MachineUnknown {
+            /// Why.
+            reason: Reason,
+        } = "machine_unknown",
+        /// Without kernel symbols, waiting cannot be told from other work of the idle task.
+        IdleWithoutSymbols = "idle_without_symbols",
+        /// Code that nothing accounts for cannot be told.
+        NoKernelMap = "no_kernel_map",
+        /// A program is on a perf event of someone else.
+        ForeignEventCarriesProgram {
+            /// The program, with its id.
+            program: String,
+            /// Who holds it.
+            holders: String,
+            /// Name of the event; empty where the kernel does not tell.
+            event: String,
+        } = "foreign_event_carries_program",
+        /// The recording was cut off.
+        CutOff = "cut_off",
+        /// Which numbers are exact.
+        ExactBesideStatistics = "exact_beside_statistics",
+        /// A target is not counted.
+        TargetNotCounted {
+            /// Its name.
+            name: String,
+            /// Why.
+            reason: Reason,
+        } = "target_not_counted",
+        /// A program was unloaded while it was counted.
+        Unloaded {
+            /// Its name.
+            program: String,
+            /// When, ns since counting began.
+            after_ns: i64,
+        } = "unloaded",
+        /// Programs that did not run are not shown.
+        DidNotRun {
+            /// How many.
+            programs: usize,
+        } = "did_not_run",
+        /// Programs that could not be counted.
+        NotCaptured {
+            /// Their ids.
+            ids: Vec<u32>,
+        } = "not_captured",
+    }
+}
+
+/// The prose of notes.
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::OverheadTakenOff { overhead_ns, events, runs } => {
+                write!(f, "what counting adds is taken off each measured run: {} ns", decimal(*overhead_ns))?;
+                for (event, overhead) in events {
+                    write!(f, ", {} {event}", decimal(*overhead))?;
+                }
+                write!(f, " (found with {} of an empty program)", counted(*runs, "run"))
+            }
+            Note::OverheadUnknown => f.write_str("what counting adds was not found out: nothing is taken off"),
+            Note::StatisticsIncludeCounting { measured_ns, skipped_ns } => {
+                let measured = decimal(*measured_ns);
+                write!(f, "the kernel's time per run includes counting: {measured} ns for a measured run")?;
+                match skipped_ns {
+                    Some(ns) => write!(f, ", {} ns for one that is let pass", decimal(*ns)),
+                    None => Ok(()),
+                }
+            }
+            Note::Estimated { budget_percent } => {
+                f.write_str("≈ and ±: not all runs were measured")?;
+                if let Some(percent) = budget_percent {
+                    write!(f, ", to stay within {percent} % of the machine")?;
+                }
+                f.write_str("; ± is the 95 % confidence interval")
+            }
+            Note::BelowOverhead => f.write_str("≈0: less than what counting adds"),
+            Note::EventsTookTurns => {
+                f.write_str("[n%]: events took turns on the hardware; counted for n % of the time and scaled")
+            }
+            Note::EventsNotCounted { events, why } => write!(f, "not counted: {} ({why})", listed(events)),
+            Note::HowCounted { said } => write!(f, "counting: {said}"),
+            Note::HowShared { said } => write!(f, "shared counters: {said}"),
+            Note::CountersNote { said } => f.write_str(said),
+            Note::Impossible { of, interval: None, anomaly } => write!(f, "! {of}: {anomaly}"),
+            Note::Impossible { of, interval: Some((from_ns, to_ns)), anomaly } => {
+                write!(f, "! {of} {}..{} s: {anomaly}", seconds(*from_ns), seconds(*to_ns))
+            }
+            Note::IntervalUnknown { of, interval: (from_ns, to_ns), reason } => {
+                write!(f, "! {of} {}..{} s: {reason}", seconds(*from_ns), seconds(*to_ns))
+            }
+            Note::NoLongerCounted { programs, why } => {
+                write!(f, "no longer counted: {} ({why})", listed(programs))
+            }
+            Note::NotCountedExactly { programs, why } => {
+                write!(f, "not counted exactly: {} ({why})", listed(programs))
+            }
+            Note::NeverCounted { name, id, why } => write!(f, "not counted: {name} (id {id}): {why}"),
+            Note::NotMeasured { cause, runs } => {
+                let runs: Vec<String> =
+                    runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect();
+                write!(f, "not measured, as {cause}: {}", listed(&runs))
+            }
+            Note::SourcesDisagree { of, disagreement } => write!(f, "≠ {of}: {disagreement}"),
+            Note::Blind { program, reason } => write!(f, "~ {program}: {reason}"),
+            Note::QuietPrograms { programs } => {
+                let s = if *programs == 1 { "" } else { "s" };
+                write!(f, "{programs} program{s} without samples or runs not shown (--all shows them)")
+            }
+            Note::CarriesProgram { program } => write!(
+                f,
+                "this event carries program {program}: it has the samples that the program lets through, and none from \
+                 inside kprobe, tracepoint and perf_event programs"
+            ),
+            Note::NoCallChains => write!(f, "{}", Reason::NoCallChains),
+            Note::RunsUnknown { reason } => write!(f, "runs: n/a, {reason}"),
+            Note::CountedInKernel { interval_ns } => write!(
+                f,
+                "samples were counted in the kernel and written every {} s: no time is finer than that",
+                seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX))
+            ),
+            Note::BlindSpot { is_timer } => {
+                f.write_str(
+                    "[blind spot]: what the event counted and the program that counts samples did not see, in no other \
+                     line: all of kprobe, tracepoint and perf_event programs, and map system calls",
+                )?;
+                match is_timer {
+                    true => f.write_str(", and timer interrupts that came too late to be one each"),
+                    false => Ok(()),
+                }
+            }
+            Note::Overflow { entries } => write!(
+                f,
+                "[overflow]: samples for which there was no room among {} stacks (bprec record --aggregate-entries)",
+                grouped((*entries).into())
+            ),
+            Note::MachineUnknown { reason } => write!(f, "%MACHINE: n/a, {reason}"),
+            Note::IdleWithoutSymbols => {
+                f.write_str("no kernel symbols in the recording: all of the idle task but BPF counts as idle")
+            }
+            Note::NoKernelMap => write!(f, "{}", Reason::NoKernelMap),
+            Note::ForeignEventCarriesProgram { program, holders, event } => {
+                write!(f, "program {program}")?;
+                if !holders.is_empty() {
+                    write!(f, " of {holders}")?;
+                }
+                f.write_str(" is on ")?;
+                match event.as_str() {
+                    "" => f.write_str("a perf event, the kernel does not tell which")?,
+                    event if event.starts_with("event of ") => {
+                        write!(f, "a perf {event}, of which the kernel tells no more")?;
+                    }
+                    event => write!(f, "perf event {event}")?,
+                }
+                f.write_str(
+                    ": whoever samples by that gets none from inside kprobe, tracepoint and perf_event programs; the \
+                     samples of this recording are not affected",
+                )
+            }
+            Note::ExactBesideStatistics => {
+                f.write_str("exact: counted at each run; MISSES, and rows of stats, are the kernel's run statistics")
+            }
+            Note::TargetNotCounted { name, reason } => write!(f, "{name}: not counted, {reason}"),
+            Note::Unloaded { program, after_ns } => {
+                write!(f, "{program}: unloaded after {:.3} s", *after_ns as f64 / 1e9)
+            }
+            Note::DidNotRun { programs } => {
+                write!(f, "{} did not run; -b all shows them", counted(*programs as u64, "more program"))
+            }
+            Note::NotCaptured { ids } => {
+                let programs = counted(ids.len() as u64, "program");
+                let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+                write!(f, "not counted: {programs} that came and went, or could not be taken: {}", listed(&ids))
+            }
+            Note::CutOff => f.write_str("the recording was cut off: it ends where the recorder wrote last"),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Programs, and what a recording says about itself.
+
+use super::known::{Known, known_members};
+use super::{Exact, ExactMembers, as_text};
+use crate::model::note::Disagreement;
+use bprec_format::bpf::Tag;
+use bprec_format::bpf::names::ProgType;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A moment of which the recording knows a lower and an upper bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TimeBound {
+    /// Not before, ns since the recording's start.
+    pub after_ns: i64,
+    /// Not after.
+    pub before_ns: i64,
+}
+
+impl TimeBound {
+    /// Exactly then.
+    pub fn at(time_ns: i64) -> TimeBound {
+        TimeBound { after_ns: time_ns, before_ns: time_ns }
+    }
+
+    /// Whether both bounds are the same moment.
+    pub fn is_exact(&self) -> bool {
+        self.after_ns == self.before_ns
+    }
+}
+
+/// What the kernel's statistics say that a program did in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct Runs {
+    /// How often it ran.
+    pub count: u64,
+    /// Time in it, ns.
+    pub time_ns: u64,
+    /// Mean of a run; `null` when there was none.
+    pub ns_per_run: Option<f64>,
+    /// Runs that the recursion guard refused; `null` when the kernel does not tell.
+    pub misses: Option<u64>,
+    /// From when to when, ns of the recording's clock.
+    #[serde(skip)]
+    pub span: Option<(u64, u64)>,
+}
+
+impl Runs {
+    pub(crate) fn new(count: u64, time_ns: u64, misses: Option<u64>, span: Option<(u64, u64)>) -> Runs {
+        let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
+        Runs { count, time_ns, ns_per_run, misses, span }
+    }
+}
+
+known_members!(RunsMembers { runs, runs_unknown, runs_reason }: Runs);
+
+/// A process that holds a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Owner {
+    /// Process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its cgroup path; empty when not known.
+    pub cgroup: String,
+}
+
+/// A `bpf_metadata_*` value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Metadata {
+    /// Name without the prefix.
+    pub key: String,
+    /// Value.
+    pub value: String,
+}
+
+/// A program of the recording. Its key is `(id, load_time_ns)`; across recordings it is known by type, name and what it is
+/// attached to.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct Program {
+    /// Its id; `null` for a function whose program is not known.
+    pub id: Option<u32>,
+    /// When it was loaded, ns since boot.
+    pub load_time_ns: Option<u64>,
+    /// Full name of its entry function, as BTF has it.
+    pub name: String,
+    /// Type.
+    #[serde(rename = "type", serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
+    pub prog_type: Option<ProgType>,
+    /// Tag.
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
+    pub tag: Option<Tag>,
+    /// Names of its functions, the entry first.
+    pub functions: Vec<String>,
+    /// Where it is attached, `kind:target`.
+    #[serde(rename = "attached")]
+    pub attachments: Vec<String>,
+    /// Who holds it.
+    pub owners: Vec<Owner>,
+    /// Where it is pinned.
+    pub pins: Vec<String>,
+    /// The user who loaded it.
+    pub uid: Option<u32>,
+    /// `bpf_metadata_*` values.
+    pub metadata: Vec<Metadata>,
+    /// When it was loaded, if during the recording.
+    pub loaded: Option<TimeBound>,
+    /// When it was unloaded, if during the recording.
+    pub unloaded: Option<TimeBound>,
+    /// The interpreter runs it: it has no code that samples could be in.
+    pub interpreted: bool,
+    /// The recording knows where its code was: without that, samples in it cannot be told.
+    #[serde(skip)]
+    pub addressed: bool,
+    /// Its `bpf_prog_info` is in the recording.
+    pub captured: bool,
+    /// It is one of those that the recorder puts around others to count them.
+    pub counts_others: bool,
+    /// What the kernel's statistics say of it in the window.
+    #[serde(flatten, serialize_with = "RunsMembers::serialize")]
+    #[schemars(with = "RunsMembers")]
+    pub runs: Known<Runs>,
+    /// What was counted exactly in the window.
+    #[serde(flatten, serialize_with = "ExactMembers::serialize")]
+    #[schemars(with = "ExactMembers")]
+    pub exact: Known<Exact>,
+    /// The same of its functions other than the entry that were counted.
+    pub exact_functions: Vec<Exact>,
+    /// Where statistics and exact counters say different things of the same.
+    pub disagreements: Vec<Disagreement>,
+}
+
+impl Program {
+    /// What was counted exactly, unless statistics are of more of the time.
+    pub fn exact_throughout(&self) -> Option<&Exact> {
+        let exact = self.exact.value()?;
+        match self.runs.value().and_then(|runs| runs.span) {
+            Some(span) => exact.covers(span).then_some(exact),
+            None => exact.ended.is_none().then_some(exact),
+        }
+    }
+
+    /// What it is called, also where it has no name.
+    pub fn label(&self) -> String {
+        match self.tag {
+            _ if !self.name.is_empty() => self.name.clone(),
+            Some(tag) => format!("[{tag}]"),
+            None => "[no name]".into(),
+        }
+    }
+
+    /// The same with the id that tells it from its equals.
+    pub fn label_with_id(&self) -> String {
+        self.id.map_or_else(|| self.label(), |id| format!("{} ({id})", self.label()))
+    }
+
+    /// Who holds it: `comm/pid`, then where it is pinned.
+    pub fn holders(&self) -> String {
+        let owners = self.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
+        owners.chain(self.pins.iter().cloned()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A program that was seen but is not in the recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct MissedProgram {
+    /// Its id.
+    pub id: u32,
+    /// Its tag.
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
+    pub tag: Option<Tag>,
+    /// When it was seen, ns since the recording's start.
+    pub time_ns: Option<i64>,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// A CPU that was not sampled for a part of the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct CpuNotSampled {
+    /// Its number.
+    pub cpu: u32,
+    /// Since when, ns of the recording's clock.
+    pub from_ns: u64,
+    /// The same since the recording's start.
+    pub after_ns: u64,
+    /// It came online. If not, it went offline.
+    pub came_online: bool,
+}
+
+/// What the recording itself cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RecorderCost {
+    /// CPU time in user mode, ns.
+    pub user_ns: u64,
+    /// CPU time in the kernel, ns.
+    pub system_ns: u64,
+    /// Largest resident set.
+    pub max_rss_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Times the recorder woke up.
+    pub wakeups: u64,
+}
+
+/// What the recording says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
+pub struct Recording {
+    /// Machine's name.
+    pub hostname: Option<String>,
+    /// Kernel release.
+    pub os_release: Option<String>,
+    /// Architecture.
+    pub arch: Option<String>,
+    /// CPUs that were online.
+    pub cpus: Option<u32>,
+    /// When it started, ns of the recording's clock.
+    pub start_ns: u64,
+    /// When it started, ns since 1970.
+    #[serde(rename = "realtime_ns")]
+    pub start_unix_ns: Option<u64>,
+    /// Time that the report is about, ns.
+    pub elapsed_ns: Option<u64>,
+    /// What was recorded, in words.
+    pub target: Option<String>,
+    /// Why the event is not the one that was asked for.
+    pub event_note: Option<String>,
+    /// Where run statistics come from.
+    pub counters: Option<String>,
+    /// Why not more.
+    pub counters_note: Option<String>,
+    /// Records of any kind that did not make it into the recording, where losses are not counted by event.
+    pub lost_records: u64,
+    /// The kernel did not count losses.
+    pub loss_not_counted: bool,
+    /// CPUs that were not sampled from some time on, as they went offline or came online.
+    pub cpus_not_sampled: Vec<CpuNotSampled>,
+    /// The recorder did not come to its end.
+    pub unfinished: bool,
+    /// The recording names kernel functions.
+    #[serde(rename = "kernel_symbols")]
+    pub has_kernel_symbols: bool,
+    /// What the recording cost.
+    pub cost: Option<RecorderCost>,
+}

@@ -1,0 +1,151 @@
+//! Cells: one value of a model as the tables have it.
+
+use crate::model::{Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound};
+use crate::render::grid::Column;
+use crate::text::{UNKNOWN, clean, decimal, grouped, seconds};
+
+/// A value that cannot be true.
+pub(super) const IMPOSSIBLE: &str = "n/a!";
+
+/// A share in per cent with two decimals.
+pub(super) fn percent(share: Option<f64>) -> String {
+    share.map_or(UNKNOWN.into(), |percent| format!("{percent:.2}"))
+}
+
+/// A number with its thousands apart.
+pub(super) fn number(number: Option<u64>) -> String {
+    number.map_or(UNKNOWN.into(), grouped)
+}
+
+/// A moment since the start.
+pub(super) fn moment(bound: Option<TimeBound>) -> String {
+    match bound {
+        None => String::new(),
+        Some(bound) if bound.is_exact() => seconds(bound.after_ns),
+        Some(bound) => format!("≤{}", seconds(bound.before_ns)),
+    }
+}
+
+/// Where a program is attached, each place once.
+pub(super) fn attachments(program: &Program) -> String {
+    let mut places: Vec<(String, usize)> = Vec::new();
+    for attachment in program.attachments.iter().map(|attachment| clean(attachment)) {
+        match places.iter_mut().find(|(place, _)| *place == attachment) {
+            Some((_, times)) => *times += 1,
+            None => places.push((attachment, 1)),
+        }
+    }
+    let places = places.into_iter().map(|(place, times)| if times > 1 { format!("{place} ×{times}") } else { place });
+    places.collect::<Vec<_>>().join(" ")
+}
+
+/// Time per run by the kernel's statistics.
+pub(super) fn ns_per_run(runs: &Runs) -> String {
+    match runs.ns_per_run {
+        None => UNKNOWN.into(),
+        Some(ns) if ns >= 1000.0 => grouped(ns as u64),
+        Some(ns) => format!("{ns:.1}"),
+    }
+}
+
+/// Columns of exact counters: events per run, instructions per cycle and percentiles.
+pub(super) fn exact_columns(counting: &Counting) -> Vec<Column> {
+    let events = counting.events.iter().map(|event| Column::number(format!("{}/RUN", clean(&event.name))).droppable(4));
+    let tail = [("IPC", 4), ("P50", 5), ("P99", 4), ("P99.9", 6)];
+    events.chain(tail.map(|(name, order)| Column::number(name).droppable(order))).collect()
+}
+
+/// The cells of [`exact_columns`].
+pub(super) fn exact(exact: Option<&Exact>, events: usize) -> Vec<String> {
+    let Some(exact) = exact else { return vec![UNKNOWN.into(); events + 1 + PERCENTILES.len()] };
+    let mut cells: Vec<String> = exact.events.iter().map(|event| self::event(event, exact)).collect();
+    cells.resize(events, UNKNOWN.into());
+    cells.extend(tail(exact));
+    cells
+}
+
+/// Instructions per cycle and percentiles.
+pub(super) fn tail(exact: &Exact) -> Vec<String> {
+    let mut cells = vec![exact.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}"))];
+    cells.extend(exact.percentiles.iter().map(|percentile| number(Percentile::middle_ns(percentile))));
+    cells
+}
+
+/// An event per run.
+pub(super) fn event(event: &Event, exact: &Exact) -> String {
+    match &event.counted {
+        Known::Value(counted) => value(&counted.per_run, exact.is_estimate) + &turns(event),
+        Known::Impossible(_) => IMPOSSIBLE.into(),
+        Known::Unknown(_) => UNKNOWN.into(),
+    }
+}
+
+/// Share of the time for which an event was counted, when it took turns with others.
+pub(super) fn turns(event: &Event) -> String {
+    match event.counted.value() {
+        Some(event) if event.running < 1.0 => format!("[{:.0}%]", (event.running * 100.0).clamp(1.0, 99.0)),
+        _ => String::new(),
+    }
+}
+
+/// Time per run.
+pub(super) fn time(exact: &Exact) -> String {
+    match &exact.time {
+        Known::Value(time) => value(time, exact.is_estimate),
+        Known::Impossible(_) => IMPOSSIBLE.into(),
+        Known::Unknown(_) => UNKNOWN.into(),
+    }
+}
+
+fn value(per_run: &PerRun, is_estimate: bool) -> String {
+    if per_run.is_below_overhead() {
+        return "≈0".into();
+    }
+    match per_run.error.filter(|_| per_run.value > 0.0).map(|error| error * 100.0 / per_run.value) {
+        Some(percent) if percent < 10.0 => format!("{}±{percent:.1}%", decimal(per_run.value)),
+        Some(percent) => format!("{}±{percent:.0}%", decimal(per_run.value)),
+        None if is_estimate => format!("≈{}", decimal(per_run.value)),
+        None => decimal(per_run.value),
+    }
+}
+
+/// How many of the runs were measured.
+pub(super) fn measured(exact: &Exact) -> String {
+    let unmeasured = exact.runs.saturating_sub(exact.measured);
+    match exact.measured {
+        _ if exact.runs == 0 => UNKNOWN.into(),
+        0 => "none".into(),
+        _ if !exact.is_estimate || unmeasured == 0 => "all".into(),
+        // As "1 in 1" it would look like all.
+        _ if unmeasured < exact.runs / 20 => format!("all but {}", grouped(unmeasured)),
+        measured => format!("1 in {}", decimal(exact.runs as f64 / measured as f64).trim_end_matches(".0")),
+    }
+}
+
+/// A value for CSV: nothing where it is not known.
+pub(super) fn plain(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_are_marked() {
+        let per_run = |value: f64, error| PerRun { value, gross: value + 10.0, error };
+        assert_eq!(value(&per_run(1234.4, None), false), "1,234");
+        assert_eq!(value(&per_run(2_999.999_999_999, None), false), "3,000");
+        assert_eq!(value(&per_run(99.96, Some(2.0)), true), "100.0±2.0%");
+        assert_eq!(value(&per_run(100.0, Some(12.4)), true), "100.0±12%");
+        assert_eq!(value(&per_run(100.0, None), true), "≈100.0");
+        assert_eq!(value(&per_run(0.0, None), false), "≈0");
+    }
+
+    #[test]
+    fn times_per_run_read_well() {
+        assert_eq!(ns_per_run(&Runs::new(3, 100, None, None)), "33.3");
+        assert_eq!(ns_per_run(&Runs::new(0, 0, None, None)), "n/a");
+        assert_eq!(ns_per_run(&Runs::new(2, 5001, None, None)), "2,500");
+    }
+}

@@ -1,0 +1,194 @@
+//! Columns side by side: the one writer of tables.
+
+use crate::text::{UNKNOWN, fit};
+
+/// A column: its name, and what becomes of it when the table is too wide.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    name: String,
+    align: Align,
+    /// How little it is worth keeping when the table is too wide; 0: it always stays.
+    drop_order: u8,
+    /// Least width a column of text may be cut to.
+    cut_to: Option<usize>,
+    /// It stays when no row says anything in it.
+    always: bool,
+    /// A cell that says nothing, beside empty ones and `n/a`.
+    nothing: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Align {
+    Left,
+    Right,
+}
+
+impl Column {
+    /// A column of numbers, flush right.
+    pub(super) fn number(name: impl Into<String>) -> Column {
+        Column { name: name.into(), align: Align::Right, drop_order: 0, cut_to: None, always: false, nothing: "" }
+    }
+
+    /// A column of names, flush left.
+    pub(super) fn text(name: impl Into<String>) -> Column {
+        Column { align: Align::Left, ..Column::number(name) }
+    }
+
+    /// It is left out where the table is too wide, the sooner the higher `order` is.
+    pub(super) fn droppable(self, order: u8) -> Column {
+        Column { drop_order: order, ..self }
+    }
+
+    /// Its cells may be cut to this width where the table is too wide.
+    pub(super) fn cut_to(self, width: usize) -> Column {
+        Column { cut_to: Some(width), ..self }
+    }
+
+    /// It stays even when no row says anything in it.
+    pub(super) fn always(self) -> Column {
+        Column { always: true, ..self }
+    }
+
+    /// A cell with this says nothing.
+    pub(super) fn nothing(self, nothing: &'static str) -> Column {
+        Column { nothing, ..self }
+    }
+
+    fn says_something(&self, cell: &str) -> bool {
+        !cell.is_empty() && cell != UNKNOWN && (self.nothing.is_empty() || cell != self.nothing)
+    }
+}
+
+fn chars(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Columns of a table that grows: they get wider, and more, as rows come that need it.
+#[derive(Debug, Clone)]
+pub(super) struct Grid {
+    columns: Vec<Column>,
+    widths: Vec<usize>,
+    /// Some row says something there.
+    kept: Vec<bool>,
+}
+
+/// Widths of the columns that fit into a line; `None` of those left out.
+pub(super) struct Layout<'g> {
+    columns: &'g [Column],
+    widths: Vec<Option<usize>>,
+    limit: usize,
+}
+
+impl Grid {
+    pub(super) fn new(columns: Vec<Column>) -> Grid {
+        let widths = columns.iter().map(|column| chars(&column.name)).collect();
+        let kept = columns.iter().map(|column| column.always).collect();
+        Grid { columns, widths, kept }
+    }
+
+    /// Makes room for rows; whether that changed anything.
+    pub(super) fn fit(&mut self, rows: &[Vec<String>]) -> bool {
+        let before = (self.widths.clone(), self.kept.clone());
+        for row in rows {
+            for (at, cell) in row.iter().enumerate() {
+                self.widths[at] = self.widths[at].max(chars(cell));
+                self.kept[at] |= self.columns[at].says_something(cell);
+            }
+        }
+        before != (self.widths.clone(), self.kept.clone())
+    }
+
+    /// What fits into `limit` characters: as long as the table is too wide, text is cut, and then the least important
+    /// column left out.
+    pub(super) fn layout(&self, limit: usize) -> Layout<'_> {
+        let columns = &self.columns;
+        let mut widths: Vec<Option<usize>> =
+            self.widths.iter().zip(&self.kept).map(|(width, kept)| kept.then_some(*width)).collect();
+        while total(&widths) > limit {
+            let over = total(&widths) - limit;
+            // The widest text gives first.
+            let cuttable =
+                |at: usize| Some(widths[at]?.saturating_sub(columns[at].cut_to?.max(chars(&columns[at].name))));
+            let widest =
+                (0..columns.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
+            if let Some(at) = widest {
+                let room = cuttable(at).unwrap_or(0);
+                widths[at] = widths[at].map(|width| width - over.min(room).min(4));
+                continue;
+            }
+            let next = (0..columns.len()).filter(|at| widths[*at].is_some() && columns[*at].drop_order > 0);
+            match next.max_by_key(|at| (columns[*at].drop_order, *at)) {
+                Some(at) => widths[at] = None,
+                None => break,
+            }
+        }
+        // What was cut gets the room that a column which was left out has made.
+        for at in 0..columns.len() {
+            let room = limit.saturating_sub(total(&widths));
+            widths[at] = widths[at].map(|width| width + room.min(self.widths[at] - width));
+        }
+        Layout { columns, widths, limit }
+    }
+}
+
+fn total(widths: &[Option<usize>]) -> usize {
+    widths.iter().flatten().map(|width| width + 2).sum::<usize>().saturating_sub(2)
+}
+
+impl Layout<'_> {
+    /// The names of the columns.
+    pub(super) fn header(&self) -> String {
+        self.line(&self.columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>())
+    }
+
+    /// A line as wide as the table.
+    pub(super) fn rule(&self) -> String {
+        "-".repeat(total(&self.widths).min(self.limit))
+    }
+
+    /// A row.
+    pub(super) fn line(&self, row: &[String]) -> String {
+        let mut line = String::new();
+        for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
+            let Some(width) = *width else { continue };
+            let cell = fit(cell, width);
+            let padding = " ".repeat(width - chars(&cell));
+            match column.align {
+                Align::Left => line.extend([cell.as_str(), &padding]),
+                Align::Right => line.extend([padding.as_str(), &cell]),
+            }
+            line.push_str("  ");
+        }
+        line.truncate(line.trim_end().len());
+        fit(&line, self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(|cell| (*cell).to_owned()).collect()
+    }
+
+    #[test]
+    fn columns_that_say_nothing_and_those_without_room_are_left_out() {
+        let columns = vec![
+            Column::number("ID").always(),
+            Column::text("PROGRAM").cut_to(8),
+            Column::number("%").nothing("0.00"),
+            Column::number("RUNS").droppable(1),
+        ];
+        let mut grid = Grid::new(columns);
+        let rows = [cells(&["n/a", "a_long_program", "0.00", "12"]), cells(&["7", "short", "n/a", "3"])];
+        assert!(grid.fit(&rows) && !grid.fit(&rows));
+        let wide = grid.layout(usize::MAX);
+        assert_eq!(wide.header(), " ID  PROGRAM         RUNS");
+        assert_eq!(wide.line(&rows[0]), "n/a  a_long_program    12");
+        assert_eq!(wide.rule().len(), 25);
+        let narrow = grid.layout(15);
+        assert_eq!(narrow.line(&rows[0]), "n/a  a_long_pr…");
+        assert_eq!(narrow.line(&rows[1]), "  7  short");
+    }
+}

@@ -1,0 +1,69 @@
+//! Models as JSON: what they serialize to, with what a terminal would obey escaped. `docs/json.md` says what each member
+//! means, and when the version changes.
+
+use serde::Serialize;
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
+use std::io::{self, Write};
+
+/// One indented document.
+pub(super) fn pretty(model: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut serializer = Serializer::with_formatter(&mut *out, Escaping(PrettyFormatter::new()));
+    model.serialize(&mut serializer)?;
+    writeln!(out)
+}
+
+/// One document on one line.
+pub(super) fn line(model: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    let mut serializer = Serializer::with_formatter(&mut *out, Escaping(CompactFormatter));
+    model.serialize(&mut serializer)?;
+    writeln!(out)
+}
+
+/// A formatter that also escapes the control characters beyond ASCII, which some terminals obey.
+struct Escaping<F>(F);
+
+macro_rules! forward {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {
+        $(fn $name<W: ?Sized + Write>(&mut self, writer: &mut W $(, $arg: $type)*) -> io::Result<()> {
+            self.0.$name(writer $(, $arg)*)
+        })*
+    };
+}
+
+impl<F: Formatter> Formatter for Escaping<F> {
+    forward! {
+        begin_array();
+        end_array();
+        begin_array_value(first: bool);
+        end_array_value();
+        begin_object();
+        end_object();
+        begin_object_key(first: bool);
+        end_object_key();
+        begin_object_value();
+        end_object_value();
+        write_char_escape(char_escape: CharEscape);
+    }
+
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut rest = fragment;
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| c.is_control()) {
+            writer.write_all(&rest.as_bytes()[..at])?;
+            write!(writer, "\\u{:04x}", u32::from(c))?;
+            rest = &rest[at + c.len_utf8()..];
+        }
+        writer.write_all(rest.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_steer_a_terminal() {
+        let mut out = Vec::new();
+        line(&"a\"b\u{1b}[0m\\ \u{9b}\u{7f}é\n", &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "\"a\\\"b\\u001b[0m\\\\ \\u009b\\u007fé\\n\"\n");
+    }
+}

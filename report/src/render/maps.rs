@@ -1,0 +1,115 @@
+//! Maps as text: a few lines about each, and one line per entry.
+
+use crate::maps::{Frame, Map, MapsReport, Shown};
+use crate::text::{UNKNOWN, clean, grouped, seconds};
+use bprec_format::bpf::names::map_flags;
+use std::io::{self, Write};
+
+pub(crate) fn write(report: &MapsReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    for (n, map) in report.maps.iter().enumerate() {
+        if n > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "MAP {} {}", map.id, clean(&map.name))?;
+        facts(map, out)?;
+        users(map, out)?;
+        types(map, out)?;
+        contents(report, map, out)?;
+    }
+    for problem in &report.problems {
+        writeln!(out, "problem: {}", clean(problem))?;
+    }
+    Ok(())
+}
+
+fn facts(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let Some(about) = map.about else { return writeln!(out, "  the recording only has its id") };
+    let memory = about.memlock_bytes.map_or_else(|| UNKNOWN.to_owned(), grouped);
+    write!(out, "  {}", map.map_type().map(|it| it.to_string()).unwrap_or_default())?;
+    write!(out, ", key {} bytes, value {} bytes", grouped(about.key_bytes.into()), grouped(about.value_bytes.into()))?;
+    write!(out, ", at most {} entries, memory {memory} bytes", grouped(about.max_entries.into()))?;
+    let flags: Vec<String> = map_flags(about.flags).collect();
+    if !flags.is_empty() {
+        write!(out, ", flags {}", flags.join(" "))?;
+    }
+    writeln!(out, "{}", if about.frozen { ", frozen" } else { "" })
+}
+
+fn users(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+    if map.users.is_empty() {
+        return writeln!(out, "  used by no program of the recording");
+    }
+    let users: Vec<String> = map.users.iter().map(|user| format!("{} {}", user.id, clean(&user.name))).collect();
+    writeln!(out, "  used by {}", users.join(", "))
+}
+
+fn types(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let Some(types) = &map.types else { return Ok(()) };
+    for (what, id) in [("key  ", types.key), ("value", types.value)] {
+        if id == 0 {
+            continue;
+        }
+        for (n, definition) in types.btf.definitions(id).iter().enumerate() {
+            writeln!(out, "  {}  {}", if n == 0 { what } else { "     " }, clean(definition))?;
+        }
+    }
+    if types.annotated {
+        writeln!(out, "  types as a ____btf_map_ struct of its program tells them")?;
+    }
+    Ok(())
+}
+
+fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let Some(contents) = map.contents else { return Ok(()) };
+    let when = seconds(contents.time_ns().wrapping_sub(report.start_ns) as i64);
+    let cut = contents.cut().map(|cut| format!("; {}", clean(&cut))).unwrap_or_default();
+    let entries = match contents.len() {
+        1 => "1 entry".to_owned(),
+        entries => format!("{} entries", grouped(entries as u64)),
+    };
+    writeln!(out, "  {entries} at {when} s{cut}")?;
+    for entry in report.entries(map) {
+        let key = entry.key.map(|key| format!("{}: ", clean(&key.to_string()))).unwrap_or_default();
+        match &entry.values[..] {
+            [(None, Shown::Stack(frames))] => {
+                writeln!(out, "    {key}{} frames", frames.len())?;
+                frames.iter().try_for_each(|frame| writeln!(out, "      {}", self::frame(frame)))?;
+            }
+            [(None, value)] => writeln!(out, "    {key}{}", shown(report, value))?,
+            values => {
+                writeln!(out, "    {}", key.trim_end())?;
+                for (cpu, value) in values {
+                    let cpu = cpu.map_or_else(String::new, |cpu| format!("cpu {cpu}: "));
+                    writeln!(out, "      {cpu}{}", shown(report, value))?;
+                }
+            }
+        }
+    }
+    match contents.len().checked_sub(report.limit.unwrap_or(usize::MAX)) {
+        None | Some(0) => Ok(()),
+        Some(more) => writeln!(out, "    ... {} more", grouped(more as u64)),
+    }
+}
+
+fn shown(report: &MapsReport<'_>, value: &Shown<'_>) -> String {
+    let name = |name: Option<&str>| name.map(|name| format!(" {}", clean(name))).unwrap_or_default();
+    match value {
+        Shown::Value(value) => clean(&value.to_string()),
+        Shown::Stack(frames) => frames.iter().map(frame).collect::<Vec<_>>().join(" "),
+        Shown::Program(id) => format!("program {id}{}", name(report.program_name(*id))),
+        Shown::Map(id) => format!("map {id}{}", name(report.map_name(*id).as_deref())),
+    }
+}
+
+fn frame(frame: &Frame) -> String {
+    match frame {
+        Frame::Address { addr, symbol: None } => format!("{addr:#x}"),
+        Frame::Address { addr, symbol: Some((symbol, offset)) } => {
+            // The module stands behind the name of its function.
+            let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
+            let module = if module.is_empty() { String::new() } else { format!(" {module}") };
+            format!("{addr:#x} {}", clean(&format!("{function}+{offset:#x}{module}")))
+        }
+        Frame::File { build_id, offset } => format!("{build_id}+{offset:#x}"),
+    }
+}

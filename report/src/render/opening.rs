@@ -1,0 +1,101 @@
+//! The lines above the table.
+
+use super::cells::percent;
+use super::write_wrapped;
+use crate::model::{BpfSampler, EventReport, Known, Report};
+use crate::text::{UNKNOWN, clean, counted, grouped, seconds};
+use std::io::{self, Write};
+
+/// What was measured, how much of it, and what is missing.
+pub(super) fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let recording = &report.recording;
+    let mut parts = vec![clean(&event.name)];
+    if let Some(ns) = recording.elapsed_ns {
+        parts.push(format!("{} s", seconds(i64::try_from(ns).unwrap_or(i64::MAX))));
+    }
+    if let Some(cpus) = recording.cpus {
+        parts.push(format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }));
+    }
+    parts.extend(recording.target.as_deref().map(clean));
+    writeln!(out, "# {}", parts.join(" · "))?;
+    let bpf = &event.total;
+    let mut parts = vec![counted(event.samples.samples, "sample")];
+    if !report.programs.is_empty() {
+        parts.push(format!("{} in BPF ({} %)", grouped(bpf.count.samples), percent(bpf.shares.samples)));
+    }
+    if let Some(idle) = event.idle.value() {
+        parts.push(format!("{} idle ({} %)", grouped(idle.count.samples), percent(idle.percent)));
+    }
+    parts.push(match event.lost {
+        Known::Value(lost) => format!("{} lost", grouped(lost)),
+        _ => format!("up to {} lost", grouped(recording.lost_records)),
+    });
+    if event.filtered > 0 {
+        parts.push(format!("{} dropped by a filter", grouped(event.filtered)));
+    }
+    if event.throttled > 0 {
+        parts.push(format!("throttled {}", counted(event.throttled, "time")));
+    }
+    writeln!(out, "# {}", parts.join(" · "))?;
+    match &event.bpf_sampler {
+        Some(sampler) => bpf_sampler(sampler).iter().try_for_each(|line| write_wrapped(line, out, width))?,
+        None => {
+            if let Some(note) = &recording.event_note {
+                write_wrapped(&clean(note), out, width)?;
+            }
+        }
+    }
+    for it in &recording.cpus_not_sampled {
+        let after = it.after_ns as f64 / 1e9;
+        let note = match it.came_online {
+            true => format!(
+                "CPU {} came online after {after:.1} s and was not sampled: what ran there is in no row",
+                it.cpu
+            ),
+            false => format!(
+                "CPU {} went offline after {after:.1} s and was not sampled from then on, even if it came back",
+                it.cpu
+            ),
+        };
+        write_wrapped(&note, out, width)?;
+    }
+    // Where counts are not from where they were asked to be.
+    if let Some(note) = &recording.counters_note {
+        write_wrapped(&clean(note), out, width)?;
+    }
+    writeln!(out, "#")
+}
+
+/// How the samples of our sampling program came about, and what it could not see.
+fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
+    let mut lines = Vec::new();
+    let rate = sampler.frequency.map(|rate| format!(" at {} Hz", grouped(rate)));
+    let rate = rate.or(sampler.period.map(|period| format!(", one per {}", grouped(period))));
+    let carrier = sampler.carrier.as_deref().map_or(UNKNOWN.into(), clean);
+    let fate = match (sampler.runs, sampler.written, sampler.full) {
+        (Some(runs), Some(written), Some(full)) => {
+            let failed = match sampler.failed {
+                None | Some(0) => String::new(),
+                Some(failed) => {
+                    format!(", {} refused (errno {})", grouped(failed), sampler.last_errno.unwrap_or_default())
+                }
+            };
+            let (runs, written, full) = (grouped(runs), grouped(written), grouped(full));
+            format!("{runs} runs, {written} written, {full} lost to full rings{failed}")
+        }
+        _ => format!("what was lost is {UNKNOWN}"),
+    };
+    lines.push(format!("made by a BPF program on an event of its own, {carrier}{}: {fate}", rate.unwrap_or_default()));
+    lines.push(match &sampler.blind_spot {
+        Some(blind) => format!(
+            "blind spot: {} of {} main samples ({} %) fall into kprobe/tracepoint/perf_event programs, which the sampler \
+             cannot see",
+            grouped(blind.inside.samples),
+            grouped(blind.of.samples),
+            percent(blind.percent)
+        ),
+        None => "blind spot: kprobe/tracepoint/perf_event programs; how much falls into them only main samples could tell"
+            .into(),
+    });
+    lines
+}

@@ -1,0 +1,314 @@
+//! The table for people: an opening that says what was measured, one row per program, the lines that no program could be
+//! told for, the total, and notes on everything that is not a plain number.
+
+use super::cells::{self, exact_columns, moment, number, percent};
+use super::grid::{Column, Grid};
+use super::opening::opening;
+use super::{write_notes, write_wrapped};
+use crate::model::{EventReport, Known, Line, Part, Program, Report, Row, Share};
+use crate::text::{UNKNOWN, clean, fit, grouped, seconds};
+use std::io::{self, Write};
+
+/// What the shares are of.
+const LEGEND: &str = "%MACHINE: of all CPUs' time; %BUSY: of what was not idle; %BPF: of all BPF; \
+    SELF% (own code) + HELPER% (what it called) + ENTRY% (what runs it), TOTAL% (inclusive): of all samples";
+
+/// What the letters behind numbers are.
+const SOURCES_LEGEND: &str = "e: counted exactly, at the run; s: the kernel's run statistics; events per run, IPC and \
+    P50 to P99.9 (ns per run) are exact; SAMPLES and shares are sampled";
+
+/// Above the comparison.
+const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
+
+pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    for (index, event) in report.events.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        opening(report, event, out, width)?;
+        if report.programs.is_empty() {
+            hottest(event, out, width)?;
+        } else {
+            let table = Table { report, event };
+            table.write(out, width)?;
+            table.sources(out, width)?;
+            write_notes(&table.notes(), out, width)?;
+        }
+    }
+    if report.events.is_empty() {
+        writeln!(out, "# no event of this recording says where the CPUs were")?;
+    }
+    closing(report, out, width)
+}
+
+/// The columns in order. The first to go are those with the highest number.
+fn columns(report: &Report) -> Vec<Column> {
+    let share = |name: &str, order| Column::number(name).droppable(order).nothing("0.00");
+    let mut columns = vec![
+        Column::number("ID").always(),
+        Column::text("PROGRAM").cut_to(24).always(),
+        Column::text("TYPE").droppable(8).cut_to(10),
+        share("%MACHINE", 7),
+        share("%BUSY", 3),
+        share("%BPF", 2),
+        Column::number("SAMPLES").droppable(1),
+        share("SELF%", 1),
+        share("HELPER%", 1),
+        share("ENTRY%", 4),
+        share("TOTAL%", 3),
+        Column::number("RUNS").droppable(2),
+        Column::number("NS/RUN").droppable(2),
+        Column::number("MISSES").droppable(5),
+    ];
+    columns.extend(report.counting.iter().flat_map(exact_columns));
+    columns.extend([
+        Column::number("LOADED").droppable(6),
+        Column::number("UNLOADED").droppable(6),
+        Column::text("ATTACHED TO").droppable(9).cut_to(12),
+        Column::text("OWNER").droppable(10).cut_to(10),
+    ]);
+    columns
+}
+
+/// Cells of a line from `%MACHINE` to `TOTAL%`.
+fn ledger_cells(line: &Line) -> Vec<String> {
+    let shares = &line.shares;
+    let mut cells =
+        vec![percent(shares.machine), percent(shares.busy), percent(shares.bpf), grouped(line.count.samples)];
+    let share = |share: &Known<Share>| match share {
+        Known::Value(share) => percent(share.percent),
+        Known::Unknown(crate::model::Reason::NotForThisLine) => String::new(),
+        Known::Unknown(_) | Known::Impossible(_) => UNKNOWN.into(),
+    };
+    match &line.columns {
+        Some(columns) => cells.extend([&columns.own, &columns.helper, &columns.entry, &columns.inclusive].map(share)),
+        None => cells.resize(8, String::new()),
+    }
+    cells
+}
+
+struct Table<'r> {
+    report: &'r Report,
+    event: &'r EventReport,
+}
+
+impl Table<'_> {
+    fn program(&self, row: &Row, rows: &mut Vec<Vec<String>>) {
+        let program = &self.report.programs[row.program];
+        let blind = if row.blind.is_some() { "~" } else { "" };
+        let mut cells = vec![
+            program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
+            clean(&program.label()) + blind,
+            program.prog_type.map_or(UNKNOWN.into(), |prog_type| prog_type.to_string()),
+        ];
+        match &row.line {
+            Some(line) => cells.extend(ledger_cells(line)),
+            None => cells.resize(11, UNKNOWN.into()),
+        }
+        cells.extend(match &self.report.counting {
+            None => statistics(program),
+            Some(_) => best_runs(program),
+        });
+        let counting = self.report.counting.iter();
+        cells.extend(counting.flat_map(|counting| cells::exact(program.exact.value(), counting.events.len())));
+        cells.extend([
+            moment(program.loaded),
+            moment(program.unloaded),
+            cells::attachments(program),
+            clean(&program.holders()),
+        ]);
+        rows.push(cells);
+        for Part { name, line } in row.parts.iter().flatten() {
+            rows.push(self.line(&format!("  {}", clean(name)), line));
+        }
+    }
+
+    fn line(&self, name: &str, line: &Line) -> Vec<String> {
+        let mut cells = vec![String::new(), name.to_owned(), String::new()];
+        cells.extend(ledger_cells(line));
+        self.filled(cells)
+    }
+
+    /// A line of what is in no share but that of the machine.
+    fn unplaced(&self, name: &str, samples: Option<u64>, machine: Option<f64>) -> Vec<String> {
+        let mut cells = vec![String::new(); 7];
+        (cells[1], cells[3], cells[6]) = (name.to_owned(), percent(machine), number(samples));
+        self.filled(cells)
+    }
+
+    fn filled(&self, mut cells: Vec<String>) -> Vec<String> {
+        cells.resize(columns(self.report).len(), String::new());
+        cells
+    }
+
+    /// Rows, and behind the rule the totals.
+    fn rows(&self) -> [Vec<Vec<String>>; 2] {
+        let event = self.event;
+        let (mut rows, mut totals) = (Vec::new(), Vec::new());
+        event.rows.iter().for_each(|row| self.program(row, &mut rows));
+        let (others, counting) = (&event.others, &event.counting_programs);
+        if others.programs > 0 {
+            let s = if others.programs == 1 { "" } else { "s" };
+            rows.push(self.line(&format!("({} other program{s})", others.programs), &others.line));
+        }
+        if counting.programs > 0 {
+            rows.push(self.line(&format!("(counting, {} programs)", counting.programs), &counting.line));
+        }
+        for (name, line) in [
+            ("(entry, unattributed)", &event.entry_unattributed),
+            ("(interpreted programs)", &event.interpreted),
+            ("(unresolved)", &event.unresolved),
+        ] {
+            if let Some(line) = line.value().filter(|line| line.count.samples > 0) {
+                rows.push(self.line(name, line));
+            }
+        }
+        totals.push(self.line("TOTAL", &event.total));
+        if let Some(aggregated) = &event.aggregated {
+            // Of neither can it be told whether it was BPF, or idle.
+            if aggregated.overflow.samples > 0 {
+                let samples = Some(aggregated.overflow.samples);
+                totals.push(self.unplaced("[overflow]", samples, aggregated.overflow_machine_percent));
+            }
+            let samples = aggregated.blind_spot.value().map(|count| count.samples);
+            totals.push(self.unplaced("[blind spot]", samples, aggregated.blind_spot_machine_percent));
+        }
+        [rows, totals]
+    }
+
+    fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+        let [rows, totals] = self.rows();
+        let mut grid = Grid::new(columns(self.report));
+        grid.fit(&rows);
+        grid.fit(&totals);
+        let layout = grid.layout(width);
+        writeln!(out, "{}", layout.header())?;
+        rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
+        writeln!(out, "{}", layout.rule())?;
+        totals.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))
+    }
+
+    /// The same by its sources, where exact counters are one.
+    fn sources(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+        if self.event.sources.is_empty() {
+            return Ok(());
+        }
+        let columns = [
+            Column::number("ID"),
+            Column::text("PROGRAM"),
+            Column::number("RUNS e"),
+            Column::number("RUNS s"),
+            Column::number("NS/RUN e"),
+            Column::number("NS/RUN s"),
+            Column::number("NS/RUN sampled"),
+            Column::number("MEASURED"),
+        ];
+        let mut rows = Vec::new();
+        for source in &self.event.sources {
+            let program = &self.report.programs[source.program];
+            let Some(exact) = program.exact.value() else { continue };
+            let [runs, time, _] = statistics(program);
+            rows.push(vec![
+                program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
+                clean(&program.label()),
+                grouped(exact.runs),
+                runs,
+                cells::time(exact),
+                time,
+                source.sampled_ns_per_run.map_or(UNKNOWN.into(), crate::text::decimal),
+                cells::measured(exact),
+            ]);
+            for function in &program.exact_functions {
+                rows.push(vec![
+                    String::new(),
+                    format!("  {}", clean(&function.name)),
+                    grouped(function.runs),
+                    String::new(),
+                    cells::time(function),
+                    String::new(),
+                    String::new(),
+                    cells::measured(function),
+                ]);
+            }
+        }
+        let mut grid = Grid::new(columns.into());
+        grid.fit(&rows);
+        let layout = grid.layout(width);
+        writeln!(out, "#")?;
+        write_wrapped(SOURCES, out, width)?;
+        writeln!(out, "{}", layout.header())?;
+        rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![LEGEND.to_owned()];
+        if !self.event.sources.is_empty() {
+            notes.push(SOURCES_LEGEND.to_owned());
+        }
+        notes.extend(self.event.notes.iter().map(|note| clean(&note.to_string())));
+        notes
+    }
+}
+
+/// Runs, time per run and misses, as the kernel counts them.
+fn statistics(program: &Program) -> [String; 3] {
+    match program.runs.value() {
+        Some(runs) => [grouped(runs.count), cells::ns_per_run(runs), number(runs.misses)],
+        None => [const { UNKNOWN }; 3].map(Into::into),
+    }
+}
+
+/// The same from the best source, with a letter that names it.
+fn best_runs(program: &Program) -> [String; 3] {
+    let [runs, time, misses] = statistics(program).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
+    match program.exact_throughout() {
+        None => [runs, time, misses],
+        Some(exact) => {
+            let exact_time = cells::time(exact);
+            let time = if exact_time == UNKNOWN { time } else { format!("{exact_time}e") };
+            [format!("{}e", grouped(exact.runs)), time, misses]
+        }
+    }
+}
+
+/// What was hit most, when there is no program.
+fn hottest(event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    writeln!(out, "# no BPF programs in this recording; what was hit most:")?;
+    writeln!(out, "SAMPLES%    SAMPLES  SYMBOL OR ADDRESS")?;
+    for hot in &event.hot {
+        let line = format!(
+            "{:>8}  {:>9}  {}  {}",
+            percent(hot.share.percent),
+            grouped(hot.share.count.samples),
+            clean(&hot.name),
+            clean(&hot.object)
+        );
+        writeln!(out, "{}", fit(line.trim_end(), width))?;
+    }
+    Ok(())
+}
+
+/// What concerns the recording as a whole.
+fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let mut notes = Vec::new();
+    if !report.missed.is_empty() {
+        let s = if report.missed.len() == 1 { " was" } else { "s were" };
+        notes.push(format!("{} program{s} seen but not captured:", report.missed.len()));
+        for missed in &report.missed {
+            let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
+            notes.push(format!("  id {}{when}: {}", missed.id, clean(&missed.reason)));
+        }
+    }
+    notes.extend(report.notes.iter().map(|note| clean(&note.to_string())));
+    if let Some(cost) = &report.recording.cost {
+        let time = |ns: u64| seconds(i64::try_from(ns).unwrap_or(i64::MAX));
+        notes.push(format!(
+            "the recording itself took {} s user, {} s system, {} bytes",
+            time(cost.user_ns),
+            time(cost.system_ns),
+            grouped(cost.written_bytes)
+        ));
+    }
+    notes.extend(report.problems.iter().map(|problem| clean(problem)));
+    write_notes(&notes, out, width)
+}

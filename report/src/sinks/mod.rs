@@ -1,0 +1,3 @@
+//! What a pass over the samples feeds.
+
+pub(crate) mod ledger;
