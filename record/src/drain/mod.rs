@@ -41,7 +41,7 @@ pub(crate) enum Message {
     /// All that was there before has been sent: from here on a FINISHED_ROUND follows each pass over the rings that found
     /// something. A reader sorts what lies between two of them by time, and would take what was there before for late.
     BeginRounds,
-    /// A FINISHED_ROUND follows what was sent before.
+    /// A FINISHED_ROUND follows the pass that takes this.
     EndRound,
 }
 
@@ -86,6 +86,8 @@ struct Drainer {
     tally: Tally,
     account: DrainAccount,
     has_rounds: bool,
+    /// One is to follow this pass.
+    ends_round: bool,
     /// Of every event's records but samples.
     trailer_bytes: usize,
     buffer: Vec<u8>,
@@ -112,6 +114,7 @@ impl Drain {
             tally,
             account: DrainAccount::default(),
             has_rounds: false,
+            ends_round: false,
             trailer_bytes: layout.trailer_bytes(),
             buffer: Vec::new(),
         };
@@ -221,8 +224,10 @@ impl Drainer {
             }
         }
         if self.sink.written_bytes() > before {
-            if self.has_rounds {
+            // Once a pass, however many were sent: what was in the rings is as new as the last of them.
+            if self.has_rounds || self.ends_round {
                 self.sink.finished_round()?;
+                self.ends_round = false;
             }
             self.sink.checkpoint()?;
         }
@@ -276,7 +281,10 @@ impl Drainer {
                 self.has_rounds = true;
                 Ok(())
             }
-            Message::EndRound => self.sink.finished_round(),
+            Message::EndRound => {
+                self.ends_round = true;
+                Ok(())
+            }
         }
     }
 }

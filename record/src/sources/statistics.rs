@@ -20,6 +20,8 @@ const WINDOW_MIN: Duration = Duration::from_millis(2);
 /// The first look at what they take, and time between two later ones.
 const LOOK_FIRST: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How much the newest window counts for what programs run in a second.
+const NEWEST: f64 = 0.3;
 /// Windows end when what they take is less than this part of what it may: it must not begin again at once.
 const ENOUGH: f64 = 0.8;
 
@@ -122,19 +124,32 @@ impl RunStatistics {
         }
     }
 
-    /// Counts as of now. Returns the runs per second since the last look.
-    fn snapshot(&mut self, context: &mut Context<'_>) -> Result<Option<f64>> {
+    /// Counts as of now. Returns the runs of all programs, and for how long statistics had been on.
+    fn count(&self, context: &mut Context<'_>) -> Result<(u64, u64)> {
         context.programs.set_statistics_time(context.statistics.time);
         let on_ns = context.statistics.time.at(sys::monotonic_ns());
         let states = context.programs.run_stats();
         let runs = Programs::runs_in(&states);
         context.out.states(states)?;
-        let (seen_runs, seen_on_ns) = std::mem::replace(&mut self.seen, (runs, on_ns));
+        Ok((runs, on_ns))
+    }
+
+    /// Counts as of now. Returns the runs per second since the last look; `None` when that was a moment ago.
+    fn snapshot(&mut self, context: &mut Context<'_>) -> Result<Option<f64>> {
+        let (runs, on_ns) = self.count(context)?;
+        let (seen_runs, seen_on_ns) = self.seen;
+        let elapsed_ns = on_ns.saturating_sub(seen_on_ns);
+        // A moment says nothing about a second, whereas a window has to.
+        let enough_ns = if context.statistics.are_in_windows() { 1 } else { LOOK_FIRST.as_nanos() as u64 };
+        let is_last = !context.statistics.are_used();
+        if elapsed_ns < enough_ns && !is_last {
+            return Ok(None);
+        }
+        self.seen = (runs, on_ns);
         // Programs that have gone take their runs along.
         let new = runs.saturating_sub(seen_runs) as f64;
         self.taken_ns += new * self.run_ns.unwrap_or(0.0);
-        let elapsed_ns = on_ns.saturating_sub(seen_on_ns);
-        Ok((elapsed_ns > 0).then(|| new * 1e9 / elapsed_ns as f64))
+        Ok(Some(new * 1e9 / elapsed_ns.max(1) as f64))
     }
 
     /// Switches them as windows demand.
@@ -143,6 +158,8 @@ impl RunStatistics {
         if context.statistics.guard.is_some() {
             context.statistics.switch_off();
             let rate = self.snapshot(context)?;
+            // Of many windows: one alone may have met a burst, or none.
+            let rate = rate.map(|rate| context.statistics.rate * (1.0 - NEWEST) + rate * NEWEST);
             if let Some(rate) = rate
                 && context.statistics.adapt(rate)
             {
@@ -223,8 +240,7 @@ impl Source for RunStatistics {
 
     fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
         if !self.is_refused {
-            self.snapshot(context)?;
-            self.taken_ns = 0.0;
+            self.seen = self.count(context)?;
             self.next_look = Some(Instant::now() + LOOK_FIRST);
             // Somebody who attaches may have met too many runs already.
             self.switch_at = context.statistics.are_in_windows().then(Instant::now);

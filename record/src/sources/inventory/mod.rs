@@ -114,6 +114,10 @@ impl Source for Inventory {
 
     fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
         let events: Vec<LoadEvent> = self.watcher.iter().flat_map(LoadWatcher::events).collect();
+        if !events.is_empty() {
+            // Most that come for a short time are gone soon.
+            self.next_look = self.next_look.min(now + RELEASES_EVERY);
+        }
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
         if let Some(watcher) = &self.watcher {
             for cpu in &context.news.online {
