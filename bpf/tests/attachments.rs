@@ -364,6 +364,79 @@ fn in_own_network(test: &str) {
     drop(tcx);
 }
 
+/// A network namespace with a name, as `ip netns` makes it.
+struct NamedNetwork(String);
+
+impl NamedNetwork {
+    fn make() -> Option<NamedNetwork> {
+        let name = format!("bprec-test-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status().is_ok_and(|status| status.success());
+        made.then_some(NamedNetwork(name))
+    }
+
+    /// Runs a command in it; PIN stands for a path.
+    fn run(&self, command: &str, pin: &std::path::Path) -> bool {
+        let words = command.split(' ').map(|word| if word == "PIN" { pin.to_str().unwrap() } else { word });
+        let output = Command::new("ip").args(["netns", "exec", &self.0]).args(words).output().unwrap();
+        if !output.status.success() {
+            println!("{command}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        output.status.success()
+    }
+}
+
+impl Drop for NamedNetwork {
+    fn drop(&mut self) {
+        drop(Command::new("ip").args(["netns", "del", &self.0]).status());
+    }
+}
+
+#[test]
+fn attachments_in_other_network_namespaces_are_found() {
+    let test = "attachments_in_other_network_namespaces_are_found";
+    if !can_load(test) || !has_bpftool(test) {
+        return;
+    }
+    let (Some(network), Some(bpffs)) = (NamedNetwork::make(), Bpffs::mount()) else {
+        println!("SKIP {test}: no `ip netns add`, or no bpf file system can be mounted");
+        return;
+    };
+    let object = load_inventory(&["inventory_xdp", "inventory_tc"]);
+    let btfs = BtfCache::new();
+    let snapshots = snapshots(&object, &btfs);
+    let (xdp, tc) = (id(&object, "inventory_xdp"), id(&object, "inventory_tc"));
+    let (xdp_pin, tc_pin) = (bpffs.path().join("xdp"), bpffs.path().join("tc"));
+    program(&object, "inventory_xdp").pin(&xdp_pin).unwrap();
+    program(&object, "inventory_tc").pin(&tc_pin).unwrap();
+
+    assert!(network.run("bpftool net attach xdpgeneric pinned PIN dev lo", &xdp_pin));
+    let has_tc = network.run("tc qdisc add dev lo clsact", &tc_pin);
+    let has_tc = has_tc && network.run("tc filter add dev lo egress bpf direct-action object-pinned PIN", &tc_pin);
+    let before = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let around = look_around(&snapshots, &btfs);
+    assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), before, "this thread stays where it was");
+    assert_eq!(attachments(&around, xdp), [format!("xdp lo in netns {}", network.0)], "{:?}", around.problems);
+    if has_tc {
+        assert_eq!(attachments(&around, tc), [format!("tc_egress lo in netns {}", network.0)]);
+    } else {
+        println!("SKIP {test}: tc filters: no tc, or a kernel without clsact");
+    }
+    // Without a name, it is known by a process that is in it.
+    let mut child = Command::new("ip").args(["netns", "exec", &network.0, "sleep", "1000"]).spawn().unwrap();
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap() != "sleep\n" {
+        assert!(std::time::Instant::now() < patience, "sleep does not begin");
+        std::thread::yield_now();
+    }
+    let number = std::fs::read_link(format!("/proc/{}/ns/net", child.id())).unwrap();
+    let name = network.0.clone();
+    drop(network);
+    let found = attachments(&look_around(&snapshots, &btfs), xdp);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(found, [format!("xdp lo in {} of process {} (sleep)", number.display(), child.id())], "was {name}");
+}
+
 #[test]
 fn programs_on_events_and_cgroups_without_a_link_are_found() {
     let test = "programs_on_events_and_cgroups_without_a_link_are_found";

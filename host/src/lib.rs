@@ -19,7 +19,7 @@ pub use cpus::{online_cpus, parse_cpu_list, possible_cpus, present_cpus};
 pub use error::{Error, Result};
 pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};
-pub use namespaces::is_initial_pid_namespace;
+pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace};
 pub use privilege::{Capability, hidden_addresses};
 pub use process::{Process, is_alive, process_ids};
 

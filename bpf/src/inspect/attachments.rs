@@ -56,6 +56,7 @@ impl Attachments {
             around.pins = pins;
         }
         around.add_unlinked(programs, &names);
+        around.problems.extend(names.problems().iter().cloned());
         around.attachments.sort_by(|a, b| {
             (a.prog_id, &a.kind, &a.target, a.link_id).cmp(&(b.prog_id, &b.kind, &b.target, b.link_id))
         });
@@ -114,9 +115,11 @@ impl Attachments {
         let mut unlinked = self.holders.probes.clone();
         if has(&[ProgType::XDP]) {
             unlinked.extend(net::xdp_attachments(names.interfaces()));
+            unlinked.extend(names.other_networks().xdp_attachments());
         }
         if has(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT]) {
             unlinked.extend(self.note(net::tc_attachments(names.interfaces())).unwrap_or_default());
+            unlinked.extend(names.other_networks().tc_attachments());
         }
         let hooks: Vec<u32> = types.iter().flat_map(|kind| cgroups::hooks(*kind)).copied().collect();
         if !hooks.is_empty() {

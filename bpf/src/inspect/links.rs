@@ -12,7 +12,7 @@ use crate::inspect::kallsyms::Kallsyms;
 use crate::inspect::names::{self, Names};
 use crate::inspect::struct_ops;
 use crate::inspect::tracing::{self, Target};
-use crate::sys::{self, Kind, LINK_INFO_BYTES, LinkArrays};
+use crate::sys::{self, Kind, LinkArrays, LinkInfo, link_field};
 
 /// Attachments that were found, and what could not be looked at.
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
     };
     for info in infos {
         if info.link_type() == LinkType::STRUCT_OPS {
-            match struct_ops::attachments(info.u32(16).unwrap_or(0), info.id()) {
+            match struct_ops::attachments(info.u32(link_field!(struct_ops.map_id)).unwrap_or(0), info.id()) {
                 Ok(members) => found.attachments.extend(members),
                 Err(error) => found.problems.push(error.to_string()),
             }
@@ -87,19 +87,18 @@ pub(crate) fn extended() -> Result<HashSet<u32>> {
             Err(error) if error.is_gone() => continue,
             Err(error) => return Err(error),
         };
-        let (bytes, known, arrays) = sys::link_info(fd.as_fd(), 0)?;
-        let info = Info { bytes, known, arrays, target: None };
+        let (info, arrays) = sys::link_info(fd.as_fd(), 0)?;
+        let info = Info { info, arrays, target: None };
         if info.link_type() == LinkType::TRACING && info.tracing_kind() == FREPLACE {
-            extended.extend(info.u32(20));
+            extended.extend(info.u32(link_field!(tracing.target_obj_id)));
         }
     }
     Ok(extended)
 }
 
-/// `struct bpf_link_info`. A field that this kernel does not know reads as None.
+/// What the kernel tells of a link.
 struct Info {
-    bytes: [u8; LINK_INFO_BYTES],
-    known: usize,
+    info: LinkInfo,
     arrays: LinkArrays,
     /// What it traces, for tracing links.
     target: Option<Target>,
@@ -108,34 +107,35 @@ struct Info {
 impl Info {
     fn of(id: u32) -> Result<Info> {
         let fd = sys::fd_by_id(Kind::Link, id)?;
-        let (bytes, known, arrays) = sys::link_info(fd.as_fd(), id)?;
-        let mut info = Info { bytes, known, arrays, target: None };
+        let (info, arrays) = sys::link_info(fd.as_fd(), id)?;
+        let mut info = Info { info, arrays, target: None };
         if info.link_type() == LinkType::TRACING {
             let is_extension = info.tracing_kind() == FREPLACE;
-            let (object_id, type_id) = (info.u32(20).unwrap_or(0), info.u32(24).unwrap_or(0));
+            let object_id = info.u32(link_field!(tracing.target_obj_id)).unwrap_or(0);
+            let type_id = info.u32(link_field!(tracing.target_btf_id)).unwrap_or(0);
             info.target = Target::of_link(info.prog_id(), is_extension, object_id, type_id);
         }
         Ok(info)
     }
 
     fn u32(&self, at: usize) -> Option<u32> {
-        (at + 4 <= self.known).then(|| sys::get_u32(&self.bytes, at))
+        self.info.u32(at)
     }
 
     fn u64(&self, at: usize) -> Option<u64> {
-        (at + 8 <= self.known).then(|| sys::get_u64(&self.bytes, at))
+        self.info.u64(at)
     }
 
     fn link_type(&self) -> LinkType {
-        LinkType(self.u32(0).unwrap_or(0))
+        LinkType(self.info.link_type())
     }
 
     fn id(&self) -> u32 {
-        self.u32(4).unwrap_or(0)
+        self.info.id()
     }
 
     fn prog_id(&self) -> u32 {
-        self.u32(8).unwrap_or(0)
+        self.info.prog_id()
     }
 
     fn name(&self) -> Option<String> {
@@ -143,7 +143,7 @@ impl Info {
     }
 
     fn tracing_kind(&self) -> String {
-        match self.u32(16).map(AttachType) {
+        match self.u32(link_field!(tracing.attach_type)).map(AttachType) {
             Some(AttachType::TRACE_RAW_TP) => "tp_btf".to_owned(),
             Some(AttachType::TRACE_FENTRY) => "fentry".to_owned(),
             Some(AttachType::TRACE_FEXIT) => "fexit".to_owned(),
@@ -174,45 +174,57 @@ fn decode(info: &Info, functions: &[KernelSymbol], names: &Names) -> (String, St
         // Only those whose target is not known come here.
         LinkType::TRACING => (info.tracing_kind(), String::new()),
         LinkType::CGROUP => (
-            AttachType(field(24)).to_string(),
-            info.u64(16).filter(|id| *id != 0).map(|id| names.cgroup(id)).unwrap_or_default(),
+            AttachType(field(link_field!(cgroup.attach_type))).to_string(),
+            info.u64(link_field!(cgroup.cgroup_id))
+                .filter(|id| *id != 0)
+                .map(|id| names.cgroup(id))
+                .unwrap_or_default(),
         ),
         LinkType::ITER => plain("iter", iter_target(info)),
-        LinkType::NETNS => (AttachType(field(20)).to_string(), format!("net:[{}]", field(16))),
+        LinkType::NETNS => (
+            AttachType(field(link_field!(netns.attach_type))).to_string(),
+            format!("net:[{}]", field(link_field!(netns.netns_ino))),
+        ),
         LinkType::XDP => plain("xdp", interface(info, names)),
         LinkType::TCX | LinkType::NETKIT => {
-            (AttachType(field(20)).to_string(), interface(info, names).unwrap_or_default())
+            (AttachType(field(link_field!(tcx.attach_type))).to_string(), interface(info, names).unwrap_or_default())
         }
         LinkType::PERF_EVENT => perf_event(info, names),
         LinkType::KPROBE_MULTI => {
             const BPF_F_KPROBE_MULTI_RETURN: u32 = 1;
-            let is_return = field(28) & BPF_F_KPROBE_MULTI_RETURN != 0;
+            let is_return = field(link_field!(kprobe_multi.flags)) & BPF_F_KPROBE_MULTI_RETURN != 0;
             let kind = if is_return { "kretprobe_multi" } else { "kprobe_multi" };
             (kind.to_owned(), kprobes(info, functions))
         }
         LinkType::UPROBE_MULTI => {
             const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
-            let is_return = field(56) & BPF_F_UPROBE_MULTI_RETURN != 0;
+            let is_return = field(link_field!(uprobe_multi.flags)) & BPF_F_UPROBE_MULTI_RETURN != 0;
             let kind = if is_return { "uretprobe_multi" } else { "uprobe_multi" };
             (kind.to_owned(), uprobes(info))
         }
         LinkType::NETFILTER => plain("netfilter", Some(netfilter(info))),
-        LinkType::SOCKMAP => (AttachType(field(20)).to_string(), names.map(field(16))),
+        LinkType::SOCKMAP => (
+            AttachType(field(link_field!(sockmap.attach_type))).to_string(),
+            names.map(field(link_field!(sockmap.map_id))),
+        ),
         other => plain(&other.to_string(), None),
     }
 }
 
 fn interface(info: &Info, names: &Names) -> Option<String> {
-    let index = info.u32(16).filter(|index| *index != 0)?;
-    Some(names.interface(index, info.link_type(), info.u32(20).unwrap_or(0), info.prog_id()))
+    // That of XDP, tcx and netkit stands at one place; the first has no attach type.
+    let index = info.u32(link_field!(tcx.ifindex)).filter(|index| *index != 0)?;
+    let attach_type = info.u32(link_field!(tcx.attach_type)).unwrap_or(0);
+    Some(names.interface(index, info.link_type(), attach_type, info.prog_id()))
 }
 
 fn iter_target(info: &Info) -> Option<String> {
     let mut target = info.name()?;
     if target.starts_with("bpf_map_elem") || target.contains("sk_storage_map") {
-        target.push_str(&format!(" of map {}", info.u32(28)?));
+        target.push_str(&format!(" of map {}", info.u32(link_field!(iter.__bindgen_anon_1.map.map_id))?));
     } else if target.starts_with("task") {
-        let (tid, pid) = (info.u32(32).unwrap_or(0), info.u32(36).unwrap_or(0));
+        let tid = info.u32(link_field!(iter.__bindgen_anon_2.task.tid)).unwrap_or(0);
+        let pid = info.u32(link_field!(iter.__bindgen_anon_2.task.pid)).unwrap_or(0);
         if tid != 0 {
             target.push_str(&format!(" of thread {tid}"));
         } else if pid != 0 {
@@ -224,20 +236,25 @@ fn iter_target(info: &Info) -> Option<String> {
 
 /// A link on a perf event; kernels before 6.6 tell nothing about it.
 fn perf_event(info: &Info, names: &Names) -> (String, String) {
-    let kind = match info.u32(16) {
+    let kind = match info.u32(link_field!(perf_event.type_)) {
         Some(1) => Probe::Uprobe,
         Some(2) => Probe::Uretprobe,
         Some(3) => Probe::Kprobe,
         Some(4) => Probe::Kretprobe,
         Some(5) => Probe::Tracepoint,
         Some(6) => {
-            let target = info.u32(32).zip(info.u64(24)).map(|(kind, config)| names::perf_event(kind, config));
+            let kind = info.u32(link_field!(perf_event.__bindgen_anon_1.event.type_));
+            let config = info.u64(link_field!(perf_event.__bindgen_anon_1.event.config));
+            let target = kind.zip(config).map(|(kind, config)| names::perf_event(kind, config));
             return ("perf_event".to_owned(), target.unwrap_or_default());
         }
         _ => return ("perf_event".to_owned(), String::new()),
     };
-    let offset = u64::from(info.u32(36).unwrap_or(0));
-    let addr = info.u64(40).filter(|_| matches!(kind, Probe::Kprobe | Probe::Kretprobe)).unwrap_or(0);
+    let offset = info.u32(link_field!(perf_event.__bindgen_anon_1.kprobe.offset)).unwrap_or(0).into();
+    let addr = info
+        .u64(link_field!(perf_event.__bindgen_anon_1.kprobe.addr))
+        .filter(|_| matches!(kind, Probe::Kprobe | Probe::Kretprobe))
+        .unwrap_or(0);
     (kind.name().to_owned(), kind.target(info.name().as_deref(), offset, addr, names))
 }
 
@@ -278,7 +295,7 @@ impl Probe {
 /// The functions of a kprobe.multi link: a few by name, and how many there are.
 fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
     const SHOWN: usize = 4;
-    let count = info.u32(24).unwrap_or(0) as usize;
+    let count = info.u32(link_field!(kprobe_multi.count)).unwrap_or(0) as usize;
     let name_of = |addr: &u64| {
         let function = functions.iter().find(|it| it.addr <= *addr && addr - it.addr < u64::from(it.len_bytes))?;
         Some(String::from_utf8_lossy(&function.name).into_owned())
@@ -294,27 +311,27 @@ fn kprobes(info: &Info, functions: &[KernelSymbol]) -> String {
 }
 
 fn uprobes(info: &Info) -> String {
-    let count = info.u32(52).unwrap_or(0) as usize;
+    let count = info.u32(link_field!(uprobe_multi.count)).unwrap_or(0) as usize;
     let mut target = info.name().unwrap_or_default();
     match info.arrays.addresses.as_slice() {
         [] => {}
         [only] if count == 1 => target.push_str(&format!("+{only:#x}")),
         [first, ..] => target.push_str(&format!("+{first:#x} and {} more", count.saturating_sub(1))),
     }
-    if let Some(pid) = info.u32(60).filter(|pid| *pid != 0) {
+    if let Some(pid) = info.u32(link_field!(uprobe_multi.pid)).filter(|pid| *pid != 0) {
         target.push_str(&format!(" of process {pid}"));
     }
     target
 }
 
 fn netfilter(info: &Info) -> String {
-    let family = match info.u32(16) {
+    let family = match info.u32(link_field!(netfilter.pf)) {
         Some(2) => "ipv4".to_owned(),
         Some(10) => "ipv6".to_owned(),
         Some(other) => format!("family {other}"),
         None => return String::new(),
     };
-    let hook = match info.u32(20) {
+    let hook = match info.u32(link_field!(netfilter.hooknum)) {
         Some(0) => "prerouting",
         Some(1) => "input",
         Some(2) => "forward",
@@ -322,7 +339,7 @@ fn netfilter(info: &Info) -> String {
         Some(4) => "postrouting",
         _ => "unknown hook",
     };
-    format!("{family} {hook} priority {}", info.u32(24).unwrap_or(0).cast_signed())
+    format!("{family} {hook} priority {}", info.u32(link_field!(netfilter.priority)).unwrap_or(0).cast_signed())
 }
 
 #[cfg(test)]
@@ -331,12 +348,8 @@ mod tests {
 
     /// A block with `fields` (offset, value) put into it as `u32`s.
     fn info(fields: &[(usize, u32)], name: Option<&str>, addresses: &[u64]) -> Info {
-        let mut bytes = [0u8; LINK_INFO_BYTES];
-        for (at, value) in fields {
-            bytes[*at..at + 4].copy_from_slice(&value.to_ne_bytes());
-        }
         let arrays = LinkArrays { name: name.map(|name| name.as_bytes().to_vec()), addresses: addresses.to_vec() };
-        Info { bytes, known: LINK_INFO_BYTES, arrays, target: None }
+        Info { info: LinkInfo::of(fields, usize::MAX), arrays, target: None }
     }
 
     fn decoded(fields: &[(usize, u32)], name: Option<&str>, addresses: &[u64]) -> (String, String) {
@@ -361,7 +374,7 @@ mod tests {
     fn perf_events_are_named_as_perf_names_them() {
         let clock = decoded(&[(0, 7), (16, 6), (24, 0), (32, 1)], None, &[]);
         assert_eq!(clock, ("perf_event".to_owned(), "cpu-clock".to_owned()));
-        let old_kernel = Info { known: 16, ..info(&[(0, 7)], None, &[]) };
+        let old_kernel = Info { info: LinkInfo::of(&[(0, 7)], 16), ..info(&[], None, &[]) };
         assert_eq!(decode(&old_kernel, &[], &Names::new()), ("perf_event".to_owned(), String::new()));
     }
 

@@ -23,19 +23,18 @@ impl Map {
     pub fn take(id: u32) -> Result<Map> {
         let fd = sys::fd_by_id(Kind::Map, id)?;
         let info = sys::map_info(fd.as_fd(), id)?;
-        let u32_at = |at| sys::get_u32(&info, at);
         let fdinfo = FdInfo::of_own(fd.as_fd())?;
         let about = state::Map {
             id,
-            map_type: u32_at(0),
-            key_bytes: u32_at(8),
-            value_bytes: u32_at(12),
-            max_entries: u32_at(16),
-            flags: u32_at(20),
-            name: sys::up_to_nul(&info[24..40]).to_vec(),
-            btf_id: u32_at(64),
-            btf_key_type_id: u32_at(68),
-            btf_value_type_id: u32_at(72),
+            map_type: info.type_,
+            key_bytes: info.key_size,
+            value_bytes: info.value_size,
+            max_entries: info.max_entries,
+            flags: info.map_flags,
+            name: sys::c_chars(&info.name),
+            btf_id: info.btf_id,
+            btf_key_type_id: info.btf_key_type_id,
+            btf_value_type_id: info.btf_value_type_id,
             memlock_bytes: fdinfo.memlock_bytes,
             frozen: fdinfo.frozen,
         };

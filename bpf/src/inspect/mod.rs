@@ -11,6 +11,7 @@ mod links;
 mod maps;
 mod names;
 mod net;
+mod other_networks;
 mod pins;
 mod programs;
 mod stats;

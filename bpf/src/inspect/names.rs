@@ -11,12 +11,14 @@ use bprec_host::Cgroups;
 
 use crate::inspect::maps::Map;
 use crate::inspect::net::{self, Interface};
+use crate::inspect::other_networks::OtherNetworks;
 use crate::sys;
 
 /// Looks names up for one scan of the machine; to be made anew for the next, since what it read may have changed.
 #[derive(Debug, Default)]
 pub struct Names {
     interfaces: OnceCell<Vec<Interface>>,
+    other_networks: OnceCell<OtherNetworks>,
     cgroups: OnceCell<Cgroups>,
     cgroup_paths: OnceCell<HashMap<u64, String>>,
     tracepoints: OnceCell<HashMap<String, Option<String>>>,
@@ -34,12 +36,22 @@ impl Names {
         self.interfaces.get_or_init(|| net::interfaces().unwrap_or_default())
     }
 
+    /// What is attached in other network namespaces.
+    pub(crate) fn other_networks(&self) -> &OtherNetworks {
+        self.other_networks.get_or_init(OtherNetworks::look)
+    }
+
+    /// What could not be looked at for those names that were looked up.
+    pub(crate) fn problems(&self) -> &[String] {
+        self.other_networks.get().map(|networks| networks.problems.as_slice()).unwrap_or_default()
+    }
+
     pub(crate) fn cgroups(&self) -> &Cgroups {
         self.cgroups.get_or_init(Cgroups::read)
     }
 
-    /// The interface that a link's program is on: its name if it is in our network namespace. The link itself tells
-    /// only a number, which another namespace may use for another interface, so the program is looked for there.
+    /// The interface that a link's program is on: its name, and the network namespace if it is another than ours. The link itself tells
+    /// only a number, which every namespace may use for another interface, so the program is looked for there.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> String {
         let ours = self.interfaces().iter().find(|interface| interface.index == index);
         let is_there = |interface: &&Interface| {
@@ -52,7 +64,10 @@ impl Names {
         };
         match ours.filter(is_there) {
             Some(interface) => interface.name.clone(),
-            None => format!("interface {index} of another namespace"),
+            None => {
+                let found = self.other_networks().interface(index, link_type, attach_type, prog_id);
+                found.unwrap_or_else(|| format!("interface {index} of another namespace"))
+            }
         }
     }
 

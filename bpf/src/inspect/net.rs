@@ -1,6 +1,6 @@
 //! Programs on network interfaces that were put there by netlink, without a link: XDP, and tc filters.
 //!
-//! Only interfaces of our own network namespace are seen.
+//! Only interfaces of the network namespace that the calling thread is in are seen.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;

@@ -11,9 +11,6 @@ use crate::inspect::btf::BtfCache;
 use crate::inspect::visibility;
 use crate::sys::{self, Kind};
 
-/// `struct bpf_prog_info` up to and with `name`.
-const NAME_END: usize = 80;
-
 /// The ids of the programs alive now, ascending. Ends after the first error.
 ///
 /// Programs loaded or freed meanwhile may or may not be among them.
@@ -48,13 +45,12 @@ impl Program {
 
     /// What it is for: one system call, no allocation.
     pub(crate) fn prog_type(&self) -> Result<ProgType> {
-        sys::prog_block::<4>(self.fd(), self.id).map(|(info, _)| ProgType(sys::get_u32(&info, 0)))
+        sys::prog_summary(self.fd(), self.id).map(|(info, _)| ProgType(info.type_))
     }
 
     /// Its name as the kernel has it, at most 15 bytes: one system call.
     pub(crate) fn short_name(&self) -> Result<Vec<u8>> {
-        let (info, _) = sys::prog_block::<NAME_END>(self.fd(), self.id)?;
-        Ok(sys::up_to_nul(&info[NAME_END - 16..]).to_vec())
+        sys::prog_summary(self.fd(), self.id).map(|(info, _)| sys::c_chars(&info.name))
     }
 
     /// Everything the kernel tells about it. What it will not show is left out and listed with the reason.
@@ -73,7 +69,7 @@ impl Program {
                 withheld.push(format!("{}: {}", names.join(", "), visibility::withheld_reason(is_xlated)));
             }
         }
-        let btf = match sys::get_u32(&raw.info, 128) {
+        let btf = match raw.btf_id() {
             0 => None,
             id => btfs.get(id).inspect_err(|error| withheld.push(error.to_string())).ok(),
         };

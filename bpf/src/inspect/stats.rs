@@ -18,20 +18,17 @@ pub struct RunStats {
     pub recursion_misses: Option<u64>,
 }
 
-/// Where `struct bpf_prog_info` ends when all that is wanted is run statistics.
-const STATS_END: usize = 216;
-
 impl Program {
     /// Its run statistics as of now: one system call, no allocation.
     ///
     /// # Errors
     /// Only if the kernel refuses the call, which it does not for a descriptor of a program.
     pub fn stats(&self) -> Result<RunStats> {
-        let (info, known) = sys::prog_block::<STATS_END>(self.fd(), self.id())?;
+        let (info, known) = sys::prog_summary(self.fd(), self.id())?;
         Ok(RunStats {
-            run_time_ns: sys::get_u64(&info, 192),
-            run_cnt: sys::get_u64(&info, 200),
-            recursion_misses: (known >= STATS_END).then(|| sys::get_u64(&info, 208)),
+            run_time_ns: info.run_time_ns,
+            run_cnt: info.run_cnt,
+            recursion_misses: sys::knows_misses(known).then_some(info.recursion_misses),
         })
     }
 }

@@ -17,10 +17,10 @@ pub(crate) fn attachments(map_id: u32, link_id: u32) -> Result<Vec<Attachment>> 
     let fd = sys::fd_by_id(Kind::Map, map_id)?;
     let info = sys::map_info(fd.as_fd(), map_id)?;
     let value = sys::value_at(&fd, map_id, 0)?;
-    let table = String::from_utf8_lossy(sys::up_to_nul(&info[24..40])).into_owned();
+    let table = String::from_utf8_lossy(&sys::c_chars(&info.name)).into_owned();
     let path = "/sys/kernel/btf/vmlinux";
     let vmlinux = std::fs::read(path).map_err(|source| Error::file(path, source))?;
-    let members = members(&vmlinux, sys::get_u32(&info, 44), &value).ok_or_else(|| Error::Answer {
+    let members = members(&vmlinux, info.btf_vmlinux_value_type_id, &value).ok_or_else(|| Error::Answer {
         call: "bpf(BPF_MAP_LOOKUP_ELEM)",
         object: Object::Map(map_id),
         problem: "its value is not a table of operations".to_owned(),

@@ -31,11 +31,11 @@ impl Target {
             return Some(Target::Program(object_id, type_id));
         }
         let tracer = Program::take(prog_id).ok()?;
-        let (info, known) = sys::prog_block::<{ sys::PROG_INFO_BYTES }>(tracer.fd(), prog_id).ok()?;
-        if known < 228 {
+        let (info, known) = sys::prog_summary(tracer.fd(), prog_id).ok()?;
+        if !sys::knows_target(known) {
             return None;
         }
-        Some(if sys::get_u32(&info, 220) == object_id {
+        Some(if info.attach_btf_obj_id == object_id {
             Target::Kernel(object_id, type_id)
         } else {
             Target::Program(object_id, type_id)
@@ -73,8 +73,8 @@ pub(crate) fn names(targets: &[Target], btfs: &BtfCache) -> HashMap<Target, Stri
 
 fn program_btf(id: u32, btfs: &BtfCache) -> Option<(Arc<[u8]>, String)> {
     let program = Program::take(id).ok()?;
-    let (info, _) = sys::prog_block::<{ sys::PROG_INFO_BYTES }>(program.fd(), id).ok()?;
-    Some((btfs.get(sys::get_u32(&info, 128)).ok()?, format!(" of program {id}")))
+    let (info, _) = sys::prog_summary(program.fd(), id).ok()?;
+    Some((btfs.get(info.btf_id).ok()?, format!(" of program {id}")))
 }
 
 /// The BTF of the kernel, or of a module put behind that of the kernel, which it continues.

@@ -2,7 +2,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::{Attr, bpf, cmd, get_u32, map_info};
+use libbpf_rs::libbpf_sys as cmd;
+
+use super::info::map_info;
+use super::syscall::{Attr, attr_end, bpf, number};
 
 /// Takes elements out of a hash map of `key_bytes` and `value_bytes`, from its first on: as many as there is room for in
 /// both buffers. How many it were, and what the kernel said: ENOENT when the map is empty now, and also with another errno
@@ -17,27 +20,29 @@ pub(crate) fn take_batch(
     value_bytes: usize,
 ) -> (usize, Result<(), i32>) {
     let is_as_told = map_info(fd, 0).is_ok_and(|info| {
-        (get_u32(&info, 8), get_u32(&info, 12)) == (key_bytes as u32, value_bytes as u32) && get_u32(&info, 0) == 1
+        (info.key_size, info.value_size) == (key_bytes as u32, value_bytes as u32)
+            && info.type_ == cmd::BPF_MAP_TYPE_HASH
     });
     if !is_as_told || key_bytes == 0 || value_bytes == 0 {
         return (0, Err(libc::EINVAL));
     }
     let room = (keys.len() / key_bytes).min(values.len() / value_bytes);
     let mut position = 0u64;
-    let mut attr = Attr::new();
-    attr.put_u64(8, (&raw mut position) as u64);
-    attr.put_u64(16, keys.as_mut_ptr() as u64);
-    attr.put_u64(24, values.as_mut_ptr() as u64);
-    attr.put_u32(32, u32::try_from(room).unwrap_or(u32::MAX));
-    attr.put_fd(36, fd);
+    let mut attr = Attr::default();
+    attr.batch.out_batch = (&raw mut position) as u64;
+    attr.batch.keys = keys.as_mut_ptr() as u64;
+    attr.batch.values = values.as_mut_ptr() as u64;
+    attr.batch.count = u32::try_from(room).unwrap_or(u32::MAX);
+    attr.batch.map_fd = number(fd);
     // SAFETY: the map is a hash map whose keys and values have the sizes given (checked above, and they never change), so
     // that the kernel writes at most `room` of each: `keys` and `values` have that room. It writes its position, a u32, to
     // `position`. All outlive the call, and nothing else refers to them.
-    let answer = unsafe { bpf(cmd::MAP_LOOKUP_AND_DELETE_BATCH, &mut attr, 56) };
+    let answer = unsafe { bpf(cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH, &mut attr, attr_end!(batch.flags)) };
     let taken = match answer {
         // The count is not written then.
         Err(libc::EFAULT | libc::EPERM | libc::ENOSYS | libc::EINVAL) => 0,
-        _ => (attr.u32(32) as usize).min(room),
+        // SAFETY: the kernel wrote it there.
+        _ => (unsafe { attr.batch.count } as usize).min(room),
     };
     (taken, answer.map(drop))
 }

@@ -7,7 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bprec_format::bpf::names::MapType;
 
-use super::{Attr, bpf, cmd, get_u32, map_info};
+use libbpf_rs::libbpf_sys as cmd;
+
+use super::info::map_info;
+use super::syscall::{Attr, attr_end, bpf, number};
 use crate::error::{Error, Object, Result};
 
 const LOOKUP: &str = "bpf(BPF_MAP_LOOKUP_ELEM)";
@@ -63,12 +66,12 @@ impl<'fd> Entries<'fd> {
     pub(crate) fn of(fd: &'fd OwnedFd, id: u32) -> Result<Entries<'fd>> {
         let fd = fd.as_fd();
         let info = map_info(fd, id)?;
-        let map_type = MapType(get_u32(&info, 0));
+        let map_type = MapType(info.type_);
         if map_type.0 > KNOWN_TYPES {
             let problem = format!("maps of type {map_type} are not known to this version");
             return Err(Error::Answer { call: LOOKUP, object: Object::Map(id), problem });
         }
-        let (key_bytes, mut value_bytes) = (get_u32(&info, 8) as usize, get_u32(&info, 12) as usize);
+        let (key_bytes, mut value_bytes) = (info.key_size as usize, info.value_size as usize);
         let mut cpus = Vec::new();
         if PER_CPU.contains(&map_type) {
             cpus = bprec_host::possible_cpus()?;
@@ -108,14 +111,14 @@ impl<'fd> Entries<'fd> {
         }
         values.clear();
         values.resize(self.copied_bytes, 0);
-        let mut attr = Attr::new();
-        attr.put_fd(0, self.fd);
-        attr.put_u64(8, self.pointer(key));
-        attr.put_u64(16, values.as_mut_ptr() as u64);
+        let mut attr = Attr::default();
+        attr.__bindgen_anon_2.map_fd = number(self.fd);
+        attr.__bindgen_anon_2.key = self.pointer(key);
+        attr.__bindgen_anon_2.__bindgen_anon_1.value = values.as_mut_ptr() as u64;
         // SAFETY: the kernel reads the map's key size from `key`, which has just been checked to be as long, and writes
         // `copied_bytes`, which `of` computed for this descriptor as the kernel does, to `values`; both outlive the call.
         // Sizes of a map never change.
-        match unsafe { bpf(cmd::MAP_LOOKUP_ELEM, &mut attr, 32) } {
+        match unsafe { bpf(cmd::BPF_MAP_LOOKUP_ELEM, &mut attr, attr_end!(__bindgen_anon_2.flags)) } {
             Ok(_) => Ok(true),
             Err(libc::ENOENT) => Ok(false),
             Err(errno) => Err(self.refused(LOOKUP, errno)),
@@ -129,13 +132,15 @@ impl<'fd> Entries<'fd> {
             return Err(Error::Answer { call: NEXT_KEY, object: Object::Map(self.id), problem });
         }
         let mut next = vec![0; self.key_bytes];
-        let mut attr = Attr::new();
-        attr.put_fd(0, self.fd);
-        attr.put_u64(8, key.map_or(0, |key| self.pointer(key)));
-        attr.put_u64(16, next.as_mut_ptr() as u64);
+        let mut attr = Attr::default();
+        attr.__bindgen_anon_2.map_fd = number(self.fd);
+        attr.__bindgen_anon_2.key = key.map_or(0, |key| self.pointer(key));
+        attr.__bindgen_anon_2.__bindgen_anon_1.next_key = next.as_mut_ptr() as u64;
         // SAFETY: the kernel reads the map's key size from `key`, unless that is null, and writes as much to `next`; both
         // are that long and outlive the call.
-        match unsafe { bpf(cmd::MAP_GET_NEXT_KEY, &mut attr, 24) } {
+        match unsafe {
+            bpf(cmd::BPF_MAP_GET_NEXT_KEY, &mut attr, attr_end!(__bindgen_anon_2.__bindgen_anon_1.next_key))
+        } {
             Ok(_) => Ok(Some(next)),
             Err(libc::ENOENT) => Ok(None),
             Err(errno) => Err(self.refused(NEXT_KEY, errno)),
@@ -149,14 +154,16 @@ impl<'fd> Entries<'fd> {
             let problem = format!("its keys and values have {} and {} bytes", self.key_bytes, self.copied_bytes);
             return Err(Error::Answer { call: UPDATE, object: Object::Map(self.id), problem });
         }
-        let mut attr = Attr::new();
-        attr.put_fd(0, self.fd);
-        attr.put_u64(8, self.pointer(key));
-        attr.put_u64(16, value.as_ptr() as u64);
-        attr.put_u64(24, flags);
+        let mut attr = Attr::default();
+        attr.__bindgen_anon_2.map_fd = number(self.fd);
+        attr.__bindgen_anon_2.key = self.pointer(key);
+        attr.__bindgen_anon_2.__bindgen_anon_1.value = value.as_ptr() as u64;
+        attr.__bindgen_anon_2.flags = flags;
         // SAFETY: the kernel reads the map's key and value sizes from `key` and `value`, which have just been checked to be
         // as long; both outlive the call.
-        unsafe { bpf(cmd::MAP_UPDATE_ELEM, &mut attr, 32) }.map(drop).map_err(|errno| self.refused(UPDATE, errno))
+        unsafe { bpf(cmd::BPF_MAP_UPDATE_ELEM, &mut attr, attr_end!(__bindgen_anon_2.flags)) }
+            .map(drop)
+            .map_err(|errno| self.refused(UPDATE, errno))
     }
 
     /// Removes an entry; whether there was one.
@@ -165,11 +172,11 @@ impl<'fd> Entries<'fd> {
             let problem = format!("its keys have {} bytes, not {}", self.key_bytes, key.len());
             return Err(Error::Answer { call: DELETE, object: Object::Map(self.id), problem });
         }
-        let mut attr = Attr::new();
-        attr.put_fd(0, self.fd);
-        attr.put_u64(8, self.pointer(key));
+        let mut attr = Attr::default();
+        attr.__bindgen_anon_2.map_fd = number(self.fd);
+        attr.__bindgen_anon_2.key = self.pointer(key);
         // SAFETY: the kernel reads the map's key size from `key`, which has just been checked to be as long.
-        match unsafe { bpf(cmd::MAP_DELETE_ELEM, &mut attr, 16) } {
+        match unsafe { bpf(cmd::BPF_MAP_DELETE_ELEM, &mut attr, attr_end!(__bindgen_anon_2.key)) } {
             Ok(_) => Ok(true),
             Err(libc::ENOENT) => Ok(false),
             Err(errno) => Err(self.refused(DELETE, errno)),
@@ -188,17 +195,17 @@ impl<'fd> Entries<'fd> {
             values: vec![0; room * self.copied_bytes],
             ..Batch::default()
         };
-        let mut attr = Attr::new();
-        attr.put_u64(0, from.as_ref().map_or(0, |from| from.as_ptr() as u64));
-        attr.put_u64(8, next.as_mut_ptr() as u64);
-        attr.put_u64(16, batch.keys.as_mut_ptr() as u64);
-        attr.put_u64(24, batch.values.as_mut_ptr() as u64);
-        attr.put_u32(32, count);
-        attr.put_fd(36, self.fd);
+        let mut attr = Attr::default();
+        attr.batch.in_batch = from.as_ref().map_or(0, |from| from.as_ptr() as u64);
+        attr.batch.out_batch = next.as_mut_ptr() as u64;
+        attr.batch.keys = batch.keys.as_mut_ptr() as u64;
+        attr.batch.values = batch.values.as_mut_ptr() as u64;
+        attr.batch.count = count;
+        attr.batch.map_fd = number(self.fd);
         // SAFETY: a cursor, which the kernel reads and writes, takes 4 bytes or a key, and every buffer for one has the
         // larger of both: the one to be read was checked above. At most `count` keys and copies of values are written,
         // for which the buffers were made. All of them outlive the call.
-        let answer = unsafe { bpf(cmd::MAP_LOOKUP_BATCH, &mut attr, 56) };
+        let answer = unsafe { bpf(cmd::BPF_MAP_LOOKUP_BATCH, &mut attr, attr_end!(batch.flags)) };
         match answer {
             Ok(_) => {}
             Err(libc::ENOENT) => batch.is_last = true,
@@ -207,7 +214,8 @@ impl<'fd> Entries<'fd> {
                 return Err(self.refused(LOOKUP_BATCH, errno));
             }
         }
-        batch.count = (attr.u32(32) as usize).min(room);
+        // SAFETY: the kernel wrote it there.
+        batch.count = (unsafe { attr.batch.count } as usize).min(room);
         batch.keys.truncate(batch.count * self.key_bytes);
         batch.values.truncate(batch.count * self.copied_bytes);
         cursor.0 = Some(next);

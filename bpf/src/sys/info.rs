@@ -3,9 +3,13 @@
 //! The tables that say which field of an info block points to what stand here, beside the calls that rely on them, so
 //! that no caller can make the kernel write anywhere but into buffers made here.
 
+use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 
-use super::{Attr, bpf, cmd, get_u32, get_u64, up_to_nul};
+use libbpf_rs::libbpf_sys::{self as cmd, bpf_btf_info, bpf_link_info, bpf_map_info, bpf_prog_info};
+
+use super::bytes::{get_u32, get_u64, up_to_nul};
+use super::syscall::{Attr, attr_end, bpf, number};
 use crate::error::{Error, Object, Result};
 
 const CALL: &str = "bpf(BPF_OBJ_GET_INFO_BY_FD)";
@@ -20,13 +24,27 @@ const ATTEMPTS: usize = 8;
 /// Every pointer field of `info`, by the layout of the object behind `fd`, must be zero or valid for writes of what the
 /// count fields of `info` announce.
 unsafe fn info_by_fd(fd: BorrowedFd<'_>, info: &mut [u8]) -> Result<usize, i32> {
-    let mut attr = Attr::new();
-    attr.put_fd(0, fd);
-    attr.put_u32(4, info.len() as u32);
-    attr.put_u64(8, info.as_mut_ptr() as u64);
+    let mut attr = Attr::default();
+    attr.info.bpf_fd = number(fd);
+    attr.info.info_len = info.len() as u32;
+    attr.info.info = info.as_mut_ptr() as u64;
     // SAFETY: `info` is writable for the length given beside it; what it points to is the caller's to prove.
-    unsafe { bpf(cmd::OBJ_GET_INFO_BY_FD, &mut attr, 16) }?;
-    Ok((attr.u32(4) as usize).min(info.len()))
+    unsafe { bpf(cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attr, attr_end!(info.info)) }?;
+    // SAFETY: the kernel wrote it there.
+    Ok((unsafe { attr.info.info_len } as usize).min(info.len()))
+}
+
+/// The same for the first `bytes` of a structure.
+///
+/// # Safety
+///
+/// As [`info_by_fd`]; and `T` is a structure of integers.
+unsafe fn info_of<T>(fd: BorrowedFd<'_>, info: &mut T, bytes: usize) -> Result<usize, i32> {
+    let bytes = bytes.min(size_of::<T>());
+    // SAFETY: it is borrowed exclusively for the length of the call, as long, and any bytes make one.
+    let block = unsafe { std::slice::from_raw_parts_mut((&raw mut *info).cast::<u8>(), bytes) };
+    // SAFETY: passed on to the caller.
+    unsafe { info_by_fd(fd, block) }
 }
 
 fn refused(object: Object, errno: i32) -> Error {
@@ -63,17 +81,24 @@ const fn array(pointer_at: usize, count_at: usize, element: Element) -> ProgArra
 }
 
 /// The arrays of `struct bpf_prog_info`, in the order in which perf.data files number them.
-const PROG_ARRAYS: [ProgArray; 9] = [
-    array(24, 16, Element::Bytes(1)),      // jited_prog_insns
-    array(32, 20, Element::Bytes(1)),      // xlated_prog_insns
-    array(56, 52, Element::Bytes(4)),      // map_ids
-    array(112, 104, Element::Bytes(8)),    // jited_ksyms
-    array(120, 108, Element::Bytes(4)),    // jited_func_lens
-    array(136, 144, Element::SizeAt(132)), // func_info
-    array(152, 148, Element::SizeAt(172)), // line_info
-    array(160, 168, Element::SizeAt(176)), // jited_line_info
-    array(184, 180, Element::Bytes(8)),    // prog_tags
-];
+const PROG_ARRAYS: [ProgArray; 9] = {
+    macro_rules! at {
+        ($field:ident) => {
+            offset_of!(bpf_prog_info, $field)
+        };
+    }
+    [
+        array(at!(jited_prog_insns), at!(jited_prog_len), Element::Bytes(1)),
+        array(at!(xlated_prog_insns), at!(xlated_prog_len), Element::Bytes(1)),
+        array(at!(map_ids), at!(nr_map_ids), Element::Bytes(4)),
+        array(at!(jited_ksyms), at!(nr_jited_ksyms), Element::Bytes(8)),
+        array(at!(jited_func_lens), at!(nr_jited_func_lens), Element::Bytes(4)),
+        array(at!(func_info), at!(nr_func_info), Element::SizeAt(at!(func_info_rec_size))),
+        array(at!(line_info), at!(nr_line_info), Element::SizeAt(at!(line_info_rec_size))),
+        array(at!(jited_line_info), at!(nr_jited_line_info), Element::SizeAt(at!(jited_line_info_rec_size))),
+        array(at!(prog_tags), at!(nr_prog_tags), Element::Bytes(8)),
+    ]
+};
 
 /// Place of the translated instructions in [`PROG_ARRAYS`].
 const XLATED: usize = 1;
@@ -83,7 +108,7 @@ const MAP_IDS: usize = 2;
 const MAP_IDS_SLACK: u32 = 32;
 
 /// Bytes of `struct bpf_prog_info` as of Linux 6.0; younger kernels have not added to it.
-pub(crate) const PROG_INFO_BYTES: usize = 232;
+const PROG_INFO_BYTES: usize = size_of::<bpf_prog_info>();
 
 /// A program's info block and arrays as the kernel gave them.
 #[derive(Debug)]
@@ -95,6 +120,13 @@ pub(crate) struct RawProgInfo {
     pub(crate) arrays: [Option<Vec<u8>>; 9],
     /// Arrays that have elements which the kernel does not show to us.
     pub(crate) withheld: [bool; 9],
+}
+
+impl RawProgInfo {
+    /// Id of its BTF; 0 without one.
+    pub(crate) fn btf_id(&self) -> u32 {
+        get_u32(&self.info, offset_of!(bpf_prog_info, btf_id))
+    }
 }
 
 /// Everything the kernel tells about a program: the info block and all nine arrays.
@@ -162,12 +194,22 @@ pub(crate) fn prog_info(fd: BorrowedFd<'_>, id: u32) -> Result<RawProgInfo> {
     Err(Error::Grew { object: Object::Prog(id) })
 }
 
-/// The first `N` bytes of a program's info, without any of its arrays, and how many of them this kernel knows.
-pub(crate) fn prog_block<const N: usize>(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; N], usize)> {
-    let mut info = [0u8; N];
+/// A program's info without any of its arrays, zero where this kernel does not know a field, and how many bytes it knows.
+pub(crate) fn prog_summary(fd: BorrowedFd<'_>, id: u32) -> Result<(bpf_prog_info, usize)> {
+    let mut info = bpf_prog_info::default();
     // SAFETY: all pointers are zero.
-    let known = unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Prog(id), errno))?;
+    let known = unsafe { info_of(fd, &mut info, PROG_INFO_BYTES) }.map_err(|errno| refused(Object::Prog(id), errno))?;
     Ok((info, known))
+}
+
+/// Whether a kernel that knows so many bytes of a program's info counts the runs that its recursion guard refuses (since Linux 5.12).
+pub(crate) fn knows_misses(known: usize) -> bool {
+    known >= offset_of!(bpf_prog_info, verified_insns)
+}
+
+/// Whether a kernel that knows so many bytes of a program's info says what the program traces (since Linux 6.0).
+pub(crate) fn knows_target(known: usize) -> bool {
+    known >= offset_of!(bpf_prog_info, attach_btf_id) + size_of::<u32>()
 }
 
 /// One BTF blob.
@@ -183,29 +225,29 @@ pub(crate) struct BtfInfo {
 
 /// What the kernel tells about a BTF blob; its bytes only if `with_blob`.
 pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<BtfInfo> {
-    const BYTES: usize = 32;
-    const NAME_AT: usize = 16;
     for _ in 0..ATTEMPTS {
-        let mut info = [0u8; BYTES];
+        let mut info = bpf_btf_info::default();
         // SAFETY: all pointers are zero.
-        let known = unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Btf(id), errno))?;
-        let (blob_bytes, is_kernel) = (get_u32(&info, 8), get_u32(&info, 28) != 0);
+        let known = unsafe { info_of(fd, &mut info, size_of::<bpf_btf_info>()) };
+        let known = known.map_err(|errno| refused(Object::Btf(id), errno))?;
+        let (blob_bytes, is_kernel) = (info.btf_size, info.kernel_btf != 0);
 
         let mut name = [0u8; 64];
         let mut blob = vec![0u8; if with_blob { blob_bytes as usize } else { 0 }];
-        info = [0; BYTES];
+        info = bpf_btf_info::default();
         if !blob.is_empty() {
-            put_buffer(&mut info, 0, &mut blob);
-            put_u32(&mut info, 8, blob_bytes);
+            info.btf = blob.as_mut_ptr() as u64;
+            info.btf_size = blob_bytes;
         }
         // Before 5.11 BTF has no name, and a field that the kernel does not know must be zero.
-        if known > NAME_AT {
-            put_buffer(&mut info, NAME_AT, &mut name);
-            put_u32(&mut info, NAME_AT + 8, name.len() as u32);
+        if known > offset_of!(bpf_btf_info, name) {
+            info.name = name.as_mut_ptr() as u64;
+            info.name_len = name.len() as u32;
         }
         // SAFETY: each pointer is zero or goes with the length of its buffer, and the buffers outlive the call.
-        unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Btf(id), errno))?;
-        if get_u32(&info, 8) != blob_bytes {
+        unsafe { info_of(fd, &mut info, size_of::<bpf_btf_info>()) }
+            .map_err(|errno| refused(Object::Btf(id), errno))?;
+        if info.btf_size != blob_bytes {
             continue;
         }
         return Ok(BtfInfo { blob, name: up_to_nul(&name).to_vec(), is_kernel });
@@ -213,19 +255,70 @@ pub(crate) fn btf_info(fd: BorrowedFd<'_>, id: u32, with_blob: bool) -> Result<B
     Err(Error::Grew { object: Object::Btf(id) })
 }
 
-/// Bytes of `struct bpf_map_info` that are used: up to `map_extra`, before the first pointer.
-const MAP_INFO_BYTES: usize = 88;
-
-/// What the kernel tells about a map; zeros where this kernel is too old to say.
-pub(crate) fn map_info(fd: BorrowedFd<'_>, id: u32) -> Result<[u8; MAP_INFO_BYTES]> {
-    let mut info = [0u8; MAP_INFO_BYTES];
-    // SAFETY: the block holds no pointers up to here.
-    unsafe { info_by_fd(fd, &mut info) }.map_err(|errno| refused(Object::Map(id), errno))?;
+/// What the kernel tells about a map; zeros where this kernel is too old to say. What comes after `map_extra` is not asked for.
+pub(crate) fn map_info(fd: BorrowedFd<'_>, id: u32) -> Result<bpf_map_info> {
+    let mut info = bpf_map_info::default();
+    // SAFETY: the block holds no pointers up to there.
+    let answer = unsafe { info_of(fd, &mut info, offset_of!(bpf_map_info, hash)) };
+    answer.map_err(|errno| refused(Object::Map(id), errno))?;
     Ok(info)
 }
 
 /// Bytes of `struct bpf_link_info` as of Linux 6.18.
-pub(crate) const LINK_INFO_BYTES: usize = 64;
+const LINK_INFO_BYTES: usize = size_of::<bpf_link_info>();
+
+/// Where a field of `struct bpf_link_info` is: of what all links have, or, by the member of its union, of one type of link.
+macro_rules! link_field {
+    (all.$field:ident) => {
+        std::mem::offset_of!(libbpf_rs::libbpf_sys::bpf_link_info, $field)
+    };
+    ($($field:ident).+) => {
+        std::mem::offset_of!(libbpf_rs::libbpf_sys::bpf_link_info, __bindgen_anon_1.$($field).+)
+    };
+}
+pub(crate) use link_field;
+
+/// `struct bpf_link_info`, of which the type says which member of its union is there. A field that this kernel does not know reads as None.
+#[derive(Debug)]
+pub(crate) struct LinkInfo {
+    bytes: [u8; LINK_INFO_BYTES],
+    known: usize,
+}
+
+impl LinkInfo {
+    /// The `u32` at a place that [`link_field`] names.
+    pub(crate) fn u32(&self, at: usize) -> Option<u32> {
+        (at + 4 <= self.known).then(|| get_u32(&self.bytes, at))
+    }
+
+    /// The `u64` at a place that [`link_field`] names.
+    pub(crate) fn u64(&self, at: usize) -> Option<u64> {
+        (at + 8 <= self.known).then(|| get_u64(&self.bytes, at))
+    }
+
+    /// `enum bpf_link_type`
+    pub(crate) fn link_type(&self) -> u32 {
+        get_u32(&self.bytes, link_field!(all.type_))
+    }
+
+    /// Its id.
+    pub(crate) fn id(&self) -> u32 {
+        get_u32(&self.bytes, link_field!(all.id))
+    }
+
+    /// Id of its program.
+    pub(crate) fn prog_id(&self) -> u32 {
+        get_u32(&self.bytes, link_field!(all.prog_id))
+    }
+
+    /// One of which the kernel knows so many bytes, with these `u32`s at their places.
+    #[cfg(test)]
+    pub(crate) fn of(fields: &[(usize, u32)], known: usize) -> LinkInfo {
+        let mut bytes = [0u8; LINK_INFO_BYTES];
+        fields.iter().for_each(|(at, value)| put_u32(&mut bytes, *at, *value));
+        LinkInfo { bytes, known: known.min(LINK_INFO_BYTES) }
+    }
+}
 
 /// What the pointers of a link's info point to.
 #[derive(Debug, Default)]
@@ -242,31 +335,36 @@ const LINK_ADDRESSES: usize = 64;
 /// Room for a path or symbol, the kernel's `PATH_MAX`.
 const LINK_NAME_BYTES: usize = 4096;
 
-/// Link types whose info holds pointers, by the kernel's numbers.
-mod link_type {
-    pub(super) const RAW_TRACEPOINT: u32 = 1;
-    pub(super) const ITER: u32 = 4;
-    pub(super) const PERF_EVENT: u32 = 7;
-    pub(super) const KPROBE_MULTI: u32 = 8;
-    pub(super) const UPROBE_MULTI: u32 = 12;
-}
-
-/// `BPF_PERF_EVENT_UPROBE` to `BPF_PERF_EVENT_TRACEPOINT`: the perf event links that have a name.
-const NAMED_PERF_EVENTS: std::ops::RangeInclusive<u32> = 1..=5;
+/// The perf event links that have a name.
+const NAMED_PERF_EVENTS: std::ops::RangeInclusive<u32> = cmd::BPF_PERF_EVENT_UPROBE..=cmd::BPF_PERF_EVENT_TRACEPOINT;
 
 /// Everything the kernel tells about a link, pointers zeroed, and how many bytes of it this kernel knows.
-pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; LINK_INFO_BYTES], usize, LinkArrays)> {
+pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkArrays)> {
     let mut counts = [0u8; LINK_INFO_BYTES];
     // SAFETY: all pointers are zero.
     let known = unsafe { info_by_fd(fd, &mut counts) }.map_err(|errno| refused(Object::Link(id), errno))?;
 
     // (name: pointer, length), (addresses: pointer, count)
-    let (name_at, addresses_at) = match get_u32(&counts, 0) {
-        link_type::RAW_TRACEPOINT | link_type::ITER => (Some((16, 24)), None),
-        link_type::PERF_EVENT if NAMED_PERF_EVENTS.contains(&get_u32(&counts, 16)) => (Some((24, 32)), None),
-        link_type::KPROBE_MULTI => (None, Some((16, 24))),
-        link_type::UPROBE_MULTI => (Some((16, 48)), Some((24, 52))),
-        _ => return Ok((counts, known, LinkArrays::default())),
+    let (name_at, addresses_at) = match get_u32(&counts, link_field!(all.type_)) {
+        cmd::BPF_LINK_TYPE_RAW_TRACEPOINT => {
+            (Some((link_field!(raw_tracepoint.tp_name), link_field!(raw_tracepoint.tp_name_len))), None)
+        }
+        cmd::BPF_LINK_TYPE_ITER => (Some((link_field!(iter.target_name), link_field!(iter.target_name_len))), None),
+        cmd::BPF_LINK_TYPE_PERF_EVENT
+            if NAMED_PERF_EVENTS.contains(&get_u32(&counts, link_field!(perf_event.type_))) =>
+        {
+            // Those of files, functions and tracepoints stand at the same places.
+            let pointer = link_field!(perf_event.__bindgen_anon_1.uprobe.file_name);
+            (Some((pointer, link_field!(perf_event.__bindgen_anon_1.uprobe.name_len))), None)
+        }
+        cmd::BPF_LINK_TYPE_KPROBE_MULTI => {
+            (None, Some((link_field!(kprobe_multi.addrs), link_field!(kprobe_multi.count))))
+        }
+        cmd::BPF_LINK_TYPE_UPROBE_MULTI => (
+            Some((link_field!(uprobe_multi.path), link_field!(uprobe_multi.path_size))),
+            Some((link_field!(uprobe_multi.offsets), link_field!(uprobe_multi.count))),
+        ),
+        _ => return Ok((LinkInfo { bytes: counts, known }, LinkArrays::default())),
     };
     let mut name = vec![0u8; if name_at.is_some() { LINK_NAME_BYTES } else { 0 }];
     let count = addresses_at.map_or(0, |(_, at)| (get_u32(&counts, at) as usize).min(LINK_ADDRESSES));
@@ -287,7 +385,7 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; LINK_INFO_B
         // Cut name or fewer addresses asked for than there are: what fits was written, the info block was not.
         Err(libc::ENOSPC) => counts,
         // The kernel will not name it (a probe that is being torn down, a kernel without the symbol): the rest stands.
-        Err(_) => return Ok((counts, known, LinkArrays::default())),
+        Err(_) => return Ok((LinkInfo { bytes: counts, known }, LinkArrays::default())),
     };
     let mut info = info;
     for pointer in [name_at, addresses_at].into_iter().flatten().map(|(pointer, _)| pointer) {
@@ -297,5 +395,5 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<([u8; LINK_INFO_B
         name: name_at.map(|_| up_to_nul(&name).to_vec()).filter(|name| !name.is_empty()),
         addresses: addresses.chunks_exact(8).map(|bytes| get_u64(bytes, 0)).collect(),
     };
-    Ok((info, known, arrays))
+    Ok((LinkInfo { bytes: info, known }, arrays))
 }

@@ -1,51 +1,69 @@
-//! Maps that sessions find each other by: made, pinned, and held by one at a time.
+//! Pins in a bpf file system, and the locks of files, by which sessions find each other one at a time.
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{Attr, bpf, bpf_fd, cmd};
+use libbpf_rs::libbpf_sys as cmd;
+use rustix::fs::{FlockOperation, flock};
 
-/// `BPF_MAP_TYPE_HASH`
-const HASH: u32 = 1;
+use super::NEEDS_FILES;
+use super::syscall::{Attr, attr_end, bpf, bpf_fd, number};
+use crate::error::{Error, Object, Result};
 
-/// Makes a hash table. Err is the errno.
-pub(crate) fn create_hash(name: &str, key_bytes: u32, value_bytes: u32, entries: u32) -> Result<OwnedFd, i32> {
-    let mut attr = Attr::new();
-    for (at, value) in [(0, HASH), (4, key_bytes), (8, value_bytes), (12, entries)] {
-        attr.put_u32(at, value);
+/// A descriptor of what is pinned at `path` in a bpf file system. Maps come read-only.
+pub(crate) fn obj_get(path: &Path) -> Result<OwnedFd> {
+    // Links are refused with EINVAL unless opened for reading and writing.
+    match obj_get_for(path, cmd::BPF_F_RDONLY) {
+        Err(error) if error.errno() == Some(libc::EINVAL) => obj_get_for(path, 0),
+        other => other,
     }
-    attr.put_name(28, name);
-    // SAFETY: the command takes no pointers and returns a descriptor.
-    unsafe { bpf_fd(cmd::MAP_CREATE, &mut attr, 44) }
+}
+
+/// A descriptor of what is pinned at `path`, to be written to.
+pub(crate) fn obj_get_writable(path: &Path) -> Result<OwnedFd> {
+    obj_get_for(path, 0)
+}
+
+fn obj_get_for(path: &Path, flags: u32) -> Result<OwnedFd> {
+    let call = "bpf(BPF_OBJ_GET)";
+    let object = || Object::Path(path.to_owned());
+    let Ok(c_path) = CString::new(path.as_os_str().as_bytes()) else {
+        return Err(Error::Answer { call, object: object(), problem: "a NUL inside the path".to_owned() });
+    };
+    let mut attr = Attr::default();
+    attr.__bindgen_anon_4.pathname = c_path.as_ptr() as u64;
+    attr.__bindgen_anon_4.file_flags = flags;
+    // SAFETY: the one pointer is `c_path`, NUL-terminated and alive until after the call; the command returns a
+    // descriptor.
+    unsafe { bpf_fd(cmd::BPF_OBJ_GET, &mut attr, attr_end!(__bindgen_anon_4.file_flags)) }.map_err(|errno| {
+        let remedy = match errno {
+            libc::EPERM | libc::EACCES => Some("needs permission to open the pin (run as root)"),
+            libc::EMFILE | libc::ENFILE => Some(NEEDS_FILES),
+            _ => None,
+        };
+        Error::Syscall { call, object: object(), errno, remedy }
+    })
 }
 
 /// Pins an object at a path in a bpf file system, where nothing is yet. Err is the errno.
 pub(crate) fn obj_pin(path: &Path, object: BorrowedFd<'_>) -> Result<(), i32> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| libc::EINVAL)?;
-    let mut attr = Attr::new();
-    attr.put_u64(0, path.as_ptr() as u64);
-    attr.put_fd(8, object);
+    let mut attr = Attr::default();
+    attr.__bindgen_anon_4.pathname = path.as_ptr() as u64;
+    attr.__bindgen_anon_4.bpf_fd = number(object);
     // SAFETY: the one pointer is `path`, NUL-terminated and alive until after the call.
-    unsafe { bpf(cmd::OBJ_PIN, &mut attr, 16) }.map(drop)
+    unsafe { bpf(cmd::BPF_OBJ_PIN, &mut attr, attr_end!(__bindgen_anon_4.bpf_fd)) }.map(drop)
 }
 
 /// Takes the lock of an open file (`flock`) if nobody has it. Err is the errno, EWOULDBLOCK when somebody has.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> Result<(), i32> {
-    flock(file, libc::LOCK_EX | libc::LOCK_NB)
+    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| error.raw_os_error())
 }
 
 /// Gives the lock of an open file back.
 pub(crate) fn unlock(file: BorrowedFd<'_>) {
     // It cannot fail for a descriptor that is open, and the lock goes with the descriptor anyway.
-    let _ = flock(file, libc::LOCK_UN);
-}
-
-fn flock(file: BorrowedFd<'_>, operation: i32) -> Result<(), i32> {
-    // SAFETY: takes numbers only.
-    match unsafe { libc::flock(file.as_raw_fd(), operation) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
-    }
+    let _ = flock(file, FlockOperation::Unlock);
 }

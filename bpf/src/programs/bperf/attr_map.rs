@@ -111,8 +111,7 @@ impl AttrMap {
 
     fn of(fd: OwnedFd, path: &Path) -> Result<AttrMap> {
         let info = sys::map_info(fd.as_fd(), 0)?;
-        let [kind, key_bytes, value_bytes] = [0, 8, 12].map(|at| sys::get_u32(&info, at));
-        let (key_bytes, value_bytes) = (key_bytes as usize, value_bytes as usize);
+        let (kind, key_bytes, value_bytes) = (info.type_, info.key_size as usize, info.value_size as usize);
         // The type of what is no map at all is read as something, too: descriptors of maps alone have an id of a map.
         let id = sys::FdInfo::of_own(fd.as_fd())?.map_id;
         let Some(id) = id.filter(|_| kind == HASH && value_bytes == VALUE_BYTES && KEY_BYTES.contains(&key_bytes))
@@ -127,7 +126,7 @@ impl AttrMap {
             };
             return Err(unfit(path, problem));
         };
-        let is_own = sys::up_to_nul(&info[24..40]) == NAME.as_bytes();
+        let is_own = sys::c_chars(&info.name) == NAME.as_bytes();
         Ok(AttrMap { fd, id, path: path.to_owned(), key_bytes, is_own })
     }
 

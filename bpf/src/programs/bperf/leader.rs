@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bprec_format::bpf::names::LinkType;
 use libbpf_rs::{MapCore, ObjectBuilder};
 
 use crate::error::{ENOTSUPP, Error, Object, Result};
@@ -17,8 +18,6 @@ const READINGS: &[u8] = b"prev_readings";
 const SHAPE: [u32; 5] = [PERCPU_ARRAY, 4, READING_BYTES, 1, 0];
 const PERCPU_ARRAY: u32 = 6;
 const READING_BYTES: u32 = 24;
-/// `BPF_LINK_TYPE_RAW_TRACEPOINT`
-const RAW_TRACEPOINT: u32 = 1;
 /// Place of the ids of maps among a program's arrays.
 const MAP_IDS: usize = 2;
 
@@ -91,10 +90,10 @@ impl Leader {
             })?;
         }
         let link = attach(program.as_fd(), TRACEPOINT)?;
-        let (info, _, _) = sys::link_info(link.as_fd(), 0)?;
+        let (info, _) = sys::link_info(link.as_fd(), 0)?;
         Ok(Leader {
-            link_id: sys::get_u32(&info, 4),
-            program_id: sys::get_u32(&info, 8),
+            link_id: info.id(),
+            program_id: info.prog_id(),
             readings_id: id_of(&readings)?,
             differences_id: id_of(&differences)?,
             _link: link,
@@ -110,21 +109,21 @@ impl Leader {
             Err(error) if error.is_gone() => return Ok(Found::Stale),
             Err(error) => return Err(error),
         };
-        let (info, _, arrays) = sys::link_info(link.as_fd(), link_id)?;
-        if sys::get_u32(&info, 0) != RAW_TRACEPOINT || arrays.name.as_deref() != Some(TRACEPOINT.to_bytes()) {
+        let (info, arrays) = sys::link_info(link.as_fd(), link_id)?;
+        if info.link_type() != LinkType::RAW_TRACEPOINT.0 || arrays.name.as_deref() != Some(TRACEPOINT.to_bytes()) {
             return Ok(Found::Stale);
         }
-        let program_id = sys::get_u32(&info, 8);
+        let program_id = info.prog_id();
         let program = sys::fd_by_id(Kind::Prog, program_id)?;
         let (mut readings, mut has_differences) = (None, false);
         let ids = sys::prog_info(program.as_fd(), program_id)?.arrays[MAP_IDS].take().unwrap_or_default();
         for id in ids.chunks_exact(4).map(|id| sys::get_u32(id, 0)) {
             let map = sys::fd_by_id(Kind::Map, id)?;
             let about = sys::map_info(map.as_fd(), id)?;
-            let is_fit = [0, 8, 12, 16, 20].map(|at| sys::get_u32(&about, at)) == SHAPE;
+            let is_fit = [about.type_, about.key_size, about.value_size, about.max_entries, about.map_flags] == SHAPE;
             if id == differences_id {
                 has_differences = is_fit;
-            } else if is_fit && sys::up_to_nul(&about[24..40]) == READINGS {
+            } else if is_fit && sys::c_chars(&about.name) == READINGS {
                 readings = Some((id, map));
             }
         }
@@ -192,7 +191,7 @@ pub(super) fn link_is_there(id: u32) -> bool {
 }
 
 pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: &'static std::ffi::CStr) -> Result<OwnedFd> {
-    load::attach_raw_tracepoint(program, tracepoint).map_err(|errno| Error::Syscall {
+    sys::attach_raw_tracepoint(program, tracepoint).map_err(|errno| Error::Syscall {
         call: "bpf(BPF_RAW_TRACEPOINT_OPEN)",
         object: Object::Named(tracepoint.to_str().unwrap_or_default()),
         errno,
@@ -202,7 +201,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: &'static std::ffi::CSt
 
 /// What a run of the program on a CPU returned; None when that CPU is not online.
 pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32, name: &'static str) -> Result<Option<u32>> {
-    match load::run_on_cpu(program, cpu) {
+    match sys::run::run_on_cpu(program, cpu) {
         Ok(returned) => Ok(Some(returned)),
         Err(libc::ENXIO) => Ok(None),
         Err(errno) => Err(Error::Syscall {

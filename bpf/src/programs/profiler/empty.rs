@@ -8,11 +8,9 @@ use crate::error::{Error, Object, Result};
 use crate::inspect::{BtfCache, Program};
 use crate::programs::names::EMPTY;
 use crate::programs::quiet::quietly;
-use crate::sys::{self, load};
+use crate::sys;
 
 const OBJECT: &[u8] = include_bytes!("empty.bpf.o");
-/// `struct bpf_prog_info` up to and with `run_cnt`.
-const STATS_END: usize = 208;
 
 /// The program that does nothing, loaded.
 #[derive(Debug)]
@@ -40,8 +38,7 @@ impl EmptyProgram {
 
     /// The runs that run statistics have counted of the program without a pair.
     pub(super) fn counted_runs(&self) -> Result<u64> {
-        let (info, _) = sys::prog_block::<STATS_END>(self.bare.as_fd(), 0)?;
-        Ok(sys::get_u64(&info, 200))
+        sys::prog_summary(self.bare.as_fd(), 0).map(|(info, _)| info.run_cnt)
     }
 
     /// Runs it; the mean time of a run.
@@ -65,7 +62,7 @@ impl EmptyProgram {
 
 /// Runs a program; the mean time of a run.
 fn run(program: BorrowedFd<'_>, runs: u32) -> Result<u64> {
-    load::run_socket_filter(program, runs).map(u64::from).map_err(|errno| Error::Syscall {
+    sys::run::run_socket_filter(program, runs).map(u64::from).map_err(|errno| Error::Syscall {
         call: "bpf(BPF_PROG_TEST_RUN)",
         object: Object::Named(EMPTY),
         errno,

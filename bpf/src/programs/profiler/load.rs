@@ -189,7 +189,7 @@ impl Profiler {
             let tracing = load::Tracing { name, insns: &insns, attach_type, target, function_type_id };
             let program = load_with_words(&tracing, id)?;
             let after = Instant::now();
-            let link = load::attach_tracing(program.as_fd()).map_err(|errno| Error::Attach {
+            let link = sys::attach_tracing(program.as_fd()).map_err(|errno| Error::Attach {
                 id,
                 errno,
                 words: match errno {

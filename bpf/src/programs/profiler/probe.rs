@@ -7,9 +7,6 @@ use std::time::Instant;
 use super::per_cpu::{Counted, PerCpuStats};
 use crate::sys;
 
-/// `struct bpf_prog_info` up to and with `recursion_misses`.
-const MISSES_END: usize = 216;
-
 /// A session or a pair around a function, attached; gone when this is dropped.
 #[derive(Debug)]
 pub struct Probe {
@@ -113,8 +110,8 @@ impl End {
     }
 
     fn misses(&self) -> Option<u64> {
-        let (info, known) = sys::prog_block::<MISSES_END>(self.program.as_fd(), 0).ok()?;
-        (known >= MISSES_END).then(|| sys::get_u64(&info, 208))
+        let (info, known) = sys::prog_summary(self.program.as_fd(), 0).ok()?;
+        sys::knows_misses(known).then_some(info.recursion_misses)
     }
 }
 

@@ -1,0 +1,180 @@
+//! Programs on interfaces of other network namespaces: those of containers.
+//!
+//! A thread of its own goes from one to the next, and asks there what is asked here. It is not waited for without an end: what could not
+//! be looked at in time is said.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bprec_format::bpf::names::LinkType;
+use bprec_format::state::Attachment;
+use bprec_host::{NetworkNamespace, NetworkNamespaces};
+
+use crate::error::Result;
+use crate::inspect::net::{self, Interface};
+use crate::sys;
+
+/// The most namespaces that are entered.
+const NAMESPACES_MAX: usize = 512;
+/// How long they may take together.
+const PATIENCE: Duration = Duration::from_millis(1000);
+/// The hooks of an interface that links are on: `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`, `BPF_NETKIT_PRIMARY`, `BPF_NETKIT_PEER`.
+const HOOKS: [u32; 4] = [46, 47, 54, 55];
+/// The kernel allows no more programs at one hook (`BPF_MPROG_MAX`).
+const HOOK_PROGS_MAX: usize = 64;
+
+/// What is attached in other network namespaces.
+#[derive(Debug, Default)]
+pub(crate) struct OtherNetworks {
+    networks: Vec<Network>,
+    /// What could not be looked at, and why.
+    pub(crate) problems: Vec<String>,
+}
+
+/// One namespace.
+#[derive(Debug)]
+struct Network {
+    label: String,
+    interfaces: Vec<Interface>,
+    tc: Vec<Attachment>,
+    /// Number of the interface, hook and program.
+    hooks: Vec<(u32, u32, u32)>,
+}
+
+impl OtherNetworks {
+    /// Looks into all that there are, as far as time and numbers allow.
+    pub(crate) fn look() -> OtherNetworks {
+        OtherNetworks::look_into(NetworkNamespaces::find(NAMESPACES_MAX), PATIENCE)
+    }
+
+    fn look_into(namespaces: NetworkNamespaces, patience: Duration) -> OtherNetworks {
+        let mut found = OtherNetworks::default();
+        let mut left = namespaces.others.len();
+        if namespaces.not_opened > 0 {
+            found.problems.push(format!(
+                "{} network namespaces were not looked into (more than {NAMESPACES_MAX}, or their processes are not ours to see): \
+                 programs attached there have no attach points",
+                namespaces.not_opened
+            ));
+        }
+        if left == 0 {
+            return found;
+        }
+        let deadline = Instant::now() + patience;
+        let (send, looked) = mpsc::channel();
+        let look = move || {
+            for namespace in namespaces.others {
+                // Nobody listens any more when it took too long.
+                if send.send(Network::of(&namespace)).is_err() {
+                    return;
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("bprec-networks".to_owned()).spawn(look) {
+            found.problems.push(format!("{left} network namespaces were not looked into: no thread for it: {error}"));
+            return found;
+        }
+        while left > 0 {
+            match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Ok(network)) => found.networks.push(network),
+                Ok(Err(problem)) => {
+                    // What refuses one refuses all.
+                    if !found.problems.contains(&problem) {
+                        found.problems.push(problem);
+                    }
+                }
+                Err(_) => {
+                    found.problems.push(format!(
+                        "{left} network namespaces were not looked into within {} ms: programs attached there have no attach points",
+                        patience.as_millis()
+                    ));
+                    break;
+                }
+            }
+            left -= 1;
+        }
+        found
+    }
+
+    /// Programs on XDP hooks.
+    pub(crate) fn xdp_attachments(&self) -> Vec<Attachment> {
+        let of = |network: &Network| network.labelled(net::xdp_attachments(&network.interfaces));
+        self.networks.iter().flat_map(of).collect()
+    }
+
+    /// Programs in tc filters.
+    pub(crate) fn tc_attachments(&self) -> Vec<Attachment> {
+        self.networks.iter().flat_map(|network| network.labelled(network.tc.clone())).collect()
+    }
+
+    /// The interface that a link's program is on. Its number is one of a namespace that the link does not tell.
+    pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> Option<String> {
+        self.networks.iter().find_map(|network| {
+            let interface = network.interfaces.iter().find(|interface| interface.index == index)?;
+            let is_there = match link_type {
+                LinkType::XDP => interface.xdp.contains(&prog_id),
+                _ => network.hooks.contains(&(index, attach_type, prog_id)),
+            };
+            is_there.then(|| format!("{} in {}", interface.name, network.label))
+        })
+    }
+}
+
+impl Network {
+    fn of(namespace: &NetworkNamespace) -> Result<Network, String> {
+        namespace.enter().map_err(|error| {
+            format!("setns to other network namespaces: {error}; needs CAP_SYS_ADMIN: programs attached there have no attach points")
+        })?;
+        let look = || -> Result<Network> {
+            let interfaces = net::interfaces()?;
+            let tc = net::tc_attachments(&interfaces)?;
+            let mut hooks = Vec::new();
+            let mut ids = [0u32; HOOK_PROGS_MAX];
+            for interface in &interfaces {
+                for hook in HOOKS {
+                    let hook_of = sys::HookOf::Interface(interface.index);
+                    // A hook that this kernel or this interface does not have is refused.
+                    let count = sys::attached_progs(hook_of, hook, &mut ids).unwrap_or(0);
+                    hooks.extend(ids.iter().take(count).map(|id| (interface.index, hook, *id)));
+                }
+            }
+            Ok(Network { label: namespace.label().to_owned(), interfaces, tc, hooks })
+        };
+        look().map_err(|error| format!("{}: {error}", namespace.label()))
+    }
+
+    fn labelled(&self, attachments: Vec<Attachment>) -> Vec<Attachment> {
+        let mut attachments = attachments;
+        for attachment in &mut attachments {
+            attachment.target.extend(format!(" in {}", self.label).into_bytes());
+        }
+        attachments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bprec_format::bpf::names::AttachType;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_looked_into_is_said() {
+        let none =
+            OtherNetworks::look_into(NetworkNamespaces { not_opened: 3, ..NetworkNamespaces::default() }, PATIENCE);
+        assert!(none.problems[0].starts_with("3 network namespaces were not looked into"), "{:?}", none.problems);
+        let namespaces = NetworkNamespaces::find(1);
+        if namespaces.others.is_empty() {
+            return;
+        }
+        let no_time = OtherNetworks::look_into(namespaces, Duration::ZERO);
+        assert!(no_time.problems.iter().any(|it| it.contains("within 0 ms")), "{:?}", no_time.problems);
+    }
+
+    #[test]
+    fn hooks_have_the_numbers_of_their_names() {
+        let names = HOOKS.map(|hook| AttachType(hook).to_string());
+        assert_eq!(names, ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"]);
+    }
+}

@@ -1,0 +1,100 @@
+//! What is attached where, as far as it is asked of the place and not of a program or link; and the switch of run statistics.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use libbpf_rs::libbpf_sys as cmd;
+
+use super::NEEDS_ADMIN;
+use super::bytes::up_to_nul;
+use super::syscall::{Attr, attr_end, bpf, bpf_fd, number};
+use crate::error::{Error, Object, Result};
+
+/// `BPF_PROG_QUERY` up to the count and what pads it, as kernels know it that have no more.
+const QUERY_BYTES: usize = attr_end!(query.__bindgen_anon_2.prog_cnt).next_multiple_of(8);
+
+/// Switches run statistics on for as long as the returned descriptor is open.
+pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
+    let mut attr = Attr::default();
+    attr.enable_stats.type_ = cmd::BPF_STATS_RUN_TIME;
+    // SAFETY: the command takes no pointers and returns a descriptor.
+    unsafe { bpf_fd(cmd::BPF_ENABLE_STATS, &mut attr, attr_end!(enable_stats.type_)) }.map_err(|errno| {
+        let remedy = match errno {
+            libc::EPERM => Some(NEEDS_ADMIN),
+            libc::EINVAL => Some("needs Linux 5.8; before that, sysctl kernel.bpf_stats_enabled=1"),
+            _ => None,
+        };
+        Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
+    })
+}
+
+/// What a tracing file descriptor of some process is attached to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TaskFd {
+    /// Id of the attached program.
+    pub(crate) prog_id: u32,
+    /// `enum bpf_task_fd_type`: 0 raw tracepoint, 1 tracepoint, 2 kprobe, 3 kretprobe, 4 uprobe, 5 uretprobe.
+    pub(crate) fd_type: u32,
+    /// Tracepoint, function or file.
+    pub(crate) name: Vec<u8>,
+    /// Offset in the function or file.
+    pub(crate) probe_offset: u64,
+    /// Address of a probe that has no name.
+    pub(crate) probe_addr: u64,
+}
+
+/// Asks what descriptor `fd` of process `pid` is attached to. Needs CAP_SYS_ADMIN.
+///
+/// Errno: ENOENT when nothing is attached, EOPNOTSUPP for programs of type perf_event and for descriptors of other kinds.
+pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
+    let mut name = [0u8; 512];
+    let mut attr = Attr::default();
+    attr.task_fd_query.pid = pid;
+    attr.task_fd_query.fd = fd;
+    attr.task_fd_query.buf_len = name.len() as u32;
+    attr.task_fd_query.buf = name.as_mut_ptr() as u64;
+    // SAFETY: the one pointer is `name`, writable for the length given beside it, and alive until after the call.
+    let answer = unsafe { bpf(cmd::BPF_TASK_FD_QUERY, &mut attr, attr_end!(task_fd_query.probe_addr)) };
+    // SAFETY: it was set above, and the kernel writes to no other member.
+    let found = unsafe { attr.task_fd_query };
+    match answer {
+        // A name longer than the buffer is cut and the rest of the answer is there all the same.
+        Ok(_) | Err(libc::ENOSPC) => Ok(TaskFd {
+            prog_id: found.prog_id,
+            fd_type: found.fd_type,
+            name: up_to_nul(&name).to_vec(),
+            probe_offset: found.probe_offset,
+            probe_addr: found.probe_addr,
+        }),
+        Err(errno) => {
+            let remedy = (errno == libc::EPERM).then_some(NEEDS_ADMIN);
+            Err(Error::Syscall { call: "bpf(BPF_TASK_FD_QUERY)", object: Object::TaskFd { pid, fd }, errno, remedy })
+        }
+    }
+}
+
+/// What has hooks that programs are attached to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum HookOf<'a> {
+    /// A cgroup, by its directory.
+    Cgroup(BorrowedFd<'a>),
+    /// An interface of this network namespace, by its number.
+    Interface(u32),
+}
+
+/// Puts the ids of the programs at one hook into `ids` and answers how many there are; those that a cgroup inherits
+/// from its ancestors are not among them. Err is the errno.
+pub(crate) fn attached_progs(hook: HookOf<'_>, attach_type: u32, ids: &mut [u32]) -> Result<usize, i32> {
+    let mut attr = Attr::default();
+    match hook {
+        HookOf::Cgroup(directory) => attr.query.__bindgen_anon_1.target_fd = number(directory),
+        HookOf::Interface(index) => attr.query.__bindgen_anon_1.target_ifindex = index,
+    }
+    attr.query.attach_type = attach_type;
+    attr.query.prog_ids = ids.as_mut_ptr() as u64;
+    attr.query.__bindgen_anon_2.prog_cnt = ids.len() as u32;
+    // SAFETY: the one pointer is `ids`, writable for the count given beside it, and alive until after the call.
+    unsafe { bpf(cmd::BPF_PROG_QUERY, &mut attr, QUERY_BYTES) }?;
+    // SAFETY: the kernel wrote the count there.
+    let count = unsafe { attr.query.__bindgen_anon_2.prog_cnt };
+    Ok((count as usize).min(ids.len()))
+}

@@ -1,0 +1,88 @@
+//! `bpf(2)` itself.
+//!
+//! Attributes are the kernel's own `union bpf_attr`, zeroed but for the fields that are set, and handed over with the size up to the last
+//! field that is used, so that any kernel that knows those fields accepts it.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+pub(super) use libbpf_rs::libbpf_sys::bpf_attr as Attr;
+
+/// Where a field of `union bpf_attr` ends: the size to announce when it is the last one that is used.
+macro_rules! attr_end {
+    ($($field:ident).+) => {{
+        const END: usize = {
+            let attr = $crate::sys::syscall::ZEROED;
+            // SAFETY: every member of the union is made of integers, and nothing is read.
+            let field = unsafe { &raw const attr.$($field).+ };
+            std::mem::offset_of!($crate::sys::syscall::Attr, $($field).+) + $crate::sys::syscall::bytes_of(field)
+        };
+        END
+    }};
+}
+pub(super) use attr_end;
+
+/// No field is set.
+// SAFETY: every member of the union is made of integers, of which any bits are one.
+pub(super) const ZEROED: Attr = unsafe { std::mem::zeroed() };
+
+/// How large what a pointer points to is.
+pub(super) const fn bytes_of<T>(_: *const T) -> usize {
+    size_of::<T>()
+}
+
+/// A file descriptor of ours, as attributes have it.
+pub(super) fn number(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd().cast_unsigned()
+}
+
+/// The name of an object, of which the kernel keeps 15 bytes.
+pub(super) fn object_name(name: &str) -> [std::ffi::c_char; 16] {
+    let mut field = [0; 16];
+    field.iter_mut().zip(name.bytes().take(15)).for_each(|(to, from)| *to = from as std::ffi::c_char);
+    field
+}
+
+/// Calls `bpf(2)`. Err is the errno.
+///
+/// # Safety
+///
+/// Every pointer that `command` reads from `attr` must be valid for what the kernel reads from or writes to it under
+/// the lengths that stand in `attr` beside it.
+pub(super) unsafe fn bpf(command: u32, attr: &mut Attr, size: usize) -> Result<i32, i32> {
+    debug_assert!(size <= size_of::<Attr>());
+    // SAFETY: `attr` is initialised memory of at least `size` bytes, borrowed exclusively for the call; the kernel writes back no field
+    // beyond the union's end. The caller answers for the pointers inside it.
+    let answer = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attr, size) };
+    // The kernel answers with an int: a descriptor, zero, or -1 with errno set.
+    if answer < 0 { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(answer as i32) }
+}
+
+/// Calls `bpf(2)` for a command that answers with a new file descriptor.
+///
+/// # Safety
+///
+/// As [`bpf`]; and `command` must be one that returns a descriptor.
+pub(super) unsafe fn bpf_fd(command: u32, attr: &mut Attr, size: usize) -> Result<OwnedFd, i32> {
+    // SAFETY: passed on to the caller.
+    let fd = unsafe { bpf(command, attr, size) }?;
+    // SAFETY: the kernel just made this descriptor for us (close-on-exec, as all of bpf(2)'s are); nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_end_with_the_field() {
+        assert_eq!(attr_end!(info.info), 16);
+        assert_eq!(attr_end!(test.cpu), 72);
+        assert_eq!(attr_end!(batch.flags), 56);
+        assert_eq!(attr_end!(__bindgen_anon_3.attach_btf_id), 112);
+        assert_eq!(
+            object_name("abc")[..4],
+            [b'a' as std::ffi::c_char, b'b' as std::ffi::c_char, b'c' as std::ffi::c_char, 0]
+        );
+        assert_eq!(object_name("0123456789abcdefgh")[15], 0);
+    }
+}
