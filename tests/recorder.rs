@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 use bprec_fixtures::{Fixture, load};
 use support::{Scratch, bpf_ids, bprec, record, report, root, succeed};
 
+/// A shell cannot hand on that it ignores SIGCHLD.
+const IGNORING_CHILDREN: &str = "env --ignore-signal=CHLD";
 /// Long enough for anything here; only what hangs takes it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs bprec from a shell that sets something up first. It must end by itself.
-fn from_shell(setup: &str, arguments: &str) -> Output {
-    let script = format!("{setup}; exec \"$0\" {arguments}");
+/// Runs bprec from a shell, by way of a command that sets something up first. It must end by itself.
+fn from_shell(by: &str, arguments: &str) -> Output {
+    let script = format!("exec {by} \"$0\" {arguments}");
     let child = Command::new("sh")
         .args(["-c", &script, env!("CARGO_BIN_EXE_bprec")])
         .stdin(Stdio::null())
@@ -89,17 +91,21 @@ fn the_exit_code_is_the_commands() {
     let path = scratch.path("perf.data");
     let record = format!("record -q -F 99 -o {} --", path.display());
     // Whoever ignores SIGCHLD has its children reaped by the kernel, which then keeps no exit code of them.
-    for setup in [":", "trap '' CHLD"] {
+    for by in ["env", IGNORING_CHILDREN] {
         for (command, code) in [("true", 0), ("'exit 3'", 3), ("'kill -KILL $$'", 137)] {
-            let output = from_shell(setup, &format!("{record} sh -c {command}"));
-            assert_eq!(output.status.code(), Some(code), "{setup}; {command}: {output:?}");
+            let output = from_shell(by, &format!("{record} sh -c {command}"));
+            assert_eq!(output.status.code(), Some(code), "{by} {command}: {output:?}");
         }
     }
     // The command sees what it would see without us: nobody resets what its parent ignores, or how many files it may open.
     let said = scratch.path("said");
     let of_command = |command: &str| {
         let arguments = format!("{record} {command} > {}", said.display());
-        assert!(from_shell("trap '' CHLD; ulimit -Sn 321", &arguments).status.success());
+        assert!(
+            from_shell(&format!("{IGNORING_CHILDREN} sh -c 'ulimit -Sn 321; exec \"$@\"' sh"), &arguments)
+                .status
+                .success()
+        );
         fs::read_to_string(&said).unwrap()
     };
     assert_eq!(of_command("sh -c 'ulimit -Sn'"), "321\n");
@@ -113,7 +119,7 @@ fn a_count_of_programs_ends_with_its_command_wherever_it_is_started() {
     if !root("a_count_of_programs_ends_with_its_command_wherever_it_is_started") {
         return;
     }
-    let output = from_shell("trap '' CHLD", "stat -x, -- sh -c 'exit 4'");
+    let output = from_shell(IGNORING_CHILDREN, "stat -x, -- sh -c 'exit 4'");
     assert_eq!(output.status.code(), Some(4), "{output:?}");
 }
 

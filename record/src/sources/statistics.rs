@@ -281,7 +281,12 @@ impl Source for RunStatistics {
         if self.is_refused {
             return Ok(());
         }
+        let was_on = context.statistics.time;
         context.statistics.switch_off();
+        if !context.statistics.are_in_windows() {
+            // They were on throughout; what is read a moment later is of that time.
+            context.statistics.time = was_on;
+        }
         self.snapshot(context)?;
         context.statistics.windows = None;
         (self.switch_at, self.next_look) = (None, None);
