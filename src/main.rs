@@ -1,7 +1,7 @@
 //! `bprec`: what each BPF program costs, who pays for it, and why.
 //!
 //! Options become one call of `bprec-record` or `bprec-report`, and its result becomes an exit code: 0 done, 1 nothing
-//! matched, 2 error; `stat` with a command has the command's. A reader that closes its end of a pipe early is no error.
+//! matched, 2 error; `record` and `stat` with a command have the command's. A reader that closes its end of a pipe early is no error.
 
 mod draft;
 mod recover;
@@ -45,7 +45,9 @@ enum Outcome {
 fn main() -> ExitCode {
     let command = match Command::try_parse() {
         Ok(command) => command,
-        Err(error) => {
+        Err(mut error) => {
+            // clap proposes to hand an option that it does not know to the command.
+            error.remove(clap::error::ContextKind::Suggested);
             let code = if error.use_stderr() { 2 } else { 0 };
             // Nothing better can be done when even this cannot be printed.
             let _ = error.print();

@@ -1,8 +1,14 @@
 //! `bprec record`.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
@@ -78,8 +84,10 @@ pub(crate) struct Args {
     mmap_pages: Option<String>,
 
     /// Where to; `-` is standard output (pipe format). An existing file is kept as NAME.old.
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    output: PathBuf,
+    ///
+    /// Without it, a pipe as standard output gets the recording.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 
     /// Go on in another file when one has this size (4M, 1G), after this time (30s, 10m, 1h), or on SIGUSR2 (signal). Each file
     /// is complete by itself, and no sample is lost between two. A closed one is called NAME.<time>.
@@ -101,7 +109,7 @@ pub(crate) struct Args {
     /// Where counts of programs come from. `stats`: the kernel's run statistics, switched on while recording. `exact`: those,
     /// and programs put around each program (fsession, or fentry and fexit) that count its runs, their times and events in them;
     /// `exact=NAME,…` only around programs of these names or ids, `exact=NAME:FUNC` around a function of theirs, with * and
-    /// ? as in a shell. `off`: none [default: exact where this machine allows it, stats where not].
+    /// ? as in a shell. That rewrites the first instruction of running programs. `off`: none [default: stats].
     #[arg(long, value_name = "stats|exact[=NAME]|off", value_parser = tier)]
     counters: Option<Counters>,
 
@@ -111,8 +119,8 @@ pub(crate) struct Args {
     bpf_counters: bool,
 
     /// What --bpf-counters counts beside that: these cgroups, each with all below it.
-    #[arg(short = 'G', long = "cgroup", value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters")]
-    cgroup: Vec<PathBuf>,
+    #[arg(long, value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters")]
+    counter_cgroup: Vec<PathBuf>,
 
     /// Where --bpf-counters finds other sessions, and they it [default: /sys/fs/bpf/perf_attr_map, which is perf's].
     #[arg(long, value_name = "PATH", requires = "bpf_counters")]
@@ -123,9 +131,9 @@ pub(crate) struct Args {
     #[arg(long = "counter-event", value_name = "EVENT")]
     counter_event: Vec<String>,
 
-    /// What exact counters may cost, in percent of the machine; where programs run often, only some of their runs are
-    /// measured. When it is given, run statistics are in it, too, and are switched off where they would take too much. 100
-    /// measures all runs [default: 0.5, run statistics not counted].
+    /// What counting runs may take, in percent of the machine. Where programs run so often that run statistics would take more,
+    /// these are on for a part of the time, and runs are estimates; exact counters, which have half of it, measure only some runs.
+    /// 100 counts all runs [default: 0.5].
     #[arg(long, value_name = "PERCENT")]
     budget: Option<f64>,
 
@@ -183,7 +191,34 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if !quiet {
         say(&closing_line(&summary));
     }
-    Ok(Outcome::Done)
+    Ok(match summary.command.map(exit_code) {
+        None | Some(0) => Outcome::Done,
+        Some(code) => Outcome::Command(code),
+    })
+}
+
+/// The exit code that stands for how a command ended, as shells have it: 128 and the signal that killed it.
+pub(crate) fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// Where to. As with perf, a pipe as standard output is where the recording goes when nothing is said.
+fn output(asked: Option<PathBuf>) -> anyhow::Result<Output> {
+    match asked {
+        Some(path) if path.as_os_str() != "-" => Ok(Output::File(path)),
+        Some(_) if io::stdout().is_terminal() => {
+            bail!("-o -: standard output is a terminal; give it a pipe or a file, or -o FILE")
+        }
+        Some(_) => Ok(Output::Stdout),
+        None if is_pipe(&io::stdout()) => Ok(Output::Stdout),
+        None => Ok(Output::File(PathBuf::from("perf.data"))),
+    }
+}
+
+fn is_pipe(of: &impl AsFd) -> bool {
+    let file = of.as_fd().try_clone_to_owned().map(File::from);
+    file.and_then(|file| file.metadata()).is_ok_and(|about| about.file_type().is_fifo())
 }
 
 fn options(args: Args) -> anyhow::Result<Options> {
@@ -215,7 +250,12 @@ fn options(args: Args) -> anyhow::Result<Options> {
     let ring = match args.mmap_pages {
         None => RingSize::Default,
         Some(size) => {
-            ring_size(&size).with_context(|| format!("-m {size}: expected pages, or bytes with B, K, M or G"))?
+            let ring =
+                ring_size(&size).with_context(|| format!("-m {size}: expected pages, or bytes with B, K, M or G"))?;
+            if !ring.is_possible() {
+                bail!("-m {size}: a ring has at most 1 GiB, and the rings of all CPUs at most half of the memory");
+            }
+            ring
         }
     };
     let dump_bytes = match ring_size(&args.dump_bytes) {
@@ -229,14 +269,15 @@ fn options(args: Args) -> anyhow::Result<Options> {
             Duration::try_from_secs_f64(seconds).with_context(|| format!("--duration {seconds}: expected seconds"))?,
         ),
     };
-    let asked_for = args.counters.is_some() || !args.counter_event.is_empty() && !args.bpf_counters;
-    let counters = match args.counters.unwrap_or(Counters::Exact(Exact::default())) {
-        Counters::Exact(exact) => Counters::Exact(Exact {
-            asked_for,
-            events: args.counter_event.clone(),
-            budget: budget(args.budget)?,
-            ..exact
-        }),
+    let default = match args.counter_event.is_empty() || args.bpf_counters {
+        true => Counters::Stats,
+        // Of programs, only exact counters count events.
+        false => Counters::Exact(Exact::default()),
+    };
+    let counters = match args.counters.unwrap_or(default) {
+        Counters::Exact(exact) => {
+            Counters::Exact(Exact { events: args.counter_event.clone(), budget: budget(args.budget)?, ..exact })
+        }
         _ if !args.counter_event.is_empty() && !args.bpf_counters => {
             bail!("--counter-event: counted with --counters exact or --bpf-counters only")
         }
@@ -244,7 +285,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
     };
     let shared = args.bpf_counters.then(|| SharedOptions {
         events: args.counter_event,
-        targets: args.cgroup.into_iter().map(CounterTarget::Cgroup).collect(),
+        targets: args.counter_cgroup.into_iter().map(CounterTarget::Cgroup).collect(),
         attr_map: args.bpf_attr_map,
     });
     Ok(Options {
@@ -256,12 +297,13 @@ fn options(args: Args) -> anyhow::Result<Options> {
         user_chains: args.call_graph.unwrap_or(if args.chains { UserChains::FramePointers } else { UserChains::None }),
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
         ring,
-        output: if args.output.as_os_str() == "-" { Output::Stdout } else { Output::File(args.output) },
+        output: output(args.output)?,
         switch_output: switch_output(&args.switch_output, args.max_files)?,
         command,
         duration,
         delay: args.delay.map(Duration::from_millis),
         counters,
+        budget: budget(args.budget)?,
         shared,
         interval: Duration::from_millis(args.interval),
         dump_maps: args.dump_map,
@@ -281,7 +323,7 @@ pub(crate) fn budget(percent: Option<f64>) -> anyhow::Result<Option<Budget>> {
         Some(percent) if percent.is_nan() || percent <= 0.0 => {
             bail!("--budget {percent}: expected more than 0 percent")
         }
-        Some(percent) => (percent < 100.0).then_some(Budget { part: percent / 100.0, has_stats: true }),
+        Some(percent) => (percent < 100.0).then_some(Budget { part: percent / 100.0 }),
     })
 }
 
@@ -418,7 +460,7 @@ fn closing_line(summary: &Summary) -> String {
     };
     let missed = match summary.missed {
         0 => String::new(),
-        missed => format!(" ({missed} missed)"),
+        missed => format!(" ({missed} more announced but not captured)"),
     };
     let records = summary.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
     let files = match summary.files {
@@ -430,8 +472,20 @@ fn closing_line(summary: &Summary) -> String {
         Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
         None => String::new(),
     };
+    // Below that it is nothing beside the rest.
+    let statistics = match summary.statistics_time {
+        Some(time) if time.as_millis() > 0 => format!(" and {:.3} s of run statistics", time.as_secs_f64()),
+        _ => String::new(),
+    };
+    let countable = match summary.countable {
+        Some(1) => "\n[ bprec: --counters exact is possible here, for 1 of them ]".to_owned(),
+        Some(countable) => {
+            format!("\n[ bprec: --counters exact is possible here, for {} of them ]", grouped(countable.into()))
+        }
+        None => String::new(),
+    };
     format!(
-        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}{files}; cost {:.3} s CPU ]",
+        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}{files}; cost {:.3} s CPU{statistics} ]{countable}",
         counted(summary.samples, "sample"),
         counted(summary.programs, "BPF program"),
         bytes(summary.written_bytes),

@@ -13,7 +13,7 @@ use bprec_record::{Moment, StatOptions, StatTarget, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter};
 
-use crate::record::{budget, cpu_list, notify, show};
+use crate::record::{budget, cpu_list, exit_code, notify, show};
 use crate::{Outcome, say};
 
 /// Count what BPF programs do, or events of tasks, CPUs and cgroups, without recording.
@@ -86,9 +86,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What exact counters may cost, in percent of the machine; where programs run often, only some of their runs are measured. When
-    /// it is given, run statistics are in it, too, and are switched off where they would take too much. 100 measures all runs
-    /// [default: 0.5, run statistics not counted].
+    /// What counting runs of programs may take, in percent of the machine; where they run often, runs are estimates. 100 counts
+    /// all runs [default: 0.5].
     #[arg(long, value_name = "PERCENT")]
     budget: Option<f64>,
 
@@ -151,8 +150,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
                     options.command.iter().flatten().next().map(|name| name.to_string_lossy()).unwrap_or_default();
                 say(&format!("bprec: {name} was killed by signal {signal}"));
             }
-            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-            Ok(Outcome::Command(u8::try_from(code).unwrap_or(u8::MAX)))
+            Ok(Outcome::Command(exit_code(status)))
         }
         _ if !counts.matched => {
             let what = if asked.is_empty() { String::new() } else { format!(" matches {asked}") };
@@ -203,6 +201,8 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
             );
         }
     }
+    // Attaching to programs is asked for by naming them, or what is to be counted in their runs.
+    let exact = !args.bpf_prog.is_empty() || !args.event.is_empty();
     let command = (!args.command.is_empty()).then_some(args.command);
     let target = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|part| part == "all");
@@ -238,6 +238,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         per_cpu: args.per_cpu,
         shared: args.bpf_counters,
         attr_map: args.bpf_attr_map,
+        exact,
         budget: budget(args.budget)?,
         notify,
     })

@@ -23,7 +23,7 @@ fn runs_are_the_kernels() {
     let path = scratch.path("perf.data");
     let mut loaded = Fixture::XDP.open().unwrap().load().unwrap();
     // Attached after it has begun: runs before that are counted, too, where others have the kernel count.
-    let recording = Running::record(&path, &["-q"]);
+    let recording = Running::record(&path, &["-q", "--budget", "100"]);
     match loaded.attach() {
         Err(error) if format!("{error:#}").contains("busy") => {
             skip("runs_are_the_kernels", "another XDP program is on lo");

@@ -40,6 +40,8 @@ fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, Stri
         "cpu-clock",
         "-F",
         "2000",
+        "--budget",
+        "100",
         "--",
         "sh",
         "-c",

@@ -127,7 +127,7 @@ fn programs_that_come_and_go_are_counted() {
         return;
     }
     let scratch = Scratch::new();
-    let counting = counting(&scratch, "json", &["-b", "churn_0071*", "-j", "-I", "100"]);
+    let counting = counting(&scratch, "json", &["-b", "churn_0071*", "-j", "-I", "100", "--budget", "100"]);
     let mut ran = Vec::new();
     for number in [7101, 7102] {
         let churn = Fixture::churn(number).unwrap().start().unwrap();

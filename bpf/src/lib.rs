@@ -33,5 +33,5 @@ pub use programs::{
     Aggregator, Attached, AttrMap, Calibration as Gauged, Counted, EVENTS_MAX, EventReading, FOLLOWED_MAX, Follower,
     HISTOGRAM_SUB_BITS, Inherit, Leader, Locked, OutputMap, PerCpuStats as Account, Place, Probe as Pair, Profiler,
     ProgRefs, Recipe, Refs, Refusals, SamplerProgram, Source, Stack, Targets, UserDetail, UserObject, UserProgram, Way,
-    counts_others, makes_tail_calls,
+    counts_others, makes_tail_calls, statistics_run_ns,
 };

@@ -177,6 +177,9 @@ pub struct RunStats {
     pub time_ns: u64,
     /// Per program.
     pub programs: Vec<ProgramRuns>,
+    /// For how long statistics had been on by then, since the recording switched them on first: less than the time that passed
+    /// where they are on in windows. None in older recordings, which had them on throughout.
+    pub on_ns: Option<u64>,
 }
 
 /// What the kernel had counted for one program since its load, while statistics were on.
@@ -477,10 +480,18 @@ impl RunStats {
     fn put(&self, w: &mut Writer<'_>) {
         w.u64(self.time_ns);
         put_list(w, &self.programs, ProgramRuns::put);
+        if let Some(on_ns) = self.on_ns {
+            w.u64(on_ns);
+        }
     }
 
     fn get(r: &mut Reader<'_>) -> Result<RunStats> {
-        Ok(RunStats { time_ns: r.u64("run stats time")?, programs: get_list(r, 29, ProgramRuns::get)? })
+        Ok(RunStats {
+            time_ns: r.u64("run stats time")?,
+            programs: get_list(r, 29, ProgramRuns::get)?,
+            // Older recordings end here.
+            on_ns: if r.is_empty() { None } else { Some(r.u64("run stats on")?) },
+        })
     }
 }
 

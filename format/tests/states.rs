@@ -141,9 +141,10 @@ fn state() -> impl Strategy<Value = State> {
             time_ns,
             reason
         })),
-        (any::<u64>(), prop::collection::vec(any::<(u32, u64, u64, u64, Option<u64>)>(), 0..5)).prop_map(
-            |(time_ns, programs)| State::RunStats(RunStats {
+        (any::<u64>(), prop::collection::vec(any::<(u32, u64, u64, u64, Option<u64>)>(), 0..5), any::<Option<u64>>())
+            .prop_map(|(time_ns, programs, on_ns)| State::RunStats(RunStats {
                 time_ns,
+                on_ns,
                 programs: programs
                     .into_iter()
                     .map(|(id, load_time_ns, run_time_ns, run_cnt, recursion_misses)| ProgramRuns {
@@ -154,8 +155,7 @@ fn state() -> impl Strategy<Value = State> {
                         recursion_misses
                     })
                     .collect(),
-            })
-        ),
+            })),
         (any::<[u32; 9]>(), bytes(16), any::<(Option<u64>, bool)>()).prop_map(|(n, name, (memlock_bytes, frozen))| {
             State::Map(Map {
                 id: n[0],
@@ -185,7 +185,7 @@ fn state() -> impl Strategy<Value = State> {
         any::<(u64, u32, bool)>().prop_map(|(time_ns, cpu, came_online)| {
             State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online })
         }),
-        any::<([u64; 6], u32, u32, Option<(u64, u64)>)>().prop_map(|(n, programs, missed, drained)| {
+        any::<([u64; 6], u32, u32, Option<(u64, u64, Option<u64>)>)>().prop_map(|(n, programs, missed, drained)| {
             State::Cost(Cost {
                 end_ns: n[0],
                 user_ns: n[1],
@@ -195,8 +195,9 @@ fn state() -> impl Strategy<Value = State> {
                 wakeups: n[5],
                 programs,
                 missed,
-                longest_gap_ns: drained.map(|(gap_ns, _)| gap_ns),
-                overrun_bytes: drained.map_or(0, |(_, overrun_bytes)| overrun_bytes),
+                longest_gap_ns: drained.map(|(gap_ns, ..)| gap_ns),
+                overrun_bytes: drained.map_or(0, |(_, overrun_bytes, _)| overrun_bytes),
+                statistics_ns: drained.and_then(|(.., statistics_ns)| statistics_ns),
             })
         }),
         prop::collection::vec((any::<(u64, u32)>(), bytes(40)), 0..5).prop_map(|symbols| {

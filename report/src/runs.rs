@@ -5,7 +5,35 @@ use bprec_format::state::{ProgramRuns, RunStats};
 use std::collections::BTreeMap;
 
 /// By part of the window: the first and last snapshot in it.
-type Snapshots = BTreeMap<usize, [(u64, ProgramRuns); 2]>;
+type Snapshots = BTreeMap<usize, Part>;
+
+/// What the snapshots in one part of the window come to.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    first: Snapshot,
+    last: Snapshot,
+    windows: Windows,
+}
+
+/// Counts of a program at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Snapshot {
+    time_ns: u64,
+    /// For how long statistics had been on; as long as time has passed where they always are.
+    on_ns: Option<u64>,
+    runs: ProgramRuns,
+}
+
+/// Sums over the times that statistics were on, from which follows how far an estimate may be off.
+#[derive(Debug, Clone, Copy, Default)]
+struct Windows {
+    count: f64,
+    on: f64,
+    runs: f64,
+    on_squared: f64,
+    runs_squared: f64,
+    on_runs: f64,
+}
 
 /// First and last snapshot of each program in each part of the window.
 #[derive(Debug, Default)]
@@ -23,6 +51,17 @@ pub(crate) struct RunDelta {
     pub(crate) misses: Option<u64>,
     /// From when to when, ns of the recording's clock.
     pub(crate) span: (u64, u64),
+    /// Set where statistics were on for a part of that time only: runs and time are estimates from this part.
+    pub(crate) estimate: Option<Estimate>,
+}
+
+/// How a number was estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Estimate {
+    /// For how long of the time statistics were on.
+    pub(crate) on_ns: u64,
+    /// Half of the 95 % confidence interval of the runs; `None` when there were too few windows to tell.
+    pub(crate) runs_margin: Option<u64>,
 }
 
 impl RunHistory {
@@ -30,14 +69,16 @@ impl RunHistory {
         let Some(part) = window.part_of(stats.time_ns) else { return };
         self.any = true;
         for program in &stats.programs {
-            let snapshot = (stats.time_ns, *program);
+            let snapshot = Snapshot { time_ns: stats.time_ns, on_ns: stats.on_ns, runs: *program };
             let parts = self.snapshots.entry((program.id, program.load_time_ns)).or_default();
-            let [first, last] = parts.entry(part).or_insert([snapshot, snapshot]);
-            if stats.time_ns < first.0 {
-                *first = snapshot;
+            let new = Part { first: snapshot, last: snapshot, windows: Windows::default() };
+            let part = parts.entry(part).or_insert(new);
+            if stats.time_ns < part.first.time_ns {
+                part.first = snapshot;
             }
-            if stats.time_ns >= last.0 {
-                *last = snapshot;
+            if stats.time_ns >= part.last.time_ns {
+                part.windows.add(&part.last, &snapshot);
+                part.last = snapshot;
             }
         }
     }
@@ -54,13 +95,14 @@ impl RunHistory {
         let loaded = loaded_ns.and_then(|loaded_ns| Some((window.part_of(loaded_ns)?, loaded_ns)));
         let zero = ProgramRuns { recursion_misses: Some(0), ..ProgramRuns::default() };
         let mut sum: Option<RunDelta> = None;
-        for (part, [first, last]) in self.snapshots.get(&(id, load_time_ns))? {
+        for (part, Part { first, last, windows }) in self.snapshots.get(&(id, load_time_ns))? {
             let (from_ns, from, to) = match loaded {
-                Some((loaded_in, loaded_ns)) if loaded_in == *part => (loaded_ns, &zero, &last.1),
-                _ if first.0 == last.0 => continue,
-                _ => (first.0, &first.1, &last.1),
+                Some((loaded_in, loaded_ns)) if loaded_in == *part => (loaded_ns, &zero, &last.runs),
+                _ if first.time_ns == last.time_ns => continue,
+                _ => (first.time_ns, &first.runs, &last.runs),
             };
-            let delta = between(from, to, (from_ns, last.0))?;
+            let on_ns = last.on_ns.zip(first.on_ns).map(|(to, from)| to.saturating_sub(from));
+            let delta = between(from, to, (from_ns, last.time_ns))?.scaled(on_ns, windows);
             sum = Some(sum.map_or(delta, |sum| sum.and(&delta)));
         }
         sum
@@ -73,10 +115,55 @@ fn between(from: &ProgramRuns, to: &ProgramRuns, span: (u64, u64)) -> Option<Run
         time_ns: to.run_time_ns.checked_sub(from.run_time_ns)?,
         misses: to.recursion_misses.zip(from.recursion_misses).and_then(|(to, from)| to.checked_sub(from)),
         span,
+        estimate: None,
     })
 }
 
+impl Windows {
+    fn add(&mut self, from: &Snapshot, to: &Snapshot) {
+        let (Some(from_on), Some(to_on)) = (from.on_ns, to.on_ns) else { return };
+        let on = to_on.saturating_sub(from_on) as f64;
+        let runs = to.runs.run_cnt.saturating_sub(from.runs.run_cnt) as f64;
+        if on > 0.0 {
+            self.count += 1.0;
+            self.on += on;
+            self.runs += runs;
+            self.on_squared += on * on;
+            self.runs_squared += runs * runs;
+            self.on_runs += on * runs;
+        }
+    }
+
+    /// Half of the 95 % confidence interval of the runs in `span_ns`: that of a ratio of two sums over windows.
+    fn margin(&self, span_ns: f64) -> Option<u64> {
+        if self.count < 2.0 {
+            return None;
+        }
+        let rate = self.runs / self.on;
+        let squares = self.runs_squared - 2.0 * rate * self.on_runs + rate * rate * self.on_squared;
+        let unseen = (1.0 - self.on / span_ns).max(0.0);
+        let variance = squares.max(0.0) * self.count / (self.count - 1.0) * unseen;
+        Some((1.96 * variance.sqrt() / self.on * span_ns).ceil() as u64)
+    }
+}
+
+/// Statistics that are on for less than this part of the time are on in windows.
+const ALWAYS: f64 = 0.98;
+
 impl RunDelta {
+    /// As of all of its time, where statistics were on for `on_ns` of it.
+    fn scaled(self, on_ns: Option<u64>, windows: &Windows) -> RunDelta {
+        let span_ns = self.span.1.saturating_sub(self.span.0) as f64;
+        match on_ns {
+            Some(on_ns) if on_ns > 0 && (on_ns as f64) < span_ns * ALWAYS => {
+                let all = |counted: u64| (counted as f64 * span_ns / on_ns as f64).round() as u64;
+                let estimate = Estimate { on_ns, runs_margin: windows.margin(span_ns) };
+                RunDelta { runs: all(self.runs), time_ns: all(self.time_ns), estimate: Some(estimate), ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// With what happened in another part of the window.
     fn and(&self, other: &RunDelta) -> RunDelta {
         RunDelta {
@@ -84,6 +171,13 @@ impl RunDelta {
             time_ns: self.time_ns.saturating_add(other.time_ns),
             misses: self.misses.zip(other.misses).map(|(mine, theirs)| mine.saturating_add(theirs)),
             span: (self.span.0.min(other.span.0), self.span.1.max(other.span.1)),
+            estimate: match (self.estimate, other.estimate) {
+                (Some(mine), Some(theirs)) => Some(Estimate {
+                    on_ns: mine.on_ns + theirs.on_ns,
+                    runs_margin: mine.runs_margin.zip(theirs.runs_margin).map(|(mine, theirs)| mine + theirs),
+                }),
+                (mine, theirs) => mine.or(theirs),
+            },
         }
     }
 }
@@ -95,7 +189,7 @@ mod tests {
 
     fn stats(time_ns: u64, run_cnt: u64, run_time_ns: u64, misses: Option<u64>) -> RunStats {
         let runs = ProgramRuns { id: 7, load_time_ns: 100, run_time_ns, run_cnt, recursion_misses: misses };
-        RunStats { time_ns, programs: vec![runs] }
+        RunStats { time_ns, programs: vec![runs], on_ns: None }
     }
 
     #[test]
@@ -107,11 +201,11 @@ mod tests {
         }
         assert_eq!(
             history.delta(7, 100, None, &all),
-            Some(RunDelta { runs: 30, time_ns: 3100, misses: Some(1), span: (10, 30) })
+            Some(RunDelta { runs: 30, time_ns: 3100, misses: Some(1), span: (10, 30), estimate: None })
         );
         assert_eq!(
             history.delta(7, 100, Some(5), &all),
-            Some(RunDelta { runs: 40, time_ns: 4100, misses: Some(4), span: (5, 30) })
+            Some(RunDelta { runs: 40, time_ns: 4100, misses: Some(4), span: (5, 30), estimate: None })
         );
         assert_eq!(history.delta(7, 101, None, &all), None, "another program of that id");
 
@@ -122,7 +216,7 @@ mod tests {
         }
         assert_eq!(
             history.delta(7, 100, None, &part),
-            Some(RunDelta { runs: 25, time_ns: 2600, misses: None, span: (20, 30) })
+            Some(RunDelta { runs: 25, time_ns: 2600, misses: None, span: (20, 30), estimate: None })
         );
     }
 
@@ -147,5 +241,30 @@ mod tests {
         assert_eq!(history.delta(7, 100, None, &all), None);
         history.add(&stats(20, 9, 1000, None), &all);
         assert_eq!(history.delta(7, 100, None, &all), None);
+    }
+
+    /// 10 windows of 10 in 1000: what ran evenly is known to the run, what ran in one of them alone hardly at all.
+    #[test]
+    fn runs_in_windows_are_scaled_to_all_of_the_time() {
+        let all = Window::new(&TimeRange::All, None).unwrap();
+        let history = |runs_in: fn(u64) -> u64| {
+            let mut history = RunHistory::default();
+            let mut runs = 0;
+            history.add(&RunStats { on_ns: Some(0), ..stats(0, 0, 0, None) }, &all);
+            for window in 1..=10 {
+                runs += runs_in(window);
+                history.add(&RunStats { on_ns: Some(window * 10), ..stats(window * 100, runs, runs * 5, None) }, &all);
+            }
+            history.delta(7, 100, None, &all).unwrap()
+        };
+        let even = history(|_| 20);
+        assert_eq!((even.runs, even.time_ns), (2000, 10_000));
+        assert_eq!(even.estimate, Some(Estimate { on_ns: 100, runs_margin: Some(0) }));
+        let bursts = history(|window| if window == 3 { 200 } else { 0 });
+        assert_eq!(bursts.runs, 2000);
+        // Deviations of the windows from their mean of 20: 180² + 9 · 20²; of ten windows, 90 % of the time unseen.
+        let expected = 1.96 * f64::sqrt((180.0 * 180.0 + 9.0 * 400.0) * 10.0 / 9.0 * 0.9) * 10.0;
+        let margin = bursts.estimate.unwrap().runs_margin.unwrap();
+        assert!((margin as f64 - expected).abs() <= 1.0, "{margin} {expected}");
     }
 }

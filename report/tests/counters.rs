@@ -581,7 +581,7 @@ fn both_byte_orders_print_the_same() {
     };
     let stats = |time_ns, run_cnt| {
         let runs = ProgramRuns { id: 5, load_time_ns: 1, run_time_ns: run_cnt * 100, run_cnt, recursion_misses: None };
-        State::RunStats(RunStats { time_ns, programs: vec![runs] })
+        State::RunStats(RunStats { time_ns, programs: vec![runs], on_ns: None })
     };
     let mut events = events();
     events.tier = CounterTier::SHARED;

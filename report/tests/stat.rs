@@ -34,7 +34,7 @@ fn stats(second: u64, programs: &[(u32, u64, u64)]) -> State {
         run_cnt: *run_cnt,
         recursion_misses: Some(3),
     });
-    State::RunStats(RunStats { time_ns: START + second * S, programs: programs.collect() })
+    State::RunStats(RunStats { time_ns: START + second * S, programs: programs.collect(), on_ns: None })
 }
 
 fn event(name: &str, config: u64, group: u32) -> CounterEvent {

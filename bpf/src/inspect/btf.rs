@@ -35,7 +35,13 @@ impl BtfCache {
         Ok(Arc::clone(blobs.entry(id).or_insert(blob)))
     }
 
-    /// All blobs fetched so far, by ascending id.
+    /// Forgets the blobs that nobody else has.
+    pub fn drop_unused(&self) {
+        let mut blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
+        blobs.retain(|_, blob| Arc::strong_count(blob) > 1);
+    }
+
+    /// All blobs fetched so far that were not forgotten, by ascending id.
     pub fn all(&self) -> Vec<(u32, Arc<[u8]>)> {
         let blobs = self.blobs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = blobs.iter().map(|(id, blob)| (*id, Arc::clone(blob))).collect();

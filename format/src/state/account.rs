@@ -1,6 +1,6 @@
 //! What a recording lost, what it did not see, and what it cost.
 
-use super::parts::{get_list, put_list};
+use super::parts::{get_list, get_option, put_list, put_option};
 use crate::{Reader, Result, Writer};
 
 /// Samples that did not make it into the recording, as the kernel counted them per event.
@@ -57,6 +57,9 @@ pub struct Cost {
     pub longest_gap_ns: Option<u64>,
     /// Bytes of the rings that were overwritten before they could be read.
     pub overrun_bytes: u64,
+    /// What run statistics took of the machine for this recording: runs while they were on, times what they add to a run. None
+    /// when that is not known.
+    pub statistics_ns: Option<u64>,
 }
 
 impl Loss {
@@ -101,6 +104,7 @@ impl Cost {
         w.u64(self.written_bytes).u64(self.wakeups).u32(self.programs).u32(self.missed);
         if let Some(gap_ns) = self.longest_gap_ns {
             w.u64(gap_ns).u64(self.overrun_bytes);
+            put_option(w, self.statistics_ns);
         }
     }
 
@@ -117,6 +121,7 @@ impl Cost {
             // Older recordings end here.
             longest_gap_ns: if r.is_empty() { None } else { Some(r.u64("cost gap")?) },
             overrun_bytes: if r.is_empty() { 0 } else { r.u64("cost overrun")? },
+            statistics_ns: if r.is_empty() { None } else { get_option(r, "cost statistics")? },
         })
     }
 }

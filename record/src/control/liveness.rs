@@ -1,6 +1,5 @@
 //! Whether tasks that are recorded are still there.
 
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -50,7 +49,7 @@ impl Liveness {
         for task in &mut self.tasks {
             let has_ended = match task {
                 Task::Process(process) => is_readable(process),
-                Task::Number(id) => !is_alive(*id),
+                Task::Number(id) => !bprec_host::is_alive(*id),
                 Task::Gone => true,
             };
             if has_ended {
@@ -65,12 +64,4 @@ impl Liveness {
 pub(super) fn is_readable(fd: &impl AsFd) -> bool {
     let mut fds = [sys::poll_in(fd)];
     sys::poll(&mut fds, Some(Duration::ZERO)).is_ok() && !fds[0].revents().is_empty()
-}
-
-/// Whether a task runs or may run again: what has ended and was not waited for does not.
-fn is_alive(id: u32) -> bool {
-    let Ok(stat) = fs::read(format!("/proc/{id}/stat")) else { return false };
-    // The name, which may hold anything, ends with the last parenthesis; behind it stands the state.
-    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2));
-    !matches!(state, Some(b'Z' | b'X'))
 }

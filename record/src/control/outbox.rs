@@ -1,5 +1,7 @@
 //! What sources hand over, encoded and sent to the drain.
 
+use std::collections::VecDeque;
+
 use bprec_bpf::ProgSnapshot;
 use bprec_format::feature::Feature;
 use bprec_format::journal::Frame;
@@ -15,6 +17,9 @@ use crate::sources::Outlet;
 /// Bytes of states that are sent at once.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// BTF that is remembered to have been sent.
+const TYPES_MAX: usize = 1000;
+
 /// The way to the drain.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -26,8 +31,8 @@ pub(crate) struct Outbox {
     states: Vec<u8>,
     /// What waits for the first state, which says when sampling began.
     held_back: Option<Vec<State>>,
-    /// BTF that a stream has already.
-    types: Vec<u32>,
+    /// BTF that the output has already, the last of it: that it has one twice is no harm.
+    types: VecDeque<u32>,
     /// Bytes of records that were sent since the file began.
     sent_bytes: u64,
 }
@@ -42,7 +47,7 @@ impl Outbox {
             writer: StateWriter::new(&state.attr, state.ids.first().copied().unwrap_or(0)),
             states: Vec::new(),
             held_back: Some(Vec::new()),
-            types: Vec::new(),
+            types: VecDeque::new(),
             sent_bytes: 0,
         }
     }
@@ -202,12 +207,20 @@ impl Outlet for Outbox {
     }
 
     fn types(&mut self, btf_id: u32, btf: &[u8]) -> Result<bool> {
-        // A file has them in a section of its own.
-        if self.is_file || self.types.contains(&btf_id) {
+        if self.types.contains(&btf_id) {
             return Ok(true);
         }
-        self.types.push(btf_id);
+        self.types.truncate(TYPES_MAX);
+        self.types.push_front(btf_id);
+        if self.is_file {
+            // It gets them in a section of its own.
+            return self.journal(&Frame::Btf { id: btf_id, data: btf }).map(|()| true);
+        }
         let (bit, payload) = sections::btfs([(btf_id, btf)].into_iter());
         self.feature(bit, &payload)
+    }
+
+    fn keep_types(&mut self, btf_id: u32, btf: &[u8]) -> Result<()> {
+        if self.is_file { self.types(btf_id, btf).map(drop) } else { Ok(()) }
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bprec_bpf::{BtfCache, Kallsyms, Refs};
 use bprec_format::feature::Feature;
+use bprec_format::journal::Frame;
 use bprec_format::state::{Cost, Session, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
@@ -31,7 +32,7 @@ use crate::output::{self, Sink, Summary, Tally};
 use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::bpf_sampler::BpfSampler;
-use crate::sources::exact::{self, ExactCounters};
+use crate::sources::exact::{self, ExactCounters, ExactOffer};
 use crate::sources::hotplug::Hotplug;
 use crate::sources::inventory::{Inventory, LoadWatcher, Programs, ProgramsOfFile, Purpose};
 use crate::sources::map_dumps::MapDumps;
@@ -40,7 +41,7 @@ use crate::sources::shared::SharedCounters;
 use crate::sources::statistics::RunStatistics;
 use crate::sources::user_objects::UserObjects;
 use crate::sys::{self, Inherited, Signals, Usage};
-use crate::{Counters, Error, Level, Options, Output, Result, Target, synth};
+use crate::{Budget, Counters, Error, Level, Options, Output, Result, Target, synth};
 
 /// The shortest time between two snapshots. Below that they would be all that is recorded.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -142,6 +143,13 @@ impl<'a> Recording<'a> {
         let interval = options.interval.max(INTERVAL_MIN);
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         // Before anyone watches: our own programs are not loaded during the recording.
+        let budget_ns = options.budget.map(Budget::ns_per_second);
+        let statistics = match &options.counters {
+            Counters::Off => None,
+            Counters::Stats => Some(RunStatistics::new(budget_ns)),
+            // Half of it is for what they measure.
+            Counters::Exact(_) => Some(RunStatistics::new(budget_ns.map(|ns| ns / 2.0))),
+        };
         let mut aggregates =
             options.aggregate.map(|how| Aggregates::load(&samplers, options, how, interval_ns)).transpose()?;
         let mut opened = OpenEvents::open(options, &mut samplers, &targets)?;
@@ -185,8 +193,9 @@ impl<'a> Recording<'a> {
         sources.add(Hotplug::watch(options, &targets, &online));
         sources.add(Inventory::new(watcher, Purpose::Recording));
         sources.add(user_objects);
-        if options.counters != Counters::Off {
-            sources.add(RunStatistics);
+        statistics.into_iter().for_each(|statistics| sources.add(statistics));
+        if options.counters == Counters::Stats {
+            sources.add(ExactOffer::default());
         }
         exact.into_iter().for_each(|exact| sources.add(exact));
         if let Some(asked) = &options.shared {
@@ -223,6 +232,11 @@ impl<'a> Recording<'a> {
         if self.abilities.clock {
             self.sections.extend(sections::clock());
         }
+        if bprec_host::is_initial_pid_namespace() == Some(false) {
+            let text = "this is not the initial pid namespace: tasks outside of it come as pid 0, like idle CPUs, and are named \
+                        [unknown]";
+            (self.options.notify)(Level::Warning, text);
+        }
         self.send_machine(tracing_data.as_deref())?;
         self.sections.extend(tracing_data.map(|payload| (Feature::TRACING_DATA.0, payload)));
         self.sources.prepare(&mut self.out)?;
@@ -235,6 +249,9 @@ impl<'a> Recording<'a> {
         let mut records = Vec::new();
         if let Some(reason) = synth::kernel(&self.layout(), &mut records) {
             (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
+        }
+        if bprec_host::is_initial_pid_namespace() == Some(false) {
+            synth::unknown_tasks(&self.layout(), &mut records);
         }
         self.out.records(records)?;
         self.out.features(&self.sections)?;
@@ -485,21 +502,50 @@ impl<'a> Recording<'a> {
         let Closed { sink, tally, account } = closed;
         let mut sections = self.sections.clone();
         if sink.is_file() {
-            sections.push(sections::programs(&programs.infos));
-            sections.push(sections::btfs(programs.btfs.iter().map(|(id, data)| (*id, &data[..]))));
+            sections.extend(self.program_sections(sink, programs));
         }
         let cost = Cost {
             end_ns: sampled_ns.1,
             wakeups: account.wakeups,
-            programs: programs.infos.len() as u32,
+            programs: programs.infos.len() as u32 + programs.let_go,
             missed: self.sources.programs.counts().1,
             longest_gap_ns: Some(u64::try_from(account.longest_gap.as_nanos()).unwrap_or(u64::MAX)),
             overrun_bytes: account.overrun_bytes,
+            statistics_ns: self.statistics_ns(),
             ..Cost::default()
         };
         let used_before = std::mem::replace(&mut self.used_before, sys::usage());
         let ending = Ending { kallsyms, addresses, cost, used_before, sections, sampled_ns };
         complete(sink, tally, self.out.writer(), ending)
+    }
+
+    /// What run statistics took of the machine.
+    fn statistics_ns(&self) -> Option<u64> {
+        let mut summary = Summary::default();
+        self.sources.sum_up(&mut summary);
+        summary.statistics_time.and_then(|time| u64::try_from(time.as_nanos()).ok())
+    }
+
+    /// The programs and their types. Those that are held no longer are in the journal alone.
+    fn program_sections(&self, sink: &mut Sink, programs: &ProgramsOfFile) -> Vec<Section> {
+        let ProgramsOfFile { infos, btfs, let_go } = programs;
+        if *let_go > 0 {
+            let mut frames = Vec::new();
+            btfs.iter().for_each(|(id, data)| Frame::Btf { id: *id, data }.encode(&mut frames, Endian::NATIVE));
+            sink.journal(&frames);
+            match sink.journaled() {
+                Some(mut sections) => {
+                    sections.retain(|(bit, _)| [Feature::BPF_PROG_INFO.0, Feature::BPF_BTF.0].contains(bit));
+                    return sections;
+                }
+                None => {
+                    let text =
+                        "the journal could not be kept: programs that were unloaded during the recording are not in it";
+                    (self.options.notify)(Level::Warning, text);
+                }
+            }
+        }
+        vec![sections::programs(infos), sections::btfs(btfs.iter().map(|(id, data)| (*id, &data[..])))]
     }
 
     fn summary(&self, last: &Closed) -> Summary {

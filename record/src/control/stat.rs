@@ -23,7 +23,7 @@ use crate::sources::perf_counters::PerfCounters;
 use crate::sources::shared::{CounterTarget, SharedCounters, SharedOptions};
 use crate::sources::statistics::RunStatistics;
 use crate::sys::{self, Inherited, Signals};
-use crate::{Error, Level};
+use crate::{Budget, Error, Level};
 
 /// The longest time between two readings, so that what a gate lets pass is estimated second by second.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -108,6 +108,10 @@ impl Outlet for Collected {
 
     fn types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<bool, Error> {
         Ok(true)
+    }
+
+    fn keep_types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -250,7 +254,6 @@ impl Counting {
 
     fn of_programs(pattern: Option<&str>, options: &StatOptions, session: Session) -> Result<Counting, Error> {
         let asked = options::Exact {
-            asked_for: true,
             pattern: pattern.map(str::to_owned),
             events: options.events.clone(),
             budget: options.budget,
@@ -270,9 +273,14 @@ impl Counting {
         };
         let mut sources = Sources::new(Programs::new(btfs, refs, Vec::new()), session, options.notify);
         sources.add(Inventory::new(watcher, Purpose::Counting));
-        sources.add(RunStatistics);
-        let events = exact::open_events(&asked, options.notify, &online);
-        sources.add(ExactCounters::new(asked, events, None));
+        let budget_ns = options.budget.map(Budget::ns_per_second);
+        if options.exact {
+            sources.add(RunStatistics::new(budget_ns.map(|ns| ns / 2.0)));
+            let events = exact::open_events(&asked, options.notify, &online);
+            sources.add(ExactCounters::new(asked, events, None));
+        } else {
+            sources.add(RunStatistics::new(budget_ns));
+        }
         let wanted = Some(WantedPrograms::new(pattern));
         Ok(Counting { sources, collected: Collected::default(), wanted })
     }

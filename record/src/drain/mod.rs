@@ -42,7 +42,7 @@ pub(crate) enum Message {
     /// All that was there before has been sent: from here on a FINISHED_ROUND follows each pass over the rings that found
     /// something. A reader sorts what lies between two of them by time, and would take what was there before for late.
     BeginRounds,
-    /// A FINISHED_ROUND follows what was sent before.
+    /// A FINISHED_ROUND follows the pass that takes this.
     EndRound,
     /// The file ends here, and another one begins. Rounds begin anew there.
     Switch(Box<Successor>),
@@ -109,6 +109,8 @@ struct Drainer {
     checkpoint_bytes: u64,
     /// The same, for the control thread.
     written_bytes: Arc<AtomicU64>,
+    /// One is to follow this pass.
+    ends_round: bool,
     /// Of every event's records but samples.
     trailer_bytes: usize,
     buffer: Vec<u8>,
@@ -138,6 +140,7 @@ impl Drain {
             has_rounds: false,
             checkpoint_bytes: 0,
             written_bytes: Arc::clone(&written_bytes),
+            ends_round: false,
             trailer_bytes: layout.trailer_bytes(),
             buffer: Vec::new(),
         };
@@ -264,8 +267,10 @@ impl Drainer {
             }
         }
         if self.sink.written_bytes() > self.checkpoint_bytes {
-            if self.has_rounds {
+            // Once a pass, however many were sent: what was in the rings is as new as the last of them.
+            if self.has_rounds || self.ends_round {
                 self.sink.finished_round()?;
+                self.ends_round = false;
             }
             self.sink.checkpoint()?;
             self.checkpoint_bytes = self.sink.written_bytes();
@@ -321,12 +326,15 @@ impl Drainer {
                 self.has_rounds = true;
                 Ok(())
             }
-            Message::EndRound => self.sink.finished_round(),
+            Message::EndRound => {
+                self.ends_round = true;
+                Ok(())
+            }
             Message::Switch(next) => {
                 self.sink.finished_round()?;
                 self.sink.checkpoint()?;
                 let Successor { sink, tally, closed } = *next;
-                self.has_rounds = false;
+                (self.has_rounds, self.ends_round) = (false, false);
                 self.checkpoint_bytes = 0;
                 // Nobody waits any more when the recording is being given up.
                 drop(closed.send(Closed {

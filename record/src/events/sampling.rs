@@ -146,7 +146,7 @@ impl Sampler {
                     "{name} instead of {asked}: {why}; a timer samples, so code that runs with interrupts off is not seen \
                      where it runs"
                 );
-                (options.notify)(Level::Warning, &self.note);
+                (options.notify)(Level::Notice, &self.note);
                 true
             }
             libc::EACCES | libc::EPERM

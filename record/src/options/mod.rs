@@ -47,6 +47,8 @@ pub struct Options {
     pub delay: Option<Duration>,
     /// Where run counts of programs come from.
     pub counters: Counters,
+    /// What run statistics may take, half of it where exact counters have the other half; `None` is all of the machine.
+    pub budget: Option<Budget>,
     /// Count events of what is recorded at context switches, and of the targets that this names beside it.
     pub shared: Option<SharedOptions>,
     /// Time between two snapshots of the counters.
@@ -79,7 +81,8 @@ impl Default for Options {
             command: None,
             duration: None,
             delay: None,
-            counters: Counters::Exact(Exact::default()),
+            counters: Counters::Stats,
+            budget: Some(Budget::default()),
             shared: None,
             interval: Duration::from_secs(1),
             dump_maps: Vec::new(),
@@ -185,7 +188,21 @@ pub enum RingSize {
     Bytes(u64),
 }
 
+/// The largest ring.
+const RING_MAX_BYTES: usize = 1 << 30;
+
 impl RingSize {
+    /// Whether each CPU of this machine can have such a ring: all of them together may have half of the memory.
+    pub fn is_possible(self) -> bool {
+        let wanted = match self {
+            RingSize::Default => return true,
+            RingSize::Pages(pages) => pages.saturating_mul(sys::page_bytes() as u64),
+            RingSize::Bytes(bytes) => bytes,
+        };
+        let all = wanted.saturating_mul(machine::online_cpus().len() as u64);
+        wanted <= RING_MAX_BYTES as u64 && sys::memory_bytes().is_none_or(|memory| all <= memory / 2)
+    }
+
     /// Bytes of a ring's data, within reason.
     pub(crate) fn bytes(self) -> usize {
         let page = sys::page_bytes();
@@ -199,7 +216,7 @@ impl RingSize {
                 1 << usable.ilog2()
             }
         };
-        wanted.clamp(page, 1 << 30).next_power_of_two()
+        wanted.clamp(page, RING_MAX_BYTES).next_power_of_two()
     }
 }
 
@@ -226,8 +243,6 @@ pub enum Counters {
 /// What is counted by programs around others'.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exact {
-    /// Somebody wants just this: that it cannot be had is a warning.
-    pub asked_for: bool,
     /// Which programs, by full name or id, and which of their functions: shell patterns `PROGRAM[:FUNCTION]`, several with
     /// commas. `None` is the entry of every program.
     pub pattern: Option<String>,
@@ -239,24 +254,29 @@ pub struct Exact {
     pub per_cpu: bool,
 }
 
-/// What counting programs exactly may take.
+/// What counting runs of programs may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     /// The part of all CPUs' time.
     pub part: f64,
-    /// Run statistics are in it, and are switched off where they would take too much. Else they stay on, whatever they take.
-    pub has_stats: bool,
+}
+
+impl Budget {
+    /// The same of each second, ns.
+    pub(crate) fn ns_per_second(self) -> f64 {
+        self.part * machine::online_cpus().len() as f64 * 1e9
+    }
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { part: 0.005, has_stats: false }
+        Budget { part: 0.005 }
     }
 }
 
 impl Default for Exact {
     fn default() -> Exact {
-        Exact { asked_for: false, pattern: None, events: Vec::new(), budget: Some(Budget::default()), per_cpu: false }
+        Exact { pattern: None, events: Vec::new(), budget: Some(Budget::default()), per_cpu: false }
     }
 }
 

@@ -22,6 +22,8 @@ pub struct StatOptions {
     pub interval: Option<Duration>,
     /// Counts of each CPU, too.
     pub per_cpu: bool,
+    /// Count programs exactly, where that is possible; else by run statistics alone.
+    pub exact: bool,
     /// What counting of programs may take; `None` is all of the machine.
     pub budget: Option<Budget>,
     /// Count events of targets at context switches, shared with other sessions. Programs are not concerned.

@@ -2,8 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use bprec_format::Endian;
 
 /// Device and inode of a file.
 pub(super) type Inode = (u64, u64);
@@ -34,6 +36,14 @@ impl Journal {
         if self.file.as_ref().is_some_and(|mut file| file.write_all(frames).is_err()) {
             self.file = None;
         }
+    }
+
+    /// The feature sections that it makes; `None` when it could not be kept.
+    pub(super) fn features(&self) -> Option<Vec<(u8, Vec<u8>)>> {
+        let file = self.file.as_ref()?;
+        let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        bprec_format::journal::Journal::parse(&bytes, Endian::NATIVE).ok().map(|journal| journal.features)
     }
 
     /// Removes it. It may have moved: another recorder took the name over meanwhile.

@@ -244,6 +244,11 @@ impl Sink {
         }
     }
 
+    /// The feature sections that the journal makes; `None` when there is none, or when it could not be kept.
+    pub(crate) fn journaled(&self) -> Option<Vec<(u8, Vec<u8>)>> {
+        self.seekable.as_ref()?.journal.features()
+    }
+
     /// Writes the feature sections (ascending) and the final header, and removes the journal. In a stream, writes one
     /// record per section.
     ///

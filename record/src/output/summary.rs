@@ -30,6 +30,10 @@ pub struct Summary {
     pub path: Option<std::path::PathBuf>,
     /// CPU time of the recorder, user and kernel.
     pub cpu_time: Duration,
+    /// CPU time that run statistics took of others for this recording; `None` when that is not known.
+    pub statistics_time: Option<Duration>,
+    /// How many programs could be counted exactly, where it is known and was not asked for.
+    pub countable: Option<u32>,
     /// How the command ended, if one ran to its end.
     pub command: Option<ExitStatus>,
 }

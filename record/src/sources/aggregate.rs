@@ -26,6 +26,7 @@ use crate::{Aggregate, Error, Level, Options, Result, sys};
 const OVERFLOW: &[u8] = b"[overflow]";
 /// The address that they have, and that mapping's.
 const OVERFLOW_IP: u64 = 0x1000;
+
 /// What counts the samples of one event.
 #[derive(Debug)]
 struct CountedEvent {

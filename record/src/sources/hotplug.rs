@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bprec_format::state::{CpuNotSampled, State};
 
 use super::{Context, Source};
-use crate::events::{CpuThreadTargets, machine};
+use crate::events::CpuThreadTargets;
 use crate::{Level, Options, Result, Target, sys};
 
 /// Time between two looks.
@@ -43,7 +43,7 @@ impl Hotplug {
     /// Looks what has changed since the last time, and says it.
     fn look(&mut self, context: &mut Context<'_>) -> Result<()> {
         // Not knowing is no news.
-        let Some(online) = machine::told_online_cpus() else { return Ok(()) };
+        let Ok(online) = bprec_host::online_cpus() else { return Ok(()) };
         context.news.online.extend(online.iter().filter(|cpu| !self.online.contains(cpu)));
         self.online.clone_from(&online);
         let time_ns = sys::monotonic_ns();

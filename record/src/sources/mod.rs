@@ -187,6 +187,12 @@ pub(crate) trait Outlet {
     /// As above.
     fn types(&mut self, btf_id: u32, btf: &[u8]) -> Result<bool>;
 
+    /// Types of a map, which become a part of the file at its end.
+    ///
+    /// # Errors
+    /// As above.
+    fn keep_types(&mut self, btf_id: u32, btf: &[u8]) -> Result<()>;
+
     /// States.
     ///
     /// # Errors

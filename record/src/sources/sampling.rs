@@ -4,13 +4,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use bprec_format::records::{LostSamples, write_record};
-use bprec_format::state::{EventLoss, Loss, State};
-use bprec_format::{Endian, RecordType, SampleId, SampleLayout};
+use bprec_format::state::{Attachment, EventLoss, Loss, State};
+use bprec_format::{Endian, RecordType, SampleId, SampleLayout, event_type};
 
 use super::{Context, Source};
 use crate::events::OpenEvents;
 use crate::output::Summary;
-use crate::{Error, Result, sys};
+use crate::{Error, Level, Result, sys};
 
 /// The events that sample.
 #[derive(Debug)]
@@ -30,6 +30,27 @@ impl Sampling {
 }
 
 impl Source for Sampling {
+    /// The kernel drops samples of a tracepoint while programs are on it: it runs these instead.
+    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
+        for event in self.opened.events.iter().filter(|event| event.file.attr.kind == event_type::TRACEPOINT) {
+            let is_on = |attachment: &&Attachment| {
+                let target = String::from_utf8_lossy(&attachment.target);
+                attachment.kind == "tracepoint" && event.name.split(':').take(2).eq(target.split(':'))
+            };
+            let ids: Vec<String> =
+                context.programs.attachments().iter().filter(is_on).map(|it| it.prog_id.to_string()).collect();
+            if !ids.is_empty() {
+                let text = format!(
+                    "{}: has BPF programs (id {}), and the kernel samples only what they let pass by not returning 0",
+                    event.name,
+                    ids.join(", ")
+                );
+                (context.notify)(Level::Warning, &text);
+            }
+        }
+        Ok(())
+    }
+
     fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
         self.opened.enable()
     }

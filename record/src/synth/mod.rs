@@ -18,7 +18,7 @@ use bprec_format::{RecordType, SampleId, SampleLayout, Writer};
 pub(crate) use cgroups::cgroups;
 pub(crate) use kernel::kernel;
 pub(crate) use programs::{images, program};
-pub(crate) use tasks::each_process;
+pub(crate) use tasks::{each_process, unknown_tasks};
 
 /// The process that kernel maps belong to.
 const NO_PID: u32 = u32::MAX;

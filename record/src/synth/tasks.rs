@@ -48,6 +48,12 @@ pub(crate) fn each_process(
     Ok(())
 }
 
+/// Appends the name of what the kernel gives no number in this pid namespace. perf and others take it for idle CPUs.
+pub(crate) fn unknown_tasks(layout: &SampleLayout, out: &mut Vec<u8>) {
+    let comm = Comm { pid: 0, tid: 0, comm: b"[unknown]" };
+    append(layout, out, RecordType::COMM, 0, |w| comm.encode(w));
+}
+
 struct Tasks<'a> {
     layout: &'a SampleLayout,
     out: &'a mut Vec<u8>,

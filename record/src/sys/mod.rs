@@ -6,7 +6,7 @@ mod process;
 mod signals;
 mod wait;
 
-pub(crate) use bprec_bpf::private_mount;
+pub(crate) use bprec_host::private_mount;
 pub(crate) use clock::{
     CLOCK_MONOTONIC, boottime_ns, file_timestamp, monotonic_ns, monotonic_resolution_ns, realtime_unix_ns,
 };
@@ -15,7 +15,8 @@ pub(crate) use perf_event::{
     read_reading, read_value, set_output,
 };
 pub(crate) use process::{
-    Inherited, Usage, become_favoured, become_urgent, children_usage, hold_before_exec, raise_open_files, usage,
+    Inherited, Usage, become_favoured, become_urgent, children_usage, hold_before_exec, memory_bytes, raise_open_files,
+    usage,
 };
 pub(crate) use rustix::param::page_size as page_bytes;
 pub(crate) use signals::{Asked, Signals};

@@ -95,6 +95,13 @@ pub(crate) fn become_favoured() -> bool {
     rustix::process::setpriority_process(Some(rustix::thread::gettid()), -20).is_ok()
 }
 
+/// Bytes of memory that the machine has.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    // SAFETY: takes no pointers.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) };
+    u64::try_from(pages).ok().map(|pages| pages.saturating_mul(rustix::param::page_size() as u64))
+}
+
 /// What this process has used so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {

@@ -38,6 +38,32 @@ pub(crate) struct Target {
     /// It was counted at some time.
     pub(crate) counted: bool,
     pub(crate) track: Track,
+    /// Of run statistics that are on for a part of the time.
+    in_windows: InWindows,
+}
+
+/// Runs between snapshots of statistics that are on in windows, as of all of the time.
+#[derive(Debug, Clone, Copy, Default)]
+struct InWindows {
+    /// Time, time on, runs counted at the last snapshot.
+    last: Option<(u64, u64, u64)>,
+    runs: f64,
+}
+
+impl InWindows {
+    fn runs(&mut self, time_ns: u64, on_ns: Option<u64>, counted: u64) -> u64 {
+        let Some(on_ns) = on_ns else { return counted };
+        let Some((last_ns, last_on_ns, last_counted)) = self.last.replace((time_ns, on_ns, counted)) else {
+            self.runs = counted as f64;
+            return counted;
+        };
+        let (passed_ns, on_ns) = (time_ns.saturating_sub(last_ns), on_ns.saturating_sub(last_on_ns));
+        let scale = if on_ns == 0 { 1.0 } else { (passed_ns as f64 / on_ns as f64).max(1.0) };
+        // Switches take a moment themselves.
+        let scale = if scale < 1.02 { 1.0 } else { scale };
+        self.runs += counted.saturating_sub(last_counted) as f64 * scale;
+        self.runs.round() as u64
+    }
 }
 
 /// All counters of a recording.
@@ -141,15 +167,16 @@ impl CounterHistory {
                 let loaded = it.load_time_ns.checked_add_signed(session.to_boottime_ns.checked_neg()?)?;
                 (loaded >= session.start_ns).then_some(loaded)
             });
+            let target = self.stats.entry((it.id, it.load_time_ns)).or_default();
+            let runs = target.in_windows.runs(snapshot.time_ns, snapshot.on_ns, it.run_cnt);
             let counts = RunCounts {
-                runs: it.run_cnt,
+                runs,
                 measured: it.run_cnt,
                 misses: it.recursion_misses,
                 every: 1,
                 time_ns: it.run_time_ns,
                 ..RunCounts::default()
             };
-            let target = self.stats.entry((it.id, it.load_time_ns)).or_default();
             target.counted = true;
             target.track.add(snapshot.time_ns, &counts, since, 0, window, true);
         }

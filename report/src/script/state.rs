@@ -203,7 +203,7 @@ mod tests {
         let runs = |id| ProgramRuns { id, run_cnt: 3, run_time_ns: 40, ..ProgramRuns::default() };
         let programs = vec![runs(1), ProgramRuns { recursion_misses: Some(2), ..runs(2) }];
         assert_eq!(
-            line(&State::RunStats(RunStats { time_ns: 100, programs })),
+            line(&State::RunStats(RunStats { time_ns: 100, programs, on_ns: None })),
             "run stats at 100 ns: program 1 3 runs 40 ns; program 2 3 runs 40 ns 2 misses"
         );
         assert_eq!(line(&State::RunStats(RunStats::default())), "run stats at 0 ns: none");

@@ -123,7 +123,7 @@ fn scaled(before: &Counted, now: &Counted, event: usize) -> Option<u64> {
 }
 
 /// The lower quartile; zero of none.
-fn usual(mut values: Vec<u64>) -> u64 {
+pub(super) fn usual(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
     values.get(values.len() / 4).copied().unwrap_or(0)
 }

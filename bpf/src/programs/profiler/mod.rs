@@ -17,6 +17,7 @@ mod per_cpu;
 mod probe;
 mod refusal;
 mod source;
+mod statistics;
 
 pub use calibrate::Calibration;
 pub use load::Profiler;
@@ -24,3 +25,4 @@ pub use per_cpu::{Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS};
 pub use probe::Probe;
 pub use refusal::{Refusals, makes_tail_calls};
 pub use source::Source;
+pub use statistics::statistics_run_ns;

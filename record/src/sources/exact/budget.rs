@@ -1,4 +1,4 @@
-//! How many runs of each program are measured, and whether run statistics are kept, so that both together stay within a part of the machine.
+//! How many runs of each program are measured, so that measuring stays within a part of the machine.
 
 /// What one run costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,12 +16,6 @@ pub(super) enum Verdict {
     Every(u64),
     /// Seeing its runs go by would cost too much already.
     TooOften,
-}
-
-/// What the kernel's run statistics take of each second when all programs together run so many times in it and each run takes `run_ns`
-/// longer for them. `None` when that is more than half of the budget: where a program runs so often, the rest would not do for measuring.
-pub(super) fn statistics_ns(runs_per_second: f64, run_ns: f64, budget_ns: f64) -> Option<f64> {
-    Some(runs_per_second * run_ns).filter(|taken_ns| *taken_ns <= budget_ns / 2.0)
 }
 
 /// Divides `budget_ns` of each second among targets with so many runs per second. Targets that need less than an equal
@@ -50,7 +44,7 @@ pub(super) fn divide(runs_per_second: &[f64], costs: Costs, budget_ns: f64) -> V
 
 #[cfg(test)]
 mod tests {
-    use super::{Costs, Verdict, divide, statistics_ns};
+    use super::{Costs, Verdict, divide};
 
     const COSTS: Costs = Costs { measured_ns: 200.0, skipped_ns: 20.0 };
 
@@ -83,22 +77,5 @@ mod tests {
         let rates = [1e6, 5.0];
         let verdicts = divide(&rates, COSTS, 1e7);
         assert_eq!(verdicts, [Verdict::TooOften, Verdict::Every(1)]);
-    }
-
-    #[test]
-    fn statistics_are_part_of_the_sum() {
-        // 10 ms of each second, 50 ns a run: up to 100,000 runs of all programs may have statistics.
-        let (budget_ns, run_ns) = (1e7, 50.0);
-        assert_eq!(statistics_ns(100_000.0, run_ns, budget_ns), Some(5e6));
-        assert_eq!(statistics_ns(100_001.0, run_ns, budget_ns), None);
-        assert_eq!(statistics_ns(0.0, run_ns, budget_ns), Some(0.0));
-        for rates in [[100.0, 20_000.0, 60_000.0, 3.0], [40_000.0, 20_000.0, 10_000.0, 30_000.0], [1e6, 1e6, 5.0, 5.0]]
-        {
-            let all: f64 = rates.iter().sum();
-            let taken_ns = statistics_ns(all, run_ns, budget_ns).unwrap_or(0.0);
-            let verdicts = divide(&rates, COSTS, budget_ns - taken_ns);
-            assert!(taken_ns + cost_ns(&rates, &verdicts) <= budget_ns, "{rates:?}: {verdicts:?}");
-            assert!(verdicts.iter().any(|verdict| *verdict != Verdict::TooOften), "{rates:?}: {verdicts:?}");
-        }
     }
 }

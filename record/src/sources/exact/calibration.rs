@@ -1,16 +1,13 @@
 //! The kernel's run statistics beside exact counters: what they take, and how often programs run.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bprec_bpf::{Gauged, Profiler};
 use bprec_format::state::Calibration;
 
 use super::budget::Costs;
 use crate::sources::inventory::Programs;
-
-/// Time between two looks at the runs of all programs: one system call for each of them.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What counting adds, without run statistics and with them. Those read two clocks for each run of any program, of the two that are put
 /// around others too.
@@ -40,12 +37,6 @@ impl Calibrations {
     fn of(&self, with_stats: bool) -> Option<&Gauged> {
         let gauged = if with_stats { &self.with } else { &self.without };
         gauged.as_ref().filter(|gauged| gauged.runs > 0)
-    }
-
-    /// What statistics add to a run of any program, ns; `None` when they would be on without us as well.
-    pub(super) fn stats_run_ns(&self) -> Option<f64> {
-        let (with, without) = (self.of(true)?, self.of(false)?);
-        Some(with.bare_ns.saturating_sub(without.bare_ns) as f64 / with.runs as f64)
     }
 
     /// What counting costs. Where that was found out the other way alone, better that than no limit.
@@ -92,12 +83,5 @@ impl Rates {
         self.all = rates.values().sum();
         (self.seen, self.seen_at) = (runs, now);
         rates
-    }
-
-    /// The same, when it is time to.
-    pub(super) fn look_if_due(&mut self, programs: &Programs) {
-        if self.seen_at.elapsed() >= LOOK_EVERY {
-            self.look(programs);
-        }
     }
 }

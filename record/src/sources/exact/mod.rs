@@ -6,6 +6,7 @@
 
 mod budget;
 mod calibration;
+mod offer;
 mod target;
 
 use std::collections::HashMap;
@@ -16,18 +17,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{EVENTS_MAX, Profiler, Refusals, Source as EventSource};
-use bprec_format::state::{CounterEvent, CounterEvents, CounterTier, CounterUnit, ProgramCounters, State, StatsOff};
+use bprec_format::state::{CounterEvent, CounterEvents, CounterTier, CounterUnit, ProgramCounters, State};
 
 use super::inventory::{Known, Programs};
 use super::statistics::Statistics;
 use super::{Context, Source};
 use crate::events::machine;
 use crate::events::syntax::groups::{Counting, Wanted};
-use crate::options::Exact as Asked;
+use crate::options::{Budget, Exact as Asked};
 use crate::{Level, Result, sys};
 
 use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
+pub(crate) use offer::ExactOffer;
 pub(crate) use target::Pattern;
 use target::{Candidate, Target};
 
@@ -61,22 +63,17 @@ struct Exact {
     calibrations: Calibrations,
     /// What a run of a counted program costs now.
     costs: Option<Costs>,
-    /// While run statistics are on, and cost something.
-    rates: Option<Rates>,
-    /// From when on run statistics took more than they may at every look.
-    stats_too_much: Option<Instant>,
     /// Run statistics are on, ours or anyone's; the last calibration is of that.
     with_stats: bool,
+    /// They are on in windows.
+    in_windows: bool,
     next_look_at_stats: Instant,
     /// What is counted, as it was last told.
     described: CounterEvents,
-    notify: fn(Level, &str),
     /// Counts of each CPU, too.
     per_cpu: bool,
     /// What counting may take of a second, ns; `None` without a limit.
     budget_ns: Option<f64>,
-    /// Run statistics are in it.
-    budget_has_stats: bool,
     next_adapt: Instant,
     /// What to attach to, and what became of it. The thread ends with the first.
     to_attach: Sender<Candidate>,
@@ -175,7 +172,7 @@ impl Source for ExactCounters {
             // What was asked for cannot be meant; that is no matter of the machine.
             Err(error @ crate::Error::Event { .. }) => return Err(error),
             Err(error) => {
-                let instead = if context.statistics.is_on() { "run statistics" } else { "nothing" };
+                let instead = if context.statistics.are_used() { "run statistics" } else { "nothing" };
                 let note = format!("{instead} instead of exact counters: {error}");
                 if let Some(level) = self.unavailable {
                     (context.notify)(level, &note);
@@ -203,7 +200,7 @@ impl Source for ExactCounters {
             context.programs.known().filter(|known| known.program.id() == *id).for_each(|known| exact.join(known));
         }
         context.news.released.iter().for_each(|id| exact.released(*id));
-        let states = exact.take_and_adapt(context.programs, context.statistics);
+        let states = exact.take_and_adapt(context.statistics);
         context.programs.set_own_references(exact.references());
         context.out.states(states)
     }
@@ -278,7 +275,7 @@ impl Exact {
         states: &mut Vec<State>,
     ) -> Result<Exact> {
         let Prepared { shared, mut calibrations, described } = prepared;
-        if statistics.is_on()
+        if statistics.are_used()
             && let Err(error) = calibrations.add(&shared.profiler)
         {
             notify(Level::Warning, &format!("what counting costs with run statistics stays unknown: {error}"));
@@ -307,23 +304,20 @@ impl Exact {
             targets: Vec::new(),
             costs: None,
             calibrations,
-            rates: None,
-            stats_too_much: None,
             with_stats: false,
+            in_windows: false,
             next_look_at_stats: now + LOOK_AT_STATS_EVERY,
             described,
-            notify,
             per_cpu: asked.per_cpu,
-            budget_ns: asked.budget.map(|budget| budget.part * machine::online_cpus().len() as f64 * 1e9),
-            budget_has_stats: asked.budget.is_some_and(|budget| budget.has_stats),
+            budget_ns: asked.budget.map(Budget::ns_per_second),
             next_adapt: now + ADAPT_FIRST,
             to_attach,
             attached,
             underway: 0,
         };
-        exact.look_at_stats();
+        exact.look_at_stats(statistics);
         let mut candidates: Vec<Candidate> = programs.known().flat_map(|known| exact.candidates(known)).collect();
-        let off = exact.look_first(&mut candidates, programs, statistics);
+        exact.look_first(&mut candidates, programs, statistics);
         exact.targets = attach_all(candidates, &exact.shared.profiler);
         exact.next_adapt = Instant::now() + ADAPT_FIRST;
         if exact.targets.is_empty() {
@@ -338,7 +332,6 @@ impl Exact {
         }
         exact.described.note = exact.note();
         states.push(exact.describe());
-        states.extend(off.map(State::StatsOff));
         Ok(exact)
     }
 
@@ -353,9 +346,11 @@ impl Exact {
     }
 
     /// Whether run statistics are on, and so what counting costs and adds. True when that has changed.
-    fn look_at_stats(&mut self) -> bool {
+    fn look_at_stats(&mut self, statistics: &Statistics) -> bool {
         let before = self.with_stats;
-        self.with_stats = self.shared.profiler.stats_are_on().unwrap_or(before);
+        // On for a small part of the time they are as good as off.
+        self.in_windows = statistics.are_in_windows();
+        self.with_stats = !self.in_windows && self.shared.profiler.stats_are_on().unwrap_or(before);
         if !self.calibrations.has(self.with_stats) {
             // What is not found out is not taken off, and the report says so.
             drop(self.calibrations.add(&self.shared.profiler));
@@ -365,15 +360,10 @@ impl Exact {
     }
 
     /// Looks how often programs run before each of their runs is met by us, and settles what is to become of them, and of run statistics.
-    fn look_first(
-        &mut self,
-        candidates: &mut [Candidate],
-        programs: &Programs,
-        statistics: &mut Statistics,
-    ) -> Option<StatsOff> {
-        let (Some(mut budget_ns), Some(_), Some(_)) = (self.budget_ns, self.costs, statistics.is_on().then_some(()))
+    fn look_first(&mut self, candidates: &mut [Candidate], programs: &Programs, statistics: &mut Statistics) {
+        let (Some(mut budget_ns), Some(_), Some(_)) = (self.budget_ns, self.costs, statistics.are_used().then_some(()))
         else {
-            return None;
+            return;
         };
         let mut rates = Rates::begin(programs);
         // A short look may have met a burst.
@@ -381,18 +371,9 @@ impl Exact {
             thread::sleep(LOOK_FIRST);
             (rates.look(programs), rates.all)
         });
-        let mut off = None;
-        if let Some(run_ns) = self.stats_run_ns() {
-            let all = looks[0].1.min(looks[1].1);
-            match budget::statistics_ns(all, run_ns, budget_ns) {
-                Some(taken_ns) => {
-                    budget_ns -= taken_ns;
-                    self.rates = Some(rates);
-                }
-                None => off = Some(self.switch_stats_off(statistics, all, run_ns)),
-            }
-        }
-        let costs = self.costs?;
+        statistics.adapt(looks[0].1.min(looks[1].1));
+        budget_ns -= statistics.taken_ns();
+        let Some(costs) = self.costs else { return };
         let mut chosen: Vec<(&mut Candidate, u32)> =
             candidates.iter_mut().filter_map(|it| it.program_id().map(|id| (it, id))).collect();
         let [least, most] = [f64::min, f64::max].map(|pick| {
@@ -409,28 +390,6 @@ impl Exact {
                 (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
             }
         }
-        off
-    }
-
-    /// What run statistics add to a run, ns, if that matters to the budget.
-    fn stats_run_ns(&self) -> Option<f64> {
-        self.calibrations.stats_run_ns().filter(|_| self.budget_has_stats)
-    }
-
-    /// Lets go of run statistics; exact counters cost less from here on, and add less to what they count.
-    fn switch_stats_off(&mut self, statistics: &mut Statistics, runs_per_second: f64, run_ns: f64) -> StatsOff {
-        statistics.switch_off();
-        self.rates = None;
-        self.look_at_stats();
-        let mut reason = format!(
-            "{runs_per_second:.0} runs of programs a second would take {run_ns:.0} ns each for them, which is more than counting may \
-             (--budget)"
-        );
-        if self.with_stats {
-            reason += "; someone else keeps them on";
-        }
-        (self.notify)(Level::Notice, &format!("run statistics are switched off: {reason}"));
-        StatsOff { time_ns: sys::monotonic_ns(), reason }
     }
 
     /// What there is to say about all of it.
@@ -470,6 +429,7 @@ impl Exact {
     fn released(&mut self, id: u32) {
         for target in self.targets.iter_mut().filter(|target| target.id == id) {
             target.end("");
+            target.is_released = true;
         }
     }
 
@@ -483,8 +443,8 @@ impl Exact {
     }
 
     /// Takes in what the thread has attached to, and keeps within the budget. Returns the counts of those that are new, and the last ones
-    /// of those that are no longer counted, as of run statistics that are switched off.
-    fn take_and_adapt(&mut self, programs: &Programs, statistics: &mut Statistics) -> Vec<State> {
+    /// of those that are no longer counted.
+    fn take_and_adapt(&mut self, statistics: &Statistics) -> Vec<State> {
         let new: Vec<Target> = self.attached.try_iter().collect();
         self.underway -= new.len();
         let mut states = snapshot_of(new.iter().filter(|target| target.is_attached()), self.per_cpu);
@@ -496,11 +456,11 @@ impl Exact {
         self.targets.extend(new);
         if now >= self.next_adapt {
             self.next_adapt = now + ADAPT_EVERY;
-            states.extend(self.adapt(now, programs, statistics));
+            self.adapt(now, statistics);
         }
-        if now >= self.next_look_at_stats {
+        if now >= self.next_look_at_stats || statistics.are_in_windows() != self.in_windows {
             self.next_look_at_stats = now + LOOK_AT_STATS_EVERY;
-            if self.look_at_stats() {
+            if self.look_at_stats(statistics) {
                 states.extend(self.snapshot());
                 states.push(self.describe());
             }
@@ -513,16 +473,15 @@ impl Exact {
 
     /// When [`Exact::take_and_adapt`] should be called next, if before the next round.
     fn adapt_at(&self) -> Option<Instant> {
-        let has_cost = self.rates.is_some() || self.targets.iter().any(Target::is_attached);
+        let has_cost = self.targets.iter().any(Target::is_attached);
         self.budget_ns.and(self.costs).filter(|_| has_cost).map(|_| self.next_adapt)
     }
 
-    fn adapt(&mut self, now: Instant, programs: &Programs, statistics: &mut Statistics) -> Vec<State> {
-        let Some(budget_ns) = self.budget_ns else { return Vec::new() };
+    fn adapt(&mut self, now: Instant, statistics: &Statistics) {
+        let (Some(budget_ns), Some(costs)) = (self.budget_ns, self.costs) else { return };
         let live = self.targets.iter_mut().filter(|target| target.is_attached());
         let rates: Vec<f64> = live.map(|target| target.rate(now)).collect();
-        let (left_ns, states) = self.pay_stats(now, budget_ns, rates.iter().sum(), programs, statistics);
-        let Some(costs) = self.costs else { return states };
+        let left_ns = (budget_ns - statistics.taken_ns()).max(0.0);
         let live = self.targets.iter_mut().filter(|target| target.is_attached());
         for (target, verdict) in live.zip(budget::divide(&rates, costs, left_ns)) {
             match verdict {
@@ -531,38 +490,6 @@ impl Exact {
                 Verdict::TooOften => target.end(&too_often(costs)),
             }
         }
-        states
-    }
-
-    /// What run statistics leave of the budget, of which the programs that are counted ran `counted` times a second. They go when they take
-    /// too much for a while.
-    fn pay_stats(
-        &mut self,
-        now: Instant,
-        budget_ns: f64,
-        counted: f64,
-        programs: &Programs,
-        statistics: &mut Statistics,
-    ) -> (f64, Vec<State>) {
-        let stats_run_ns = self.stats_run_ns();
-        let (Some(rates), Some(run_ns)) = (&mut self.rates, stats_run_ns) else {
-            return (budget_ns, Vec::new());
-        };
-        rates.look_if_due(programs);
-        let all = rates.all.max(counted);
-        if let Some(taken_ns) = budget::statistics_ns(all, run_ns, budget_ns) {
-            self.stats_too_much = None;
-            return (budget_ns - taken_ns, Vec::new());
-        }
-        if now.duration_since(*self.stats_too_much.get_or_insert(now)) < TOO_MUCH_FOR {
-            return (budget_ns / 2.0, Vec::new());
-        }
-        // What was counted until here is of runs that had statistics.
-        let mut states = programs.run_stats();
-        states.extend(self.snapshot());
-        let off = self.switch_stats_off(statistics, all, run_ns);
-        states.extend([State::StatsOff(off), self.describe()]);
-        (budget_ns, states)
     }
 
     /// Counts as of now of all that are counted, and of those of which it has not been said why they are not, or no
@@ -576,6 +503,7 @@ impl Exact {
 
     fn all_told(&mut self) {
         self.targets.iter_mut().for_each(|target| target.told = !target.is_attached());
+        self.targets.retain(|target| !(target.told && target.is_released));
     }
 
     /// Detaches everything; the last counts.

@@ -47,6 +47,8 @@ pub(super) struct Target {
     pair: Option<Pair>,
     /// The last counts, once it is detached.
     last: Option<Counts>,
+    /// Everyone else has let go of its program.
+    pub(super) is_released: bool,
     /// That it is not counted, or no longer, is in a snapshot.
     pub(super) told: bool,
     /// Runs at the last look, and when that was.

@@ -260,14 +260,14 @@ impl Watcher {
                 let loader = id.pid_tid.map(|(pid, _)| pid);
                 self.take(event.id, Some(event.tag), id.time_ns, loader);
             }
-            // What we hold cannot be unloaded, and what was taken by nobody is already said to be missed.
-            BpfEventKind::PROG_UNLOAD => (),
+            // What was taken by nobody is already said to be missed. What was taken is gone because we let go of it.
+            BpfEventKind::PROG_UNLOAD => drop(self.seen.remove(&event.id)),
             _ => (),
         }
     }
 
     fn take(&mut self, id: u32, tag: Option<[u8; 8]>, seen_ns: Option<u64>, loader: Option<u32>) {
-        // An id that we hold is not given to another program; one that we missed may be.
+        // An id that was taken is not given to another program before its unload; one that we missed may be.
         if self.seen.get(&id) == Some(&true) {
             return;
         }
@@ -330,8 +330,8 @@ impl Watcher {
     }
 }
 
-/// Who a process is, as recordings have it; `None` when it is gone.
-pub(crate) fn owner(pid: u32) -> Option<Owner> {
+/// Who a process is, if it can still be seen.
+pub(super) fn owner(pid: u32) -> Option<Owner> {
     let bprec_host::Process { pid, comm, uid, cgroup } = bprec_host::Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })
 }

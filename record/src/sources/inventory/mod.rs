@@ -1,6 +1,7 @@
 //! The inventory of BPF programs while it changes: what comes, what everyone lets go of, and what is around each.
 
 mod load_watcher;
+mod on_time;
 mod programs;
 
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use bprec_format::state::State;
 
 pub(crate) use load_watcher::LoadWatcher;
+pub(crate) use on_time::OnTime;
 pub(crate) use programs::{Known, Programs, ProgramsOfFile};
 
 use super::{Context, Source};
@@ -60,7 +62,16 @@ impl Inventory {
 
     fn survey(&self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
         if self.purpose == Purpose::Recording {
-            context.out.states(context.programs.survey(is_last))?;
+            let states = context.programs.survey(is_last);
+            for state in &states {
+                if let State::Map(map) = state
+                    && map.btf_id != 0
+                    && let Ok(btf) = context.programs.btf(map.btf_id)
+                {
+                    context.out.keep_types(map.btf_id, &btf)?;
+                }
+            }
+            context.out.states(states)?;
         }
         Ok(())
     }
@@ -80,9 +91,8 @@ impl Inventory {
     fn check_releases(&mut self, context: &mut Context<'_>) -> Result<()> {
         let mut states = Vec::new();
         context.news.released.extend(context.programs.check_releases(&mut states));
-        if self.purpose == Purpose::Counting {
-            context.programs.let_go();
-        }
+        // It is where it outlives this process since it came. Nothing more is to be said of it.
+        context.programs.let_go();
         context.out.states(states)
     }
 }
@@ -109,6 +119,10 @@ impl Source for Inventory {
 
     fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
         let events: Vec<LoadEvent> = self.watcher.iter().flat_map(LoadWatcher::events).collect();
+        if !events.is_empty() {
+            // Most that come for a short time are gone soon.
+            self.next_look = self.next_look.min(now + RELEASES_EVERY);
+        }
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
         if let Some(watcher) = &self.watcher {
             for cpu in &context.news.online {

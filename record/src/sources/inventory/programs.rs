@@ -10,8 +10,11 @@ use bprec_format::bpf::prog_info::ProgInfoBuf;
 use bprec_format::state::{self, Attachment, Missed, ProgramRuns, Released, State};
 
 use super::load_watcher::{self, LoadEvent};
+use super::on_time::OnTime;
 use crate::sys;
 
+/// For so long a program counts as one that came a moment ago.
+const NEW_FOR_NS: u64 = 5_000_000_000;
 /// Programs whose statistics go into one payload.
 const RUNS_PER_STATE: usize = 1000;
 
@@ -24,6 +27,8 @@ pub(crate) struct ProgramsOfFile {
     pub(crate) infos: Vec<ProgInfoBuf>,
     /// By ascending id.
     pub(crate) btfs: Vec<Btf>,
+    /// How many more there were, which only the journal has.
+    pub(crate) let_go: u32,
 }
 
 /// Every program seen.
@@ -32,6 +37,10 @@ pub(crate) struct Programs {
     btfs: Arc<BtfCache>,
     held: BTreeMap<u32, Held>,
     missed: u32,
+    /// Programs that were held in this file's time and are no longer.
+    let_go: u32,
+    /// The same before it.
+    let_go_before: u32,
     refs: Option<Refs>,
     /// What could not be looked at around programs, each said once.
     problems: Vec<String>,
@@ -39,6 +48,7 @@ pub(crate) struct Programs {
     own: Vec<Attachment>,
     /// References on programs that other parts of the recorder hold.
     own_references: HashMap<u32, i64>,
+    statistics_time: OnTime,
     /// Where programs of others are, as far as it was looked at.
     attachments: Vec<Attachment>,
 }
@@ -50,6 +60,8 @@ struct Held {
     snapshot: ProgSnapshot,
     load_time_ns: u64,
     loaded_during: bool,
+    /// When it was taken, ns of the recording's clock.
+    taken_ns: u64,
     /// When it was last known to be held by others, ns of the recording's clock.
     held_ns: u64,
     released: bool,
@@ -100,10 +112,13 @@ impl Programs {
             btfs,
             held: BTreeMap::new(),
             missed: 0,
+            let_go: 0,
+            let_go_before: 0,
             refs,
             problems: Vec::new(),
             own,
             own_references: HashMap::new(),
+            statistics_time: OnTime::default(),
             attachments: Vec::new(),
         }
     }
@@ -143,10 +158,11 @@ impl Programs {
                 if self.held.contains_key(&id) {
                     return None;
                 }
+                let on_ns = Some(self.statistics_time.at(taken_ns));
                 let held = self.add(caught.program, caught.snapshot, taken_ns, true);
                 if let Some(runs) = caught.runs {
                     let programs = vec![held.runs(runs)];
-                    states.push(State::RunStats(state::RunStats { time_ns: taken_ns, programs }));
+                    states.push(State::RunStats(state::RunStats { time_ns: taken_ns, programs, on_ns }));
                 }
                 states.push(State::Program(state::Program {
                     id,
@@ -166,6 +182,7 @@ impl Programs {
         let held = Held {
             load_time_ns,
             loaded_during,
+            taken_ns: held_ns,
             held_ns,
             released: false,
             surveyed: false,
@@ -190,7 +207,7 @@ impl Programs {
 
     /// Programs captured, and programs that were not.
     pub(crate) fn counts(&self) -> (u32, u32) {
-        (self.held.len() as u32, self.missed)
+        (self.held.len() as u32 + self.let_go + self.let_go_before, self.missed)
     }
 
     /// Run statistics of all programs that can still run, as of now.
@@ -200,8 +217,27 @@ impl Programs {
         for held in self.held.values().filter(|held| !held.released) {
             programs.extend(held.program.stats().ok().map(|runs| held.runs(runs)));
         }
-        let states = programs.chunks(RUNS_PER_STATE);
-        states.map(|part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec() })).collect()
+        self.run_states(time_ns, &programs).collect()
+    }
+
+    fn run_states(&self, time_ns: u64, programs: &[ProgramRuns]) -> impl Iterator<Item = State> {
+        let on_ns = Some(self.statistics_time.at(time_ns));
+        let parts = programs.chunks(RUNS_PER_STATE);
+        parts.map(move |part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec(), on_ns }))
+    }
+
+    /// Runs of all programs in these states.
+    pub(crate) fn runs_in(states: &[State]) -> u64 {
+        let runs = |state: &State| match state {
+            State::RunStats(stats) => stats.programs.iter().map(|program| program.run_cnt).sum(),
+            _ => 0,
+        };
+        states.iter().map(runs).sum()
+    }
+
+    /// For how long statistics have been on, and whether they are.
+    pub(crate) fn set_statistics_time(&mut self, time: OnTime) {
+        self.statistics_time = time;
     }
 
     /// Runs of each program that can still run, by id, as run statistics have them. Programs that count others are left out: they run
@@ -213,9 +249,11 @@ impl Programs {
         there.filter_map(|held| Some((held.program.id(), held.program.stats().ok()?.run_cnt))).collect()
     }
 
-    /// True while programs that were loaded during the recording may still be let go of.
+    /// True while programs are held that came a moment ago: most that come for a short time are gone soon.
     pub(crate) fn expects_releases(&self) -> bool {
-        self.refs.is_some() && self.held.values().any(|held| held.loaded_during && !held.released)
+        let now_ns = sys::monotonic_ns();
+        let is_new = |held: &Held| held.loaded_during && now_ns.saturating_sub(held.taken_ns) < NEW_FOR_NS;
+        self.refs.is_some() && self.held.values().any(|held| is_new(held) && !held.released)
     }
 
     /// Looks who else holds the programs, and says of which everyone has let go; with their last statistics. Of each,
@@ -244,8 +282,7 @@ impl Programs {
             }));
         }
         let time_ns = sys::monotonic_ns();
-        let parts = last_runs.chunks(RUNS_PER_STATE);
-        states.extend(parts.map(|part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec() })));
+        states.extend(self.run_states(time_ns, &last_runs));
         released
     }
 
@@ -259,9 +296,20 @@ impl Programs {
         &self.attachments
     }
 
-    /// Gives up what everyone else has let go of; nothing more is to be said of it.
+    /// Gives up what everyone else has let go of, with its types, so that the kernel can unload it.
     pub(crate) fn let_go(&mut self) {
-        self.held.retain(|_, held| !held.released);
+        let before = self.held.len();
+        let attachments = &mut self.attachments;
+        self.held.retain(|id, held| {
+            if held.released {
+                attachments.retain(|attachment| attachment.prog_id != *id);
+            }
+            !held.released
+        });
+        if self.held.len() < before {
+            self.let_go += (before - self.held.len()) as u32;
+            self.btfs.drop_unused();
+        }
     }
 
     /// Looks at what is around programs not looked at yet: owners, maps, attachments, pins. Programs that have only just
@@ -320,12 +368,13 @@ impl Programs {
     /// What goes into the feature sections: the programs, which stay held, and their BTF by ascending id.
     pub(crate) fn of_file(&self) -> ProgramsOfFile {
         let infos = self.held.values().map(|held| held.snapshot.info.clone()).collect();
-        ProgramsOfFile { infos, btfs: self.btfs.all() }
+        ProgramsOfFile { infos, btfs: self.btfs.all(), let_go: self.let_go }
     }
 
     /// Another file begins: what everyone else has let go of is none of it, and of the others everything is to be said again.
     pub(crate) fn begin_file(&mut self) {
         self.let_go();
+        self.let_go_before += std::mem::take(&mut self.let_go);
         self.attachments.clear();
         for held in self.held.values_mut() {
             (held.loaded_during, held.surveyed, held.settled) = (false, false, true);

@@ -192,6 +192,9 @@ impl Shared {
             let leaders: Vec<_> = shared.leading.iter().map(|leading| &leading.leader).collect();
             let follower = Follower::load(&leaders, targets)?;
             shared.plan.add_tasks(&follower)?;
+            if let Some(reason) = shared.plan.nothing_to_count() {
+                return Err(Error::Other(reason));
+            }
             shared.follower = Some(follower);
         }
         // What is counted has room between this and the time of a snapshot, which is told when all is read.

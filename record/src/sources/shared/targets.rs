@@ -49,6 +49,9 @@ pub(super) struct Planned {
     inherit: Inherit,
 }
 
+/// Why a task is not counted that has ended.
+const NO_TASK: &str = "there is no such task";
+
 /// All targets.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -131,6 +134,13 @@ impl Plan {
         self.each.iter()
     }
 
+    /// Why nothing can be counted, if none of the targets is there.
+    pub(super) fn nothing_to_count(&self) -> Option<String> {
+        let absent = |planned: &&Planned| planned.told.reason == NO_TASK;
+        let ids: Vec<String> = self.each.iter().filter(absent).map(|planned| planned.told.id.to_string()).collect();
+        (!ids.is_empty() && ids.len() == self.each.len()).then(|| format!("{NO_TASK}: {}", ids.join(", ")))
+    }
+
     /// Names a task.
     pub(super) fn name_task(&mut self, id: u32, name: &[u8]) {
         let is_task = |planned: &&mut Planned| {
@@ -148,7 +158,7 @@ impl Plan {
             let Place::Account(account) = planned.place else { continue };
             let id = planned.told.id as u32;
             let added = match planned.told.scope {
-                SharedScope::PID if Path::new(&format!("/proc/{id}")).exists() => {
+                SharedScope::PID if bprec_host::is_alive(id) => {
                     Some(u32::from(follower.add_task(id, account, planned.inherit)?))
                 }
                 SharedScope::TGID => add_threads(follower, id, account, planned.inherit)?,
@@ -156,7 +166,7 @@ impl Plan {
                 _ => continue,
             };
             match added {
-                None => planned.told.reason = "there is no such task".to_owned(),
+                None => planned.told.reason = NO_TASK.to_owned(),
                 Some(0) => planned.told.reason = "it is counted as a part of another target".to_owned(),
                 Some(_) => (),
             }
@@ -168,6 +178,9 @@ impl Plan {
 /// Adds the threads of a process; how many were not known, None when there is no such process. Those that are created meanwhile
 /// by threads which are known are added in the kernel.
 fn add_threads(follower: &Follower, process: u32, account: u32, inherit: Inherit) -> Result<Option<u32>> {
+    if !bprec_host::is_alive(process) {
+        return Ok(None);
+    }
     let mut added = 0;
     loop {
         let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {

@@ -1,0 +1,277 @@
+//! The recorder as a process among others: what it leaves alone, how it ends, and what it says. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::{Fixture, load};
+use support::{Scratch, bpf_ids, bprec, record, report, root, succeed};
+
+/// A shell cannot hand on that it ignores SIGCHLD.
+const IGNORING_CHILDREN: &str = "env --ignore-signal=CHLD";
+/// Long enough for anything here; only what hangs takes it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs bprec from a shell, by way of a command that sets something up first. It must end by itself.
+fn from_shell(by: &str, arguments: &str) -> Output {
+    let script = format!("exec {by} \"$0\" {arguments}");
+    let child = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_bprec")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    ended(child)
+}
+
+/// What a process printed; it has to end before patience does.
+fn ended(mut child: Child) -> Output {
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not after {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Bytes of records that the header speaks of.
+fn has_records(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes.len() > 56 && bytes[48..56] != [0; 8])
+}
+
+#[test]
+fn under_nohup_a_hangup_ends_nothing() {
+    if !root("under_nohup_a_hangup_ends_nothing") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let mut child = Command::new("sh")
+        .args(["-c", "trap '' HUP; exec \"$0\" record -q -a -F 99 -o \"$1\"", env!("CARGO_BIN_EXE_bprec")])
+        .arg(&path)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("records", || has_records(&path));
+    signal(&child, "-HUP");
+    let before = fs::metadata(&path).unwrap().len();
+    wait_until("more records", || fs::metadata(&path).unwrap().len() > before + 10_000);
+    assert!(child.try_wait().unwrap().is_none());
+    signal(&child, "-INT");
+    assert!(ended(child).status.success());
+}
+
+#[test]
+fn the_exit_code_is_the_commands() {
+    if !root("the_exit_code_is_the_commands") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let record = format!("record -q -F 99 -o {} --", path.display());
+    // Whoever ignores SIGCHLD has its children reaped by the kernel, which then keeps no exit code of them.
+    for by in ["env", IGNORING_CHILDREN] {
+        for (command, code) in [("true", 0), ("'exit 3'", 3), ("'kill -KILL $$'", 137)] {
+            let output = from_shell(by, &format!("{record} sh -c {command}"));
+            assert_eq!(output.status.code(), Some(code), "{by} {command}: {output:?}");
+        }
+    }
+    // The command sees what it would see without us: nobody resets what its parent ignores, or how many files it may open.
+    let said = scratch.path("said");
+    let of_command = |command: &str| {
+        let arguments = format!("{record} {command} > {}", said.display());
+        assert!(
+            from_shell(&format!("{IGNORING_CHILDREN} sh -c 'ulimit -Sn 321; exec \"$@\"' sh"), &arguments)
+                .status
+                .success()
+        );
+        fs::read_to_string(&said).unwrap()
+    };
+    assert_eq!(of_command("sh -c 'ulimit -Sn'"), "321\n");
+    let text = of_command("grep SigIgn /proc/self/status");
+    let ignored = u64::from_str_radix(text.trim_start_matches("SigIgn:").trim(), 16).unwrap();
+    assert_eq!(ignored >> 16 & 1, 1, "{text}");
+}
+
+#[test]
+fn a_count_of_programs_ends_with_its_command_wherever_it_is_started() {
+    if !root("a_count_of_programs_ends_with_its_command_wherever_it_is_started") {
+        return;
+    }
+    let output = from_shell(IGNORING_CHILDREN, "stat -x, -- sh -c 'exit 4'");
+    assert_eq!(output.status.code(), Some(4), "{output:?}");
+}
+
+#[test]
+fn a_process_that_nobody_waits_for_has_ended() {
+    if !root("a_process_that_nobody_waits_for_has_ended") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let mut zombie = Command::new("sleep").arg("1").spawn().unwrap();
+    let child = bprec()
+        .args(["record", "-q", "-F", "99", "-p", &zombie.id().to_string(), "-o"])
+        .arg(&path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(ended(child).status.success());
+    zombie.wait().unwrap();
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let fail = |arguments: &[&str]| {
+        let output = bprec().args(arguments).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = fail(&["record", "-m", "100G", "-o", "/dev/null", "--", "true"]);
+    assert!(said.contains("-m 100G") && said.contains("1 GiB"), "{said}");
+    let said = fail(&["record", "--no-such-option", "--", "true"]);
+    assert!(said.contains("--no-such-option") && !said.contains("-- --no-such-option"), "{said}");
+    if root("what_cannot_be_meant_is_refused") {
+        let said = fail(&["stat", "--bpf-counters", "-x,", "-p", "4194303"]);
+        assert!(!said.is_empty());
+    }
+}
+
+#[test]
+fn a_pipe_gets_the_recording() {
+    if !root("a_pipe_gets_the_recording") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mut command = bprec();
+    command.args(["record", "-a", "-F", "99", "--", "sleep", "0.2"]).current_dir(scratch.path("."));
+    let output = succeed(&mut command);
+    assert!(output.stdout.starts_with(b"PERFILE2"));
+    assert!(!scratch.path("perf.data").exists());
+    // Without one the file has its usual name, whatever standard output is.
+    command.stdout(Stdio::null());
+    assert!(command.status().unwrap().success());
+    assert!(scratch.path("perf.data").exists());
+}
+
+#[test]
+fn nothing_is_attached_unless_it_is_asked_for() {
+    if !root("nothing_is_attached_unless_it_is_asked_for") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let loaded = Fixture::churn(77).unwrap().start().unwrap();
+    record(&path, &["-q", "-a", "-F", "99", "--", "sleep", "0.2"]);
+    drop(loaded);
+    assert_eq!(report(&path, &["--all"])["recording"]["counters"], "stats");
+    let header = succeed(bprec().args(["report", "--header-only", "-i"]).arg(&path));
+    let header = String::from_utf8(header.stdout).unwrap();
+    assert!(header.contains("# longest time between two drains : "), "{header}");
+}
+
+#[test]
+fn programs_that_everyone_else_let_go_of_are_not_held() {
+    if !root("programs_that_everyone_else_let_go_of_are_not_held") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let child = bprec().args(["record", "-q", "-a", "-F", "99", "-o"]).arg(&path).spawn().unwrap();
+    wait_until("records", || has_records(&path));
+    let known: Vec<(u32, String)> = (200..220)
+        .flat_map(|number| {
+            let loaded = Fixture::churn(number).unwrap().start().unwrap();
+            loaded.programs().unwrap().into_iter().map(|program| (program.id, program.name)).collect::<Vec<_>>()
+        })
+        .collect();
+    wait_until("programs to be unloaded", || {
+        let there = bpf_ids("prog");
+        known.iter().all(|(id, _)| !there.contains(&u64::from(*id)))
+    });
+    assert!(Path::new(&format!("/proc/{}", child.id())).exists());
+    signal(&child, "-INT");
+    assert!(ended(child).status.success());
+    let report = report(&path, &["--all"]);
+    let programs = report["programs"].as_array().unwrap();
+    let missed = report["missed"].as_array().unwrap();
+    for (id, name) in &known {
+        if missed.iter().any(|program| program["id"] == *id) {
+            continue;
+        }
+        let program = programs.iter().find(|program| program["id"] == *id).unwrap_or_else(|| panic!("{id} {name}"));
+        assert_eq!((&program["captured"], program["functions"].is_array()), (&true.into(), true), "{program:#}");
+    }
+    assert!(missed.len() < known.len());
+}
+
+#[test]
+fn a_tracepoint_whose_samples_programs_keep_is_said() {
+    if !root("a_tracepoint_whose_samples_programs_keep_is_said") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let loaded = Fixture::TP.open().unwrap().for_this_thread().unwrap().start().unwrap();
+    let output = record(&path, &["-q", "-a", "-e", "raw_syscalls:sys_enter", "--", "true"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("raw_syscalls:sys_enter: has BPF programs (id "), "{said}");
+    drop(loaded);
+}
+
+/// A program that runs as often as system calls are made, with statistics that may take next to nothing.
+#[test]
+fn runs_are_estimated_where_statistics_would_take_too_much() {
+    if !root("runs_are_estimated_where_statistics_would_take_too_much") {
+        return;
+    }
+    if support::stats_sysctl() != "0" {
+        return support::skip("runs_are_estimated_where_statistics_would_take_too_much", "others have statistics on");
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let loaded = Fixture::TP.open().unwrap().for_this_thread().unwrap().start().unwrap();
+    let program = loaded.programs().unwrap().into_iter().find(|it| it.name == "account_syscall_enter").unwrap();
+    let child = bprec()
+        .args(["record", "-q", "-a", "-F", "99", "--budget", "0.02", "--duration", "6", "-o"])
+        .arg(&path)
+        .spawn()
+        .unwrap();
+    wait_until("records", || has_records(&path));
+    let counted = loaded.run_stats(&program.name).unwrap().run_cnt;
+    let mut made = 0;
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(5) {
+        load::system_calls(10_000);
+        made += 10_000;
+    }
+    assert!(ended(child).status.success());
+    let counted = loaded.run_stats(&program.name).unwrap().run_cnt - counted;
+    let report = report(&path, &[]);
+    let estimated = support::program(&report, program.id)["runs"]["count"].as_u64().unwrap();
+    assert!(counted < made / 2, "the kernel counted {counted} of {made} runs: that is not a part of them");
+    let ratio = estimated as f64 / made as f64;
+    assert!((0.5..2.0).contains(&ratio), "{estimated} estimated, {made} made, {counted} counted");
+}
