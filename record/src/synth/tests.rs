@@ -206,9 +206,11 @@ fn functions_are_named_and_placed_as_in_kallsyms() {
         several += usize::from(symbols.len() > 1);
         for (_, payload) in symbols {
             let Payload::Ksymbol(symbol) = payload else { panic!("{payload:?}") };
-            let shown = functions.iter().find(|function| function.addr == symbol.addr).unwrap();
-            let [ours, theirs] = [symbol.name, &shown.name].map(String::from_utf8_lossy);
-            assert_eq!(ours, theirs);
+            // Old kernels show the first function of several twice, under its own tag and under the program's.
+            let shown = functions.iter().filter(|function| function.addr == symbol.addr);
+            let shown: Vec<_> = shown.map(|function| String::from_utf8_lossy(&function.name)).collect();
+            let name = String::from_utf8_lossy(symbol.name);
+            assert!(shown.contains(&name), "{name} is not among {shown:?}");
             assert!(symbol.len_bytes > 0);
             named += 1;
         }
