@@ -389,7 +389,9 @@ fn call_graph(text: &str) -> Result<UserChains, String> {
     let stack_bytes = match text.split_once(',') {
         None if text == "fp" => return Ok(UserChains::FramePointers),
         None if text == "dwarf" => UserChains::STACK_BYTES,
-        Some(("dwarf", size)) => size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?,
+        Some(("dwarf", size)) => {
+            size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?
+        }
         _ if text == "lbr" => return Err("lbr is not recorded; use fp or dwarf, or perf record".to_owned()),
         _ => return Err("expected fp or dwarf[,SIZE]".to_owned()),
     };

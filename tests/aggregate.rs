@@ -214,7 +214,7 @@ fn the_blind_spot_is_told() {
         seen += row(&plain, id)["weight"].as_u64().unwrap();
         let blind = row(&counted, id);
         assert!(blind["blind"]["text"].as_str().is_some_and(|why| why.contains("tracepoint")), "{blind:#}");
-        assert_eq!(blind["self"]["samples"], 0, "{blind:#}");
+        assert!(blind["self"].is_null() || blind["self"]["samples"].is_null(), "unknown, not 0: {blind:#}");
     }
     assert!(seen > 200_000_000, "the programs took only {seen} ns");
     let spot = counted["events"][0]["aggregated"]["blind_spot"]["weight"].as_u64().unwrap();

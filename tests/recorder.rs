@@ -102,7 +102,7 @@ fn the_exit_code_is_the_commands() {
     let of_command = |command: &str| {
         let arguments = format!("{record} {command} > {}", said.display());
         assert!(
-            from_shell(&format!("{IGNORING_CHILDREN} sh -c 'ulimit -Sn 321; exec \"$@\"' sh"), &arguments)
+            from_shell(&format!("sh -c 'ulimit -Sn 321; exec \"$@\"' sh {IGNORING_CHILDREN}"), &arguments)
                 .status
                 .success()
         );

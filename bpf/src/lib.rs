@@ -26,7 +26,7 @@ pub use bprec_host::{mounts_of_type, private_mount};
 pub use error::{Error, Object, Result};
 pub use inspect::{
     Attachments as Surroundings, Bounds, BtfCache, Found, Holders, Kallsyms, Map, Names, Pins, ProgSnapshot, Program,
-    RunStats, StatsGuard, links, map_ids, pins, prog_ids, stats_sysctl,
+    RunStats, StatsGuard, held_by_recorders, links, map_ids, pins, prog_ids, stats_sysctl,
 };
 pub use privilege::may_trace;
 pub use programs::{

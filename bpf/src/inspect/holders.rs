@@ -1,6 +1,6 @@
 //! Who holds programs: one walk over the descriptors of all processes, for all programs at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -104,6 +104,29 @@ impl Holders {
             self.processes.push(process);
         }
     }
+}
+
+/// Descriptors of each program, by its id, that other recorders have: processes that run the same executable, or one of the same name.
+/// They hold every program because they look at it. Two of them that took each other for users would never let go of anything.
+pub fn held_by_recorders() -> HashMap<u32, i64> {
+    let mut held = HashMap::new();
+    let Some(own) = Executable::of(Path::new("/proc/self")) else { return held };
+    for pid in bprec_host::process_ids().into_iter().filter(|pid| *pid != std::process::id()) {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        if !Executable::of(&process).is_some_and(|other| own.is_same(&other)) {
+            continue;
+        }
+        for entry in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
+            if !fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == "anon_inode:bpf-prog") {
+                continue;
+            }
+            let info = fs::read_to_string(process.join("fdinfo").join(entry.file_name()));
+            if let Some(id) = info.ok().and_then(|text| FdInfo::parse(&text).prog_id) {
+                *held.entry(id).or_insert(0) += 1;
+            }
+        }
+    }
+    held
 }
 
 enum Descriptor {

@@ -22,7 +22,7 @@ pub(crate) mod visibility;
 pub use attachments::Attachments;
 pub use btf::BtfCache;
 pub use contents::Bounds;
-pub use holders::Holders;
+pub use holders::{Holders, held_by_recorders};
 pub use kallsyms::Kallsyms;
 pub(crate) use links::extended;
 pub use links::{Found, links};

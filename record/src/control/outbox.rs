@@ -191,7 +191,7 @@ impl Outlet for Outbox {
 
     fn end_round(&mut self) -> Result<()> {
         self.flush()?;
-        self.drain.send(Message::EndRound)
+        self.drain.end_round()
     }
 
     fn program(&mut self, snapshot: &ProgSnapshot) -> Result<()> {

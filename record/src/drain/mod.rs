@@ -42,8 +42,8 @@ pub(crate) enum Message {
     /// All that was there before has been sent: from here on a FINISHED_ROUND follows each pass over the rings that found
     /// something. A reader sorts what lies between two of them by time, and would take what was there before for late.
     BeginRounds,
-    /// A FINISHED_ROUND follows the pass that takes this.
-    EndRound,
+    /// A FINISHED_ROUND follows the pass that takes this, which is then told.
+    EndRound(SyncSender<()>),
     /// The file ends here, and another one begins. Rounds begin anew there.
     Switch(Box<Successor>),
 }
@@ -109,8 +109,8 @@ struct Drainer {
     checkpoint_bytes: u64,
     /// The same, for the control thread.
     written_bytes: Arc<AtomicU64>,
-    /// One is to follow this pass.
-    ends_round: bool,
+    /// One is to follow this pass, for whom waits there.
+    round_ends: Option<SyncSender<()>>,
     /// Of every event's records but samples.
     trailer_bytes: usize,
     buffer: Vec<u8>,
@@ -140,7 +140,7 @@ impl Drain {
             has_rounds: false,
             checkpoint_bytes: 0,
             written_bytes: Arc::clone(&written_bytes),
-            ends_round: false,
+            round_ends: None,
             trailer_bytes: layout.trailer_bytes(),
             buffer: Vec::new(),
         };
@@ -177,6 +177,18 @@ impl Drain {
     /// Readable when the thread has ended by itself, which is an error.
     pub(crate) fn ended(&self) -> &Waker {
         &self.ended
+    }
+
+    /// Ends a round behind what was sent and what is in the rings, and waits until that is done: what the caller counts from
+    /// then on is newer than everything in that round, as a reader that sorts round by round takes for granted.
+    ///
+    /// # Errors
+    /// When the drain has ended: [`Drain::finish`] tells why.
+    pub(crate) fn end_round(&self) -> Result<()> {
+        let (ended, receive) = sync_channel(1);
+        self.send(Message::EndRound(ended))?;
+        self.waker.wake();
+        receive.recv().map_err(|_| Error::Other("the output has ended".to_owned()))
     }
 
     /// Bytes of the file as of the last pass.
@@ -267,14 +279,16 @@ impl Drainer {
             }
         }
         if self.sink.written_bytes() > self.checkpoint_bytes {
-            // Once a pass, however many were sent: what was in the rings is as new as the last of them.
-            if self.has_rounds || self.ends_round {
+            if self.has_rounds || self.round_ends.is_some() {
                 self.sink.finished_round()?;
-                self.ends_round = false;
             }
             self.sink.checkpoint()?;
             self.checkpoint_bytes = self.sink.written_bytes();
             self.written_bytes.store(self.checkpoint_bytes, Ordering::Relaxed);
+        }
+        // Nobody waits any more when the recording is being given up.
+        if let Some(waiting) = self.round_ends.take() {
+            let _ = waiting.send(());
         }
         Ok(is_open)
     }
@@ -326,15 +340,15 @@ impl Drainer {
                 self.has_rounds = true;
                 Ok(())
             }
-            Message::EndRound => {
-                self.ends_round = true;
+            Message::EndRound(waiting) => {
+                self.round_ends = Some(waiting);
                 Ok(())
             }
             Message::Switch(next) => {
                 self.sink.finished_round()?;
                 self.sink.checkpoint()?;
                 let Successor { sink, tally, closed } = *next;
-                (self.has_rounds, self.ends_round) = (false, false);
+                (self.has_rounds, self.round_ends) = (false, None);
                 self.checkpoint_bytes = 0;
                 // Nobody waits any more when the recording is being given up.
                 drop(closed.send(Closed {

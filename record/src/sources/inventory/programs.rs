@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use bprec_bpf::{BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, prog_ids};
+use bprec_bpf::{
+    BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, held_by_recorders, prog_ids,
+};
 use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
@@ -17,6 +20,9 @@ use crate::sys;
 const NEW_FOR_NS: u64 = 5_000_000_000;
 /// Programs whose statistics go into one payload.
 const RUNS_PER_STATE: usize = 1000;
+
+/// Time between two looks at what other recorders hold.
+const RECORDERS_EVERY: Duration = Duration::from_secs(1);
 
 /// A BTF blob with its id.
 type Btf = (u32, Arc<[u8]>);
@@ -48,6 +54,7 @@ pub(crate) struct Programs {
     own: Vec<Attachment>,
     /// References on programs that other parts of the recorder hold.
     own_references: HashMap<u32, i64>,
+    recorders: Recorders,
     statistics_time: OnTime,
     /// Where programs of others are, as far as it was looked at.
     attachments: Vec<Attachment>,
@@ -69,6 +76,23 @@ struct Held {
     surveyed: bool,
     /// It was there at the last look at references already.
     settled: bool,
+}
+
+/// What other recorders hold, looked up when it is of interest, and seldom: that takes a walk over all processes.
+#[derive(Debug, Default)]
+struct Recorders {
+    held: HashMap<u32, i64>,
+    looked_at: Option<Instant>,
+}
+
+impl Recorders {
+    fn held(&mut self, id: u32) -> i64 {
+        if self.looked_at.is_none_or(|at| at.elapsed() >= RECORDERS_EVERY) {
+            self.held = held_by_recorders();
+            self.looked_at = Some(Instant::now());
+        }
+        self.held.get(&id).copied().unwrap_or(0)
+    }
 }
 
 /// A program that is held, and what is known of it.
@@ -118,6 +142,7 @@ impl Programs {
             problems: Vec::new(),
             own,
             own_references: HashMap::new(),
+            recorders: Recorders::default(),
             statistics_time: OnTime::default(),
             attachments: Vec::new(),
         }
@@ -267,7 +292,8 @@ impl Programs {
         let mut last_runs = Vec::new();
         for count in counts {
             let Some(held) = self.held.get_mut(&count.id).filter(|held| !held.released) else { continue };
-            if count.references > 1 + self.own_references.get(&count.id).copied().unwrap_or(0) {
+            let others = count.references - 1 - self.own_references.get(&count.id).copied().unwrap_or(0);
+            if others > 0 && others > self.recorders.held(count.id) {
                 held.held_ns = before_ns;
                 continue;
             }
