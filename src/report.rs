@@ -22,7 +22,7 @@ pub(crate) struct Args {
     by_prog: bool,
 
     /// Counters from snapshot to snapshot, and altogether: runs and time per run, and events where they were counted.
-    #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comm", "event"])]
+    #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comm", "event", "maps"])]
     counters: bool,
 
     /// Split each program's cost: func, comm, cpu, cgroup, helper.
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default())]
     sort: Sort,
 
-    /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
+    /// Only this part: START,STOP in seconds from the start (or of the recording's clock), or 10%-20%.
     #[arg(long, value_name = "RANGE", default_value = "", hide_default_value = true, value_parser = time_range, allow_hyphen_values = true)]
     time: TimeRange,
 
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     header: bool,
 
     /// Only that.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
     header_only: bool,
 
     /// As text; it always is.
@@ -160,6 +160,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
         return Ok(Outcome::Done);
     }
+    let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
     let report = bprec_report::by_prog(&input, &options)?;
     if args.json {
         report.write_json(&mut out)?;
@@ -171,6 +172,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     out.flush()?;
     if wanted && report.matched_programs() == 0 {
         say("bprec: no program in the recording matches --prog");
+        return Ok(Outcome::NothingMatched);
+    }
+    if is_narrowed && report.events.iter().all(|event| event.samples.samples == 0) {
+        say("bprec: the recording has no sample that --cpu and --comm let pass");
         return Ok(Outcome::NothingMatched);
     }
     Ok(Outcome::Done)

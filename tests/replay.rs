@@ -445,3 +445,29 @@ fn metadata_maps_and_places_are_in_the_file() {
     assert_eq!(enter["attached"][0], "tracepoint:raw_syscalls:sys_enter");
     assert_eq!(enter["owners"][0]["comm"], "bprec-load");
 }
+
+#[test]
+fn a_selection_that_nothing_passes_is_said() {
+    for narrowed in [&["--cpu", "77"][..], &["--comm", "nosuch"]] {
+        let output = report("linux-7.2/ratio", narrowed);
+        assert_eq!(output.status.code(), Some(1), "{narrowed:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("no sample"), "{narrowed:?}");
+    }
+    let output = report("linux-7.2/ratio", &["--counters", "--maps"]);
+    assert_eq!(output.status.code(), Some(2), "neither is dropped");
+}
+
+#[test]
+fn seconds_count_from_the_start() {
+    let whole = json("linux-7.2/ratio", &[]);
+    let start = whole["recording"]["start_ns"].as_u64().unwrap();
+    let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let relative = json("linux-7.2/ratio", &["--time", "0.2,0.6"]);
+    let range = format!("{},{}", seconds(start + 200_000_000), seconds(start + 600_000_000));
+    let samples = |report: &Value| report["events"][0]["samples"]["samples"].as_u64().unwrap();
+    assert_eq!(samples(&relative), samples(&json("linux-7.2/ratio", &["--time", &range])));
+    assert!(samples(&relative) > 0 && samples(&relative) < samples(&whole));
+    let output = report("linux-7.2/ratio", &["--time", "1000,2000"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("outside of the recording"));
+}

@@ -99,7 +99,7 @@ fn a_storm_of_loads_leaves_nothing_unresolved() {
     assert!(loaded.len() > 1_000, "the loader managed only {} loads", loaded.len());
     named_or_missed(&report, &loaded);
     let event = &report["events"][0];
-    assert_eq!(event["unresolved"]["samples"], 0);
+    assert_eq!(event["unknown_kernel_code"]["samples"], 0);
     // Each load has a name of its own: a sample at a wrong program would be at one that says another number of runs.
     let samples: u64 = event["rows"].as_array().unwrap().iter().map(|row| row["samples"].as_u64().unwrap()).sum();
     assert!(samples > 50, "{samples} samples in {} programs", loaded.len());

@@ -165,7 +165,8 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
             caches.caches.iter().map(cache).collect()
         }),
         Feature::SAMPLE_TIME => read(recording, section, |time: SampleTime| {
-            let duration_us = time.last_ns.saturating_sub(time.first_ns) / 1000;
+            // perf rounds, as printf does.
+            let duration_us = time.last_ns.saturating_sub(time.first_ns).saturating_add(500) / 1000;
             vec![
                 format!("time of first sample : {}", seconds(time.first_ns)),
                 format!("time of last sample : {}", seconds(time.last_ns)),

@@ -1,23 +1,35 @@
 //! Recordings into tables: what each BPF program costs, who pays, and where.
 //!
-//! The way of the data: [`Input`] (bytes) → `index` (one pass over the side band: programs, addresses, tasks) → `charge`
-//! (one pass over the samples, in any order and in parallel) → [`Report`] (the ledger, as numbers) → its views (table,
-//! JSON, CSV). The same recording gives the same bytes on any machine and with any number of threads.
+//! The way of the data: [`Input`] (bytes) → `index` (one pass over the side band: programs, addresses, tasks; free of any filter)
+//! → `pass` (one pass over the samples, in any order and in parallel: each is attributed) → [`Sink`] (a ledger, or yours) → [`model`]
+//! (owned numbers, each with its reason where it is not known) → `render` (table, JSON, CSV, which compute nothing). The same recording
+//! gives the same bytes on any machine and with any number of threads.
+//!
+//! [`Session`] is the way in for other programs: open a recording once, then ask for reports, run a [`Sink`] of your own over its
+//! samples, or look up addresses with its [`Symbolizer`].
+//!
+//! ```no_run
+//! use bprec_report::{Input, Options, Session};
+//!
+//! # fn main() -> bprec_report::Result<()> {
+//! let input = Input::open("perf.data")?;
+//! let report = Session::open(&input)?.by_prog(&Options::default())?;
+//! for row in &report.events[0].rows {
+//!     let share = row.line.as_ref().and_then(|line| line.shares.samples);
+//!     println!("{} {share:?}", report.programs[row.program].label_with_id());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
-//! not in the recording is not known and is shown as `n/a`, never as 0. Its boundary is [`by_prog`], [`counters`],
-//! [`header`], [`Meter`] and what they take and give.
+//! not in the recording is not known and is shown as `n/a`, never as 0.
 
-mod address;
 mod by_prog;
-mod charge;
 mod counters;
 mod error;
 mod glob;
-mod guard;
 mod header;
-mod hooks;
-mod hot;
 mod index;
 mod input;
 mod maps;
@@ -26,31 +38,33 @@ mod names;
 mod options;
 mod order;
 mod pass;
-mod programs;
 mod recording;
 mod render;
 mod rewrite;
-mod runs;
 mod scan;
 mod script;
+mod session;
 mod sinks;
 mod source;
-mod symbols;
-mod tasks;
 mod text;
 mod told;
 mod window;
 
+pub use bprec_format as format;
 pub use counters::StatAccumulator;
 pub use error::{Error, Result};
 pub use header::header;
+pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::Input;
 pub use maps::{MapFilter, MapsOptions, maps};
 pub use model::{CountersReport, Report};
 pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
+pub use pass::attribution::{Attribution, Charge, Column};
+pub use pass::{SampleView, Sink};
 pub use render::{StatFormat, StatWriter};
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};
+pub use session::Session;
 pub use source::Source;
 
 /// Charges every sample of the recording to the BPF program that it was taken in.
@@ -59,8 +73,7 @@ pub use source::Source;
 /// When the recording cannot be read at all, or `options` name an event or a time that it does not have. A recording that
 /// can be read in part gives a report that says so ([`Report::problems`]).
 pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
-    let recording = recording::Recording::open_with_events(input)?;
-    by_prog::build(&recording, options)
+    Session::open_for(input, options)?.by_prog(options)
 }
 
 /// What counters counted from snapshot to snapshot: run statistics, exact and shared counters.
@@ -68,6 +81,5 @@ pub fn by_prog(input: &Input, options: &Options) -> Result<Report> {
 /// # Errors
 /// When the recording cannot be read at all, or `options` name a time that it does not have.
 pub fn counters(input: &Input, options: &Options) -> Result<CountersReport> {
-    let recording = recording::Recording::open_with_events(input)?;
-    counters::over_time(&recording, options)
+    Session::open_for(input, options)?.counters(options)
 }

@@ -7,8 +7,7 @@ use crate::index::{Index, Wanted};
 use crate::names::btf_of;
 use crate::recording::Recording;
 use crate::render;
-use crate::window::Window;
-use crate::{Error, Input, ProgFilter, Result, TimeRange};
+use crate::{Error, Input, ProgFilter, Result};
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::MapType;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
@@ -66,8 +65,7 @@ impl MapFilter {
 /// When the recording cannot be read at all, or the output cannot be written.
 pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<usize> {
     let recording = Recording::open_with_events(input)?;
-    let window = Window::new(&TimeRange::All, None)?;
-    let index = Index::build(&recording, &window, Wanted { contents: true, ..Wanted::default() });
+    let index = Index::build(&recording, Wanted { contents: true, ..Wanted::default() });
     let btf = btf_of(recording.sections(), recording.endian());
     let report = MapsReport::new(&recording, &index, &btf, options);
     let written =

@@ -2,7 +2,7 @@
 //! samples hit, functions of files that simpleperf looked up.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
@@ -30,7 +30,9 @@ pub(crate) fn symbol_of(info: &ProgInfo<'_>, function: &Function<'_>, btf: &BTre
     let name = function.type_id.and_then(|id| types?.func_name(id));
     let name = name.or(info.name().filter(|_| function.index == 0)).unwrap_or(b"F");
     let tag = function.tag.or(info.tag()).unwrap_or(Tag([0; 8]));
-    [format!("bpf_prog_{tag}_").as_bytes(), name].concat()
+    // The kernel has no underscore where there is no name.
+    let separator: &[u8] = if name.is_empty() { b"" } else { b"_" };
+    [format!("bpf_prog_{tag}").as_bytes(), separator, name].concat()
 }
 
 /// What simpleperf looked up, if this is a section of that; as far as it can be read.
@@ -46,7 +48,7 @@ pub(crate) fn symbol_files<'s>(
 }
 
 /// A function, and how far behind its start an address is.
-pub(crate) type Found = (Rc<[u8]>, u64);
+pub(crate) type Found = (Arc<[u8]>, u64);
 
 /// Where a mapping puts an address.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +63,7 @@ pub(crate) struct Mapped {
 pub(crate) struct FileFunctions {
     count: Count,
     /// Start, length and name, by start.
-    functions: Vec<(u64, u64, Rc<[u8]>)>,
+    functions: Vec<(u64, u64, Arc<[u8]>)>,
 }
 
 /// How a file counts addresses.
@@ -92,7 +94,7 @@ impl FileFunctions {
             _ => Count::Offset,
         };
         let functions = file.symbols.iter().take(SYMBOLS_MAX);
-        let mut functions: Vec<(u64, u64, Rc<[u8]>)> =
+        let mut functions: Vec<(u64, u64, Arc<[u8]>)> =
             functions.map(|symbol| (symbol.vaddr, symbol.len_bytes.into(), symbol.name.into())).collect();
         functions.sort_by_key(|(start, ..)| *start);
         FileFunctions { count, functions }
@@ -114,7 +116,7 @@ impl FileFunctions {
     }
 
     /// Name of a function by its number.
-    pub(crate) fn name(&self, number: usize) -> Option<&Rc<[u8]>> {
+    pub(crate) fn name(&self, number: usize) -> Option<&Arc<[u8]>> {
         self.functions.get(number).map(|(.., name)| name)
     }
 }
@@ -147,7 +149,7 @@ struct ProgramFunction {
     start: u64,
     end: u64,
     /// `None` where several programs had the address, each at its time: it cannot be told which.
-    name: Option<Rc<[u8]>>,
+    name: Option<Arc<[u8]>>,
 }
 
 /// All of it, for looking up one address at a time.
@@ -156,7 +158,7 @@ pub(crate) struct Names {
     /// By start.
     programs: Vec<ProgramFunction>,
     /// Length and name, by address.
-    kernel: BTreeMap<u64, (u64, Rc<[u8]>)>,
+    kernel: BTreeMap<u64, (u64, Arc<[u8]>)>,
     files: Files,
 }
 
@@ -212,7 +214,7 @@ impl Names {
     }
 
     /// The kernel function at an address, and its module if it is a module's.
-    pub(crate) fn kernel(&self, ip: u64) -> Option<(Found, Option<Rc<[u8]>>)> {
+    pub(crate) fn kernel(&self, ip: u64) -> Option<(Found, Option<Arc<[u8]>>)> {
         let (start, (len, name)) = self.kernel.range(..=ip).next_back()?;
         let offset = ip - start;
         if offset >= *len {

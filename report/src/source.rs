@@ -107,7 +107,7 @@ impl Source {
     /// When the recording cannot be read, or has no times to take a part of.
     pub(crate) fn window(&mut self, range: &TimeRange) -> Result<Window> {
         match range {
-            TimeRange::Percent(_) => Window::of(range, &Recording::open_with_events(self.whole()?)?),
+            TimeRange::Percent(_) => Window::of(range, &Recording::open_with_events(self.whole()?)?, None),
             TimeRange::All | TimeRange::Absolute(..) => Window::new(range, None),
         }
     }

@@ -20,16 +20,22 @@ impl Window {
         Window { parts: vec![(0, u64::MAX)], whole: true }
     }
 
-    /// Works out `range` in a recording.
+    /// Works out `range` in a recording that started at `start_ns`, where it says so. Seconds count from there, unless they are so many
+    /// that they are of the recording's clock.
     ///
     /// # Errors
-    /// When percentages are asked of a recording without times.
-    pub(crate) fn of(range: &TimeRange, recording: &Recording<'_>) -> Result<Window> {
+    /// When a part of its time is asked of a recording without times, or a time that it does not have.
+    pub(crate) fn of(range: &TimeRange, recording: &Recording<'_>, start_ns: Option<u64>) -> Result<Window> {
         let span = match range {
-            TimeRange::Percent(_) => span(recording),
-            TimeRange::All | TimeRange::Absolute(..) => None,
+            TimeRange::Percent(_) | TimeRange::Absolute(..) => span(recording),
+            TimeRange::All => None,
         };
-        Window::new(range, span)
+        match (range, span) {
+            (TimeRange::Absolute(from, to), Some((first, last))) => {
+                Window::new(&anchored(*from, *to, (start_ns.unwrap_or(first), first, last))?, span)
+            }
+            _ => Window::new(range, span),
+        }
     }
 
     /// Works out `range` in a recording whose samples go from `first` to `last`.
@@ -53,7 +59,7 @@ impl Window {
                 parts.iter().map(|(from, to)| (at(*from), end(*to))).collect()
             }
         };
-        Ok(Window { parts, whole: false })
+        Ok(Window { parts: merged(parts), whole: false })
     }
 
     /// Whether a time is in it.
@@ -76,6 +82,39 @@ impl Window {
     pub(crate) fn length_ns(&self, first: u64, last: u64) -> u64 {
         self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from))).sum()
     }
+}
+
+/// A range in ns of the recording's clock, of a recording that started at the first of these times and has samples between the others.
+fn anchored(from: Option<u64>, to: Option<u64>, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
+    let is_of_clock = from.or(to).is_some_and(|time| time >= start) || to.is_some_and(|time| time >= start);
+    let at = |time: u64| if is_of_clock { time } else { start.saturating_add(time) };
+    let (from_ns, to_ns) = (from.map(at), to.map(at));
+    if from_ns.is_some_and(|from| from > last) || to_ns.is_some_and(|to| to < start.min(first)) {
+        let seconds = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+        let asked = [from, to].map(|time| time.map(seconds).unwrap_or_default()).join(",");
+        let problem = format!(
+            "outside of the recording, which has samples from {} s to {} s after its start ({} s to {} s of its clock)",
+            seconds(first.saturating_sub(start)),
+            seconds(last.saturating_sub(start)),
+            seconds(first),
+            seconds(last)
+        );
+        return Err(Error::option("--time", asked, problem));
+    }
+    Ok(TimeRange::Absolute(from_ns, to_ns))
+}
+
+/// Parts that overlap, or touch, as one: no time counts twice.
+fn merged(mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    parts.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in parts {
+        match merged.last_mut() {
+            Some((_, end)) if from <= end.saturating_add(1) => *end = (*end).max(to),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
 }
 
 /// Time of the first and last sample: as the recording has it, or by a walk.
@@ -117,6 +156,25 @@ mod tests {
         assert!(!head.contains(999) && !tail.contains(2001));
         assert_eq!(parts("10%-20%,50%/2").length_ns(1000, 2000), 99 + 500);
         assert!(Window::new(&"1%".parse().unwrap(), None).is_err());
+    }
+
+    #[test]
+    fn seconds_count_from_the_start_unless_they_are_of_the_clock() {
+        const S: u64 = 1_000_000_000;
+        let of = |from, to| anchored(from, to, (100 * S, 101 * S, 110 * S));
+        let absolute = |from, to| TimeRange::Absolute(Some(from), Some(to));
+        assert_eq!(of(Some(S), Some(2 * S)).unwrap(), absolute(101 * S, 102 * S));
+        assert_eq!(of(Some(101 * S), Some(102 * S)).unwrap(), absolute(101 * S, 102 * S));
+        assert_eq!(of(None, Some(3 * S)).unwrap(), TimeRange::Absolute(None, Some(103 * S)));
+        let error = of(Some(10 * S + 1), None).unwrap_err().to_string();
+        assert!(error.contains("from 1.000000000 s to 10.000000000 s after its start"), "{error}");
+    }
+
+    #[test]
+    fn parts_that_overlap_count_once() {
+        let window = Window::new(&"0%-60%,40%-80%".parse().unwrap(), Some((1000, 2000))).unwrap();
+        assert_eq!(window.length_ns(1000, 2000), 799);
+        assert!(window.contains(1500) && !window.contains(1900));
     }
 
     #[test]

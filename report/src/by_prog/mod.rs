@@ -7,16 +7,18 @@ mod sampled;
 mod sampler;
 mod shares;
 
-use crate::index::{Index, Wanted};
+use crate::index::Index;
+use crate::index::history::{History, HistoryWalk};
 use crate::model::{
     Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
     RecorderCost, Report, SourceRow, TimeBound, Unit,
 };
-use crate::pass::{self, Ledger, Selection};
-use crate::recording::{Recording, Role};
-use crate::sinks::ledger::Charges;
+use crate::pass::{self, Selection, Unreadable};
+use crate::recording::Recording;
+use crate::sinks::hot;
+use crate::sinks::ledger::{Charges, EventLedger, LedgerSink};
 use crate::window::Window;
-use crate::{Error, Options, Result, Split, glob, hot, model};
+use crate::{Options, Result, model};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
 use bprec_format::sampler::Parts;
@@ -30,35 +32,18 @@ use std::collections::BTreeSet;
 const SYSTEM_WIDE: &str = "system wide";
 
 /// Makes the report.
-pub(crate) fn build(recording: &Recording<'_>, options: &Options) -> Result<Report> {
-    let events = asked_events(recording, options)?;
-    let window = Window::of(&options.time, recording)?;
-    let tasks = options.by == Some(Split::Comm) || !options.comms.is_empty();
-    let wanted = Wanted { tasks, threads: options.threads, ..Wanted::default() };
-    let index = Index::build(recording, &window, wanted);
-    let comms = if options.comms.is_empty() {
-        Vec::new()
-    } else {
-        let asked = |number| options.comms.iter().any(|pattern| glob::matches(pattern, index.tasks.name(number)));
-        (0..index.tasks.len() as u32).map(asked).collect()
-    };
-    let selection = Selection { window: &window, options, events, comms };
-    let ledger = pass::charge(recording, &index, &selection);
-    let hot = if index.programs.list.is_empty() { hot::hottest(recording, &index, &selection) } else { Vec::new() };
-    Ok(Builder { recording, options, window: &window, index: &index, ledger: &ledger, events: &selection.events, hot }
-        .report())
-}
-
-/// By event: whether it is asked for.
-fn asked_events(recording: &Recording<'_>, options: &Options) -> Result<Vec<bool>> {
-    let asked: Vec<bool> = (0..recording.names.len()).map(|event| is_asked_for(recording, event, options)).collect();
-    for name in &options.events {
-        if !recording.names.iter().zip(&asked).any(|(known, asked)| *asked && known == name) {
-            let known = recording.names.join(", ");
-            return Err(Error::option("--event", name, format!("not in this recording, which has {known}")));
-        }
-    }
-    Ok(asked)
+pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Report> {
+    let window = Window::of(&options.time, recording, index.start_ns())?;
+    let selection = Selection::new(recording, index, &window, options)?;
+    let sink = LedgerSink::new(index, options.by, recording.events.all().len());
+    let mut history = HistoryWalk::new(recording, index, &window, false);
+    let (sink, unreadable) =
+        pass::run(recording, index, &selection, sink, |slice, records| history.slice(slice, records));
+    let hot = if index.programs.list.is_empty() { hot::hottest(recording, index, &selection) } else { Vec::new() };
+    let (ledgers, history) = (sink.events, history.finish());
+    let events = &selection.events;
+    let builder = Builder { recording, options, window: &window, index, history, ledgers, unreadable, events, hot };
+    Ok(builder.report())
 }
 
 struct Builder<'b> {
@@ -66,7 +51,10 @@ struct Builder<'b> {
     options: &'b Options,
     window: &'b Window,
     index: &'b Index,
-    ledger: &'b Ledger,
+    history: History,
+    /// By event.
+    ledgers: Vec<EventLedger>,
+    unreadable: Unreadable,
     events: &'b [bool],
     hot: Vec<Vec<hot::Hot>>,
 }
@@ -76,8 +64,8 @@ impl Builder<'_> {
         let (first, last) = self.time_span();
         let elapsed_ns = self.window.length_ns(first, last);
         let recording = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
-        let counting = self.index.counters.counting();
-        let (programs, order) = programs(self.index, self.window, first, counting.as_ref());
+        let counting = self.history.counters.counting();
+        let (programs, order) = programs(self.index, &self.history, self.window, first, counting.as_ref());
         let asked: Option<Vec<bool>> = (!self.options.programs.is_empty()).then(|| {
             let asked = |p: &Program| {
                 self.options.programs.iter().any(|filter| filter.matches(p.id, p.tag.map(|tag| tag.0), &p.name))
@@ -112,7 +100,7 @@ impl Builder<'_> {
         let states = &self.index.states;
         let told: Option<SampleTime> = self.recording.feature(Feature::SAMPLE_TIME);
         let told = told.filter(|time| time.first_ns <= time.last_ns && time.last_ns > 0);
-        let sampled = self.ledger.events.iter().filter_map(|event| event.span);
+        let sampled = self.ledgers.iter().filter_map(|event| event.span);
         let sampled = sampled.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         let first = states.session.as_ref().map(|session| session.start_ns);
         let first = first.or(told.map(|time| time.first_ns)).or(sampled.map(|(first, _)| first)).unwrap_or(0);
@@ -168,7 +156,7 @@ impl Builder<'_> {
         let count: Option<CpuCount> = self.recording.feature(Feature::NRCPUS);
         let online = online.or(count.map(|count| count.online)).filter(|cpus| *cpus > 0);
         let mut seen: BTreeSet<u32> = BTreeSet::new();
-        for event in &self.ledger.events {
+        for event in &self.ledgers {
             let bits = event.cpus.iter().enumerate();
             seen.extend(bits.flat_map(|(word, bits)| {
                 (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word as u32 * 64 + bit)
@@ -180,9 +168,9 @@ impl Builder<'_> {
     }
 
     fn event(&self, event: usize, report: &Report, order: &[u32], asked: Option<&[bool]>) -> EventReport {
-        let (ledger, recorded) = (&self.ledger.events[event], &report.recording);
+        let (ledger, recorded) = (&self.ledgers[event], &report.recording);
         let attr = &self.recording.event(event).attr;
-        let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledger.events, self.events, event);
+        let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledgers, self.events, event);
         // What our sampling program makes is of the event that carries it.
         let carrier = self.index.states.sampler.as_ref().filter(|_| bpf_sampler.is_some());
         let kind = carrier.map_or((attr.kind, attr.config), |carrier| (carrier.event_type, carrier.event_config));
@@ -202,17 +190,26 @@ impl Builder<'_> {
                 Known::or_unknown(capacity(), Reason::LengthUnknown)
             }
         };
-        let idle = match attr.sample_type.contains(SampleType::TID) {
-            true => Known::Value(ledger.idle),
-            false => Known::Unknown(Reason::NoTaskIds),
+        let idle = if !attr.sample_type.contains(SampleType::TID) {
+            Known::Unknown(Reason::NoTaskIds)
+        } else if ledger.has_foreign_tasks && self.index.symbols.is_empty() {
+            Known::Unknown(Reason::ForeignTasks)
+        } else {
+            Known::Value(ledger.idle)
         };
         let busy = idle.clone().map(|idle| ledger.samples.weight.saturating_sub(idle.weight));
-        let unresolved = match self.index.kernel.is_empty() {
-            false => Known::Value(ledger.unresolved),
+        let unknown_kernel_code = match self.index.kernel.is_empty() {
+            false => Known::Value(ledger.unknown_code),
             true => Known::Unknown(Reason::NoKernelMap),
         };
+        // Without the names of what leads to programs, none found is not none.
+        let has_symbols = !self.index.symbols.is_empty();
+        let told = |count: Count| match has_symbols || count.samples > 0 {
+            true => Known::Value(count),
+            false => Known::Unknown(Reason::NoKernelSymbols),
+        };
         let charged: Count = ledger.programs.iter().map(Charges::sum).sum();
-        let bpf = charged + ledger.entry + ledger.interpreted + unresolved.value().copied().unwrap_or_default();
+        let bpf = charged + ledger.entry + ledger.interpreted;
         let whole = Whole {
             samples: ledger.samples.weight,
             machine: machine.value().copied(),
@@ -255,12 +252,10 @@ impl Builder<'_> {
             others: Others { programs: chosen.rest.0, line: whole.ledger(&chosen.rest.1, false) },
             counting_programs: Others { programs: chosen.counting.0, line: whole.ledger(&chosen.counting.1, false) },
             quiet_programs: chosen.quiet,
-            entry_unattributed: Known::Value({
-                let entry = Charges { entry: ledger.entry, ..Charges::default() };
-                whole.ledger(&entry, false)
-            }),
-            interpreted: Known::Value(whole.line(ledger.interpreted)),
-            unresolved: unresolved.map(|count| whole.line(count)),
+            entry_unattributed: told(ledger.entry)
+                .map(|entry| whole.ledger(&Charges { entry, ..Charges::default() }, false)),
+            interpreted: told(ledger.interpreted).map(|count| whole.line(count)),
+            unknown_kernel_code: unknown_kernel_code.map(|count| whole.line(count)),
             total,
             bpf_sampler,
             hot: {
@@ -274,8 +269,19 @@ impl Builder<'_> {
             },
             notes: Vec::new(),
         };
-        made.notes = notes::of_event(report, &made);
+        made.notes = notes::of_event(report, &made, self.narrowed(recorded).as_deref());
         made
+    }
+
+    /// What makes the samples those of a part of the machine.
+    fn narrowed(&self, recorded: &model::Recording) -> Option<String> {
+        if self.options.cpus.is_some() {
+            return Some("--cpu".into());
+        }
+        if !self.options.comms.is_empty() {
+            return Some("--comm".into());
+        }
+        recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
     }
 
     /// Which rows are shown, and what the rest adds up to.
@@ -307,7 +313,7 @@ impl Builder<'_> {
     fn samples_are_whole(&self, event: usize, recorded: &model::Recording) -> bool {
         let is_all = self.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
         // A timer that comes late has fewer samples than there was time for.
-        let weight = self.ledger.events[event].samples.weight;
+        let weight = self.ledgers[event].samples.weight;
         let cpus = recorded.cpus.unwrap_or(0);
         let machine_ns = recorded.elapsed_ns.unwrap_or(0).saturating_mul(cpus.into());
         let all_there = u128::from(weight) * 10 >= u128::from(machine_ns) * 9;
@@ -323,7 +329,7 @@ impl Builder<'_> {
         let account = self.index.aggregations.get(&event)?;
         let options = self.options;
         // Nor is a part all that is left of a recording: one that was cut off, or a part that was written as one.
-        let ledger = &self.ledger.events[event];
+        let ledger = &self.ledgers[event];
         let seen = Count { samples: account.samples, weight: account.period };
         let is_all = self.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
@@ -388,8 +394,8 @@ impl Builder<'_> {
         if self.index.bad_records > 0 {
             problems.push(format!("{} more records could not be read", self.index.bad_records));
         }
-        if let Some((_, problem)) = &self.ledger.problem {
-            problems.push(format!("{} samples could not be read, the first: {problem}", self.ledger.unreadable));
+        if let Some((_, problem)) = &self.unreadable.first {
+            problems.push(format!("{} samples could not be read, the first: {problem}", self.unreadable.samples));
         }
         problems
     }
@@ -423,10 +429,4 @@ fn sources(rows: &[ProgramRow], report: &Report, basis: &Basis<'_>) -> Vec<Sourc
 /// From one time to another, ns. Times of a damaged recording may be anything.
 fn since(time_ns: u64, start_ns: u64) -> i64 {
     time_ns.wrapping_sub(start_ns).cast_signed()
-}
-
-/// Whether an event's samples are charged.
-pub(crate) fn is_asked_for(recording: &Recording<'_>, event: usize, options: &Options) -> bool {
-    matches!(recording.roles[event], Role::Sampling | Role::Sampler)
-        && (options.events.is_empty() || options.events.contains(&recording.names[event]))
 }

@@ -1,10 +1,12 @@
 //! What has to be said beside the numbers of a report.
 
 use crate::counters::notes;
-use crate::model::{EventReport, Exact, Known, Note, Program, Report};
+use crate::model::{EventReport, Exact, Known, Note, Program, Reason, Report};
 
 /// About an event, of which all but the notes is there.
-pub(super) fn of_event(report: &Report, event: &EventReport) -> Vec<Note> {
+/// `narrowed` says what made the samples those of a part of the machine.
+pub(super) fn of_event(report: &Report, event: &EventReport, narrowed: Option<&str>) -> Vec<Note> {
+    let has_runs = event.rows.iter().any(|row| report.programs[row.program].runs.is_value());
     let shown: Vec<&Program> = event.rows.iter().map(|row| &report.programs[row.program]).collect();
     let mut all = Vec::new();
     if let Some(counting) = &report.counting {
@@ -52,10 +54,15 @@ pub(super) fn of_event(report: &Report, event: &EventReport) -> Vec<Note> {
     if let Known::Unknown(reason) = &event.machine {
         all.push(Note::MachineUnknown { reason: reason.clone() });
     }
-    if event.idle.is_value() && !report.recording.has_kernel_symbols {
-        all.push(Note::IdleWithoutSymbols);
+    match &event.idle {
+        Known::Value(_) if !report.recording.has_kernel_symbols => all.push(Note::IdleWithoutSymbols),
+        Known::Unknown(reason @ Reason::ForeignTasks) => all.push(Note::IdleUnknown { reason: reason.clone() }),
+        _ => {}
     }
-    if !event.unresolved.is_value() {
+    if has_runs && let Some(cause) = narrowed {
+        all.push(Note::RunsOfMachine { cause: cause.to_owned() });
+    }
+    if !event.unknown_kernel_code.is_value() {
         all.push(Note::NoKernelMap);
     }
     all

@@ -5,10 +5,11 @@ use super::shares::Whole;
 use super::since;
 use crate::counters::{disagreements, exact_program};
 use crate::index::Index;
+use crate::index::history::History;
+use crate::index::programs;
 use crate::model::{
     Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, TimeBound,
 };
-use crate::programs;
 use crate::sinks::ledger::{Charges, EventLedger, Key};
 use crate::window::Window;
 use crate::{Options, Sort, Split};
@@ -19,6 +20,7 @@ use std::cmp::{Ordering, Reverse};
 /// All programs by id and load time, with the index's number of each.
 pub(super) fn programs(
     index: &Index,
+    history: &History,
     window: &Window,
     start_ns: u64,
     counting: Option<&Counting>,
@@ -32,7 +34,7 @@ pub(super) fn programs(
     order.sort_by(|a, b| key(*a).cmp(&key(*b)));
     let programs = order.iter().map(|number| {
         let known = &index.programs.list[*number as usize];
-        program(known, index, window, start_ns, counting)
+        program(known, index, history, window, start_ns, counting)
     });
     (programs.collect(), order)
 }
@@ -40,6 +42,7 @@ pub(super) fn programs(
 fn program(
     known: &programs::Program,
     index: &Index,
+    history: &History,
     window: &Window,
     start_ns: u64,
     counting: Option<&Counting>,
@@ -62,14 +65,14 @@ fn program(
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
-    let runs = runs(known, index, window, loaded);
+    let runs = runs(known, index, history, window, loaded);
     let cpus = states.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0);
     let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
     let (exact, exact_functions, disagreements) = match (counting, key) {
         (None, _) => unknown(Reason::NoExactCounters),
         (Some(_), None) => unknown(Reason::ProgramUnidentified),
         (Some(counting), Some(key)) => {
-            let program = exact_program(&index.counters, counting, key, cpus);
+            let program = exact_program(&history.counters, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let said = match (runs.value(), exact.value()) {
                 (Some(runs), Some(exact)) => disagreements(runs, exact, counting),
@@ -120,12 +123,18 @@ fn program(
     }
 }
 
-fn runs(known: &programs::Program, index: &Index, window: &Window, loaded_ns: Option<u64>) -> Known<Runs> {
-    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !index.runs.any || window.contains(off.time_ns)) {
+fn runs(
+    known: &programs::Program,
+    index: &Index,
+    history: &History,
+    window: &Window,
+    loaded_ns: Option<u64>,
+) -> Known<Runs> {
+    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !history.runs.any || window.contains(off.time_ns)) {
         // What was counted until then is not of all of the time.
         return Known::Unknown(Reason::recorder(&off.reason));
     }
-    if !index.runs.any {
+    if !history.runs.any {
         return Known::Unknown(match &index.states.session {
             None => Reason::NoRunStatistics,
             Some(session) if session.counters_note.is_empty() => {
@@ -135,7 +144,7 @@ fn runs(known: &programs::Program, index: &Index, window: &Window, loaded_ns: Op
         });
     }
     let loaded_ns = loaded_ns.filter(|time| window.contains(*time));
-    let delta = known.key().and_then(|(id, load_time_ns)| index.runs.delta(id, load_time_ns, loaded_ns, window));
+    let delta = known.key().and_then(|(id, load_time_ns)| history.runs.delta(id, load_time_ns, loaded_ns, window));
     Known::or_unknown(delta, Reason::NoSnapshots)
         .map(|delta| Runs::new(delta.runs, delta.time_ns, delta.misses, Some(delta.span)))
 }
@@ -241,8 +250,25 @@ pub(super) fn program_rows(
         }
     });
     let mut rows: Vec<ProgramRow> = rows.collect();
-    rows.sort_by(|a, b| order_of(a, b, programs, options.sort).then(a.program.cmp(&b.program)));
+    let cost = |row: &ProgramRow| best_cost(row, &programs[row.program], basis);
+    rows.sort_by(|a, b| {
+        let order = match options.sort {
+            Sort::Cost => cost(b).cmp_weight(cost(a)),
+            sort => order_of(a, b, programs, sort),
+        };
+        order.then(a.program.cmp(&b.program))
+    });
     rows
+}
+
+/// What is charged to a program; where a timer cannot see it, its time by the kernel's statistics.
+fn best_cost(row: &ProgramRow, program: &Program, basis: &Basis<'_>) -> Count {
+    match program.runs.value() {
+        Some(runs) if basis.is_timer && row.blind.is_some() && !row.has_samples() => {
+            Count { samples: 0, weight: runs.time_ns }
+        }
+        _ => row.charges.sum(),
+    }
 }
 
 fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) -> Ordering {
@@ -314,6 +340,7 @@ fn part_name(index: &Index, program: u32, key: Key) -> String {
         Key::Cpu(cpu) => format!("cpu {cpu}"),
         Key::Cgroup(id) => index.cgroups.get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}")),
         Key::Kernel(symbol) => index.symbols.name(symbol),
+        Key::Interrupt => "(interrupt)".into(),
         Key::Unknown => "n/a".into(),
     }
 }

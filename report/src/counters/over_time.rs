@@ -4,7 +4,8 @@ use super::exact::exact;
 use super::notes;
 use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
-use crate::index::{Index, Wanted};
+use crate::index::Index;
+use crate::index::history::History;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, Exact, JSON_VERSION, Known,
     NamedReading, Note, RefusedTarget,
@@ -19,17 +20,16 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// Makes the view.
-pub(crate) fn over_time(recording: &Recording<'_>, options: &Options) -> Result<CountersReport> {
-    let window = Window::of(&options.time, recording)?;
-    let index = Index::build(recording, &window, Wanted { over_time: true, ..Wanted::default() });
-    let history = &index.counters;
+pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
+    let window = Window::of(&options.time, recording, index.start_ns())?;
+    let history = &History::of(recording, index, &window, true).counters;
     let session = index.states.session.as_ref();
     let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
     let cpus = session.map(|session| session.cpus_online).or(count.map(|count| count.online));
     let snapshots = history.stats.values().chain(history.targets.values()).chain(history.shared_targets.values());
     let first = snapshots.filter_map(|target| target.track.span).map(|(from_ns, _)| from_ns).min();
     let mut maker = Maker {
-        index: &index,
+        index,
         options,
         scale: Scale {
             start_ns: session.map(|session| session.start_ns).or(first).unwrap_or(0),

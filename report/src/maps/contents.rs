@@ -1,7 +1,7 @@
 //! What a map held: its entries out of the parts that the recording has, and what they are shown as.
 
 use super::{Map, MapsReport};
-use crate::address::Owner;
+use crate::index::symbolizer::Symbolizer;
 use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
@@ -171,7 +171,7 @@ impl MapsReport<'_> {
         let addresses = addresses.take_while(|addr| *addr != 0).filter(|addr| *addr < CONTEXT_MAX).enumerate();
         addresses
             // All but the first are return addresses: a call may be the last instruction of its function.
-            .map(|(at, addr)| Frame::Address { addr, symbol: self.symbol(addr, u64::from(at > 0), contents.time_ns()) })
+            .map(|(at, addr)| Frame::Address { addr, symbol: self.symbol(addr, at > 0, contents.time_ns()) })
             .collect()
     }
 
@@ -189,21 +189,11 @@ impl MapsReport<'_> {
         frames.map_while(frame).collect()
     }
 
-    /// The function that an address is in, and how far. `back` of it the instruction in question lies.
-    fn symbol(&self, addr: u64, back: u64, time_ns: u64) -> Option<(String, u64)> {
-        let at = addr.checked_sub(back)?;
-        match self.index.map.find(at, time_ns) {
-            Some(Owner::Function { program, function }) => {
-                let function = self.index.programs.list.get(program as usize)?.functions.get(function as usize)?;
-                return Some((function.name.clone(), addr.checked_sub(function.addr?)?));
-            }
-            Some(Owner::Image(image)) => {
-                return self.index.programs.images.get(image as usize).map(|image| (image.name.clone(), 0));
-            }
-            _ => {}
-        }
-        let number = self.index.symbols.find(at)?;
-        Some((self.index.symbols.name(number), addr.checked_sub(self.index.symbols.start(number)?)?))
+    /// The function that an address is in, and how far.
+    fn symbol(&self, addr: u64, is_return: bool, time_ns: u64) -> Option<(String, u64)> {
+        let symbolizer = Symbolizer::new(self.index);
+        let symbol = if is_return { symbolizer.find_caller(addr, time_ns) } else { symbolizer.find(addr, time_ns) }?;
+        Some((symbol.name.into_owned(), symbol.offset.unwrap_or(0)))
     }
 }
 

@@ -282,8 +282,8 @@ pub struct EventReport {
     pub entry_unattributed: Known<Line>,
     /// In the interpreter, no telling which program.
     pub interpreted: Known<Line>,
-    /// In code that nothing accounts for, where BPF code would be.
-    pub unresolved: Known<Line>,
+    /// In code that nothing accounts for, where BPF code could be. Only what is known to be BPF is: it is no part of the total.
+    pub unknown_kernel_code: Known<Line>,
     /// All that is charged to BPF: every program, and the lines that no program could be told for.
     pub total: Line,
     /// How its samples came about, if our sampling program made them.

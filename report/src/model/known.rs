@@ -218,8 +218,6 @@ coded! {
         NoRunMeasured = "no_run_measured",
         /// The event was not on the hardware while the program ran.
         NotOnHardware = "not_on_hardware",
-        /// The program did not run.
-        NoRuns = "no_runs",
         /// The interpreter runs the program.
         Interpreted = "interpreted",
         /// The kernel hid the program's addresses.
@@ -247,6 +245,8 @@ coded! {
         CapacityUnknown = "capacity_unknown",
         /// Samples do not tell their task.
         NoTaskIds = "no_task_ids",
+        /// Tasks of other pid namespaces look like the idle task.
+        ForeignTasks = "foreign_tasks",
         /// The recording has no kernel map.
         NoKernelMap = "no_kernel_map",
         /// The recording has no kernel call chains.
@@ -286,7 +286,6 @@ impl fmt::Display for Reason {
             Reason::NotCounted => f.write_str("it was not counted"),
             Reason::NoRunMeasured => f.write_str("no run was measured"),
             Reason::NotOnHardware => f.write_str("it was not on the hardware while the program ran"),
-            Reason::NoRuns => f.write_str("it did not run"),
             Reason::Interpreted => f.write_str("it has no machine code: the interpreter runs it"),
             Reason::AddressesHidden => {
                 f.write_str("the kernel hid its addresses: samples in it cannot be told from others")
@@ -308,6 +307,9 @@ impl fmt::Display for Reason {
             Reason::LengthUnknown => f.write_str("the recording does not say how long it was, or of how many CPUs"),
             Reason::CapacityUnknown => f.write_str("how many of this event the machine could have had is not known"),
             Reason::NoTaskIds => f.write_str("samples do not tell their task"),
+            Reason::ForeignTasks => {
+                f.write_str("tasks outside of the recorder's pid namespace look like the idle task: it cannot be told")
+            }
             Reason::NoKernelMap => {
                 f.write_str("no kernel map in the recording: code that nothing accounts for cannot be told")
             }

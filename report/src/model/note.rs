@@ -242,6 +242,16 @@ coded! {
         } = "machine_unknown",
         /// Without kernel symbols, waiting cannot be told from other work of the idle task.
         IdleWithoutSymbols = "idle_without_symbols",
+        /// The idle task's samples cannot be told.
+        IdleUnknown {
+            /// Why.
+            reason: Reason,
+        } = "idle_unknown",
+        /// Runs are of the whole machine, samples of a part of it.
+        RunsOfMachine {
+            /// What narrowed the samples.
+            cause: String,
+        } = "runs_of_machine",
         /// Code that nothing accounts for cannot be told.
         NoKernelMap = "no_kernel_map",
         /// A program is on a perf event of someone else.
@@ -374,6 +384,10 @@ impl fmt::Display for Note {
             Note::MachineUnknown { reason } => write!(f, "%MACHINE: n/a, {reason}"),
             Note::IdleWithoutSymbols => {
                 f.write_str("no kernel symbols in the recording: all of the idle task but BPF counts as idle")
+            }
+            Note::IdleUnknown { reason } => write!(f, "idle: n/a, {reason}"),
+            Note::RunsOfMachine { cause } => {
+                write!(f, "RUNS, NS/RUN and MISSES are of the whole machine, samples only of a part of it ({cause})")
             }
             Note::NoKernelMap => write!(f, "{}", Reason::NoKernelMap),
             Note::ForeignEventCarriesProgram { program, holders, event } => {

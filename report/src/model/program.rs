@@ -38,6 +38,8 @@ pub struct Runs {
     pub time_ns: u64,
     /// Mean of a run; `null` when there was none.
     pub ns_per_run: Option<f64>,
+    /// Time in it of one CPU's time; `null` when the time between the snapshots is not known.
+    pub cpu_percent: Option<f64>,
     /// Runs that the recursion guard refused; `null` when the kernel does not tell.
     pub misses: Option<u64>,
     /// From when to when, ns of the recording's clock.
@@ -48,7 +50,9 @@ pub struct Runs {
 impl Runs {
     pub(crate) fn new(count: u64, time_ns: u64, misses: Option<u64>, span: Option<(u64, u64)>) -> Runs {
         let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
-        Runs { count, time_ns, ns_per_run, misses, span }
+        let length_ns = span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).filter(|ns| *ns > 0);
+        let cpu_percent = length_ns.map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64);
+        Runs { count, time_ns, ns_per_run, cpu_percent, misses, span }
     }
 }
 

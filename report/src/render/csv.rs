@@ -76,10 +76,10 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
     }
     lines.push(line("entry").sum(event.entry_unattributed.value()));
     lines.push(line("interpreted").sum(event.interpreted.value()));
-    if event.unresolved.is_value() {
-        lines.push(line("unresolved").sum(event.unresolved.value()));
-    }
     lines.push(line("total").sum(Some(&event.total)));
+    if event.unknown_kernel_code.is_value() {
+        lines.push(line("unknown_kernel_code").sum(event.unknown_kernel_code.value()));
+    }
     lines.push(line("samples").count(Some(event.samples)));
     lines.push(line("idle").count(event.idle.value().map(|idle| idle.count)));
     if let Some(sampler) = &event.bpf_sampler {

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 /// What the shares are of.
 const LEGEND: &str = "%MACHINE: of all CPUs' time; %BUSY: of what was not idle; %BPF: of all BPF; \
-    SELF% (own code) + HELPER% (what it called) + ENTRY% (what runs it), TOTAL% (inclusive): of all samples";
+    SELF% (own code) + HELPER% (what it called) + ENTRY% (what runs it), TOTAL% (inclusive): of all samples; CPU%: time in it by the kernel's statistics, of one CPU";
 
 /// What the letters behind numbers are.
 const SOURCES_LEGEND: &str = "e: counted exactly, at the run; s: the kernel's run statistics; events per run, IPC and \
@@ -58,6 +58,7 @@ fn columns(report: &Report) -> Vec<Column> {
         share("TOTAL%", 3),
         Column::number("RUNS").droppable(2),
         Column::number("NS/RUN").droppable(2),
+        Column::number("CPU%").droppable(5).nothing("0.00"),
         Column::number("MISSES").droppable(5),
     ];
     columns.extend(report.counting.iter().flat_map(exact_columns));
@@ -154,16 +155,17 @@ impl Table<'_> {
         if counting.programs > 0 {
             rows.push(self.line(&format!("(counting, {} programs)", counting.programs), &counting.line));
         }
-        for (name, line) in [
-            ("(entry, unattributed)", &event.entry_unattributed),
-            ("(interpreted programs)", &event.interpreted),
-            ("(unresolved)", &event.unresolved),
-        ] {
+        for (name, line) in
+            [("(entry, unattributed)", &event.entry_unattributed), ("(interpreted programs)", &event.interpreted)]
+        {
             if let Some(line) = line.value().filter(|line| line.count.samples > 0) {
                 rows.push(self.line(name, line));
             }
         }
         totals.push(self.line("TOTAL", &event.total));
+        if let Some(line) = event.unknown_kernel_code.value().filter(|line| line.count.samples > 0) {
+            totals.push(self.unplaced("[unknown kernel code]", Some(line.count.samples), line.shares.machine));
+        }
         if let Some(aggregated) = &event.aggregated {
             // Of neither can it be told whether it was BPF, or idle.
             if aggregated.overflow.samples > 0 {
@@ -207,7 +209,7 @@ impl Table<'_> {
         for source in &self.event.sources {
             let program = &self.report.programs[source.program];
             let Some(exact) = program.exact.value() else { continue };
-            let [runs, time, _] = statistics(program);
+            let [runs, time, ..] = statistics(program);
             rows.push(vec![
                 program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
                 clean(&program.label()),
@@ -250,23 +252,24 @@ impl Table<'_> {
     }
 }
 
-/// Runs, time per run and misses, as the kernel counts them.
-fn statistics(program: &Program) -> [String; 3] {
+/// Runs, time per run, share of a CPU and misses, as the kernel counts them.
+fn statistics(program: &Program) -> [String; 4] {
     match program.runs.value() {
-        Some(runs) => [grouped(runs.count), cells::ns_per_run(runs), number(runs.misses)],
-        None => [const { UNKNOWN }; 3].map(Into::into),
+        Some(runs) => [grouped(runs.count), cells::ns_per_run(runs), percent(runs.cpu_percent), number(runs.misses)],
+        None => [const { UNKNOWN }; 4].map(Into::into),
     }
 }
 
 /// The same from the best source, with a letter that names it.
-fn best_runs(program: &Program) -> [String; 3] {
-    let [runs, time, misses] = statistics(program).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
+fn best_runs(program: &Program) -> [String; 4] {
+    let [runs, time, cpu, misses] =
+        statistics(program).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
     match program.exact_throughout() {
-        None => [runs, time, misses],
+        None => [runs, time, cpu, misses],
         Some(exact) => {
             let exact_time = cells::time(exact);
             let time = if exact_time == UNKNOWN { time } else { format!("{exact_time}e") };
-            [format!("{}e", grouped(exact.runs)), time, misses]
+            [format!("{}e", grouped(exact.runs)), time, cpu, misses]
         }
     }
 }

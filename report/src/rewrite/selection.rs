@@ -2,9 +2,9 @@
 
 use bprec_format::{Events, Metadata, Record, Sample, misc};
 
-use crate::charge::Attributor;
+use crate::index::programs::Program;
 use crate::index::{Index, Wanted};
-use crate::programs::Program;
+use crate::pass::attribution::Attributor;
 use crate::recording::{Recording, Role, role};
 use crate::window::Window;
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
@@ -44,7 +44,7 @@ impl Selection {
 
 fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
     let recording = Recording::open_with_events(input)?;
-    let index = Index::build(&recording, &Window::new(&TimeRange::All, None)?, Wanted::default());
+    let index = Index::build(&recording, Wanted::default());
     let is_asked = |filter: &ProgFilter, known: &Program| filter.matches(known.id, known.tag, known.name());
     let known = index.programs.list.iter();
     let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();
@@ -96,7 +96,7 @@ impl<'s> Sieve<'s> {
         let leaf = sample.ip().filter(|_| in_kernel);
         let role = self.roles.get(event).copied().unwrap_or(Role::Other);
         let chain = role.callchain(sample, record.offset).ok().flatten();
-        attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        attributor.inside.programs().iter().any(|program| chosen.asked[*program as usize])
+        let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
+        attribution.programs().iter().any(|program| chosen.asked[*program as usize])
     }
 }

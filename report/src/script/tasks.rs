@@ -1,7 +1,7 @@
 //! Who is who while a recording is read in order: names of tasks, their mappings, kernel code that came and went.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -29,7 +29,7 @@ struct Map {
     start: u64,
     end: u64,
     pgoff: u64,
-    name: Rc<[u8]>,
+    name: Arc<[u8]>,
 }
 
 type Maps = BTreeMap<u64, Map>;
@@ -37,10 +37,10 @@ type Maps = BTreeMap<u64, Map>;
 /// Everything that lines need beyond their sample.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    comms: FxHashMap<u32, Rc<[u8]>>,
-    maps: FxHashMap<u32, Rc<Maps>>,
-    symbols: BTreeMap<u64, (u64, Rc<[u8]>)>,
-    cgroups: FxHashMap<u64, Rc<[u8]>>,
+    comms: FxHashMap<u32, Arc<[u8]>>,
+    maps: FxHashMap<u32, Arc<Maps>>,
+    symbols: BTreeMap<u64, (u64, Arc<[u8]>)>,
+    cgroups: FxHashMap<u64, Arc<[u8]>>,
     /// What sections and `bprec:state` say.
     names: Names,
     /// What was forgotten for want of room, at least once.
@@ -58,9 +58,9 @@ struct Revisions {
 /// Code at an address.
 pub(crate) struct Place {
     /// Name and offset behind its start.
-    pub(crate) symbol: Option<(Rc<[u8]>, u64)>,
+    pub(crate) symbol: Option<(Arc<[u8]>, u64)>,
     /// What it is mapped from.
-    pub(crate) dso: Option<Rc<[u8]>>,
+    pub(crate) dso: Option<Arc<[u8]>>,
 }
 
 impl Tasks {
@@ -132,11 +132,11 @@ impl Tasks {
     }
 
     /// A task's name.
-    pub(crate) fn comm(&self, tid: u32) -> Rc<[u8]> {
+    pub(crate) fn comm(&self, tid: u32) -> Arc<[u8]> {
         match self.comms.get(&tid) {
             Some(comm) => comm.clone(),
-            None if tid == 0 => Rc::from(&b"swapper"[..]),
-            None => Rc::from(format!(":{}", tid as i32).as_bytes()),
+            None if tid == 0 => Arc::from(&b"swapper"[..]),
+            None => Arc::from(format!(":{}", tid as i32).as_bytes()),
         }
     }
 
@@ -188,7 +188,7 @@ impl Tasks {
         let pid = if kernel { KERNEL_PID } else { pid };
         // The kernel's own map is called after the symbol that relocation is measured by.
         let name = if name.starts_with(KERNEL_NAME) { KERNEL_NAME } else { name };
-        let maps = Rc::make_mut(self.maps.entry(pid).or_default());
+        let maps = Arc::make_mut(self.maps.entry(pid).or_default());
         if maps.len() >= MAPS_MAX {
             maps.clear();
             self.forgot = true;

@@ -1,8 +1,13 @@
 //! The ledger: what is charged to each program, by column and by part.
 
-use crate::charge::{Attribution, Column, Inside};
+use crate::index::Index;
+use crate::index::symbols::Kind;
 use crate::model::Count;
 use crate::options::Split;
+use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::{SampleView, Sink};
+use bprec_format::misc;
+use bprec_format::state::OVERFLOW_PID;
 use rustc_hash::FxHashMap;
 
 /// What a program's cost is split by: the part that a sample goes to.
@@ -24,6 +29,8 @@ pub(crate) enum Key {
     Cgroup(u64),
     /// A kernel function.
     Kernel(u32),
+    /// An interrupt that came while the program ran.
+    Interrupt,
     /// It cannot be told.
     Unknown,
 }
@@ -70,9 +77,12 @@ pub(crate) struct EventLedger {
     pub(crate) idle: Count,
     pub(crate) entry: Count,
     pub(crate) interpreted: Count,
-    pub(crate) unresolved: Count,
+    /// Code that nothing accounts for.
+    pub(crate) unknown_code: Count,
     /// Of all samples, those in programs that run under the kernel's guard.
     pub(crate) guarded: Count,
+    /// The idle task had samples in user mode: what looks like it is another task, of a pid namespace that is not seen.
+    pub(crate) has_foreign_tasks: bool,
     /// Counted in the kernel without room for where they were.
     pub(crate) overflow: Count,
     /// By program.
@@ -112,34 +122,27 @@ impl EventLedger {
     }
 
     /// Charges a sample, or several that one record stands for. `part` is where in the split of the program the charge goes.
-    pub(crate) fn charge(
-        &mut self,
-        attribution: Attribution,
-        count: Count,
-        inside: &Inside,
-        split: Option<Split>,
-        part: Key,
-    ) {
-        match attribution {
-            Attribution::Elsewhere => {}
-            Attribution::Entry => self.entry.merge(count),
-            Attribution::Interpreted => self.interpreted.merge(count),
-            Attribution::Unresolved => self.unresolved.merge(count),
-            Attribution::Program { program, column, .. } => {
+    pub(crate) fn charge(&mut self, attribution: &Attribution<'_>, count: Count, split: Option<Split>, part: Key) {
+        match attribution.charge {
+            Charge::Elsewhere => {}
+            Charge::Entry => self.entry.merge(count),
+            Charge::Interpreted => self.interpreted.merge(count),
+            Charge::UnknownCode => self.unknown_code.merge(count),
+            Charge::Program { program, column, .. } => {
                 self.programs[program as usize].column(column).merge(count);
                 if split.is_some() {
                     self.parts.entry((program, part)).or_default().column(column).merge(count);
                 }
             }
         }
-        for program in &inside.programs {
+        for program in attribution.programs() {
             self.programs[*program as usize].total.merge(count);
             if matches!(split, Some(Split::Comm | Split::Cpu | Split::Cgroup)) {
                 self.parts.entry((*program, part)).or_default().total.merge(count);
             }
         }
         if split == Some(Split::Func) {
-            for (program, function) in &inside.functions {
+            for (program, function) in attribution.functions() {
                 self.parts.entry((*program, Key::Function(*function))).or_default().total.merge(count);
             }
         }
@@ -151,9 +154,10 @@ impl EventLedger {
         self.idle.merge(other.idle);
         self.entry.merge(other.entry);
         self.interpreted.merge(other.interpreted);
-        self.unresolved.merge(other.unresolved);
+        self.unknown_code.merge(other.unknown_code);
         self.guarded.merge(other.guarded);
         self.overflow.merge(other.overflow);
+        self.has_foreign_tasks |= other.has_foreign_tasks;
         for (mine, theirs) in self.programs.iter_mut().zip(&other.programs) {
             mine.merge(theirs);
         }
@@ -169,6 +173,89 @@ impl EventLedger {
         }
         for (mine, theirs) in self.cpus.iter_mut().zip(&other.cpus) {
             *mine |= theirs;
+        }
+    }
+}
+
+/// Charges samples to the ledgers of their events.
+#[derive(Debug)]
+pub(crate) struct LedgerSink<'i> {
+    index: &'i Index,
+    split: Option<Split>,
+    /// By event.
+    pub(crate) events: Vec<EventLedger>,
+}
+
+impl<'i> LedgerSink<'i> {
+    pub(crate) fn new(index: &'i Index, split: Option<Split>, events: usize) -> LedgerSink<'i> {
+        LedgerSink { index, split, events: vec![EventLedger::new(index.programs.list.len()); events] }
+    }
+
+    fn part(&self, split: Split, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<Key> {
+        Ok(match split {
+            Split::Comm => sample.comm.map_or(Key::Thread(sample.pid_tid.1), Key::Comm),
+            Split::Cpu => sample.cpu.map_or(Key::Unknown, Key::Cpu),
+            Split::Cgroup => sample.cgroup()?.map_or(Key::Unknown, Key::Cgroup),
+            Split::Func => match attribution.charge {
+                Charge::Program { function: Some(function), .. } => Key::Function(function),
+                _ => Key::Entry,
+            },
+            Split::Helper => match attribution.charge {
+                Charge::Program { column: Column::Own, .. } => Key::Code,
+                Charge::Program { column: Column::Helper, called: Some(called), .. } => {
+                    match self.index.symbols.find(called) {
+                        Some(_) if self.index.symbols.kind_at(called) == Kind::Interrupt => Key::Interrupt,
+                        symbol => symbol.map_or(Key::Unknown, Key::Kernel),
+                    }
+                }
+                Charge::Program { column: Column::Entry, .. } => Key::Entry,
+                _ => Key::Unknown,
+            },
+        })
+    }
+
+    /// Whether the idle task was waiting. Without the kernel's symbols all that it does in the kernel, but run programs,
+    /// counts as that.
+    fn is_idle(&self, sample: &SampleView<'_>) -> bool {
+        let Some(ip) = sample.kernel_ip.filter(|_| sample.pid_tid == (0, 0)) else { return false };
+        self.index.symbols.is_empty() || self.index.symbols.kind_at(ip) == Kind::Idle
+    }
+}
+
+impl Sink for LedgerSink<'_> {
+    fn fork(&self) -> Self {
+        LedgerSink::new(self.index, self.split, self.events.len())
+    }
+
+    #[inline]
+    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
+        let count = sample.count;
+        let part = match (attribution.charge, self.split) {
+            (Charge::Elsewhere, _) | (_, None) => Key::Unknown,
+            (_, Some(split)) => self.part(split, sample, attribution)?,
+        };
+        let is_idle = attribution.charge == Charge::Elsewhere && self.is_idle(sample);
+        let ledger = &mut self.events[sample.event];
+        ledger.sample(count, sample.time_ns, sample.cpu);
+        if sample.pid_tid.0 == OVERFLOW_PID && self.index.aggregations.contains_key(&sample.event) {
+            ledger.overflow.merge(count);
+        }
+        if is_idle {
+            ledger.idle.merge(count);
+        }
+        ledger.has_foreign_tasks |= sample.pid_tid == (0, 0) && sample.record.misc & misc::CPUMODE_MASK == misc::USER;
+        if attribution.charge != Charge::Elsewhere {
+            if attribution.is_guarded() {
+                ledger.guarded.merge(count);
+            }
+            ledger.charge(attribution, count, self.split, part);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+            mine.merge(theirs);
         }
     }
 }

@@ -1,3 +1,4 @@
 //! What a pass over the samples feeds.
 
+pub(crate) mod hot;
 pub(crate) mod ledger;

@@ -1,20 +1,27 @@
-//! The first pass: all of the side band, and nothing of the samples but where they are.
+//! The first pass: all of the side band, and nothing of the samples but where they are. It knows no filter, so that one index
+//! serves many queries.
 
-use crate::address::{AddressMap, Owner, Range};
-use crate::counters::CounterHistory;
-use crate::guard;
-use crate::hooks::HookOwners;
+pub(crate) mod address;
+pub(crate) mod guard;
+pub(crate) mod history;
+pub(crate) mod hooks;
+pub(crate) mod programs;
+pub(crate) mod runs;
+pub(crate) mod symbolizer;
+pub(crate) mod symbols;
+pub(crate) mod tasks;
+
+use self::address::{AddressMap, Owner, Range};
+use self::hooks::HookOwners;
+use self::programs::{Program, Programs, SideEvent, SidebandKind};
+use self::symbols::{KernelMaps, KernelSymbols, Kind};
+use self::tasks::{Tasks, TasksBuilder};
 use crate::maps::Contents;
 use crate::names;
 use crate::pass::{MAX_THREADS, threads_there_are};
-use crate::programs::{Program, Programs, SideEvent, SidebandKind};
 use crate::recording::{Recording, Role};
-use crate::runs::RunHistory;
 use crate::scan::Scanner;
-use crate::symbols::{KernelMaps, KernelSymbols, Kind};
-use crate::tasks::{Tasks, TasksBuilder};
 use crate::told::{Said, Told};
-use crate::window::Window;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
@@ -37,8 +44,8 @@ pub(crate) struct Index {
     pub(crate) symbols: KernelSymbols,
     pub(crate) hooks: HookOwners,
     pub(crate) kernel: KernelMaps,
-    pub(crate) runs: RunHistory,
-    pub(crate) counters: CounterHistory,
+    /// Slice and offset of the records that have snapshots of counters.
+    pub(crate) snapshots: Vec<(u32, u64)>,
     pub(crate) states: States,
     /// Events whose samples were counted in the kernel, by position: the last account of each.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
@@ -72,7 +79,7 @@ pub(crate) struct States {
 
 impl States {
     /// Whether run statistics were kept then.
-    fn has_run_stats_at(&self, time_ns: u64) -> bool {
+    pub(crate) fn has_run_stats_at(&self, time_ns: u64) -> bool {
         self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
     }
 
@@ -118,8 +125,6 @@ const MAX_SYMBOLS: usize = 1 << 20;
 pub(crate) struct Wanted {
     /// Names of tasks.
     pub(crate) tasks: bool,
-    /// Counters from snapshot to snapshot.
-    pub(crate) over_time: bool,
     /// What maps held.
     pub(crate) contents: bool,
     /// Threads; as many as there are CPUs when not given.
@@ -128,8 +133,8 @@ pub(crate) struct Wanted {
 
 impl Index {
     /// Walks all records once.
-    pub(crate) fn build(recording: &Recording<'_>, window: &Window, wanted: Wanted) -> Index {
-        let mut walk = Walk::new(recording, window, wanted);
+    pub(crate) fn build(recording: &Recording<'_>, wanted: Wanted) -> Index {
+        let mut walk = Walk::new(recording, wanted);
         let mut slice = 0;
         recording.for_each_slice(&mut |records| {
             match records {
@@ -139,6 +144,11 @@ impl Index {
             slice += 1;
         });
         walk.finish()
+    }
+
+    /// When the recording started, if it says so.
+    pub(crate) fn start_ns(&self) -> Option<u64> {
+        self.states.session.as_ref().map(|session| session.start_ns)
     }
 
     fn problem(&mut self, problem: String) {
@@ -160,7 +170,8 @@ impl Said for state::Attachment {}
 
 struct Walk<'r, 'a> {
     recording: &'r Recording<'a>,
-    window: &'r Window,
+    /// The slice that is walked.
+    slice: u32,
     wanted: Wanted,
     has_state: bool,
     side: Told<SideEvent>,
@@ -173,10 +184,10 @@ struct Walk<'r, 'a> {
 }
 
 impl<'r, 'a> Walk<'r, 'a> {
-    fn new(recording: &'r Recording<'a>, window: &'r Window, wanted: Wanted) -> Walk<'r, 'a> {
+    fn new(recording: &'r Recording<'a>, wanted: Wanted) -> Walk<'r, 'a> {
         Walk {
             recording,
-            window,
+            slice: 0,
             wanted,
             has_state: recording.roles.contains(&Role::State),
             side: Told::default(),
@@ -185,14 +196,12 @@ impl<'r, 'a> Walk<'r, 'a> {
             maps: Told::default(),
             missed: Told::default(),
             attachments: Told::default(),
-            index: Index {
-                counters: CounterHistory { over_time: wanted.over_time, ..CounterHistory::default() },
-                ..Index::default()
-            },
+            index: Index::default(),
         }
     }
 
     fn slice(&mut self, slice: u32, records: &Records<'_>) {
+        self.slice = slice;
         let endian = self.recording.endian();
         let (events, roles) = (&self.recording.events, &self.recording.roles);
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
@@ -294,33 +303,25 @@ impl<'r, 'a> Walk<'r, 'a> {
             .and_then(|sample| sample.raw())
             .and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, self.recording.endian()));
         match state {
-            Ok(state) => self.state(state),
+            Ok(state) => self.state(state, record.offset),
             Err(error) => self.problem(error.to_string()),
         }
     }
 
-    fn state(&mut self, state: State) {
+    fn state(&mut self, state: State, offset: u64) {
+        if history::is_snapshot(&state) {
+            self.index.snapshots.push((self.slice, offset));
+        }
         let states = &mut self.index.states;
         match state {
-            State::Session(session) => {
-                self.index.counters.begin(&session);
-                states.session = Some(session);
-            }
+            State::Session(session) => states.session = Some(session),
             State::Program(program) => {
                 states.programs.insert((program.id, program.load_time_ns), program);
             }
             State::Missed(missed) => self.missed.push(missed),
-            State::RunStats(stats) if states.has_run_stats_at(stats.time_ns) => {
-                self.index.runs.add(&stats, self.window);
-                self.index.counters.stats(&stats, states.session.as_ref(), self.window);
-            }
             State::StatsOff(off) => {
-                self.index.counters.stats_off(&off);
                 states.stats_off.get_or_insert(off);
             }
-            State::CounterEvents(events) => self.index.counters.events(events),
-            State::ProgramCounters(snapshot) => self.index.counters.programs(&snapshot, self.window),
-            State::SharedCounters(snapshot) => self.index.counters.shared(&snapshot, self.window),
             State::Attachment(attachment) => self.attachments.push(attachment),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);

@@ -4,8 +4,9 @@
 use crate::index::Index;
 use crate::model::Count;
 use crate::names::{FileFunctions, Files, Mapped, functions_of_files};
-use crate::pass::{Selection, count};
-use crate::recording::{Recording, Role};
+use crate::pass::attribution::Attribution;
+use crate::pass::{SampleView, Selection, Sink, run};
+use crate::recording::Recording;
 use bprec_format::records::Payload;
 use bprec_format::{Record, RecordType, Records, misc};
 use rustc_hash::FxHashMap;
@@ -46,15 +47,12 @@ pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Sele
     let mut maps = TaskMaps::default();
     for_each_record(recording, |record| maps.record(recording, record));
     maps.order(functions);
-    let mut places: Vec<FxHashMap<Place, Count>> = vec![FxHashMap::default(); recording.events.all().len()];
-    for_each_record(recording, |record| {
-        if let Some((event, place, count)) = place(recording, index, selection, &maps, record) {
-            let places = &mut places[event];
-            let room = places.len() < MAX_PLACES || places.contains_key(&place);
-            places.entry(if room { place } else { Place::Other }).or_default().merge(count);
-        }
-    });
-    places.into_iter().map(|places| name(places, index, &maps)).collect()
+    let sink = HotSink { index, maps: &maps, places: vec![FxHashMap::default(); recording.events.all().len()] };
+    // More places than are counted one by one go to one line: which those are must not depend on threads.
+    let options = crate::Options { threads: Some(1), ..selection.options.clone() };
+    let selection = Selection { options: &options, ..selection.clone() };
+    let (sink, _) = run(recording, index, &selection, sink, |_, _| {});
+    sink.places.into_iter().map(|places| name(places, index, &maps)).collect()
 }
 
 fn for_each_record(recording: &Recording<'_>, mut visit: impl FnMut(&Record<'_>)) {
@@ -64,38 +62,50 @@ fn for_each_record(recording: &Recording<'_>, mut visit: impl FnMut(&Record<'_>)
     });
 }
 
-fn place(
-    recording: &Recording<'_>,
-    index: &Index,
-    selection: &Selection<'_>,
-    maps: &TaskMaps,
-    record: &Record<'_>,
-) -> Option<(usize, Place, Count)> {
-    if record.kind != RecordType::SAMPLE {
-        return None;
+/// Counts samples by place.
+struct HotSink<'i> {
+    index: &'i Index,
+    maps: &'i TaskMaps,
+    /// By event.
+    places: Vec<FxHashMap<Place, Count>>,
+}
+
+impl HotSink<'_> {
+    fn place(&self, sample: &SampleView<'_>) -> Place {
+        let time = sample.time_ns.unwrap_or(u64::MAX);
+        match (sample.fields.ip(), sample.record.misc & misc::CPUMODE_MASK) {
+            // Counted in the kernel by thread alone: address 0 is none.
+            (None, _) | (Some(0), misc::USER) => Place::Other,
+            (Some(ip), misc::USER) => match self.maps.find(sample.pid_tid.0, ip, time, MAX_FORKS) {
+                Some((file, mapped)) => self.maps.place(file, mapped),
+                None => Place::User(ip),
+            },
+            (Some(ip), _) => self.index.symbols.find(ip).map_or(Place::KernelAddr(ip), Place::Kernel),
+        }
     }
-    let event = recording.events.index_of(record)?;
-    if recording.roles[event] != Role::Sampling || !selection.events[event] {
-        return None;
+
+    fn add(&mut self, event: usize, place: Place, count: Count) {
+        let places = &mut self.places[event];
+        let has_room = places.len() < MAX_PLACES || places.contains_key(&place);
+        places.entry(if has_room { place } else { Place::Other }).or_default().merge(count);
     }
-    let sample = recording.event(event).layout.sample(record.body(), record.offset).ok()?;
-    let time_ns = sample.time_ns();
-    let (pid, tid) = sample.pid_tid().unwrap_or_default();
-    let time = time_ns.unwrap_or(u64::MAX);
-    let comm = if selection.comms.is_empty() { None } else { index.tasks.at(tid, time) };
-    if !selection.admits(time_ns, sample.cpu(), comm) {
-        return None;
+}
+
+impl Sink for HotSink<'_> {
+    fn fork(&self) -> Self {
+        HotSink { index: self.index, maps: self.maps, places: vec![FxHashMap::default(); self.places.len()] }
     }
-    let place = match (sample.ip(), record.misc & misc::CPUMODE_MASK) {
-        // Counted in the kernel by thread alone: address 0 is none.
-        (None, _) | (Some(0), misc::USER) => Place::Other,
-        (Some(ip), misc::USER) => match maps.find(pid, ip, time, MAX_FORKS) {
-            Some((file, mapped)) => maps.place(file, mapped),
-            None => Place::User(ip),
-        },
-        (Some(ip), _) => index.symbols.find(ip).map_or(Place::KernelAddr(ip), Place::Kernel),
-    };
-    Some((event, place, count(recording, index, event, &sample).ok()?))
+
+    fn sample(&mut self, sample: &SampleView<'_>, _: &Attribution<'_>) -> bprec_format::Result<()> {
+        self.add(sample.event, self.place(sample), sample.count);
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        for (event, places) in other.places.into_iter().enumerate() {
+            places.into_iter().for_each(|(place, count)| self.add(event, place, count));
+        }
+    }
 }
 
 fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &TaskMaps) -> Vec<Hot> {

@@ -4,7 +4,7 @@
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
-use crate::address::{Owner, Range};
+use crate::index::address::{Owner, Range};
 use crate::told::Said;
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;

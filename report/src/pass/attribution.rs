@@ -5,16 +5,16 @@
 //! the code that exists to run the program). Programs further out get it in `total`, as does the one that is charged. A
 //! chain that has no program but looks as if there should be one goes to a line of its own.
 
-use crate::address::Owner;
 use crate::index::Index;
-use crate::programs::{ImageKind, TrampolineKey};
-use crate::symbols::Kind;
+use crate::index::address::Owner;
+use crate::index::programs::{ImageKind, TrampolineKey};
+use crate::index::symbols::Kind;
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 use std::ops::Range;
 
 /// Columns of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Column {
+pub enum Column {
     /// The program's own code.
     Own,
     /// What it called.
@@ -25,14 +25,16 @@ pub(crate) enum Column {
 
 /// Where a sample belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attribution {
+pub enum Charge {
     /// To no program.
     Elsewhere,
     /// To a program.
     Program {
+        /// Its number in the index.
         program: u32,
         /// The function that ran; `None` when the sample is in what runs the program.
         function: Option<u32>,
+        /// Which column of the ledger it is of.
         column: Column,
         /// The frame that the program called.
         called: Option<u64>,
@@ -41,25 +43,47 @@ pub(crate) enum Attribution {
     Entry,
     /// To a program that the interpreter ran.
     Interpreted,
-    /// To code that nothing accounts for, where BPF code would be.
-    Unresolved,
+    /// To no known program: to code that nothing accounts for, where BPF code could be.
+    UnknownCode,
+}
+
+/// Where a sample belongs, and what its chain goes through.
+#[derive(Debug, Clone, Copy)]
+pub struct Attribution<'a> {
+    /// Where it belongs.
+    pub charge: Charge,
+    inside: &'a Inside,
+    guarded: &'a [bool],
+}
+
+impl Attribution<'_> {
+    /// Numbers of the programs that the chain goes through, each once, innermost first.
+    pub fn programs(&self) -> &[u32] {
+        &self.inside.programs
+    }
+
+    /// Program and function of each frame that is in a program, each once, innermost first.
+    pub fn functions(&self) -> &[(u32, u32)] {
+        &self.inside.functions
+    }
+
+    /// Whether the chain goes through a program that runs under the kernel's guard.
+    #[inline]
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.functions().iter().any(|(program, _)| self.guarded.get(*program as usize) == Some(&true))
+    }
 }
 
 /// What a chain goes through, each once, innermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
-    pub(crate) programs: Vec<u32>,
-    pub(crate) functions: Vec<(u32, u32)>,
+    programs: Vec<u32>,
+    functions: Vec<(u32, u32)>,
 }
 
 impl Inside {
     /// Programs do not nest deeper than this; a chain that says so is from no kernel.
     const MAX: usize = 64;
-
-    /// The programs that it goes through.
-    pub(crate) fn programs(&self) -> &[u32] {
-        &self.programs
-    }
 
     fn clear(&mut self) {
         self.programs.clear();
@@ -84,7 +108,7 @@ pub(crate) struct Attributor<'i> {
     index: &'i Index,
     area: Area,
     /// Programs of the last chain.
-    pub(crate) inside: Inside,
+    inside: Inside,
     /// What some addresses were found to be, by their hash.
     seen: Box<[Seen]>,
 }
@@ -111,7 +135,7 @@ enum Place {
     /// Of the kernel, and of no BPF program.
     Plain,
     /// Where BPF code can be, and nobody's.
-    Unresolved,
+    UnknownCode,
     Owned(Owner),
 }
 
@@ -140,27 +164,27 @@ impl<'i> Attributor<'i> {
 
     /// The attribution on a sample whose leaf in the kernel is `leaf`, if it was there, and whose chain is `chain`.
     #[inline]
-    pub(crate) fn attribution(&mut self, leaf: Option<u64>, chain: Option<Callchain<'_>>, time_ns: u64) -> Attribution {
+    pub(crate) fn attribution(
+        &mut self,
+        leaf: Option<u64>,
+        chain: Option<Callchain<'_>>,
+        time_ns: u64,
+    ) -> Attribution<'_> {
         self.inside.clear();
-        match leaf {
+        let charge = match leaf {
             Some(leaf) => self.walk(leaf, chain, time_ns),
-            None => Attribution::Elsewhere,
-        }
-    }
-
-    /// Whether the last chain goes through a program that runs under the kernel's guard.
-    #[inline]
-    pub(crate) fn is_guarded(&self) -> bool {
-        self.inside.functions.iter().any(|(program, _)| self.index.guarded.get(*program as usize) == Some(&true))
+            None => Charge::Elsewhere,
+        };
+        Attribution { charge, inside: &self.inside, guarded: &self.index.guarded }
     }
 
     #[inline]
-    fn walk(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Attribution {
+    fn walk(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let (map, area) = (&self.index.map, self.area);
         // Whether an address, or a return address, can be nothing but plain kernel code. Most are. A return address is behind
         // the call; the map's quick answer is for both.
         let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && addr.wrapping_sub(area.low) >= area.bytes;
-        let mut found = Found::Open(Attribution::Elsewhere);
+        let mut found = Found::Open(Charge::Elsewhere);
         if !is_plain(leaf) {
             found = self.frame(found, leaf, None, time_ns);
         }
@@ -174,22 +198,22 @@ impl<'i> Attributor<'i> {
         }
         match found {
             // Only a hook leaves that open.
-            Found::Open(Attribution::Entry) => self.hook(leaf, chain),
+            Found::Open(Charge::Entry) => self.hook(leaf, chain),
             Found::Settled(attribution) | Found::Open(attribution) => attribution,
         }
     }
 
     /// The attribution on a chain through a hook: the first function that leads to one place says whose it is.
-    fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>) -> Attribution {
+    fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>) -> Charge {
         let index = self.index;
         let callers = outer_frames(&chain).map(|addr| addr.wrapping_sub(1));
         let mut functions = std::iter::once(leaf).chain(callers).filter_map(|addr| index.symbols.find(addr));
         match functions.find_map(|function| index.hooks.of(function)).flatten() {
             Some(program) => {
                 self.inside.add(program, None);
-                Attribution::Program { program, function: None, column: Column::Entry, called: None }
+                Charge::Program { program, function: None, column: Column::Entry, called: None }
             }
-            None => Attribution::Entry,
+            None => Charge::Entry,
         }
     }
 
@@ -197,8 +221,8 @@ impl<'i> Attributor<'i> {
     fn frame(&mut self, found: Found, addr: u64, called: Option<u64>, time_ns: u64) -> Found {
         match self.place(addr, called.is_none(), time_ns) {
             Place::Plain => found,
-            Place::Unresolved => match found {
-                Found::Open(Attribution::Elsewhere) => Found::Open(Attribution::Unresolved),
+            Place::UnknownCode => match found {
+                Found::Open(Charge::Elsewhere) => Found::Open(Charge::UnknownCode),
                 _ => found,
             },
             Place::Owned(owner) => self.owned_frame(found, owner, called),
@@ -234,7 +258,7 @@ impl<'i> Attributor<'i> {
         }
         let place = match owner.or_else(|| map.find(addr, time_ns)) {
             Some(owner) => Place::Owned(owner),
-            None if self.is_unresolved(addr) => Place::Unresolved,
+            None if self.is_unknown_code(addr) => Place::UnknownCode,
             None => Place::Plain,
         };
         Seen { addr, is_leaf, lasts, place }
@@ -251,17 +275,17 @@ impl<'i> Attributor<'i> {
             Owner::Function { program, function } => {
                 self.inside.add(program, Some(function));
                 let column = if called.is_some() { Column::Helper } else { Column::Own };
-                Found::Settled(Attribution::Program { program, function: Some(function), column, called })
+                Found::Settled(Charge::Program { program, function: Some(function), column, called })
             }
             Owner::Image(image) => self.image(line, image, called),
-            Owner::Interpreter => Found::Settled(Attribution::Interpreted),
-            Owner::Hook => Found::Open(Attribution::Entry),
+            Owner::Interpreter => Found::Settled(Charge::Interpreted),
+            Owner::Hook => Found::Open(Charge::Entry),
             Owner::OutOfLine => found,
         }
     }
 
     /// A frame in an image. The image also calls what it instruments: only what it does for its programs is entry.
-    fn image(&mut self, line: Attribution, image: u32, called: Option<u64>) -> Found {
+    fn image(&mut self, line: Charge, image: u32, called: Option<u64>) -> Found {
         let image = &self.index.programs.images[image as usize];
         let for_programs = match (called, image.kind) {
             (None, _) => true,
@@ -278,15 +302,17 @@ impl<'i> Attributor<'i> {
         Found::Settled(match image.program {
             Some(program) => {
                 self.inside.add(program, None);
-                Attribution::Program { program, function: None, column: Column::Entry, called }
+                Charge::Program { program, function: None, column: Column::Entry, called }
             }
-            None => Attribution::Entry,
+            None => Charge::Entry,
         })
     }
 
     /// Whether an address that belongs to nothing is where BPF code can be.
-    fn is_unresolved(&self, addr: u64) -> bool {
-        addr.wrapping_sub(self.area.low) < self.area.bytes && self.index.kernel.find(addr).is_none()
+    fn is_unknown_code(&self, addr: u64) -> bool {
+        addr.wrapping_sub(self.area.low) < self.area.bytes
+            && self.index.kernel.find(addr).is_none()
+            && self.index.symbols.find(addr).is_none()
     }
 }
 
@@ -305,9 +331,9 @@ fn outer_frames<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u64> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// The attribution, unless a frame further out is a program's.
-    Open(Attribution),
+    Open(Charge),
     /// The attribution.
-    Settled(Attribution),
+    Settled(Charge),
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Whose the cost of a hook is: the kernel function that leads to it tells the place, and if one program only is attached
 //! there, it is that program's.
 
-use crate::programs::Program;
-use crate::symbols::KernelSymbols;
+use crate::index::programs::Program;
+use crate::index::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::Attachment;
 use rustc_hash::FxHashMap;
@@ -69,7 +69,7 @@ fn only_one(mut programs: impl Iterator<Item = usize>) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::ProgInfoSummary;
+    use crate::index::programs::ProgInfoSummary;
     use bprec_format::state::KernelSymbol;
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Guard,
     /// It interprets programs that have no machine code.
     Interpreter,
+    /// An interrupt enters the kernel through it, whatever ran.
+    Interrupt,
 }
 
 /// Kernel functions by address.
@@ -140,6 +142,26 @@ const HOOKS: [&str; 22] = [
 /// Kernel functions that a trampoline calls around each program.
 const GUARDS: [&str; 4] = ["__bpf_prog_enter", "__bpf_prog_exit", "__bpf_tramp_enter", "__bpf_tramp_exit"];
 
+/// Where interrupts enter the kernel, on the architectures that BPF is compiled for.
+const INTERRUPTS: [&str; 8] = [
+    "asm_common_interrupt",
+    "asm_sysvec_",
+    "common_interrupt",
+    "el1_irq",
+    "el1h_64_irq",
+    "el1h_64_fiq",
+    "ext_int_handler",
+    "io_int_handler",
+];
+
+/// `___bpf_prog_run`, and for each size of stack `__bpf_prog_run32`, `__bpf_prog_run_args32`. Helpers and wrappers of the kernel have
+/// names that begin alike: `__bpf_prog_run_save_cb`.
+fn is_interpreter(name: &str) -> bool {
+    let rest = name.strip_prefix("__bpf_prog_run").map(|rest| rest.strip_prefix("_args").unwrap_or(rest));
+    let is_size = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    name == "___bpf_prog_run" || rest.is_some_and(is_size)
+}
+
 fn kind(name: &[u8]) -> Kind {
     let name = String::from_utf8_lossy(name);
     // The compiler's suffixes: `.constprop.0`, `.isra.0`, `.cold`.
@@ -148,8 +170,10 @@ fn kind(name: &[u8]) -> Kind {
         Kind::Idle
     } else if GUARDS.iter().any(|guard| stem.starts_with(guard)) {
         Kind::Guard
-    } else if stem.starts_with("___bpf_prog_run") || stem.starts_with("__bpf_prog_run") {
+    } else if is_interpreter(stem) {
         Kind::Interpreter
+    } else if INTERRUPTS.iter().any(|entry| stem.starts_with(entry)) {
+        Kind::Interrupt
     } else if HOOKS.iter().any(|hook| stem.starts_with(hook)) {
         Kind::Hook
     } else {
@@ -216,6 +240,17 @@ mod tests {
         assert_eq!(symbols.kind_at(0x3010), Kind::Idle);
         assert_eq!(symbols.kind_at(0x4000), Kind::Guard);
         assert_eq!(symbols.of_kind(Kind::Hook).collect::<Vec<_>>(), [(0x2000, 0x3000), (0x5000, 0x5040)]);
+    }
+
+    #[test]
+    fn only_the_interpreter_interprets() {
+        for name in ["___bpf_prog_run", "__bpf_prog_run32", "__bpf_prog_run_args512", "___bpf_prog_run.cold"] {
+            assert_eq!(kind(name.as_bytes()), Kind::Interpreter, "{name}");
+        }
+        for name in ["__bpf_prog_run_save_cb", "bpf_prog_run_clear_cb", "__bpf_prog_run_array"] {
+            assert_ne!(kind(name.as_bytes()), Kind::Interpreter, "{name}");
+        }
+        assert_eq!(kind(b"asm_sysvec_apic_timer_interrupt"), Kind::Interrupt);
     }
 
     #[test]

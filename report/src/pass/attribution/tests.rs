@@ -1,12 +1,12 @@
 //! Hand-made chains with known answers.
 
 use super::*;
-use crate::address::{AddressMap, Range};
+use crate::index::address::{AddressMap, Range};
+use crate::index::programs::{Image, Programs};
+use crate::index::symbols::{KernelMaps, KernelSymbols};
 use crate::model::Count;
 use crate::options::Split;
-use crate::programs::{Image, Programs};
 use crate::sinks::ledger::{EventLedger, Key};
-use crate::symbols::{KernelMaps, KernelSymbols};
 use bprec_format::Endian;
 use bprec_format::state::KernelSymbol;
 
@@ -79,28 +79,28 @@ fn index(with_symbols: bool) -> Index {
 }
 
 /// The attribution on a chain of kernel frames, leaf first, with some user frames behind them.
-fn attribution(index: &Index, frames: &[u64]) -> (Attribution, Vec<u32>) {
+fn attribution(index: &Index, frames: &[u64]) -> (Charge, Vec<u32>) {
     let mut words = vec![context::KERNEL];
     words.extend(frames);
     words.extend([context::USER, 0x40_0000, PROG_A]);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut attributor = Attributor::new(index);
     let attribution = attributor.attribution(frames.first().copied(), Some(Callchain::new(&bytes, Endian::Little)), 5);
-    (attribution, attributor.inside.programs.clone())
+    (attribution.charge, attribution.programs().to_vec())
 }
 
-fn own(program: u32, function: u32) -> Attribution {
-    Attribution::Program { program, function: Some(function), column: Column::Own, called: None }
+fn own(program: u32, function: u32) -> Charge {
+    Charge::Program { program, function: Some(function), column: Column::Own, called: None }
 }
 
-fn helper(program: u32, function: u32, called: u64) -> Attribution {
-    Attribution::Program { program, function: Some(function), column: Column::Helper, called: Some(called) }
+fn helper(program: u32, function: u32, called: u64) -> Charge {
+    Charge::Program { program, function: Some(function), column: Column::Helper, called: Some(called) }
 }
 
 #[test]
 fn the_innermost_program_is_charged_and_outer_ones_have_it_in_total() {
     let index = index(true);
-    assert_eq!(attribution(&index, &[VFS_READ]), (Attribution::Elsewhere, vec![]));
+    assert_eq!(attribution(&index, &[VFS_READ]), (Charge::Elsewhere, vec![]));
     assert_eq!(attribution(&index, &[PROG_A]), (own(0, 0), vec![0]));
     assert_eq!(attribution(&index, &[PROG_A_SUB + 1, PROG_A + 0x20, TRACE_CALL + 8]), (own(0, 1), vec![0]));
     assert_eq!(attribution(&index, &[LOOKUP + 4, PROG_A + 0x20]), (helper(0, 0, LOOKUP + 4), vec![0]));
@@ -125,39 +125,39 @@ fn a_return_address_is_behind_the_call() {
 #[test]
 fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let index = index(true);
-    let entry = |called| Attribution::Program { program: 2, function: None, column: Column::Entry, called };
+    let entry = |called| Charge::Program { program: 2, function: None, column: Column::Entry, called };
     assert_eq!(attribution(&index, &[TRAMP_KERNEL + 0x20, VFS_READ + 4]), (entry(None), vec![2]));
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
     // The trampoline calls the function that it instruments: that is no cost of the program's.
-    assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Attribution::Elsewhere, vec![]));
+    assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Charge::Elsewhere, vec![]));
     // Two programs are on program 0: no telling which, but program 0 is further out.
-    assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (Attribution::Entry, vec![0]));
+    assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (Charge::Entry, vec![0]));
     // The traced program itself, called by its trampoline.
     assert_eq!(attribution(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
     // A hook without a program in the chain; the same hook inside another program's helper.
-    assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]), (Attribution::Entry, vec![]));
+    assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]), (Charge::Entry, vec![]));
     assert_eq!(attribution(&index, &[TRACE_CALL + 8, LOOKUP + 8, PROG_B + 8]).0, helper(1, 0, LOOKUP + 7));
 }
 
 #[test]
-fn code_that_nothing_accounts_for_is_unresolved_where_bpf_code_can_be() {
+fn code_that_nothing_accounts_for_is_told_where_bpf_code_can_be() {
     let index = index(true);
-    assert_eq!(attribution(&index, &[PROG_C + 0x90]), (Attribution::Unresolved, vec![]));
-    assert_eq!(attribution(&index, &[LOOKUP, PROG_C + 0x90]).0, Attribution::Unresolved);
+    assert_eq!(attribution(&index, &[PROG_C + 0x90]), (Charge::UnknownCode, vec![]));
+    assert_eq!(attribution(&index, &[LOOKUP, PROG_C + 0x90]).0, Charge::UnknownCode);
     assert_eq!(attribution(&index, &[PROG_C + 0x90, PROG_A + 8]).0, helper(0, 0, PROG_C + 0x90));
-    assert_eq!(attribution(&index, &[MODULE.0 + 8]).0, Attribution::Elsewhere, "a module's");
-    assert_eq!(attribution(&index, &[0xffff_8000_0000]).0, Attribution::Elsewhere, "where there is no BPF");
+    assert_eq!(attribution(&index, &[MODULE.0 + 8]).0, Charge::Elsewhere, "a module's");
+    assert_eq!(attribution(&index, &[0xffff_8000_0000]).0, Charge::Elsewhere, "where there is no BPF");
     let mut without_maps = self::index(true);
     without_maps.kernel = KernelMaps::default();
-    assert_eq!(attribution(&without_maps, &[PROG_C + 0x90]).0, Attribution::Elsewhere);
+    assert_eq!(attribution(&without_maps, &[PROG_C + 0x90]).0, Charge::Elsewhere);
 }
 
 #[test]
 fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
     let index = index(false);
-    assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]).0, Attribution::Elsewhere);
-    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Attribution::Elsewhere);
-    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0, Attribution::Entry);
+    assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]).0, Charge::Elsewhere);
+    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Charge::Elsewhere);
+    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0, Charge::Entry);
     assert_eq!(attribution(&index, &[LOOKUP + 4, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 4));
 }
 
@@ -165,10 +165,11 @@ fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
 fn samples_in_user_mode_and_without_chains() {
     let index = index(true);
     let mut attributor = Attributor::new(&index);
-    assert_eq!(attributor.attribution(None, None, 5), Attribution::Elsewhere);
-    assert_eq!(attributor.attribution(Some(PROG_B + 1), None, 5), own(1, 0));
-    assert_eq!(attributor.attribution(Some(VFS_READ), None, 5), Attribution::Elsewhere);
-    assert_eq!(attributor.inside.programs, [0u32; 0], "nothing is left from the sample before");
+    assert_eq!(attributor.attribution(None, None, 5).charge, Charge::Elsewhere);
+    assert_eq!(attributor.attribution(Some(PROG_B + 1), None, 5).charge, own(1, 0));
+    let last = attributor.attribution(Some(VFS_READ), None, 5);
+    assert_eq!(last.charge, Charge::Elsewhere);
+    assert_eq!(last.programs(), [0u32; 0], "nothing is left from the sample before");
 }
 
 #[test]
@@ -191,12 +192,11 @@ fn sums_agree_with_what_was_put_in() {
         let attribution = attributor.attribution(Some(frames[0]), Some(Callchain::new(&bytes, Endian::Little)), 5);
         ledger.sample(Count { samples: 1, weight }, Some(weight), Some(0));
         ledger.charge(
-            attribution,
+            &attribution,
             Count { samples: 1, weight },
-            &attributor.inside,
             Some(Split::Func),
-            match attribution {
-                Attribution::Program { function: Some(function), .. } => Key::Function(function),
+            match attribution.charge {
+                Charge::Program { function: Some(function), .. } => Key::Function(function),
                 _ => Key::Entry,
             },
         );

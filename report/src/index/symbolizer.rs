@@ -1,0 +1,71 @@
+//! Functions by address and time: programs, what runs them, and the kernel.
+
+use super::Index;
+use super::address::Owner;
+use std::borrow::Cow;
+
+/// What of the recording an address belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymbolKind {
+    /// A function of a BPF program.
+    Program {
+        /// Its id, if the recording has it.
+        id: Option<u32>,
+    },
+    /// A trampoline, dispatcher or struct_ops stub.
+    Image,
+    /// A kernel function.
+    Kernel,
+}
+
+/// A function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol<'i> {
+    /// Its name.
+    pub name: Cow<'i, str>,
+    /// How far behind its first address the address is; `None` where the first address is not known.
+    pub offset: Option<u64>,
+    /// What it is a function of.
+    pub kind: SymbolKind,
+}
+
+/// Looks up addresses of the kernel as they were at a time. May be shared by threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Symbolizer<'i> {
+    index: &'i Index,
+}
+
+impl<'i> Symbolizer<'i> {
+    pub(crate) fn new(index: &'i Index) -> Symbolizer<'i> {
+        Symbolizer { index }
+    }
+
+    /// The function that an instruction at `addr` was in at `time_ns` of the recording's clock.
+    pub fn find(&self, addr: u64, time_ns: u64) -> Option<Symbol<'i>> {
+        let index = self.index;
+        match index.map.find(addr, time_ns) {
+            Some(Owner::Function { program, function }) => {
+                let program = index.programs.list.get(program as usize)?;
+                let function = program.functions.get(function as usize)?;
+                let offset = function.addr.and_then(|start| addr.checked_sub(start));
+                let kind = SymbolKind::Program { id: program.id };
+                return Some(Symbol { name: function.name.as_str().into(), offset, kind });
+            }
+            Some(Owner::Image(image)) => {
+                let name = index.programs.images.get(image as usize)?.name.as_str().into();
+                return Some(Symbol { name, offset: None, kind: SymbolKind::Image });
+            }
+            _ => {}
+        }
+        let number = index.symbols.find(addr)?;
+        let offset = index.symbols.start(number).and_then(|start| addr.checked_sub(start));
+        Some(Symbol { name: index.symbols.name(number).into(), offset, kind: SymbolKind::Kernel })
+    }
+
+    /// The function that a call returns to `addr` in: the instruction before it is asked for, as a call may be the last one.
+    pub fn find_caller(&self, addr: u64, time_ns: u64) -> Option<Symbol<'i>> {
+        let mut symbol = self.find(addr.checked_sub(1)?, time_ns)?;
+        symbol.offset = symbol.offset.map(|offset| offset + 1);
+        Some(symbol)
+    }
+}

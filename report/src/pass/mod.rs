@@ -1,0 +1,352 @@
+//! The second pass: every sample that is asked for is attributed and handed to a sink, in parallel.
+
+pub(crate) mod attribution;
+
+use crate::index::Index;
+use crate::model::Count;
+use crate::recording::{Recording, Role, payload, read_ahead};
+use crate::window::Window;
+use crate::{Error, Options, Result, Split, glob};
+use attribution::{Attribution, Attributor};
+use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, misc};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+
+/// More threads than this gain nothing, and each holds a sink.
+pub(crate) const MAX_THREADS: usize = 16;
+
+/// As many as can run side by side.
+pub(crate) fn threads_there_are() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
+/// What a pass feeds.
+///
+/// Samples come in no particular order, and from several threads: each thread has a sink of its own, which is merged into the first at the
+/// end. A sink that needs the order of the file keeps [`SampleView::offset`] with what it makes.
+pub trait Sink: Sized + Send {
+    /// An empty sink of the same kind, for another thread.
+    fn fork(&self) -> Self;
+
+    /// Takes a sample in.
+    ///
+    /// # Errors
+    /// When a part of the sample that the sink needs cannot be read: the sample counts as unreadable.
+    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()>;
+
+    /// Adds what another thread's sink has taken in.
+    fn merge(&mut self, other: Self);
+}
+
+/// A sample that is asked for.
+pub struct SampleView<'s> {
+    /// Position of its event among those of the recording.
+    pub event: usize,
+    /// How many samples the record is, and how many of the event they stand for.
+    pub count: Count,
+    /// When it was taken, ns of the recording's clock.
+    pub time_ns: Option<u64>,
+    /// On which CPU.
+    pub cpu: Option<u32>,
+    /// Process and thread; `u32::MAX` where samples do not tell.
+    pub pid_tid: (u32, u32),
+    /// Its address, if it was taken in the kernel.
+    pub kernel_ip: Option<u64>,
+    /// Position of its record in the file.
+    pub offset: u64,
+    /// Its record.
+    pub record: &'s Record<'s>,
+    /// Its fields, decoded as they are asked for.
+    pub fields: &'s Sample<'s>,
+    /// Number of the task's name, where names are kept.
+    pub(crate) comm: Option<u32>,
+    pub(crate) role: Role,
+}
+
+impl SampleView<'_> {
+    /// The cgroup that the sample was taken in.
+    ///
+    /// # Errors
+    /// When the sample cannot be read up to there.
+    pub fn cgroup(&self) -> bprec_format::Result<Option<u64>> {
+        match self.role {
+            Role::Sampler => Ok(payload(self.fields, self.offset)?.cgroup),
+            _ => Ok(self.fields.decode()?.cgroup),
+        }
+    }
+}
+
+/// Samples that could not be read.
+#[derive(Debug, Default)]
+pub(crate) struct Unreadable {
+    /// How many.
+    pub(crate) samples: u64,
+    /// Where the first is, and why it could not be read.
+    pub(crate) first: Option<(u64, String)>,
+}
+
+impl Unreadable {
+    fn merge(&mut self, other: Unreadable) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.first = [self.first.take(), other.first].into_iter().flatten().min();
+    }
+}
+
+/// How the samples of an event are read: made once for all of them.
+#[derive(Debug, Clone, Copy)]
+struct EventPlan {
+    role: Role,
+    weight: Weight,
+    /// The record says how many samples it is: they were counted in the kernel.
+    is_aggregated: bool,
+}
+
+/// How many of its event a sample stands for.
+#[derive(Debug, Clone, Copy)]
+enum Weight {
+    /// Its period, or without one this many.
+    Period { without: u64 },
+    /// What our sampling program says, or without that this many.
+    Payload { without: u64 },
+}
+
+impl EventPlan {
+    /// `None` for events whose samples are not asked for.
+    fn new(recording: &Recording<'_>, index: &Index, event: usize, is_asked: bool) -> Option<EventPlan> {
+        let role = recording.roles[event];
+        let attr = &recording.event(event).attr;
+        let weight = match role {
+            Role::Sampling => {
+                Weight::Period { without: if attr.flags.contains(AttrFlags::FREQ) { 1 } else { attr.sample_period } }
+            }
+            Role::Sampler => {
+                let told = index.states.sampler.as_ref().filter(|told| !told.is_frequency);
+                Weight::Payload { without: told.map_or(1, |told| told.rate) }
+            }
+            Role::State | Role::Other => return None,
+        };
+        is_asked.then(|| EventPlan { role, weight, is_aggregated: index.aggregations.contains_key(&event) })
+    }
+
+    /// How many samples a record is, and how many of its event they stand for.
+    #[inline]
+    fn count(&self, sample: &Sample<'_>, offset: u64) -> bprec_format::Result<Count> {
+        let weight = match self.weight {
+            Weight::Period { without } => sample.period().unwrap_or(without),
+            Weight::Payload { without } => payload(sample, offset)?.period.unwrap_or(without),
+        };
+        let samples = if self.is_aggregated { sample.decode()?.weight.unwrap_or(0) } else { 1 };
+        Ok(Count { samples, weight })
+    }
+}
+
+/// Which samples count.
+#[derive(Clone)]
+pub(crate) struct Selection<'o> {
+    pub(crate) window: &'o Window,
+    pub(crate) options: &'o Options,
+    /// By event: whether it is asked for.
+    pub(crate) events: Vec<bool>,
+    /// By number of a task's name: whether it is asked for; empty when all are.
+    pub(crate) comms: Vec<bool>,
+    /// The names of tasks are needed, for this or by the sink.
+    pub(crate) needs_comm: bool,
+}
+
+impl<'o> Selection<'o> {
+    /// Works out `options` for a recording.
+    ///
+    /// # Errors
+    /// When they name an event that the recording does not have.
+    pub(crate) fn new(
+        recording: &Recording<'_>,
+        index: &Index,
+        window: &'o Window,
+        options: &'o Options,
+    ) -> Result<Selection<'o>> {
+        let is_asked = |event: usize| {
+            matches!(recording.roles[event], Role::Sampling | Role::Sampler)
+                && (options.events.is_empty() || options.events.contains(&recording.names[event]))
+        };
+        let events: Vec<bool> = (0..recording.names.len()).map(is_asked).collect();
+        for name in &options.events {
+            if !recording.names.iter().zip(&events).any(|(known, asked)| *asked && known == name) {
+                let known = recording.names.join(", ");
+                return Err(Error::option("--event", name, format!("not in this recording, which has {known}")));
+            }
+        }
+        let comms = if options.comms.is_empty() {
+            Vec::new()
+        } else {
+            let asked = |number| options.comms.iter().any(|pattern| glob::matches(pattern, index.tasks.name(number)));
+            (0..index.tasks.len() as u32).map(asked).collect()
+        };
+        let needs_comm = !comms.is_empty() || options.by == Some(Split::Comm);
+        Ok(Selection { window, options, events, comms, needs_comm })
+    }
+
+    /// Whether a sample counts.
+    #[inline]
+    pub(crate) fn admits(&self, time_ns: Option<u64>, cpu: Option<u32>, comm: Option<u32>) -> bool {
+        (self.window.whole || time_ns.is_some_and(|time| self.window.contains(time)))
+            && self.options.cpus.as_ref().is_none_or(|cpus| cpu.is_some_and(|cpu| cpus.contains(cpu)))
+            && (self.comms.is_empty() || comm.is_some_and(|comm| self.comms[comm as usize]))
+    }
+}
+
+/// Hands every sample that is asked for to a sink. `each_slice` sees the number and the records of every slice before their
+/// samples are taken in.
+pub(crate) fn run<S: Sink>(
+    recording: &Recording<'_>,
+    index: &Index,
+    selection: &Selection<'_>,
+    sink: S,
+    mut each_slice: impl FnMut(u32, &Records<'_>),
+) -> (S, Unreadable) {
+    let threads = selection.options.threads.unwrap_or_else(threads_there_are);
+    let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
+    let plans: Vec<Option<EventPlan>> = (0..recording.events.all().len()).map(plan).collect();
+    let mut worker = Worker::new(recording, index, selection, &plans, sink);
+    let mut slice = 0;
+    recording.for_each_slice(&mut |records| {
+        // What is damaged was found, and told, in the first pass.
+        if let Ok(records) = records {
+            each_slice(slice, &records);
+            let parts = cut(&records, slice, &index.parts, recording.endian());
+            let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
+            if threads <= 1 {
+                worker.walk(records);
+            } else {
+                worker.share(&parts, threads);
+            }
+        }
+        slice += 1;
+    });
+    (worker.sink, worker.unreadable)
+}
+
+/// The parts of a slice that start at these offsets.
+fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: Endian) -> Vec<Records<'a>> {
+    let (bytes, offset) = (records.rest(), records.offset());
+    let end = offset + bytes.len() as u64;
+    let inside = starts.iter().filter(|(of, start)| *of == slice && (offset..end).contains(start));
+    let mut cuts: Vec<u64> = inside.map(|(_, start)| *start).chain([end]).collect();
+    cuts.dedup();
+    let part =
+        |from: u64, to: u64| Records::new(&bytes[(from - offset) as usize..(to - offset) as usize], from, endian);
+    cuts.windows(2).map(|pair| part(pair[0], pair[1])).collect()
+}
+
+/// One thread's work.
+struct Worker<'i, S> {
+    recording: &'i Recording<'i>,
+    index: &'i Index,
+    selection: &'i Selection<'i>,
+    plans: &'i [Option<EventPlan>],
+    attributor: Attributor<'i>,
+    sink: S,
+    unreadable: Unreadable,
+}
+
+impl<'i, S: Sink> Worker<'i, S> {
+    fn new(
+        recording: &'i Recording<'_>,
+        index: &'i Index,
+        selection: &'i Selection<'_>,
+        plans: &'i [Option<EventPlan>],
+        sink: S,
+    ) -> Worker<'i, S> {
+        let attributor = Attributor::new(index);
+        Worker { recording, index, selection, plans, attributor, sink, unreadable: Unreadable::default() }
+    }
+
+    /// Lets several threads take in these parts.
+    fn share(&mut self, parts: &[Records<'_>], threads: usize) {
+        let (recording, index, selection, plans) = (self.recording, self.index, self.selection, self.plans);
+        let next = AtomicUsize::new(0);
+        let forks: Vec<S> = (0..threads).map(|_| self.sink.fork()).collect();
+        let work = |sink: S| {
+            let mut worker = Worker::new(recording, index, selection, plans, sink);
+            while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                worker.walk(part.clone());
+            }
+            (worker.sink, worker.unreadable)
+        };
+        let work = &work;
+        let sinks = std::thread::scope(|scope| {
+            let handles: Vec<_> = forks.into_iter().map(|sink| scope.spawn(move || work(sink))).collect();
+            handles.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        for result in sinks {
+            match result {
+                Ok((sink, unreadable)) => {
+                    self.sink.merge(sink);
+                    self.unreadable.merge(unreadable);
+                }
+                // Nothing is lost silently.
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    }
+
+    fn walk(&mut self, mut records: Records<'_>) {
+        let start = records.offset();
+        while let Some(Ok(record)) = records.next() {
+            read_ahead(records.rest());
+            if record.kind == RecordType::SAMPLE {
+                self.record(&record);
+            }
+        }
+        self.recording.release(start..records.offset());
+    }
+
+    #[inline]
+    fn record(&mut self, record: &Record<'_>) {
+        let Some(event) = self.recording.events.index_of(record) else {
+            return self.unreadable(record.offset, || "sample of an unknown event".into());
+        };
+        let Some(plan) = self.plans[event] else { return };
+        let layout = &self.recording.event(event).layout;
+        let body_offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
+        let taken =
+            layout.sample(record.body(), body_offset).and_then(|sample| self.sample(record, &sample, event, &plan));
+        if let Err(error) = taken {
+            self.unreadable(record.offset, || error.to_string());
+        }
+    }
+
+    #[cold]
+    fn unreadable(&mut self, offset: u64, problem: impl FnOnce() -> String) {
+        self.unreadable.samples += 1;
+        if self.unreadable.first.as_ref().is_none_or(|(first, _)| offset < *first) {
+            self.unreadable.first = Some((offset, problem()));
+        }
+    }
+
+    #[inline]
+    fn sample(
+        &mut self,
+        record: &Record<'_>,
+        fields: &Sample<'_>,
+        event: usize,
+        plan: &EventPlan,
+    ) -> bprec_format::Result<()> {
+        let time_ns = fields.time_ns();
+        let cpu = fields.cpu();
+        let pid_tid = fields.pid_tid().unwrap_or((u32::MAX, u32::MAX));
+        let time = time_ns.unwrap_or(u64::MAX);
+        let comm = if self.selection.needs_comm { self.index.tasks.at(pid_tid.1, time) } else { None };
+        if !self.selection.admits(time_ns, cpu, comm) {
+            return Ok(());
+        }
+        let count = plan.count(fields, record.offset)?;
+        let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
+        let kernel_ip = if in_kernel { fields.ip() } else { None };
+        let chain = if kernel_ip.is_some() { plan.role.callchain(fields, record.offset)? } else { None };
+        let attribution = self.attributor.attribution(kernel_ip, chain, time);
+        let offset = record.offset;
+        let role = plan.role;
+        let view = SampleView { event, count, time_ns, cpu, pid_tid, kernel_ip, offset, record, fields, comm, role };
+        self.sink.sample(&view, &attribution)
+    }
+}

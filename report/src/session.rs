@@ -1,0 +1,82 @@
+//! A recording that was opened and indexed, for as many queries as there are.
+
+use crate::index::symbolizer::Symbolizer;
+use crate::index::{Index, Wanted};
+use crate::model::{CountersReport, Report};
+use crate::pass::{self, Selection, Sink};
+use crate::recording::Recording;
+use crate::window::Window;
+use crate::{Input, Options, Result, Split, by_prog, counters};
+
+/// A recording and its index: programs, addresses, tasks, symbols. The side band is read once, whatever is asked afterwards.
+#[derive(Debug)]
+pub struct Session<'a> {
+    recording: Recording<'a>,
+    index: Index,
+}
+
+impl<'a> Session<'a> {
+    /// Reads the side band of a recording.
+    ///
+    /// # Errors
+    /// When the recording cannot be read at all. One that can be read in part gives a session whose reports say so
+    /// ([`Report::problems`]).
+    pub fn open(input: &'a Input) -> Result<Session<'a>> {
+        Session::with(input, Wanted { tasks: true, ..Wanted::default() })
+    }
+
+    /// The same for one query, without what that does not need.
+    pub(crate) fn open_for(input: &'a Input, options: &Options) -> Result<Session<'a>> {
+        let tasks = options.by == Some(Split::Comm) || !options.comms.is_empty();
+        Session::with(input, Wanted { tasks, threads: options.threads, ..Wanted::default() })
+    }
+
+    fn with(input: &'a Input, wanted: Wanted) -> Result<Session<'a>> {
+        let recording = Recording::open_with_events(input)?;
+        let index = Index::build(&recording, wanted);
+        Ok(Session { recording, index })
+    }
+
+    /// Charges every sample to the BPF program that it was taken in.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub fn by_prog(&self, options: &Options) -> Result<Report> {
+        by_prog::build(&self.recording, &self.index, options)
+    }
+
+    /// What counters counted from snapshot to snapshot: run statistics, exact and shared counters.
+    ///
+    /// # Errors
+    /// When `options` name a time that the recording does not have.
+    pub fn counters(&self, options: &Options) -> Result<CountersReport> {
+        counters::over_time(&self.recording, &self.index, options)
+    }
+
+    /// Hands every sample that `query` asks for to a sink, attributed to the program that it was taken in; by
+    /// [`Options::threads`] threads at once.
+    ///
+    /// # Errors
+    /// When `query` names an event or a time that the recording does not have.
+    pub fn run<S: Sink>(&self, query: &Options, sink: S) -> Result<S> {
+        let window = Window::of(&query.time, &self.recording, self.index.start_ns())?;
+        let selection = Selection::new(&self.recording, &self.index, &window, query)?;
+        let (sink, _) = pass::run(&self.recording, &self.index, &selection, sink, |_, _| {});
+        Ok(sink)
+    }
+
+    /// Looks up addresses of the kernel and of programs.
+    pub fn symbolizer(&self) -> Symbolizer<'_> {
+        Symbolizer::new(&self.index)
+    }
+
+    /// Name of a program by its number, which [`crate::Charge`] has.
+    pub fn program_name(&self, program: u32) -> Option<&str> {
+        self.index.programs.list.get(program as usize).map(|program| program.name())
+    }
+
+    /// Names of the events, by position.
+    pub fn event_names(&self) -> &[String] {
+        &self.recording.names
+    }
+}
