@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_fixtures::{Fixture, load};
+use bprec_fixtures::Fixture;
 use support::{Scratch, bpf_ids, bprec, record, report, root, succeed};
 
 /// A shell cannot hand on that it ignores SIGCHLD.
@@ -239,39 +239,4 @@ fn a_tracepoint_whose_samples_programs_keep_is_said() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("raw_syscalls:sys_enter: has BPF programs (id "), "{said}");
     drop(loaded);
-}
-
-/// A program that runs as often as system calls are made, with statistics that may take next to nothing.
-#[test]
-fn runs_are_estimated_where_statistics_would_take_too_much() {
-    if !root("runs_are_estimated_where_statistics_would_take_too_much") {
-        return;
-    }
-    if support::stats_sysctl() != "0" {
-        return support::skip("runs_are_estimated_where_statistics_would_take_too_much", "others have statistics on");
-    }
-    let scratch = Scratch::new();
-    let path = scratch.path("perf.data");
-    let loaded = Fixture::TP.open().unwrap().for_this_thread().unwrap().start().unwrap();
-    let program = loaded.programs().unwrap().into_iter().find(|it| it.name == "account_syscall_enter").unwrap();
-    let child = bprec()
-        .args(["record", "-q", "-a", "-F", "99", "--budget", "0.02", "--duration", "6", "-o"])
-        .arg(&path)
-        .spawn()
-        .unwrap();
-    wait_until("records", || has_records(&path));
-    let counted = loaded.run_stats(&program.name).unwrap().run_cnt;
-    let mut made = 0;
-    let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(5) {
-        load::system_calls(10_000);
-        made += 10_000;
-    }
-    assert!(ended(child).status.success());
-    let counted = loaded.run_stats(&program.name).unwrap().run_cnt - counted;
-    let report = report(&path, &[]);
-    let estimated = support::program(&report, program.id)["runs"]["count"].as_u64().unwrap();
-    assert!(counted < made / 2, "the kernel counted {counted} of {made} runs: that is not a part of them");
-    let ratio = estimated as f64 / made as f64;
-    assert!((0.5..2.0).contains(&ratio), "{estimated} estimated, {made} made, {counted} counted");
 }

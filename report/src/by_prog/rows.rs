@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::index::history::History;
 use crate::index::programs;
 use crate::model::{
-    Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, TimeBound,
+    Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, RunsEstimate, TimeBound,
 };
 use crate::sinks::ledger::{Charges, EventLedger, Key};
 use crate::window::Window;
@@ -145,8 +145,10 @@ fn runs(
     }
     let loaded_ns = loaded_ns.filter(|time| window.contains(*time));
     let delta = known.key().and_then(|(id, load_time_ns)| history.runs.delta(id, load_time_ns, loaded_ns, window));
-    Known::or_unknown(delta, Reason::NoSnapshots)
-        .map(|delta| Runs::new(delta.runs, delta.time_ns, delta.misses, Some(delta.span)))
+    Known::or_unknown(delta, Reason::NoSnapshots).map(|delta| Runs {
+        estimate: delta.estimate.map(|it| RunsEstimate { counted_for_ns: it.on_ns, count_margin: it.runs_margin }),
+        ..Runs::new(delta.runs, delta.time_ns, delta.misses, Some(delta.span))
+    })
 }
 
 fn lossy(bytes: &[u8]) -> String {

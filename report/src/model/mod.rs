@@ -20,7 +20,9 @@ pub use event::{
 };
 pub use known::{Anomaly, Known, ProgTypeName, Reason, SnapshotFault};
 pub use note::{Disagreement, NotMeasured, Note};
-pub use program::{CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, TimeBound};
+pub use program::{
+    CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate, TimeBound,
+};
 
 use crate::options::Split;
 use schemars::{JsonSchema, Schema};

@@ -42,9 +42,20 @@ pub struct Runs {
     pub cpu_percent: Option<f64>,
     /// Runs that the recursion guard refused; `null` when the kernel does not tell.
     pub misses: Option<u64>,
+    /// Set where the kernel counted for a part of the time only: count and time are estimates for all of it.
+    pub estimate: Option<RunsEstimate>,
     /// From when to when, ns of the recording's clock.
     #[serde(skip)]
     pub span: Option<(u64, u64)>,
+}
+
+/// How runs were estimated from the windows of time in which the kernel counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RunsEstimate {
+    /// How long the kernel counted, ns.
+    pub counted_for_ns: u64,
+    /// Half of the 95 % confidence interval of the count; `null` when there were too few windows to tell.
+    pub count_margin: Option<u64>,
 }
 
 impl Runs {
@@ -52,7 +63,7 @@ impl Runs {
         let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
         let length_ns = span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).filter(|ns| *ns > 0);
         let cpu_percent = length_ns.map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64);
-        Runs { count, time_ns, ns_per_run, cpu_percent, misses, span }
+        Runs { count, time_ns, ns_per_run, cpu_percent, misses, estimate: None, span }
     }
 }
 

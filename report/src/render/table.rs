@@ -5,7 +5,7 @@ use super::cells::{self, exact_columns, moment, number, percent};
 use super::grid::{Column, Grid};
 use super::opening::opening;
 use super::{write_notes, write_wrapped};
-use crate::model::{EventReport, Known, Line, Part, Program, Report, Row, Share};
+use crate::model::{EventReport, Known, Line, Part, Program, Report, Row, RunsEstimate, Share};
 use crate::text::{UNKNOWN, clean, fit, grouped, seconds};
 use std::io::{self, Write};
 
@@ -255,7 +255,17 @@ impl Table<'_> {
 /// Runs, time per run, share of a CPU and misses, as the kernel counts them.
 fn statistics(program: &Program) -> [String; 4] {
     match program.runs.value() {
-        Some(runs) => [grouped(runs.count), cells::ns_per_run(runs), percent(runs.cpu_percent), number(runs.misses)],
+        Some(runs) => {
+            let (count, time) = (grouped(runs.count), cells::ns_per_run(runs));
+            let [count, time] = match runs.estimate {
+                None => [count, time],
+                Some(RunsEstimate { count_margin: None, .. }) => [format!("≈{count}"), format!("≈{time}")],
+                Some(RunsEstimate { count_margin: Some(margin), .. }) => {
+                    [format!("≈{count}±{}", grouped(margin)), format!("≈{time}")]
+                }
+            };
+            [count, time, percent(runs.cpu_percent), number(runs.misses)]
+        }
         None => [const { UNKNOWN }; 4].map(Into::into),
     }
 }
