@@ -19,7 +19,6 @@ use std::path::Path;
 
 /// What `ratio.data` says: `start_ns` and load times of its programs.
 const START_NS: u64 = 14_370_420_387;
-
 const S: u64 = 1_000_000_000;
 
 fn is_state(event: &FileAttr) -> bool {
@@ -402,7 +401,6 @@ fn every_view_says_the_same_with_any_number_of_threads() {
     assert_eq!(text(|out| again.write_json(out).unwrap()), json);
     assert_eq!(text(|out| again.write_csv(out).unwrap()), csv);
     assert_eq!(text(|out| again.write_table(out, usize::MAX).unwrap()), table);
-
     let document: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(document["counting"]["events"][1]["overhead"], 50.0);
     assert_eq!(document["counting"]["absent"][0]["name"], "branch-misses");
@@ -416,14 +414,12 @@ fn every_view_says_the_same_with_any_number_of_threads() {
     assert_eq!(program(16)["exact"], Value::Null);
     assert_eq!(program(16)["exact_unknown"], "it has no BTF");
     assert_eq!(program(22)["exact"]["events"][0]["per_run"], Value::Null);
-
     let lines = csv_fields(&csv);
     let column = |name: &str| lines[0].iter().position(|column| *column == name).unwrap();
     let row = lines.iter().find(|line| line[column("id")] == "11" && line[column("kind")] == "program").unwrap();
     assert_eq!((row[column("runs")].as_str(), row[column("exact_runs")].as_str()), ("9007", "9000"));
     close(row[column("cycles_per_run")].parse().unwrap(), 3000.0);
     assert_eq!(row[column("cache-misses_running")], "0.25");
-
     let header = table.lines().find(|line| line.starts_with("ID")).unwrap();
     for column in ["cycles/RUN", "instructions/RUN", "cache-misses/RUN", "IPC", "P50", "P99", "P99.9"] {
         assert!(header.contains(column), "{header}");
@@ -493,7 +489,6 @@ fn intervals_add_up_to_totals() {
     assert_eq!(broken, [false, true]);
     let refused: Vec<_> = report.refused.iter().map(|it| (it.name.as_str(), it.id, it.reason.as_str())).collect();
     assert_eq!(refused, [("account_syscall_enter", 16, "it has no BTF")]);
-
     let json: Value = serde_json::from_str(&text(|out| report.write_json(out).unwrap())).unwrap();
     let sum = |list: &str, id: u64, source: &str| -> u64 {
         let rows = json[list].as_array().unwrap().iter();

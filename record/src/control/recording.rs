@@ -5,6 +5,8 @@
 //! falls in between. What was there before is sent before rounds of records begin. Descriptors of programs are closed when
 //! the last ring has been read, so that our letting go of them is not in the recording.
 
+mod switching;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -291,64 +293,6 @@ impl<'a> Recording<'a> {
         SampleLayout::new(&self.opened.events[0].file.attr, Endian::NATIVE)
     }
 
-    /// Ends the file and goes on in another one.
-    fn switch_output(&mut self) -> Result<()> {
-        let Some(rotation) = &self.rotation else { return Ok(()) };
-        let kallsyms = thread::spawn(Kallsyms::read);
-        // Tasks that end between the switch and the look at those that are there have samples in the file that follows, too.
-        let mut before = HashMap::new();
-        synth::each_process(&self.layout(), self.targets.processes().as_deref(), |pid, records| {
-            before.insert(pid, records.to_vec());
-            Ok(())
-        })?;
-        let path = match rotation.vacate() {
-            Ok(path) => path,
-            Err(error) => {
-                self.go_on_in_same_file(&error);
-                return Ok(());
-            }
-        };
-        let sink = match Sink::next(rotation.path(), &self.opened.events) {
-            Ok(sink) => sink,
-            Err(error) => {
-                rotation.take_back(&path);
-                self.go_on_in_same_file(&error);
-                return Ok(());
-            }
-        };
-        self.sources.end_file(&mut self.out)?;
-        let sampled_ns = (self.sources.session.start_ns, sys::monotonic_ns());
-        let mut closed = self.out.switch(sink, tally(&self.opened)?)?;
-        closed.sink.moved_to(&path);
-
-        let session = &mut self.sources.session;
-        session.part += 1;
-        session.start_ns = sampled_ns.1;
-        session.realtime_ns = sys::realtime_unix_ns();
-        session.to_boottime_ns = sys::boottime_ns().wrapping_sub(sys::monotonic_ns()).cast_signed();
-        let first = State::Session(session.clone());
-        // What was announced before the switch and captured since is of the file before.
-        self.sources.poll(Instant::now(), &mut self.out)?;
-        let (programs, addresses) = (self.sources.programs.of_file(), self.sources.addresses.clone());
-        let named_by = self.kallsyms.take();
-        let tracing_data = self.sections.iter().find(|(bit, _)| *bit == Feature::TRACING_DATA.0).cloned();
-        self.send_machine(tracing_data.as_ref().map(|(_, payload)| &payload[..]))?;
-        self.sources.begin_file(&mut self.out)?;
-        self.send_tasks(before)?;
-        self.send_images(kallsyms)?;
-        self.out.begin(first, self.options.aggregate.is_none())?;
-        if let Some(rotation) = &mut self.rotation {
-            rotation.begin(Instant::now(), self.out.sent_bytes());
-        }
-
-        self.complete(&mut closed, &programs, &addresses, named_by.as_ref(), sampled_ns)?;
-        add(&mut self.totals, &closed);
-        if let Some(rotation) = &mut self.rotation {
-            rotation.closed(path);
-        }
-        Ok(())
-    }
-
     /// Switches sampling on and lets the command go.
     fn start(&mut self, workload: Option<&mut Workload>) -> Result<()> {
         self.sources.start(&mut self.out)?;
@@ -372,13 +316,6 @@ impl<'a> Recording<'a> {
             rotation.begin(Instant::now(), self.out.sent_bytes());
         }
         Ok(())
-    }
-
-    fn go_on_in_same_file(&mut self, error: &Error) {
-        (self.options.notify)(Level::Warning, &format!("the recording goes on in the same file: {error}"));
-        if let Some(rotation) = &mut self.rotation {
-            rotation.go_on(Instant::now(), self.out.drain().written_bytes());
-        }
     }
 
     /// Runs the sources until something asks for the end.
@@ -475,18 +412,6 @@ impl<'a> Recording<'a> {
                 Ok(Summary { command, ..self.summary(&last) })
             }
             Err(error) => self.give_up(error, last),
-        }
-    }
-
-    /// The last file is complete, too.
-    fn close_last(&mut self, last: &mut Closed) {
-        let Some(rotation) = &mut self.rotation else { return };
-        match rotation.vacate() {
-            Ok(path) => {
-                last.sink.moved_to(&path);
-                rotation.closed(path);
-            }
-            Err(error) => (self.options.notify)(Level::Warning, &format!("the last file keeps its name: {error}")),
         }
     }
 

@@ -7,6 +7,7 @@
 mod budget;
 mod calibration;
 mod offer;
+mod refusal;
 mod target;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ use crate::{Level, Result, sys};
 use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
 pub(crate) use offer::ExactOffer;
+use refusal::{not_allowed, too_often};
 pub(crate) use target::Pattern;
 use target::{Candidate, Target};
 
@@ -562,28 +564,6 @@ fn sources(events: &[CounterEvent]) -> Vec<EventSource> {
         group.iter().enumerate().map(source).collect()
     };
     groups.flat_map(of_group).collect()
-}
-
-/// Why nothing can be put around programs.
-fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
-    crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
-        (true, true) => {
-            "this machine lets no program trace another (fentry and fexit: EPERM, though no privilege is missing)"
-                .to_owned()
-        }
-        (true, false) => {
-            "tracing programs (fentry and fexit: EPERM) takes CAP_BPF and CAP_PERFMON; run as root".to_owned()
-        }
-        (false, _) => error.to_string(),
-    })
-}
-
-/// Why a program is not counted that runs often. Without its rate, so that it is said once of many.
-fn too_often(costs: Costs) -> String {
-    format!(
-        "it runs too often: only to let a run pass takes {:.0} ns, and all of them more than counting may (--budget)",
-        costs.skipped_ns
-    )
 }
 
 #[cfg(test)]

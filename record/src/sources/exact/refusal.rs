@@ -1,0 +1,25 @@
+//! Why a machine, or a program, is not counted exactly.
+
+use super::budget::Costs;
+
+/// Why nothing can be put around programs.
+pub(super) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
+    crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
+        (true, true) => {
+            "this machine lets no program trace another (fentry and fexit: EPERM, though no privilege is missing)"
+                .to_owned()
+        }
+        (true, false) => {
+            "tracing programs (fentry and fexit: EPERM) takes CAP_BPF and CAP_PERFMON; run as root".to_owned()
+        }
+        (false, _) => error.to_string(),
+    })
+}
+
+/// Why a program is not counted that runs often. Without its rate, so that it is said once of many.
+pub(super) fn too_often(costs: Costs) -> String {
+    format!(
+        "it runs too often: only to let a run pass takes {:.0} ns, and all of them more than counting may (--budget)",
+        costs.skipped_ns
+    )
+}
