@@ -90,7 +90,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 
     /// Go on in another file when one has this size (4M, 1G), after this time (30s, 10m, 1h), or on SIGUSR2 (signal). Each file
-    /// is complete by itself, and no sample is lost between two. A closed one is called NAME.<time>.
+    /// is complete by itself, and no sample is lost between two. A closed one is called NAME.TIME.
     #[arg(long, value_name = "SIZE|TIME|signal", num_args = 0..=1, require_equals = true, default_missing_value = "signal")]
     switch_output: Vec<String>,
 

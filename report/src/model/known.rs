@@ -74,7 +74,7 @@ impl<T> Known<T> {
     }
 }
 
-/// The value alone, `null` without one. Where the reason belongs beside it, [`known_members`] puts it there.
+/// The value alone, `null` without one. Where the reason belongs beside it, `known_members` puts it there.
 impl<T: Serialize> Serialize for Known<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value().serialize(serializer)
