@@ -201,3 +201,19 @@ fn perf_prints_tracepoints() {
     let line = text.lines().find(|line| line.contains("sched:sched_switch")).unwrap();
     assert!(line.contains("prev_comm=") && line.contains("next_pid="), "{line}");
 }
+
+/// A shell has no frame pointers: what calls what in it is known by DWARF alone.
+#[test]
+fn perf_unwinds_user_stacks_by_dwarf() {
+    let test = "perf_unwinds_user_stacks_by_dwarf";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let load = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+    record(&path, &["-q", "-e", "cpu-clock:u", "-F", "499", "--call-graph", "dwarf", "--", "sh", "-c", load]);
+    let script = perf(&["script", "-F", "comm,ip,sym", "-i", path.to_str().unwrap()]);
+    let deepest = script.split("\n\n").map(|sample| sample.lines().count().saturating_sub(1)).max().unwrap();
+    assert!(deepest >= 4, "{deepest} frames at most");
+}
