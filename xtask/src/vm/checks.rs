@@ -15,7 +15,7 @@ use super::{Guest, Unavailable, images, recordings};
 use crate::test::{Tally, target_directory};
 
 /// A guest on an idle machine takes half of this at most.
-const LIMIT: Duration = Duration::from_secs(1500);
+const LIMIT: Duration = Duration::from_secs(2100);
 /// A guest that does not come to its payload is booted up to so often.
 const BOOTS: usize = 3;
 

@@ -63,7 +63,7 @@ for test in tests/*; do
     fi
   done </tmp/cannot.txt
   # One at a time: recordings switch run statistics on for the whole machine, and these tests compare what is loaded before and after.
-  timeout 300 "$test" --test-threads=1 --show-output $skips >"/out/tests/$name.txt" 2>&1
+  timeout 600 "$test" --test-threads=1 --show-output $skips >"/out/tests/$name.txt" 2>&1
   read -r ended _ </proc/uptime
   result=$(grep '^test result: ' "/out/tests/$name.txt" | cut -d' ' -f3-8)
   echo "guest: $name: ${result:-no result} after $((${ended%.*} - ${began%.*})) s"
