@@ -83,10 +83,13 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(wide)
 }
 
-/// The program of that name in a report that was loaded last: those of tests before this one may be held by another recorder.
+/// The program of that name that an event of the recording's own carries: others of the name are of tests beside this one, or of tests before it,
+/// where another recorder holds them still.
 fn by_name<'r>(report: &'r Value, name: &str) -> &'r Value {
-    let named = report["programs"].as_array().unwrap().iter().filter(|program| program["name"] == name);
-    named.max_by_key(|program| program["load_time_ns"].as_u64()).unwrap()
+    let events = report["blinded_events"].as_array().unwrap();
+    let is_own = |id: &Value| events.iter().any(|event| event["own"] == true && event["program_id"] == *id);
+    let mut programs = report["programs"].as_array().unwrap().iter();
+    programs.find(|program| program["name"] == name && is_own(&program["id"])).unwrap()
 }
 
 /// Whether the kernel is rid of a program, within a while: it frees them from workers, and other recordings that saw the program
