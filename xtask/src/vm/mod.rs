@@ -96,7 +96,7 @@ const X86: Guest = Guest {
 
 /// Guests in the order in which they are begun: those that take longest first. The first runs everything that asks the kernel; the others what may
 /// differ there.
-pub(crate) const GUESTS: [Guest; 9] = [
+pub(crate) const GUESTS: [Guest; 8] = [
     Guest { name: "x86-6.12", tests: &[""], recordings: RECORDINGS, ..X86 },
     Guest {
         name: "x86-new",
@@ -142,7 +142,6 @@ pub(crate) const GUESTS: [Guest; 9] = [
         recordings: RECORDINGS,
         ..X86
     },
-    Guest { name: "x86-5.15", kernel_suite: "jammy-updates", user_suite: "bookworm", ..OLDEST },
     Guest { name: "x86-5.10", kernel_suite: "bullseye", user_suite: "bookworm", ..OLDEST },
     Guest { name: "x86-preempt", parameters: "preempt=full", tests: &["bpf-overlap"], ..X86 },
     Guest { name: "x86-32cpus", cpus: 32, memory_mib: 3072, tests: &["bprec-many_cpus"], ..X86 },

@@ -1,4 +1,4 @@
-//! Packages of other releases and architectures, Debian's and Ubuntu's, by this machine's apt but in a root of its own: nothing is installed,
+//! Packages of other releases and architectures, Debian's, by this machine's apt but in a root of its own: nothing is installed,
 //! and the system's own lists and state stay untouched.
 
 use std::fs;
@@ -25,7 +25,7 @@ impl Suite {
         for directory in ["etc/apt.conf.d", "etc/preferences.d", "state/lists/partial", "archives/partial"] {
             fs::create_dir_all(root.join(directory)).with_context(|| format!("create {}", root.display()))?;
         }
-        let sources = suites.iter().map(|suite| source(suite, cache)).collect::<Result<String>>()?;
+        let sources = suites.iter().map(|suite| source(suite)).collect::<Result<String>>()?;
         fs::write(root.join("etc/sources.list"), sources)?;
         fs::write(root.join("status"), "")?;
         let at = root.display();
@@ -47,11 +47,7 @@ impl Suite {
     /// split it into the image proper and its modules, with meta packages of their own.
     pub(crate) fn kernel(&self, architecture: &str) -> Result<Vec<String>> {
         let wanted = ["linux-image-", "linux-binary-", "linux-modules-"];
-        let meta = if self.name.starts_with(UBUNTU_SUITES) {
-            "linux-image-virtual".to_owned()
-        } else {
-            format!("linux-image-cloud-{architecture}")
-        };
+        let meta = format!("linux-image-cloud-{architecture}");
         let mut found = vec![meta.clone()];
         let mut next = 0;
         while let Some(package) = found.get(next) {
@@ -110,36 +106,11 @@ impl Suite {
     }
 }
 
-/// What Ubuntu calls the suites that have kernels between Debian's.
-const UBUNTU_SUITES: &str = "jammy";
-const UBUNTU_ARCHIVE: &str = "http://archive.ubuntu.com/ubuntu";
-/// The release of Debian's that has the keys of Ubuntu's archive.
-const UBUNTU_KEYS_SUITE: &str = "trixie";
-
 /// The line of apt's for a suite.
-fn source(suite: &str, cache: &Path) -> Result<String> {
-    let (keyring, archive) = if suite.starts_with(UBUNTU_SUITES) {
-        (ubuntu_keyring(cache)?, UBUNTU_ARCHIVE.to_owned())
-    } else {
-        let archive = if suite.ends_with("-security") { "debian-security" } else { "debian" };
-        ("/usr/share/keyrings/debian-archive-keyring.gpg".into(), format!("{}/{archive}", mirror()?))
-    };
-    Ok(format!("deb [signed-by={}] {archive} {suite} main\n", keyring.display()))
-}
-
-/// The keys of Ubuntu's archive, from Debian's package of them.
-fn ubuntu_keyring(cache: &Path) -> Result<PathBuf> {
-    let directory = cache.join("keys-ubuntu");
-    if !directory.exists() {
-        made(&directory, |unfinished| {
-            let suite = Suite::open(cache, &[UBUNTU_KEYS_SUITE], "amd64")?;
-            for deb in suite.download(&["ubuntu-keyring".to_owned()])? {
-                unpack(&deb, unfinished, &["./usr/share/doc/*"])?;
-            }
-            suite.close()
-        })?;
-    }
-    Ok(directory.join("usr/share/keyrings/ubuntu-archive-keyring.gpg"))
+fn source(suite: &str) -> Result<String> {
+    let archive = if suite.ends_with("-security") { "debian-security" } else { "debian" };
+    let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    Ok(format!("deb [signed-by={keyring}] {}/{archive} {suite} main\n", mirror()?))
 }
 
 /// The archive that this machine's packages are from.
