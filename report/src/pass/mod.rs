@@ -1,6 +1,7 @@
 //! The second pass: every sample that is asked for is attributed and handed to a sink, in parallel.
 
 pub(crate) mod attribution;
+mod readings;
 
 use crate::index::Index;
 use crate::model::Count;
@@ -8,7 +9,8 @@ use crate::recording::{Recording, Role, payload, read_ahead};
 use crate::window::Window;
 use crate::{Error, Options, Result, Split, glob};
 use attribution::{Attribution, Attributor};
-use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, misc};
+use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, SampleType, misc};
+use readings::Readings;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
@@ -40,7 +42,8 @@ pub trait Sink: Sized + Send {
 
 /// A sample that is asked for.
 pub struct SampleView<'s> {
-    /// Position of its event among those of the recording.
+    /// Position of its event among those of the recording. Of a group that is read with its leader's samples (`{a,b}:S`), each event that
+    /// has moved since the sample before gets the record as a sample of its own.
     pub event: usize,
     /// How many samples the record is, and how many of the event they stand for.
     pub count: Count,
@@ -102,20 +105,23 @@ struct EventPlan {
 }
 
 /// How many of its event a sample stands for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weight {
     /// Its period, or without one this many.
     Period { without: u64 },
     /// What our sampling program says, or without that this many.
     Payload { without: u64 },
+    /// What the counters that it reads have grown by, each a sample of the counter's own event.
+    Readings,
 }
 
 impl EventPlan {
-    /// `None` for events whose samples are not asked for.
+    /// `None` for events whose samples are not needed.
     fn new(recording: &Recording<'_>, index: &Index, event: usize, is_asked: bool) -> Option<EventPlan> {
         let role = recording.roles[event];
         let attr = &recording.event(event).attr;
         let weight = match role {
+            Role::Sampling if attr.sample_type.contains(SampleType::READ) => Weight::Readings,
             Role::Sampling => {
                 Weight::Period { without: if attr.flags.contains(AttrFlags::FREQ) { 1 } else { attr.sample_period } }
             }
@@ -125,7 +131,9 @@ impl EventPlan {
             }
             Role::State | Role::Other => return None,
         };
-        is_asked.then(|| EventPlan { role, weight, is_aggregated: index.aggregations.contains_key(&event) })
+        let is_aggregated = index.aggregations.contains_key(&event);
+        // Readings are differences: also those that are not asked for have to be known.
+        (is_asked || weight == Weight::Readings).then_some(EventPlan { role, weight, is_aggregated })
     }
 
     /// How many samples a record is, and how many of its event they stand for.
@@ -134,6 +142,8 @@ impl EventPlan {
         let weight = match self.weight {
             Weight::Period { without } => sample.period().unwrap_or(without),
             Weight::Payload { without } => payload(sample, offset)?.period.unwrap_or(without),
+            // Not asked of these: their samples are counted one by one.
+            Weight::Readings => 0,
         };
         let samples = if self.is_aggregated { sample.decode()?.weight.unwrap_or(0) } else { 1 };
         Ok(Count { samples, weight })
@@ -203,9 +213,11 @@ pub(crate) fn run<S: Sink>(
     sink: S,
     mut each_slice: impl FnMut(u32, &Records<'_>),
 ) -> (S, Unreadable) {
-    let threads = selection.options.threads.unwrap_or_else(threads_there_are);
     let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
     let plans: Vec<Option<EventPlan>> = (0..recording.events.all().len()).map(plan).collect();
+    // What a counter has grown by can only be told in the order of the file.
+    let needs_order = plans.iter().flatten().any(|plan| plan.weight == Weight::Readings);
+    let threads = if needs_order { 1 } else { selection.options.threads.unwrap_or_else(threads_there_are) };
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
     let mut slice = 0;
     recording.for_each_slice(&mut |records| {
@@ -244,6 +256,9 @@ struct Worker<'i, S> {
     selection: &'i Selection<'i>,
     plans: &'i [Option<EventPlan>],
     attributor: Attributor<'i>,
+    readings: Readings,
+    /// By event: what the last sample's counters have grown by.
+    growth: Vec<(usize, u64)>,
     sink: S,
     unreadable: Unreadable,
 }
@@ -257,7 +272,8 @@ impl<'i, S: Sink> Worker<'i, S> {
         sink: S,
     ) -> Worker<'i, S> {
         let attributor = Attributor::new(index);
-        Worker { recording, index, selection, plans, attributor, sink, unreadable: Unreadable::default() }
+        let (readings, growth, unreadable) = (Readings::default(), Vec::new(), Unreadable::default());
+        Worker { recording, index, selection, plans, attributor, readings, growth, sink, unreadable }
     }
 
     /// Lets several threads take in these parts.
@@ -305,11 +321,13 @@ impl<'i, S: Sink> Worker<'i, S> {
         let Some(event) = self.recording.events.index_of(record) else {
             return self.unreadable(record.offset, || "sample of an unknown event".into());
         };
-        let Some(plan) = self.plans[event] else { return };
+        let Some(plan) = &self.plans[event] else { return };
         let layout = &self.recording.event(event).layout;
         let body_offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
-        let taken =
-            layout.sample(record.body(), body_offset).and_then(|sample| self.sample(record, &sample, event, &plan));
+        let taken = layout.sample(record.body(), body_offset).and_then(|sample| match plan.weight {
+            Weight::Readings => self.readings(record, &sample, event, plan),
+            _ => self.sample(record, &sample, event, plan, None),
+        });
         if let Err(error) = taken {
             self.unreadable(record.offset, || error.to_string());
         }
@@ -323,13 +341,38 @@ impl<'i, S: Sink> Worker<'i, S> {
         }
     }
 
-    #[inline]
+    /// Takes in the counters that a sample reads: each that has grown makes a sample of its own event. One that cannot be right does not
+    /// keep the others from being counted.
+    #[cold]
+    fn readings(
+        &mut self,
+        record: &Record<'_>,
+        fields: &Sample<'_>,
+        event: usize,
+        plan: &EventPlan,
+    ) -> bprec_format::Result<()> {
+        let decoded = fields.decode()?;
+        let mut growth = std::mem::take(&mut self.growth);
+        if let Err(error) = self.readings.take(&self.recording.events, event, &decoded, record.offset, &mut growth) {
+            self.unreadable(record.offset, || error.to_string());
+        }
+        let asked = growth.iter().filter(|(event, _)| self.selection.events[*event]);
+        let taken = asked.copied().try_for_each(|(event, weight)| {
+            self.sample(record, fields, event, plan, Some(Count { samples: 1, weight }))
+        });
+        self.growth = growth;
+        taken
+    }
+
+    /// Takes in a sample. `count` is for one whose plan does not tell.
+    #[inline(always)]
     fn sample(
         &mut self,
         record: &Record<'_>,
         fields: &Sample<'_>,
         event: usize,
         plan: &EventPlan,
+        count: Option<Count>,
     ) -> bprec_format::Result<()> {
         let time_ns = fields.time_ns();
         let cpu = fields.cpu();
@@ -339,7 +382,10 @@ impl<'i, S: Sink> Worker<'i, S> {
         if !self.selection.admits(time_ns, cpu, comm) {
             return Ok(());
         }
-        let count = plan.count(fields, record.offset)?;
+        let count = match count {
+            Some(count) => count,
+            None => plan.count(fields, record.offset)?,
+        };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let kernel_ip = if in_kernel { fields.ip() } else { None };
         let chain = if kernel_ip.is_some() { plan.role.callchain(fields, record.offset)? } else { None };

@@ -227,7 +227,7 @@ impl Sink for LedgerSink<'_> {
         LedgerSink::new(self.index, self.split, self.events.len())
     }
 
-    #[inline]
+    #[inline(always)]
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let count = sample.count;
         let part = match (attribution.charge, self.split) {
