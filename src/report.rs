@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 
-use bprec_report::{CpuList, Input, MapFilter, MapsOptions, Options, ProgFilter, Sort, Split, TimeRange};
+use bprec_report::{By, CpuList, Input, MapFilter, MapsOptions, Options, ProgFilter, Sort, TimeRange};
 
 use crate::{Outcome, say};
 
@@ -25,9 +25,9 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comm", "event", "maps"])]
     counters: bool,
 
-    /// Split each program's cost: func, comm, cpu, cgroup, helper.
+    /// Split each program's cost: func, comm, cpu, cgroup, helper. Or put programs together, one row for each owner, name, type or hook.
     #[arg(long, value_name = "WHAT")]
-    by: Option<Split>,
+    by: Option<By>,
 
     /// Only these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',')]

@@ -58,7 +58,7 @@ pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::Input;
 pub use maps::{MapFilter, MapsOptions, maps};
 pub use model::{CountersReport, Report};
-pub use options::{CpuList, Options, ProgFilter, Sort, Split, TimeRange};
+pub use options::{By, CpuList, Group, Options, ProgFilter, Sort, Split, TimeRange};
 pub use pass::attribution::{Attribution, Charge, Column};
 pub use pass::{SampleView, Sink};
 pub use render::{StatFormat, StatWriter};

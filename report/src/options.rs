@@ -7,8 +7,8 @@ use std::str::FromStr;
 /// What a report is asked for; the default is everything, by program.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Split each program's cost.
-    pub by: Option<Split>,
+    /// Split each program's cost, or put programs together.
+    pub by: Option<By>,
     /// Only programs that one of these matches; empty: all.
     pub programs: Vec<ProgFilter>,
     /// Order of the rows.
@@ -29,6 +29,73 @@ pub struct Options {
     pub threads: Option<usize>,
 }
 
+impl Options {
+    /// By what the cost of a program is split.
+    pub(crate) fn split(&self) -> Option<Split> {
+        match self.by {
+            Some(By::Split(split)) => Some(split),
+            Some(By::Group(_)) | None => None,
+        }
+    }
+
+    /// By what programs are put together.
+    pub(crate) fn group(&self) -> Option<Group> {
+        match self.by {
+            Some(By::Group(group)) => Some(group),
+            Some(By::Split(_)) | None => None,
+        }
+    }
+}
+
+/// What rows are: a program each, split into parts, or several programs in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum By {
+    /// The cost of each program in parts.
+    Split(Split),
+    /// One row for several programs.
+    Group(Group),
+}
+
+impl By {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Split(split) => split.name(),
+            By::Group(group) => group.name(),
+        }
+    }
+}
+
+impl FromStr for By {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<By> {
+        let group = || text.parse().map(By::Group);
+        text.parse().map(By::Split).or_else(|_: Error| group()).map_err(|_| {
+            let names = Split::NAMES.iter().map(|(_, name)| *name).chain(Group::NAMES.iter().map(|(_, name)| *name));
+            Error::option("--by", text, format!("expected one of {}", names.collect::<Vec<_>>().join(" ")))
+        })
+    }
+}
+
+impl From<Split> for By {
+    fn from(split: Split) -> By {
+        By::Split(split)
+    }
+}
+
+impl From<Group> for By {
+    fn from(group: Group) -> By {
+        By::Group(group)
+    }
+}
+
+impl serde::Serialize for By {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 /// By what the cost of a program is split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Split {
@@ -42,6 +109,20 @@ pub enum Split {
     Cgroup,
     /// The helper or kfunc that it called.
     Helper,
+}
+
+/// What programs have in common that are put together in one row. Each program is in one row: one that is held by several
+/// processes, or attached to several hooks, is in the row of all of them together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Names of the processes that hold it.
+    Owner,
+    /// Its name.
+    Name,
+    /// Its type.
+    Type,
+    /// Where it is attached.
+    Hook,
 }
 
 /// A table of names, both ways.
@@ -90,6 +171,13 @@ named! { Split, "--by",
     Cpu = "cpu",
     Cgroup = "cgroup",
     Helper = "helper",
+}
+
+named! { Group, "--by",
+    Owner = "owner",
+    Name = "name",
+    Type = "type",
+    Hook = "hook",
 }
 
 /// Column that orders the rows: numbers from the largest down, names upwards. Ties are broken by program id.
@@ -277,9 +365,10 @@ mod tests {
 
     #[test]
     fn options_are_read_from_their_text() {
-        assert_eq!("helper".parse::<Split>().unwrap(), Split::Helper);
-        let error = "nothing".parse::<Split>().unwrap_err();
-        assert_eq!(error.to_string(), "--by nothing: expected one of func comm cpu cgroup helper");
+        assert_eq!("helper".parse::<By>().unwrap(), By::Split(Split::Helper));
+        assert_eq!("owner".parse::<By>().unwrap(), By::Group(Group::Owner));
+        let error = "nothing".parse::<By>().unwrap_err();
+        assert_eq!(error.to_string(), "--by nothing: expected one of func comm cpu cgroup helper owner name type hook");
         assert_eq!("ns/run".parse::<Sort>().unwrap(), Sort::NsPerRun);
         assert_eq!("12".parse::<ProgFilter>().unwrap(), ProgFilter::Id(12));
         assert_eq!(

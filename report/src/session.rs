@@ -27,7 +27,7 @@ impl<'a> Session<'a> {
 
     /// The same for one query, without what that does not need.
     pub(crate) fn open_for(input: &'a Input, options: &Options) -> Result<Session<'a>> {
-        let tasks = options.by == Some(Split::Comm) || !options.comms.is_empty();
+        let tasks = options.split() == Some(Split::Comm) || !options.comms.is_empty();
         Session::with(input, Wanted { tasks, threads: options.threads, ..Wanted::default() })
     }
 

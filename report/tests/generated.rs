@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_generate::{Container, Made, Shape, generate_bytes};
-use bprec_report::{Input, Options, ScriptOptions, Source, Split, by_prog, script};
+use bprec_report::{By, Group, Input, Options, ScriptOptions, Source, Split, by_prog, script};
 
 /// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
 const RECORD_BYTES: u64 = 12 << 20;
@@ -13,7 +13,7 @@ fn generated(container: Container) -> (Vec<u8>, Made) {
 }
 
 /// Everything that is printed of a recording, with this many threads.
-fn printed(input: &Input, threads: usize, by: Option<Split>) -> String {
+fn printed(input: &Input, threads: usize, by: Option<By>) -> String {
     let report = by_prog(input, &Options { by, threads: Some(threads), ..Options::default() }).unwrap();
     let mut out = Vec::new();
     report.write_table(&mut out, 132).unwrap();
@@ -26,7 +26,8 @@ fn printed(input: &Input, threads: usize, by: Option<Split>) -> String {
 fn any_number_of_threads_prints_the_same() {
     let (bytes, _) = generated(Container::File);
     let input = Input::from_bytes("generated", bytes);
-    for by in [None, Some(Split::Func), Some(Split::Comm), Some(Split::Helper)] {
+    let by = [Split::Func.into(), Split::Comm.into(), Split::Helper.into(), Group::Type.into()].map(Some);
+    for by in by.into_iter().chain([None]) {
         let one = printed(&input, 1, by);
         for threads in [2, 3, 16] {
             assert!(printed(&input, threads, by) == one, "{by:?} with {threads} threads");

@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use bprec_report::model::{self, Report};
-use bprec_report::{Input, Options, by_prog};
+use bprec_report::{By, Group, Input, Options, Split, by_prog};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn fixtures() -> Vec<PathBuf> {
@@ -45,7 +46,7 @@ fn cells(header: &str, line: &str) -> Vec<(String, String)> {
         }
         names.push((start, at));
     }
-    let is_left = |name: &str| ["PROGRAM", "TYPE", "ATTACHED TO", "OWNER"].contains(&name);
+    let is_left = |name: &str| ["PROGRAM", "TYPE", "ATTACHED TO", "OWNER", "NAME", "HOOK"].contains(&name);
     let name = |(start, end): (usize, usize)| header[start..end].iter().collect::<String>();
     let cell = |at: usize| {
         let (from, to) = if is_left(&name(names[at])) {
@@ -202,6 +203,139 @@ fn shares_are_of_what_they_say() {
     }
 }
 
+/// Names in a program's JSON, each once, or what stands in their place.
+fn group_of(program: &Value, by: Group) -> String {
+    let named = |value: &Value| value.as_str().map(str::to_owned);
+    let many = |names: Vec<String>, none: &str| match names.into_iter().collect::<BTreeSet<_>>() {
+        names if names.is_empty() => none.to_owned(),
+        names => names.into_iter().collect::<Vec<_>>().join(", "),
+    };
+    match by {
+        Group::Name => match program["name"].as_str().unwrap() {
+            "" => named(&program["tag"]).map_or("[no name]".into(), |tag| format!("[{tag}]")),
+            name => name.to_owned(),
+        },
+        Group::Type => named(&program["type"]).unwrap_or("(unknown)".into()),
+        Group::Owner => {
+            let owners = program["owners"].as_array().unwrap();
+            let none = if program["captured"] == true { "(no process)" } else { "(unknown)" };
+            many(owners.iter().map(|owner| named(&owner["comm"]).unwrap()).collect(), none)
+        }
+        Group::Hook => {
+            many(program["attached"].as_array().unwrap().iter().filter_map(named).collect(), "(not attached)")
+        }
+    }
+}
+
+/// A recording of another tool, which does not say who holds programs, has none of them in a group of those that nobody holds.
+fn is_group(name: &str, expected: &str, is_ours: bool) -> bool {
+    name == expected || !is_ours && name == "(unknown)" && ["(no process)", "(not attached)"].contains(&expected)
+}
+
+/// Groups of programs have the sums of the rows of those programs, and everything adds up to the total.
+#[test]
+fn groups_are_sums_of_their_programs() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let input = Input::open(&path).unwrap();
+        let all = by_prog(&input, &Options { all: true, ..Options::default() }).unwrap();
+        let all: Value = serde_json::from_str(&text(|out| all.write_json(out).unwrap())).unwrap();
+        for (by, by_name) in Group::NAMES {
+            let options = Options { by: Some((*by).into()), all: true, ..Options::default() };
+            let report = by_prog(&input, &options).unwrap();
+            if report.programs.is_empty() {
+                continue;
+            }
+            let json: Value = serde_json::from_str(&text(|out| report.write_json(out).unwrap())).unwrap();
+            let csv = csv(&text(|out| report.write_csv(out).unwrap()));
+            let column = |name: &str| csv[0].iter().position(|column| column == name).unwrap();
+            let is_ours = json["recording"]["target"].is_string();
+            let table = text(|out| report.write_table(out, usize::MAX).unwrap());
+            let mut lines = table.lines();
+            for (event, rows) in json["events"].as_array().unwrap().iter().zip(all["events"].as_array().unwrap()) {
+                assert_eq!(event["rows"].as_array().unwrap().len(), 0);
+                assert_eq!(event["total"], rows["total"]);
+                let header = lines.by_ref().find(|line| line.trim_start().starts_with("PROGRAMS  ")).unwrap();
+                let rows = rows["rows"].as_array().unwrap();
+                let mut of_event = csv
+                    .iter()
+                    .filter(|line| line[column("event")] == event["name"].as_str().unwrap())
+                    .filter(|line| line[column("kind")] == "group");
+                let mut programs = 0;
+                let mut weight = ["entry_unattributed", "interpreted", "others", "counting_programs"]
+                    .map(|line| event[line]["weight"].as_u64().unwrap_or(0))
+                    .iter()
+                    .sum::<u64>();
+                for group in event["groups"].as_array().unwrap() {
+                    let line = lines.next().unwrap();
+                    let at = format!("{name} --by {by_name}: {line}");
+                    let members: Vec<&Value> = rows
+                        .iter()
+                        .filter(|row| {
+                            let program = &all["programs"][row["program"].as_u64().unwrap() as usize];
+                            is_group(group["name"].as_str().unwrap(), &group_of(program, *by), is_ours)
+                        })
+                        .collect();
+                    let positions: BTreeSet<u64> = members.iter().map(|row| row["program"].as_u64().unwrap()).collect();
+                    let listed = group["programs"].as_array().unwrap();
+                    assert_eq!(positions, listed.iter().map(|at| at.as_u64().unwrap()).collect(), "{at}");
+                    programs += listed.len();
+                    let sum =
+                        |of: &dyn Fn(&Value) -> Option<u64>| members.iter().filter_map(|row| of(row)).sum::<u64>();
+                    if !group["samples"].is_null() {
+                        for member in ["samples", "weight"] {
+                            assert_eq!(group[member], sum(&|row| row[member].as_u64()), "{at}");
+                            for column in ["self", "helper", "entry"] {
+                                let own = |row: &Value| row[column][member].as_u64();
+                                assert_eq!(own(group).unwrap_or(0), sum(&own), "{at} {column}");
+                            }
+                            let inclusive = |row: &Value| row["inclusive"][member].as_u64();
+                            let largest = members.iter().filter_map(|row| inclusive(row)).max().unwrap_or(0);
+                            let ours = inclusive(group).unwrap_or(0);
+                            assert!((largest..=sum(&inclusive)).contains(&ours), "{at}");
+                        }
+                        weight += group["weight"].as_u64().unwrap();
+                    }
+                    let runs = |row: &Value| &all["programs"][row["program"].as_u64().unwrap() as usize]["runs"];
+                    let known = members.iter().filter(|row| !runs(row).is_null()).count();
+                    assert_eq!(group["programs_with_runs"], known, "{at}");
+                    assert_eq!(group["runs"].is_null(), known == 0, "{at}");
+                    let cells = cells(header, line);
+                    let cell =
+                        |name: &str| cells.iter().find(|(column, _)| column == name).map(|(_, cell)| cell.as_str());
+                    compared += compare(&at, &cells, group);
+                    assert_eq!(cell("PROGRAMS").unwrap(), listed.len().to_string(), "{at}");
+                    let csv = of_event.next().unwrap();
+                    assert_eq!(csv[column("name")], group["name"].as_str().unwrap(), "{at}");
+                    assert_eq!(csv[column("programs")], listed.len().to_string(), "{at}");
+                    let plain = |value: &Value| if value.is_null() { String::new() } else { value.to_string() };
+                    for member in ["samples", "weight"] {
+                        assert_eq!(csv[column(member)], plain(&group[member]), "{at}");
+                    }
+                    for (in_csv, member) in [("runs", "count"), ("run_time_ns", "time_ns"), ("misses", "misses")] {
+                        assert_eq!(csv[column(in_csv)], plain(&group["runs"][member]), "{at} {in_csv}");
+                        if known > 0 && !group["runs"][member].is_null() {
+                            assert_eq!(group["runs"][member], sum(&|row| runs(row)[member].as_u64()), "{at} {member}");
+                        }
+                    }
+                    if let Some(runs) = cell("RUNS") {
+                        let bare = runs.replace([',', '≥', '≈'], "");
+                        let bare = bare.split('±').next().unwrap();
+                        assert_eq!(bare, number(&group["runs"]["count"]), "{at}");
+                        assert_eq!(runs.starts_with('≥'), known > 0 && known < listed.len(), "{at}");
+                        compared += 1;
+                    }
+                }
+                assert!(of_event.next().is_none());
+                assert_eq!(programs, rows.len(), "{name}");
+                assert_eq!(event["total"]["weight"], weight, "{name} --by {by_name}");
+            }
+        }
+    }
+    assert!(compared > 1000, "{compared}");
+}
+
 /// The schema that is committed is that of the model, and every document is what it says.
 #[test]
 fn json_is_what_its_schema_says() {
@@ -213,7 +347,7 @@ fn json_is_what_its_schema_says() {
     let committed: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(committed, schema, "docs/json.schema.json: BPREC_UPDATE=1 takes it over");
     for path in fixtures() {
-        for by in [None, Some("func".parse().unwrap())] {
+        for by in [None, Some(By::Split(Split::Func)), Some(By::Group(Group::Owner))] {
             let report = by_prog(&Input::open(&path).unwrap(), &Options { by, ..Options::default() }).unwrap();
             let document = serde_json::to_value(&report).unwrap();
             validate(&schema, &schema, &document, &path.display().to_string());

@@ -19,8 +19,8 @@ use bprec_format::feature::tracing::TracingData;
 use bprec_format::feature::{BuildIds, CpuTopology, EventDesc, Feature, NumaTopology, Payload, PmuMappings, TextList};
 use bprec_format::{Container, File, Metadata};
 use bprec_report::{
-    Input, MapsOptions, Options, RewriteOptions, ScriptOptions, Show, Source, Split, TimeRange, by_prog, counters,
-    header, maps, rewrite, script,
+    By, Group, Input, MapsOptions, Options, RewriteOptions, ScriptOptions, Show, Source, Split, TimeRange, by_prog,
+    counters, header, maps, rewrite, script,
 };
 
 /// Counts what is allocated.
@@ -138,7 +138,9 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
 /// Reports what programs cost, in one of the ways.
 fn report(bytes: &[u8], numbers: &mut Numbers) {
     let input = Input::from_bytes("test", bytes.to_vec());
-    let by = [None, Some(Split::Func), Some(Split::Comm), Some(Split::Helper), Some(Split::Cgroup), Some(Split::Cpu)];
+    let names = Split::NAMES.iter().map(|(split, _)| By::from(*split));
+    let names = names.chain(Group::NAMES.iter().map(|(group, _)| By::from(*group)));
+    let by: Vec<Option<By>> = std::iter::once(None).chain(names.map(Some)).collect();
     let by = by[numbers.below(by.len())];
     let time = ["", "10%-90%", "0.5,"][numbers.below(3)];
     let time = if time.is_empty() { TimeRange::All } else { time.parse().unwrap() };

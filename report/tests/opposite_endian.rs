@@ -11,7 +11,7 @@ use std::io::Cursor;
 
 use bprec_format::{Container, Endian, RecordType};
 use bprec_report::{
-    Fields, Input, Options, RewriteOptions, ScriptOptions, Show, Source, Split, by_prog, header, rewrite, script,
+    By, Fields, Input, Options, RewriteOptions, ScriptOptions, Show, Source, Split, by_prog, header, rewrite, script,
 };
 
 fn text(bytes: &[u8], dump: bool) -> String {
@@ -30,7 +30,7 @@ fn text(bytes: &[u8], dump: bool) -> String {
 fn reports(bytes: &[u8]) -> String {
     let input = Input::from_bytes("test", bytes.to_vec());
     let mut out = Vec::new();
-    let splits = Split::NAMES.iter().map(|(split, _)| Some(*split));
+    let splits = Split::NAMES.iter().map(|(split, _)| Some(By::from(*split)));
     for by in [None].into_iter().chain(splits) {
         let options = Options { by, all: true, ..Options::default() };
         match by_prog(&input, &options) {

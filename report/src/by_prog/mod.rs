@@ -1,6 +1,7 @@
 //! From the ledger and the index to the report by program.
 
 mod blinded;
+mod groups;
 mod notes;
 mod rows;
 mod sampled;
@@ -23,6 +24,7 @@ use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
 use bprec_format::sampler::Parts;
 use bprec_format::{SampleType, event_type, software};
+use groups::{Grouped, Grouping, grouped};
 use rows::{Basis, ProgramRow, program_rows, programs};
 use sampler::bpf_sampler;
 use shares::{Whole, percent};
@@ -35,14 +37,18 @@ const SYSTEM_WIDE: &str = "system wide";
 pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Report> {
     let window = Window::of(&options.time, recording, index.start_ns())?;
     let selection = Selection::new(recording, index, &window, options)?;
-    let sink = LedgerSink::new(index, options.by, recording.events.all().len());
+    let grouping = options.group().map(|by| Grouping::new(index, by, options));
+    let group_of = grouping.as_ref().map_or(&[][..], |grouping| &grouping.of);
+    let sink = LedgerSink::new(index, options.split(), group_of, recording.events.all().len());
     let mut history = HistoryWalk::new(recording, index, &window, false);
     let (sink, unreadable) =
         pass::run(recording, index, &selection, sink, |slice, records| history.slice(slice, records));
     let hot = if index.programs.list.is_empty() { hot::hottest(recording, index, &selection) } else { Vec::new() };
     let (ledgers, history) = (sink.events, history.finish());
     let events = &selection.events;
-    let builder = Builder { recording, options, window: &window, index, history, ledgers, unreadable, events, hot };
+    let grouping = grouping.as_ref();
+    let window = &window;
+    let builder = Builder { recording, options, window, index, history, ledgers, grouping, unreadable, events, hot };
     Ok(builder.report())
 }
 
@@ -54,6 +60,8 @@ struct Builder<'b> {
     history: History,
     /// By event.
     ledgers: Vec<EventLedger>,
+    /// Where programs are put together.
+    grouping: Option<&'b Grouping>,
     unreadable: Unreadable,
     events: &'b [bool],
     hot: Vec<Vec<hot::Hot>>,
@@ -225,7 +233,17 @@ impl Builder<'_> {
             samples_are_whole: self.samples_are_whole(event, recorded),
         };
         let rows = program_rows(self.index, ledger, &report.programs, order, &basis, self.options);
-        let chosen = self.choose(rows, &report.programs, asked);
+        let chosen = match self.grouping {
+            None => self.choose(rows, &report.programs, asked),
+            Some(grouping) => {
+                let totals = &ledger.groups;
+                let (groups, rest) = grouped(grouping, order, rows, totals, &report.programs, self.options.sort);
+                let mut chosen = self.choose(rest, &report.programs, asked);
+                // What gets no row was asked for by nobody, or counts others.
+                chosen.groups = self.choose_groups(groups, &mut chosen, &report.programs);
+                chosen
+            }
+        };
         let mut charges_of_all = Charges::default();
         ledger.programs.iter().for_each(|charges| charges_of_all.merge(charges));
         charges_of_all.entry.merge(ledger.entry);
@@ -248,6 +266,9 @@ impl Builder<'_> {
             is_timer,
             aggregated: self.aggregated(event, &whole),
             sources: sources(&chosen.shown, report, &basis),
+            groups: self
+                .grouping
+                .map_or(Vec::new(), |grouping| chosen.groups.iter().map(|group| group.row(grouping, &whole)).collect()),
             rows: chosen.shown.iter().map(|row| row.row(&report.programs, &whole, self.options)).collect(),
             others: Others { programs: chosen.rest.0, line: whole.ledger(&chosen.rest.1, false) },
             counting_programs: Others { programs: chosen.counting.0, line: whole.ledger(&chosen.counting.1, false) },
@@ -269,7 +290,9 @@ impl Builder<'_> {
             },
             notes: Vec::new(),
         };
-        made.notes = notes::of_event(report, &made, self.narrowed(recorded).as_deref());
+        let members = chosen.groups.iter().flat_map(|group| &group.rows);
+        let shown: Vec<&ProgramRow> = chosen.shown.iter().chain(members).collect();
+        made.notes = notes::of_event(report, &made, &shown, self.narrowed(recorded).as_deref());
         made
     }
 
@@ -307,6 +330,25 @@ impl Builder<'_> {
             }
         }
         chosen
+    }
+
+    /// Which groups are shown; the others are added to what is not.
+    fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, programs: &[Program]) -> Vec<Grouped> {
+        let options = self.options;
+        let is_asked = !options.programs.is_empty();
+        let mut shown = Vec::new();
+        for group in groups {
+            let is_loud = options.all || is_asked || group.rows.iter().any(|row| row.happened(&programs[row.program]));
+            if is_loud && options.limit.is_none_or(|limit| shown.len() < limit) {
+                shown.push(group);
+                continue;
+            }
+            let sampled = group.sampled_programs();
+            chosen.rest.0 += sampled;
+            chosen.rest.1.merge(&group.charges);
+            chosen.quiet += group.rows.len() - sampled;
+        }
+        shown
     }
 
     /// Whether samples are of all that ran, and of all of the time that other counts are of.
@@ -405,6 +447,7 @@ impl Builder<'_> {
 #[derive(Default)]
 struct Chosen {
     shown: Vec<ProgramRow>,
+    groups: Vec<Grouped>,
     rest: (usize, Charges),
     counting: (usize, Charges),
     quiet: usize,

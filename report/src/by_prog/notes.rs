@@ -1,28 +1,35 @@
 //! What has to be said beside the numbers of a report.
 
+use super::rows::ProgramRow;
 use crate::counters::notes;
 use crate::model::{EventReport, Exact, Known, Note, Program, Reason, Report};
 
-/// About an event, of which all but the notes is there.
+/// About an event, of which all but the notes is there. `rows` are the programs that are shown, each in a row or in that of its group;
 /// `narrowed` says what made the samples those of a part of the machine.
-pub(super) fn of_event(report: &Report, event: &EventReport, narrowed: Option<&str>) -> Vec<Note> {
-    let has_runs = event.rows.iter().any(|row| report.programs[row.program].runs.is_value());
-    let shown: Vec<&Program> = event.rows.iter().map(|row| &report.programs[row.program]).collect();
+pub(super) fn of_event(
+    report: &Report,
+    event: &EventReport,
+    rows: &[&ProgramRow],
+    narrowed: Option<&str>,
+) -> Vec<Note> {
+    let has_runs = rows.iter().any(|row| report.programs[row.program].runs.is_value());
+    let shown: Vec<&Program> = rows.iter().map(|row| &report.programs[row.program]).collect();
     let mut all = Vec::new();
-    if let Some(counting) = &report.counting {
+    // Rows of groups have no exact counts.
+    if let Some(counting) = report.counting.as_ref().filter(|_| event.groups.is_empty()) {
         let exact: Vec<(String, &Exact)> = shown.iter().flat_map(|program| counted(program)).collect();
         all.extend(notes::how(counting, exact.iter().map(|(_, exact)| *exact)));
         let others = shown.iter().filter(|program| !program.counts_others);
         all.extend(notes::refused(others.map(|program| (program.label_with_id(), &program.exact))));
         all.extend(notes::of_targets(&exact));
     }
-    for (row, program) in event.rows.iter().zip(&shown) {
+    for (row, program) in rows.iter().zip(&shown) {
         let disagreements = program.disagreements.iter().chain(&row.disagreement);
         let note =
             |disagreement: &_| Note::SourcesDisagree { of: program.label(), disagreement: Clone::clone(disagreement) };
         all.extend(disagreements.map(note));
     }
-    for (row, program) in event.rows.iter().zip(&shown) {
+    for (row, program) in rows.iter().zip(&shown) {
         if let Some(reason) = &row.blind {
             let note = Note::Blind { program: program.label(), reason: reason.clone() };
             if !all.contains(&note) {

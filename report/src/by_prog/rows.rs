@@ -60,8 +60,7 @@ fn program(
     };
     // A load before the recording's start is that of a program which was there.
     let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
-    let attachments = states.attachments.iter().filter(|attachment| Some(attachment.prog_id) == known.id);
-    let attachments = attachments.map(|attachment| {
+    let attachments = states.attachments_of(known.id).iter().map(|attachment| {
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
@@ -81,11 +80,6 @@ fn program(
             (exact, program.functions, said)
         }
     };
-    let of_recorder = known.info.is_none()
-        && known.loader_pid.is_some()
-        && known.loader_pid == states.session.as_ref().and_then(|session| session.recorder_pid);
-    // Recordings that do not tell who recorded have the names.
-    let has_name = || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name());
     Program {
         id: known.id,
         load_time_ns: known.info.map(|info| info.load_time_ns),
@@ -115,12 +109,20 @@ fn program(
         interpreted: known.interpreted,
         addressed: known.functions.iter().any(|function| function.addr.is_some()),
         captured: known.info.is_some(),
-        counts_others: of_recorder || has_name(),
+        counts_others: counts_others(known, index),
         runs,
         exact,
         exact_functions,
         disagreements,
     }
+}
+
+/// Whether it is one of those that the recorder puts around others to count them.
+pub(super) fn counts_others(known: &programs::Program, index: &Index) -> bool {
+    let recorder = index.states.session.as_ref().and_then(|session| session.recorder_pid);
+    let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
+    // Recordings that do not tell who recorded have the names.
+    of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
 }
 
 fn runs(
@@ -175,7 +177,7 @@ pub(super) struct ProgramRow {
     pub(super) program: usize,
     pub(super) charges: Charges,
     pub(super) blind: Option<Reason>,
-    disagreement: Option<Disagreement>,
+    pub(super) disagreement: Option<Disagreement>,
     parts: Vec<(String, Charges)>,
 }
 
@@ -203,7 +205,7 @@ impl ProgramRow {
     /// The row with its shares.
     pub(super) fn row(&self, programs: &[Program], whole: &Whole, options: &Options) -> Row {
         let program = &programs[self.program];
-        let has_total = options.by != Some(Split::Helper);
+        let has_total = options.split() != Some(Split::Helper);
         let part =
             |(name, charges): &(String, Charges)| Part { name: name.clone(), line: whole.ledger(charges, has_total) };
         let is_unseen = self.blind.is_some() && self.charges.total.samples == 0;
@@ -214,7 +216,7 @@ impl ProgramRow {
             blind: self.blind.clone(),
             disagreement: self.disagreement.clone(),
             line: (!is_unseen).then(|| whole.ledger(&self.charges, true)),
-            parts: options.by.map(|_| self.parts.iter().map(part).collect()),
+            parts: options.split().map(|_| self.parts.iter().map(part).collect()),
         }
     }
 }
@@ -309,7 +311,7 @@ fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) ->
 }
 
 impl Count {
-    fn cmp_weight(self, other: Count) -> Ordering {
+    pub(super) fn cmp_weight(self, other: Count) -> Ordering {
         (self.weight, self.samples).cmp(&(other.weight, other.samples))
     }
 }

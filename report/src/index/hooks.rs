@@ -30,25 +30,21 @@ pub(crate) struct HookOwners {
 
 impl HookOwners {
     pub(crate) fn new(symbols: &KernelSymbols, known: &[Program], attachments: &[Attachment]) -> HookOwners {
+        let tracepoints = owners_of_tracepoints(known, attachments);
+        let of_types = PER_TYPE.map(|(_, prog_type)| {
+            let is_of_type =
+                |known: &Program| known.info.is_none_or(|info| info.prog_type.is_none_or(|known| known == prog_type));
+            only_one((0..known.len()).filter(|program| is_of_type(&known[*program])))
+        });
         let mut owners = FxHashMap::default();
         for (number, name) in symbols.names() {
             let per_tracepoint =
                 PER_TRACEPOINT.iter().find_map(|(prefix, kind)| Some((name.strip_prefix(prefix)?, kind)));
-            let per_type = PER_TYPE.iter().find(|(function, _)| *function == name);
+            let per_type = PER_TYPE.iter().position(|(function, _)| *function == name);
             if let Some((tracepoint, kind)) = per_tracepoint {
-                let attached = attachments.iter().filter(|attachment| {
-                    let target = String::from_utf8_lossy(&attachment.target);
-                    attachment.kind == *kind && target.rsplit(':').next() == Some(tracepoint)
-                });
-                let programs = attached.flat_map(|attachment| {
-                    known.iter().enumerate().filter(|(_, known)| known.id == Some(attachment.prog_id))
-                });
-                owners.insert(number, only_one(programs.map(|(program, _)| program)));
-            } else if let Some((_, prog_type)) = per_type {
-                let of_type = known.iter().enumerate().filter(|(_, known)| {
-                    known.info.is_none_or(|info| info.prog_type.is_none_or(|known| known == *prog_type))
-                });
-                owners.insert(number, only_one(of_type.map(|(program, _)| program)));
+                owners.insert(number, tracepoints.get(&(*kind, tracepoint.as_bytes())).copied().flatten());
+            } else if let Some(at) = per_type {
+                owners.insert(number, of_types[at]);
             }
         }
         HookOwners { owners }
@@ -59,6 +55,29 @@ impl HookOwners {
     pub(crate) fn of(&self, symbol: u32) -> Option<Option<u32>> {
         self.owners.get(&symbol).copied()
     }
+}
+
+/// By how a program is attached and the tracepoint's name: the program, or `None` of several.
+fn owners_of_tracepoints<'a>(
+    known: &[Program],
+    attachments: &'a [Attachment],
+) -> FxHashMap<(&'a str, &'a [u8]), Option<u32>> {
+    let mut with_id: FxHashMap<u32, Option<u32>> = FxHashMap::default();
+    for (program, known) in (0..).zip(known) {
+        if let Some(id) = known.id {
+            with_id.entry(id).and_modify(|one| *one = None).or_insert(Some(program));
+        }
+    }
+    let mut owners: FxHashMap<(&str, &[u8]), Option<u32>> = FxHashMap::default();
+    for attachment in attachments {
+        let Some(owner) = with_id.get(&attachment.prog_id).copied() else { continue };
+        let tracepoint = attachment.target.rsplit(|byte| *byte == b':').next().unwrap_or_default();
+        let one = owners.entry((&attachment.kind, tracepoint)).or_insert(owner);
+        if *one != owner {
+            *one = None;
+        }
+    }
+    owners
 }
 
 fn only_one(mut programs: impl Iterator<Item = usize>) -> Option<u32> {

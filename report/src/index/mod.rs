@@ -64,6 +64,7 @@ pub(crate) struct States {
     pub(crate) session: Option<state::Session>,
     pub(crate) programs: BTreeMap<(u32, u64), state::Program>,
     pub(crate) missed: Vec<state::Missed>,
+    /// By program id.
     pub(crate) attachments: Vec<state::Attachment>,
     pub(crate) released: BTreeMap<(u32, u64), state::Released>,
     pub(crate) loss: Option<state::Loss>,
@@ -78,6 +79,14 @@ pub(crate) struct States {
 }
 
 impl States {
+    /// Where the programs with an id are attached.
+    pub(crate) fn attachments_of(&self, id: Option<u32>) -> &[state::Attachment] {
+        let Some(id) = id else { return &[] };
+        let from = self.attachments.partition_point(|attachment| attachment.prog_id < id);
+        let of_id = &self.attachments[from..];
+        &of_id[..of_id.partition_point(|attachment| attachment.prog_id == id)]
+    }
+
     /// Whether run statistics were kept then.
     pub(crate) fn has_run_stats_at(&self, time_ns: u64) -> bool {
         self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
@@ -368,6 +377,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let mut index = self.index;
         index.states.missed = self.missed.into_vec();
         index.states.attachments = self.attachments.into_vec();
+        index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
         let mut symbols = self.symbols.into_vec();
         symbols.extend(names::kernel_symbols(self.recording.sections(), self.recording.endian()));
         index.symbols = KernelSymbols::new(symbols);
@@ -382,7 +392,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.bpf_span = code.span();
         index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(interpreter));
         index.hooks = HookOwners::new(&index.symbols, &programs.list, &index.states.attachments);
-        index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states.attachments)).collect();
+        index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states)).collect();
         index.programs = programs;
         index
     }
@@ -432,7 +442,6 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 }
 
-fn is_guarded(known: &Program, attachments: &[state::Attachment]) -> bool {
-    let own = attachments.iter().filter(|attachment| Some(attachment.prog_id) == known.id);
-    guard::guards(known.info.and_then(|info| info.prog_type), own)
+fn is_guarded(known: &Program, states: &States) -> bool {
+    guard::guards(known.info.and_then(|info| info.prog_type), states.attachments_of(known.id).iter())
 }

@@ -1,6 +1,7 @@
 //! The ledger of an event: rows, lines, and everything that their shares are of.
 
-use super::{Known, Note, Reason};
+use super::program::RunsMembers;
+use super::{Known, Note, Reason, Runs};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -110,6 +111,26 @@ pub struct Row {
     /// Its parts, largest first; without `--by` not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<Part>>,
+}
+
+/// Several programs that have something in common, in one line of the ledger.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct GroupRow {
+    /// What they have in common.
+    pub name: String,
+    /// Their positions in [`super::Report::programs`].
+    pub programs: Vec<usize>,
+    /// So many of them the event cannot see, or sees too few samples of.
+    pub blind_programs: usize,
+    /// What is charged to them; without members when the event can see none of them. Inclusive is what ran under any of them.
+    #[serde(flatten)]
+    pub line: Option<Line>,
+    /// Of so many of them runs are known: if not of all, the sums of `runs` are lower bounds.
+    pub programs_with_runs: usize,
+    /// Sums of what the kernel's statistics say of those.
+    #[serde(flatten, serialize_with = "RunsMembers::serialize")]
+    #[schemars(with = "RunsMembers")]
+    pub runs: Known<Runs>,
 }
 
 /// A part of a program's cost.
@@ -270,8 +291,10 @@ pub struct EventReport {
     pub is_timer: bool,
     /// How its samples were counted, if not one by one.
     pub aggregated: Option<Aggregated>,
-    /// Programs that are shown, in order.
+    /// Programs that are shown, in order; none where they are put together.
     pub rows: Vec<Row>,
+    /// Programs put together, in order: with `--by` owner, name, type or hook.
+    pub groups: Vec<GroupRow>,
     /// Programs that have samples and are not shown.
     pub others: Others,
     /// Programs that count others, in one line unless they are asked for.

@@ -15,8 +15,8 @@ pub use counters::{
     Event, EventPerRun, Exact, NamedReading, PERCENTILES, PerRun, Percentile, RefusedTarget, StatRow, StatSnapshot,
 };
 pub use event::{
-    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, Hot, Line, Others, Part, Row, Share,
-    Shares, SourceRow, Unit,
+    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, GroupRow, Hot, Line, Others, Part,
+    Row, Share, Shares, SourceRow, Unit,
 };
 pub use known::{Anomaly, Known, ProgTypeName, Reason, SnapshotFault};
 pub use note::{Disagreement, NotMeasured, Note};
@@ -24,7 +24,7 @@ pub use program::{
     CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate, TimeBound,
 };
 
-use crate::options::Split;
+use crate::options::By;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
@@ -40,9 +40,9 @@ pub struct Report {
     pub version: u32,
     /// The machine and the recording.
     pub recording: Recording,
-    /// How rows are split.
+    /// How rows are split, or programs put together.
     #[schemars(with = "Option<String>")]
-    pub by: Option<Split>,
+    pub by: Option<By>,
     /// What exact counters count; `null` when the recording has none.
     pub counting: Option<Counting>,
     /// Every program of the recording, by id and load time.

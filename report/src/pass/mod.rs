@@ -191,7 +191,7 @@ impl<'o> Selection<'o> {
             let asked = |number| options.comms.iter().any(|pattern| glob::matches(pattern, index.tasks.name(number)));
             (0..index.tasks.len() as u32).map(asked).collect()
         };
-        let needs_comm = !comms.is_empty() || options.by == Some(Split::Comm);
+        let needs_comm = !comms.is_empty() || options.split() == Some(Split::Comm);
         Ok(Selection { window, options, events, comms, needs_comm })
     }
 

@@ -2,11 +2,11 @@
 
 use super::cells::plain;
 use super::csv_line;
-use crate::model::{Columns, Count, Counting, EventReport, Known, Line, PERCENTILES, Program, Report, Share};
+use crate::model::{Columns, Count, Counting, EventReport, Known, Line, PERCENTILES, Program, Report, Runs, Share};
 use crate::text::clean;
 use std::io::{self, Write};
 
-const COLUMNS: [&str; 30] = [
+const COLUMNS: [&str; 31] = [
     "event",
     "kind",
     "id",
@@ -37,6 +37,7 @@ const COLUMNS: [&str; 30] = [
     "attached",
     "owner",
     "disagreement",
+    "programs",
 ];
 
 pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
@@ -69,9 +70,14 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
             lines.push(line("part").program(program).set("part", clean(&part.name)).ledger(Some(&part.line)));
         }
     }
+    for group in &event.groups {
+        let cells = line("group").set("name", clean(&group.name)).set("programs", group.programs.len().to_string());
+        lines.push(cells.ledger(group.line.as_ref()).runs(group.runs.value()));
+    }
     for (kind, others) in [("others", &event.others), ("counting", &event.counting_programs)] {
         if others.programs > 0 {
-            lines.push(line(kind).ledger(Some(&others.line)));
+            let cells = line(kind).set("programs", others.programs.to_string());
+            lines.push(cells.ledger(Some(&others.line)));
         }
     }
     lines.push(line("entry").sum(event.entry_unattributed.value()));
@@ -125,15 +131,18 @@ impl Cells {
     }
 
     fn facts(self, program: &Program) -> Cells {
-        let runs = program.runs.value();
         let attached: Vec<String> = program.attachments.iter().map(|attachment| clean(attachment)).collect();
-        self.set("runs", plain(runs.map(|runs| runs.count)))
-            .set("run_time_ns", plain(runs.map(|runs| runs.time_ns)))
-            .set("misses", plain(runs.and_then(|runs| runs.misses)))
+        self.runs(program.runs.value())
             .set("loaded_ns", plain(program.loaded.map(|loaded| loaded.before_ns)))
             .set("unloaded_ns", plain(program.unloaded.map(|unloaded| unloaded.before_ns)))
             .set("attached", attached.join(" "))
             .set("owner", clean(&program.holders()))
+    }
+
+    fn runs(self, runs: Option<&Runs>) -> Cells {
+        self.set("runs", plain(runs.map(|runs| runs.count)))
+            .set("run_time_ns", plain(runs.map(|runs| runs.time_ns)))
+            .set("misses", plain(runs.and_then(|runs| runs.misses)))
     }
 
     fn count(self, count: Option<Count>) -> Cells {

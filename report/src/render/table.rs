@@ -5,7 +5,8 @@ use super::cells::{self, exact_columns, moment, number, percent};
 use super::grid::{Column, Grid};
 use super::opening::opening;
 use super::{write_notes, write_wrapped};
-use crate::model::{EventReport, Known, Line, Part, Program, Report, Row, RunsEstimate, Share};
+use crate::model::{EventReport, GroupRow, Known, Line, Part, Program, Report, Row, Runs, RunsEstimate, Share};
+use crate::options::{By, Group};
 use crate::text::{UNKNOWN, clean, fit, grouped, seconds};
 use std::io::{self, Write};
 
@@ -16,6 +17,9 @@ const LEGEND: &str = "%MACHINE: of all CPUs' time; %BUSY: of what was not idle; 
 /// What the letters behind numbers are.
 const SOURCES_LEGEND: &str = "e: counted exactly, at the run; s: the kernel's run statistics; events per run, IPC and \
     P50 to P99.9 (ns per run) are exact; SAMPLES and shares are sampled";
+
+/// Of groups whose programs do not all have run statistics.
+const PARTIAL_RUNS: &str = "≥: a sum without programs whose runs are not known";
 
 /// Above the comparison.
 const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
@@ -44,9 +48,21 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
 /// The columns in order. The first to go are those with the highest number.
 fn columns(report: &Report) -> Vec<Column> {
     let share = |name: &str, order| Column::number(name).droppable(order).nothing("0.00");
+    let [first, name] = match report.by {
+        Some(By::Group(group)) => [
+            "PROGRAMS",
+            match group {
+                Group::Owner => "OWNER",
+                Group::Name => "NAME",
+                Group::Type => "TYPE",
+                Group::Hook => "HOOK",
+            },
+        ],
+        Some(By::Split(_)) | None => ["ID", "PROGRAM"],
+    };
     let mut columns = vec![
-        Column::number("ID").always(),
-        Column::text("PROGRAM").cut_to(24).always(),
+        Column::number(first).always(),
+        Column::text(name).cut_to(24).always(),
         Column::text("TYPE").droppable(8).cut_to(10),
         share("%MACHINE", 7),
         share("%BUSY", 3),
@@ -107,7 +123,7 @@ impl Table<'_> {
             None => cells.resize(11, UNKNOWN.into()),
         }
         cells.extend(match &self.report.counting {
-            None => statistics(program),
+            None => statistics(program.runs.value()),
             Some(_) => best_runs(program),
         });
         let counting = self.report.counting.iter();
@@ -122,6 +138,20 @@ impl Table<'_> {
         for Part { name, line } in row.parts.iter().flatten() {
             rows.push(self.line(&format!("  {}", clean(name)), line));
         }
+    }
+
+    fn group(&self, group: &GroupRow) -> Vec<String> {
+        let blind = if group.blind_programs > 0 { "~" } else { "" };
+        let mut cells = vec![grouped(group.programs.len() as u64), clean(&group.name) + blind, String::new()];
+        match &group.line {
+            Some(line) => cells.extend(ledger_cells(line)),
+            None => cells.resize(11, UNKNOWN.into()),
+        }
+        let [runs, time, cpu, misses] = statistics(group.runs.value());
+        let is_part = group.programs_with_runs < group.programs.len();
+        let sum = |cell: String| if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell };
+        cells.extend([sum(runs), time, sum(cpu), sum(misses)]);
+        self.filled(cells)
     }
 
     fn line(&self, name: &str, line: &Line) -> Vec<String> {
@@ -147,6 +177,7 @@ impl Table<'_> {
         let event = self.event;
         let (mut rows, mut totals) = (Vec::new(), Vec::new());
         event.rows.iter().for_each(|row| self.program(row, &mut rows));
+        rows.extend(event.groups.iter().map(|group| self.group(group)));
         let (others, counting) = (&event.others, &event.counting_programs);
         if others.programs > 0 {
             let s = if others.programs == 1 { "" } else { "s" };
@@ -209,7 +240,7 @@ impl Table<'_> {
         for source in &self.event.sources {
             let program = &self.report.programs[source.program];
             let Some(exact) = program.exact.value() else { continue };
-            let [runs, time, ..] = statistics(program);
+            let [runs, time, ..] = statistics(program.runs.value());
             rows.push(vec![
                 program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
                 clean(&program.label()),
@@ -247,14 +278,17 @@ impl Table<'_> {
         if !self.event.sources.is_empty() {
             notes.push(SOURCES_LEGEND.to_owned());
         }
+        if self.event.groups.iter().any(|group| group.programs_with_runs < group.programs.len()) {
+            notes.push(PARTIAL_RUNS.to_owned());
+        }
         notes.extend(self.event.notes.iter().map(|note| clean(&note.to_string())));
         notes
     }
 }
 
 /// Runs, time per run, share of a CPU and misses, as the kernel counts them.
-fn statistics(program: &Program) -> [String; 4] {
-    match program.runs.value() {
+fn statistics(runs: Option<&Runs>) -> [String; 4] {
+    match runs {
         Some(runs) => {
             let (count, time) = (grouped(runs.count), cells::ns_per_run(runs));
             let [count, time] = match runs.estimate {
@@ -273,7 +307,7 @@ fn statistics(program: &Program) -> [String; 4] {
 /// The same from the best source, with a letter that names it.
 fn best_runs(program: &Program) -> [String; 4] {
     let [runs, time, cpu, misses] =
-        statistics(program).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
+        statistics(program.runs.value()).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
     match program.exact_throughout() {
         None => [runs, time, cpu, misses],
         Some(exact) => {

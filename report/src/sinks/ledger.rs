@@ -89,6 +89,8 @@ pub(crate) struct EventLedger {
     pub(crate) programs: Vec<Charges>,
     /// By program and part.
     pub(crate) parts: FxHashMap<(u32, Key), Charges>,
+    /// By group of programs: what ran under any of them.
+    pub(crate) groups: Vec<Count>,
     /// Time of the first and last sample.
     pub(crate) span: Option<(u64, u64)>,
     /// CPUs with samples, one bit each.
@@ -148,6 +150,23 @@ impl EventLedger {
         }
     }
 
+    /// Counts a sample for each group of programs that its chain goes through. `group_of` is by program.
+    fn charge_groups(&mut self, attribution: &Attribution<'_>, count: Count, group_of: &[Option<u32>]) {
+        let group = |program: &u32| group_of[*program as usize];
+        let programs = attribution.programs();
+        for (at, program) in programs.iter().enumerate() {
+            if let Some(number) = group(program)
+                && !programs[..at].iter().any(|inner| group(inner) == Some(number))
+            {
+                let number = number as usize;
+                if number >= self.groups.len() {
+                    self.groups.resize(number + 1, Count::default());
+                }
+                self.groups[number].merge(count);
+            }
+        }
+    }
+
     /// Adds what another thread counted.
     pub(crate) fn merge(&mut self, other: EventLedger) {
         self.samples.merge(other.samples);
@@ -159,6 +178,12 @@ impl EventLedger {
         self.overflow.merge(other.overflow);
         self.has_foreign_tasks |= other.has_foreign_tasks;
         for (mine, theirs) in self.programs.iter_mut().zip(&other.programs) {
+            mine.merge(theirs);
+        }
+        if self.groups.len() < other.groups.len() {
+            self.groups.resize(other.groups.len(), Count::default());
+        }
+        for (mine, theirs) in self.groups.iter_mut().zip(other.groups) {
             mine.merge(theirs);
         }
         for (key, theirs) in other.parts {
@@ -182,13 +207,21 @@ impl EventLedger {
 pub(crate) struct LedgerSink<'i> {
     index: &'i Index,
     split: Option<Split>,
+    /// By program, where programs are put together.
+    group_of: &'i [Option<u32>],
     /// By event.
     pub(crate) events: Vec<EventLedger>,
 }
 
 impl<'i> LedgerSink<'i> {
-    pub(crate) fn new(index: &'i Index, split: Option<Split>, events: usize) -> LedgerSink<'i> {
-        LedgerSink { index, split, events: vec![EventLedger::new(index.programs.list.len()); events] }
+    /// `group_of` is by program; empty where programs are not put together.
+    pub(crate) fn new(
+        index: &'i Index,
+        split: Option<Split>,
+        group_of: &'i [Option<u32>],
+        events: usize,
+    ) -> LedgerSink<'i> {
+        LedgerSink { index, split, group_of, events: vec![EventLedger::new(index.programs.list.len()); events] }
     }
 
     fn part(&self, split: Split, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<Key> {
@@ -224,7 +257,7 @@ impl<'i> LedgerSink<'i> {
 
 impl Sink for LedgerSink<'_> {
     fn fork(&self) -> Self {
-        LedgerSink::new(self.index, self.split, self.events.len())
+        LedgerSink::new(self.index, self.split, self.group_of, self.events.len())
     }
 
     #[inline(always)]
@@ -249,6 +282,9 @@ impl Sink for LedgerSink<'_> {
                 ledger.guarded.merge(count);
             }
             ledger.charge(attribution, count, self.split, part);
+            if !self.group_of.is_empty() {
+                ledger.charge_groups(attribution, count, self.group_of);
+            }
         }
         Ok(())
     }
