@@ -7,6 +7,7 @@ mod rows;
 mod sampled;
 mod sampler;
 mod shares;
+mod similar;
 
 use crate::index::Index;
 use crate::index::history::{History, HistoryWalk};
@@ -98,6 +99,10 @@ impl Builder<'_> {
         for event in (0..self.events.len()).filter(|event| self.events[*event]) {
             let made = self.event(event, &report, &order, asked.as_deref());
             report.events.push(made);
+        }
+        // Whoever names events wants to see each.
+        if self.options.events.is_empty() {
+            similar::mark(&mut report.events);
         }
         report.notes = notes::of_recording(&report);
         report
@@ -255,6 +260,7 @@ impl Builder<'_> {
         let mut made = EventReport {
             name: self.recording.names[event].clone(),
             unit,
+            same_rows_as: None,
             samples: ledger.samples,
             idle: idle.map(|idle| whole.share(idle)),
             busy,

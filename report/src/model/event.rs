@@ -269,6 +269,8 @@ pub struct EventReport {
     pub name: String,
     /// What its weight is.
     pub unit: Unit,
+    /// Where many events have rows of the same programs: the position of the one whose table stands for this one, too.
+    pub same_rows_as: Option<usize>,
     /// All samples of the selection.
     pub samples: Count,
     /// Those in which the idle task waited.

@@ -7,7 +7,7 @@ use super::opening::opening;
 use super::{write_notes, write_wrapped};
 use crate::model::{EventReport, GroupRow, Known, Line, Part, Program, Report, Row, Runs, RunsEstimate, Share};
 use crate::options::{By, Group};
-use crate::text::{UNKNOWN, clean, fit, grouped, seconds};
+use crate::text::{UNKNOWN, clean, counted, fit, grouped, seconds};
 use std::io::{self, Write};
 
 /// What the shares are of.
@@ -25,8 +25,9 @@ const PARTIAL_RUNS: &str = "≥: a sum without programs whose runs are not known
 const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
 
 pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    for (index, event) in report.events.iter().enumerate() {
-        if index > 0 {
+    let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
+    for (nth, (index, event)) in shown.enumerate() {
+        if nth > 0 {
             writeln!(out)?;
         }
         opening(report, event, out, width)?;
@@ -37,6 +38,10 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
             table.write(out, width)?;
             table.sources(out, width)?;
             write_notes(&table.notes(), out, width)?;
+        }
+        let same = report.events.iter().filter(|event| event.same_rows_as == Some(index));
+        if let Some(note) = same_rows(&same.collect::<Vec<_>>()) {
+            write_notes(&[note], out, width)?;
         }
     }
     if report.events.is_empty() {
@@ -316,6 +321,21 @@ fn best_runs(program: &Program) -> [String; 4] {
             [format!("{}e", grouped(exact.runs)), time, cpu, misses]
         }
     }
+}
+
+/// Names the events that a table stands for, too.
+fn same_rows(events: &[&EventReport]) -> Option<String> {
+    let name = |event: &&EventReport| match event.samples.samples {
+        0 => format!("{} (no samples)", clean(&event.name)),
+        _ => {
+            let (samples, bpf) = (counted(event.samples.samples, "sample"), grouped(event.total.count.samples));
+            format!("{} ({samples}, {bpf} in BPF)", clean(&event.name))
+        }
+    };
+    let names: Vec<String> = events.iter().map(name).collect();
+    let more = counted(events.len() as u64, "more event");
+    (!events.is_empty())
+        .then(|| format!("{more} with rows of the same programs (-e NAME shows one): {}", names.join(", ")))
 }
 
 /// What was hit most, when there is no program.

@@ -151,6 +151,7 @@ impl EventLedger {
     }
 
     /// Counts a sample for each group of programs that its chain goes through. `group_of` is by program.
+    #[inline(never)]
     fn charge_groups(&mut self, attribution: &Attribution<'_>, count: Count, group_of: &[Option<u32>]) {
         let group = |program: &u32| group_of[*program as usize];
         let programs = attribution.programs();
