@@ -2,22 +2,19 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use bprec_format::Endian;
 use bprec_format::records::BuildId;
+use object::elf::{ELF_NOTE_GNU, FileHeader32, FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader};
+use object::{Endianness, FileKind, NativeEndian, ReadCache};
 
-/// Type of the note that holds a build id; its name is `GNU`.
-const NT_GNU_BUILD_ID: u32 = 3;
-/// Program header type of a segment of notes.
-const PT_NOTE: u32 = 4;
-/// What is read at once: the headers of nearly every file, and its notes with them.
-const HEAD_BYTES: usize = 4096;
 /// A segment of notes beyond this is not looked through.
 const NOTES_MAX_BYTES: u64 = 64 << 10;
-/// More program headers than this are not looked through.
-const PROGRAM_HEADERS_MAX: u64 = 1024;
+/// Neither are files with more program headers than this.
+const PROGRAM_HEADERS_MAX: u16 = 1024;
+/// How the kernel aligns its notes.
+const NOTE_ALIGN: u32 = 4;
 
 /// Build ids of files by device and inode, each file read once.
 #[derive(Debug, Default)]
@@ -49,93 +46,39 @@ fn is_file(path: &Path, inode: u64) -> bool {
 
 /// The build id of an ELF file, `None` when it has none or is no ELF file.
 fn of_file(file: &File) -> Option<BuildId> {
-    let mut head = [0; HEAD_BYTES];
-    let len = file.read_at(&mut head, 0).ok()?;
-    let head = head.get(..len)?;
-    let elf = Elf::parse(head)?;
-    let mut headers = Vec::new();
-    let headers = elf.part(file, head, elf.headers_offset, elf.headers_bytes, &mut headers)?;
-    let segments = headers.chunks_exact(elf.header_bytes);
-    segments.filter_map(|header| elf.notes(header)).find_map(|notes| {
-        let mut bytes = Vec::new();
-        from_notes(elf.part(file, head, notes.0, notes.1, &mut bytes)?, elf.endian)
-    })
+    let parts = ReadCache::new(file);
+    match FileKind::parse(&parts).ok()? {
+        FileKind::Elf64 => of_elf::<FileHeader64<Endianness>>(&parts),
+        FileKind::Elf32 => of_elf::<FileHeader32<Endianness>>(&parts),
+        _ => None,
+    }
 }
 
-/// The build id among notes, each `namesz u32, descsz u32, type u32`, name and description padded to 4 bytes.
-pub(super) fn from_notes(notes: &[u8], endian: Endian) -> Option<BuildId> {
-    let mut rest = notes;
-    while let (Some(name_bytes), Some(desc_bytes), Some(kind)) =
-        (endian.u32_at(rest, 0), endian.u32_at(rest, 4), endian.u32_at(rest, 8))
-    {
-        let desc_at = 12 + (name_bytes as usize).checked_next_multiple_of(4)?;
-        let desc = rest.get(desc_at..)?.get(..desc_bytes as usize)?;
-        if kind == NT_GNU_BUILD_ID && rest.get(12..12 + name_bytes as usize) == Some(b"GNU\0") && !desc.is_empty() {
-            return Some(BuildId::new(desc));
+fn of_elf<Elf: FileHeader<Endian = Endianness>>(parts: &ReadCache<&File>) -> Option<BuildId> {
+    let elf = Elf::parse(parts).ok()?;
+    let endian = elf.endian().ok()?;
+    // What the headers say is not to be believed: the number of them could be 32 bits wide, and notes as large as the file.
+    if elf.e_phnum(endian) > PROGRAM_HEADERS_MAX {
+        return None;
+    }
+    let segments = elf.program_headers(endian, parts).ok()?;
+    let small = segments.iter().filter(|segment| segment.p_filesz(endian).into() <= NOTES_MAX_BYTES);
+    small.filter_map(|segment| segment.notes(endian, parts).ok()?).find_map(|notes| among::<Elf>(notes, endian))
+}
+
+/// The build id among notes of this machine, as the kernel shows its own.
+pub(super) fn from_notes(notes: &[u8]) -> Option<BuildId> {
+    type Elf = FileHeader64<NativeEndian>;
+    among::<Elf>(NoteIterator::new(NativeEndian, NOTE_ALIGN.into(), notes).ok()?, NativeEndian)
+}
+
+fn among<Elf: FileHeader>(mut notes: NoteIterator<'_, Elf>, endian: Elf::Endian) -> Option<BuildId> {
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == ELF_NOTE_GNU && note.n_type(endian) == NT_GNU_BUILD_ID && !note.desc().is_empty() {
+            return Some(BuildId::new(note.desc()));
         }
-        rest = rest.get(desc_at + (desc_bytes as usize).checked_next_multiple_of(4)?..)?;
     }
     None
-}
-
-/// Where an ELF file's program headers are.
-struct Elf {
-    endian: Endian,
-    is_64_bit: bool,
-    headers_offset: u64,
-    headers_bytes: u64,
-    header_bytes: usize,
-}
-
-impl Elf {
-    fn parse(head: &[u8]) -> Option<Elf> {
-        if head.get(..4)? != b"\x7fELF" {
-            return None;
-        }
-        let is_64_bit = head.get(4)? == &2;
-        let endian = if head.get(5)? == &2 { Endian::Big } else { Endian::Little };
-        let (headers_offset, size_at) = match is_64_bit {
-            true => (endian.u64_at(head, 32)?, 54),
-            false => (u64::from(endian.u32_at(head, 28)?), 42),
-        };
-        let (size, count) = (endian.u16_at(head, size_at)?, endian.u16_at(head, size_at + 2)?);
-        let smallest = if is_64_bit { 56 } else { 32 };
-        if size < smallest || u64::from(count) > PROGRAM_HEADERS_MAX {
-            return None;
-        }
-        let headers_bytes = u64::from(size) * u64::from(count);
-        Some(Elf { endian, is_64_bit, headers_offset, headers_bytes, header_bytes: usize::from(size) })
-    }
-
-    /// Offset and length of a program header's notes.
-    fn notes(&self, header: &[u8]) -> Option<(u64, u64)> {
-        if self.endian.u32_at(header, 0)? != PT_NOTE {
-            return None;
-        }
-        let (offset, bytes) = match self.is_64_bit {
-            true => (self.endian.u64_at(header, 8)?, self.endian.u64_at(header, 32)?),
-            false => (u64::from(self.endian.u32_at(header, 4)?), u64::from(self.endian.u32_at(header, 16)?)),
-        };
-        (bytes <= NOTES_MAX_BYTES).then_some((offset, bytes))
-    }
-
-    /// A part of the file: from its head where that reaches, else read into `buffer`.
-    fn part<'a>(
-        &self,
-        file: &File,
-        head: &'a [u8],
-        offset: u64,
-        bytes: u64,
-        buffer: &'a mut Vec<u8>,
-    ) -> Option<&'a [u8]> {
-        let (start, len) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
-        if let Some(part) = start.checked_add(len).and_then(|end| head.get(start..end)) {
-            return Some(part);
-        }
-        buffer.resize(len, 0);
-        file.read_exact_at(buffer, offset).ok()?;
-        Some(buffer)
-    }
 }
 
 #[cfg(test)]
@@ -145,17 +88,34 @@ mod tests {
     #[test]
     fn notes_that_lie_are_refused() {
         let note = |name: u32, desc: u32, kind: u32, rest: &[u8]| {
-            [&name.to_le_bytes()[..], &desc.to_le_bytes(), &kind.to_le_bytes(), rest].concat()
+            [&name.to_ne_bytes()[..], &desc.to_ne_bytes(), &kind.to_ne_bytes(), rest].concat()
         };
         let good = note(4, 3, 3, b"GNU\0abc\0");
         let other = note(4, 4, 1, b"GNU\0abcd");
-        let found = from_notes(&[other.as_slice(), &good].concat(), Endian::Little);
+        let found = from_notes(&[other.as_slice(), &good].concat());
         assert_eq!(found.map(|id| id.as_bytes().to_vec()), Some(b"abc".to_vec()));
         for bad in [note(4, u32::MAX, 3, b"GNU\0abc\0"), note(u32::MAX, 3, 3, b"GNU\0abc\0"), note(4, 0, 3, b"GNU\0")] {
-            assert_eq!(from_notes(&bad, Endian::Little), None);
+            assert_eq!(from_notes(&bad), None);
         }
         for end in 0..good.len() - 1 {
-            assert_eq!(from_notes(&good[..end.min(good.len() - 2)], Endian::Little), None);
+            assert_eq!(from_notes(&good[..end.min(good.len() - 2)]), None);
+        }
+    }
+
+    /// Offsets and sizes as large as they go are no reason to reserve memory, or to panic.
+    #[test]
+    fn files_that_lie_have_none() {
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        let write = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, bytes).unwrap();
+            file
+        };
+        for at in 0..own.len().min(1024) {
+            let mut broken = own[..own.len().min(8192)].to_vec();
+            broken[at] = 0xff;
+            let _ = of_file(&write(&broken));
+            let _ = of_file(&write(&own[..at]));
         }
     }
 }

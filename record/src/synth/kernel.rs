@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, Read};
 
 use bprec_format::records::{Mmap2, Mmap2File};
-use bprec_format::{Endian, RecordType, SampleLayout, misc};
+use bprec_format::{RecordType, SampleLayout, misc};
 use bprec_host::SymbolReader;
 
 use super::build_id::from_notes;
@@ -38,7 +38,7 @@ pub(crate) fn kernel(layout: &SampleLayout, out: &mut Vec<u8>) -> Option<String>
 }
 
 fn map(layout: &SampleLayout, out: &mut Vec<u8>, range: (u64, u64), pgoff: u64, notes: &str, filename: &[u8]) {
-    let build_id = fs::read(notes).ok().and_then(|notes| from_notes(&notes, Endian::NATIVE));
+    let build_id = fs::read(notes).ok().and_then(|notes| from_notes(&notes));
     let file = match build_id {
         Some(id) => Mmap2File::BuildId(id),
         None => Mmap2File::Inode { major: 0, minor: 0, inode: 0, generation: 0 },

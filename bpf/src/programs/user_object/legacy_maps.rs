@@ -20,7 +20,7 @@ use elf::Elf;
 pub(crate) fn convert_legacy_maps(object: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let Some(elf) = Elf::parse(object) else { return Ok(None) };
     let Some(maps) = elf.section("maps") else { return Ok(None) };
-    let Some(mut variables) = elf.variables_in(maps) else { return Ok(None) };
+    let Some(mut variables) = elf.variables_in(&maps) else { return Ok(None) };
     variables.sort_unstable_by_key(|(_, offset)| *offset);
     let ends = variables.iter().skip(1).map(|(_, offset)| *offset).chain([maps.data.len()]);
     let definitions: Vec<Definition<'_>> = variables
@@ -33,7 +33,7 @@ pub(crate) fn convert_legacy_maps(object: &[u8]) -> Result<Option<Vec<u8>>, Stri
     }
     let old = elf.section(".BTF").map(|section| section.data);
     let btf = types::describe(&definitions, maps.data.len(), old);
-    Ok(btf.and_then(|btf| elf.with(maps, &btf)))
+    Ok(btf.and_then(|btf| elf.with(&maps, &btf)))
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     fn definitions_are_those_of_the_source() {
         let elf = Elf::parse(OLD_STYLE).unwrap();
         let maps = elf.section("maps").unwrap();
-        let mut found = elf.variables_in(maps).unwrap();
+        let mut found = elf.variables_in(&maps).unwrap();
         found.sort_unstable();
         assert_eq!(found.iter().map(|(name, _)| *name).collect::<Vec<_>>(), [&b"by_cpu"[..], b"totals"]);
         let modern = convert_legacy_maps(OLD_STYLE).unwrap().unwrap();
