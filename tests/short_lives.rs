@@ -101,7 +101,8 @@ fn a_storm_of_loads_leaves_nothing_unresolved() {
     let event = &report["events"][0];
     assert_eq!(event["unknown_kernel_code"]["samples"], 0);
     // Each load has a name of its own: a sample at a wrong program would be at one that says another number of runs.
-    let samples: u64 = event["rows"].as_array().unwrap().iter().map(|row| row["samples"].as_u64().unwrap()).sum();
+    let rows = event["rows"].as_array().unwrap();
+    let samples: u64 = rows.iter().filter_map(|row| row["samples"].as_u64()).sum();
     assert!(samples > 50, "{samples} samples in {} programs", loaded.len());
     let runs: BTreeMap<u64, u64> = report["programs"]
         .as_array()

@@ -158,12 +158,11 @@ fn killed_while_files_change() {
     let scratch = Scratch::new();
     for round in 0..12u64 {
         let path = scratch.path(&format!("{round}.data"));
-        let mut recorder = recording(&path, "600", &["-F", "4000", "--switch-output=100K"]);
+        let recorder = recording(&path, "600", &["-F", "4000", "--switch-output=100K"]);
         wait_for("a closed file", || (!files(&path).is_empty()).then_some(()));
         // Any moment will do; these are spread over the time of a file.
         thread::sleep(Duration::from_millis(17 * round));
-        recorder.kill().unwrap();
-        recorder.wait().unwrap();
+        support::kill(&path, recorder);
         let mut all = files(&path);
         all.extend(Some(path.clone()).filter(|path| path.exists()));
         for file in &all {

@@ -36,6 +36,7 @@ mod maps;
 pub mod model;
 mod names;
 mod options;
+mod order;
 mod pass;
 mod recording;
 mod render;

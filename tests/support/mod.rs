@@ -212,7 +212,7 @@ pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
         .args(["record", "-q", "-a", "-o"])
         .arg(path)
         .args(more)
-        .args(["--", "sh", "-c", "touch \"$0\"; exec sleep \"$1\""])
+        .args(["--", "sh", "-c", "echo $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; exec sleep \"$1\""])
         .arg(&started)
         .arg(seconds)
         .stdin(Stdio::null())
@@ -220,6 +220,14 @@ pub(crate) fn recording(path: &Path, seconds: &str, more: &[&str]) -> Child {
         .unwrap();
     wait_for("a recording that has begun", || started.exists().then_some(()));
     child
+}
+
+/// Kills the recorder of a recording at `path`, then its command, which would outlive it.
+pub(crate) fn kill(path: &Path, mut recorder: Child) {
+    let command = std::fs::read_to_string(path.with_extension("started")).unwrap();
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    succeed(Command::new("kill").arg(command.trim()));
 }
 
 /// Waits for the end of a recording.

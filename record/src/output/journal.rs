@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bprec_format::Endian;
+use rustix::fs::{AtFlags, CWD, linkat};
+use rustix::io::Errno;
 
 /// Device and inode of a file.
 pub(super) type Inode = (u64, u64);
@@ -57,8 +60,31 @@ impl Journal {
     }
 }
 
+/// Creates a file that was not there, for its owner alone, and that has these contents from the moment it has its name: killed at any
+/// time, we leave none that is not a recording. Where a file system knows no files without a name, the moment between is short.
+pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let nameless = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory);
+    if let Ok(mut file) = nameless {
+        file.write_all(contents)?;
+        let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => return Ok(file),
+            Err(answer @ Errno::EXIST) => return Err(answer.into()),
+            // No /proc, or a file system that gives a name only to what was made with one.
+            Err(_) => (),
+        }
+    }
+    let mut file = create_new(path)?;
+    if let Err(error) = file.write_all(contents) {
+        drop(fs::remove_file(path));
+        return Err(error);
+    }
+    Ok(file)
+}
+
 /// Creates a file that was not there, for its owner alone.
-pub(super) fn create_new(path: &Path) -> io::Result<File> {
+fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
@@ -89,4 +115,36 @@ pub(super) fn inode(file: &File) -> io::Result<Inode> {
 
 pub(super) fn is_still(path: &Path, inode: Inode) -> bool {
     fs::symlink_metadata(path).is_ok_and(|about| (about.dev(), about.ino()) == inode)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_a_name_has_contents() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("perf.data");
+        let is_done = AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut seen = std::collections::BTreeSet::new();
+                while !is_done.load(Ordering::Relaxed) {
+                    seen.extend(fs::metadata(&path).map(|about| about.len()));
+                }
+                seen
+            });
+            for _ in 0..5_000 {
+                let mut file = create_with(&path, b"recording").unwrap();
+                assert_eq!(create_with(&path, b"another").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+                file.write_all(b"s").unwrap();
+                fs::remove_file(&path).unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+            watcher.join().unwrap()
+        });
+        assert!(seen.iter().all(|bytes| *bytes == 9 || *bytes == 10) && !seen.is_empty(), "{seen:?}");
+    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bprec_format::journal::Frame;
 use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
 
-use super::journal::{Inode, Journal, create_new, inode, is_still, journal_of, old};
+use super::journal::{Inode, Journal, create_with, inode, is_still, journal_of, old};
 use super::pipe;
 use crate::events::OpenEvent;
 use crate::{Error, Output, Result};
@@ -87,24 +87,18 @@ impl Sink {
 
     fn begin(path: &Path, events: &[FileAttr], rotated: bool) -> Result<Sink> {
         let failed = |error| Error::file(path, error);
-        let mut out = create_new(path).map_err(failed)?;
-        let inode = inode(&out).map_err(failed)?;
         let mut head = Vec::new();
-        let file_layout = FileLayout::begin(events, Endian::NATIVE, &mut head);
-
+        let layout = FileLayout::begin(events, Endian::NATIVE, &mut head);
+        let out = create_with(path, &head).map_err(failed)?;
+        let inode = inode(&out).map_err(failed)?;
         let journal = Journal::create(&journal_of(path));
-        let written = out.write_all(&head);
         let mut sink = Sink {
             out,
             name: path.display().to_string(),
             data_bytes: 0,
             head_bytes: head.len() as u64,
-            seekable: Some(Seekable { path: path.to_owned(), layout: file_layout, inode, journal, rotated }),
+            seekable: Some(Seekable { path: path.to_owned(), layout, inode, journal, rotated }),
         };
-        if let Err(error) = written {
-            sink.discard();
-            return Err(failed(error));
-        }
         let first_event_id = events.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
         let mut begin = Vec::new();
         Frame::Begin { first_event_id }.encode(&mut begin, Endian::NATIVE);

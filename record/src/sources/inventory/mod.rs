@@ -3,6 +3,7 @@
 mod load_watcher;
 mod on_time;
 mod programs;
+mod recorders;
 
 use std::time::{Duration, Instant};
 
@@ -88,9 +89,9 @@ impl Inventory {
         context.out.states(states)
     }
 
-    fn check_releases(&mut self, context: &mut Context<'_>) -> Result<()> {
+    fn check_releases(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
         let mut states = Vec::new();
-        context.news.released.extend(context.programs.check_releases(&mut states));
+        context.news.released.extend(context.programs.check_releases(is_last, &mut states));
         // It is where it outlives this process since it came. Nothing more is to be said of it.
         context.programs.let_go();
         context.out.states(states)
@@ -137,7 +138,7 @@ impl Source for Inventory {
         }
         let is_due = context.programs.expects_releases() || now >= self.next_look_at_all;
         if is_due {
-            self.check_releases(context)?;
+            self.check_releases(false, context)?;
             self.next_look_at_all = now + ALL_RELEASES_EVERY;
         }
         let soon = if context.programs.expects_releases() { RELEASES_EVERY } else { ALL_RELEASES_EVERY };
@@ -146,7 +147,7 @@ impl Source for Inventory {
     }
 
     fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.check_releases(context)?;
+        self.check_releases(false, context)?;
         self.survey(false, context)
     }
 
@@ -159,7 +160,7 @@ impl Source for Inventory {
     fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
         let events = self.watcher.take().map(LoadWatcher::finish).unwrap_or_default();
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
-        self.check_releases(context)?;
+        self.check_releases(true, context)?;
         self.survey(true, context)?;
         for problem in context.programs.problems() {
             (context.notify)(Level::Detail, problem);

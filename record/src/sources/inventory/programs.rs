@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use bprec_bpf::{
-    BtfCache, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, held_by_recorders, prog_ids,
-};
+use bprec_bpf::{BtfCache, ProgRefs, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, prog_ids};
 use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
@@ -14,15 +11,13 @@ use bprec_format::state::{self, Attachment, Missed, ProgramRuns, Released, State
 
 use super::load_watcher::{self, LoadEvent};
 use super::on_time::OnTime;
+use super::recorders::Recorders;
 use crate::sys;
 
 /// For so long a program counts as one that came a moment ago.
 const NEW_FOR_NS: u64 = 5_000_000_000;
 /// Programs whose statistics go into one payload.
 const RUNS_PER_STATE: usize = 1000;
-
-/// Time between two looks at what other recorders hold.
-const RECORDERS_EVERY: Duration = Duration::from_secs(1);
 
 /// A BTF blob with its id.
 type Btf = (u32, Arc<[u8]>);
@@ -71,28 +66,15 @@ struct Held {
     taken_ns: u64,
     /// When it was last known to be held by others, ns of the recording's clock.
     held_ns: u64,
+    /// References of others at the last look.
+    others: i64,
+    /// Those that are left may all be other recorders', which has to be looked up.
+    is_suspect: bool,
     released: bool,
     /// What is around it has been looked at.
     surveyed: bool,
     /// It was there at the last look at references already.
     settled: bool,
-}
-
-/// What other recorders hold, looked up when it is of interest, and seldom: that takes a walk over all processes.
-#[derive(Debug, Default)]
-struct Recorders {
-    held: HashMap<u32, i64>,
-    looked_at: Option<Instant>,
-}
-
-impl Recorders {
-    fn held(&mut self, id: u32) -> i64 {
-        if self.looked_at.is_none_or(|at| at.elapsed() >= RECORDERS_EVERY) {
-            self.held = held_by_recorders();
-            self.looked_at = Some(Instant::now());
-        }
-        self.held.get(&id).copied().unwrap_or(0)
-    }
 }
 
 /// A program that is held, and what is known of it.
@@ -209,6 +191,8 @@ impl Programs {
             loaded_during,
             taken_ns: held_ns,
             held_ns,
+            others: 0,
+            is_suspect: loaded_during,
             released: false,
             surveyed: false,
             settled: !loaded_during,
@@ -277,24 +261,44 @@ impl Programs {
     /// True while programs are held that came a moment ago: most that come for a short time are gone soon.
     pub(crate) fn expects_releases(&self) -> bool {
         let now_ns = sys::monotonic_ns();
-        let is_new = |held: &Held| held.loaded_during && now_ns.saturating_sub(held.taken_ns) < NEW_FOR_NS;
-        self.refs.is_some() && self.held.values().any(|held| is_new(held) && !held.released)
+        self.refs.is_some() && self.held.values().any(|held| held.is_new(now_ns) && !held.released)
     }
 
     /// Looks who else holds the programs, and says of which everyone has let go; with their last statistics. Of each,
     /// one reference is held here; others that the recorder has are told with [`Programs::set_own_references`]. Returns the ids of those
     /// that were let go of.
-    pub(crate) fn check_releases(&mut self, states: &mut Vec<State>) -> Vec<u32> {
+    pub(crate) fn check_releases(&mut self, is_last: bool, states: &mut Vec<State>) -> Vec<u32> {
         let mut released = Vec::new();
         let Some(refs) = &self.refs else { return released };
-        let before_ns = sys::monotonic_ns();
-        let Ok(counts) = refs.read() else { return released };
+        let mut read_ns = sys::monotonic_ns();
+        let Ok(mut counts) = refs.read() else { return released };
+        let own_references = &self.own_references;
+        let others = |count: &ProgRefs| count.references - 1 - own_references.get(&count.id).copied().unwrap_or(0);
+        let mut is_suspected = false;
+        for count in &counts {
+            let Some(held) = self.held.get_mut(&count.id) else { continue };
+            let others = others(count);
+            // Who uses a program and lets go shows in the references, but for one that has only just come.
+            held.is_suspect |= others < held.others || held.is_new(read_ns);
+            held.others = others;
+            is_suspected |= held.is_suspect && others > 0;
+        }
+        let looks = is_suspected && (is_last || self.recorders.is_due());
+        let mut by_recorders = HashMap::new();
+        if looks {
+            let (again, held) = self.recorders.around(|| (sys::monotonic_ns(), refs.read()));
+            by_recorders = held;
+            if let (again_ns, Ok(again)) = again {
+                (read_ns, counts) = (again_ns, again);
+            }
+        }
         let mut last_runs = Vec::new();
         for count in counts {
             let Some(held) = self.held.get_mut(&count.id).filter(|held| !held.released) else { continue };
-            let others = count.references - 1 - self.own_references.get(&count.id).copied().unwrap_or(0);
-            if others > 0 && others > self.recorders.held(count.id) {
-                held.held_ns = before_ns;
+            let others = others(&count);
+            held.is_suspect &= !looks;
+            if others > by_recorders.get(&count.id).copied().unwrap_or(0) {
+                held.held_ns = read_ns;
                 continue;
             }
             held.released = true;
@@ -304,7 +308,7 @@ impl Programs {
                 id: count.id,
                 load_time_ns: held.load_time_ns,
                 after_ns: held.held_ns,
-                before_ns,
+                before_ns: sys::monotonic_ns(),
             }));
         }
         let time_ns = sys::monotonic_ns();
@@ -409,6 +413,10 @@ impl Programs {
 }
 
 impl Held {
+    fn is_new(&self, now_ns: u64) -> bool {
+        self.loaded_during && now_ns.saturating_sub(self.taken_ns) < NEW_FOR_NS
+    }
+
     fn runs(&self, runs: RunStats) -> ProgramRuns {
         ProgramRuns {
             id: self.program.id(),
