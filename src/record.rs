@@ -98,6 +98,11 @@ pub(crate) struct Args {
     #[arg(long, alias = "switch-max-files", value_name = "N", requires = "switch_output")]
     max_files: Option<NonZeroUsize>,
 
+    /// Compress records with zstd while recording; a higher LEVEL (to 22) makes a smaller file and takes longer [default LEVEL: 1].
+    #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+        value_parser = clap::value_parser!(u8).range(1..=22))]
+    compression_level: Option<u8>,
+
     /// Start sampling so many milliseconds after the command.
     #[arg(short = 'D', long, value_name = "MS")]
     delay: Option<u64>,
@@ -299,6 +304,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         ring,
         output: output(args.output)?,
         switch_output: switch_output(&args.switch_output, args.max_files)?,
+        compression_level: args.compression_level,
         command,
         duration,
         delay: args.delay.map(Duration::from_millis),

@@ -81,7 +81,7 @@ impl Outbox {
         }
         let mut records = Vec::new();
         events.iter().try_for_each(|event| pipe::event_name(event, &mut records))?;
-        self.records(records)
+        self.plain(records)
     }
 
     /// Formats of tracepoints.
@@ -94,7 +94,7 @@ impl Outbox {
         }
         let mut records = Vec::new();
         pipe::tracing_data(payload, &mut records)?;
-        self.records(records)
+        self.plain(records)
     }
 
     /// What encodes states that no longer go by way of the drain.
@@ -153,10 +153,17 @@ impl Outbox {
         self.drain.finish()
     }
 
+    /// Records for the reader of a stream.
+    fn plain(&mut self, records: Vec<u8>) -> Result<()> {
+        self.flush()?;
+        self.sent_bytes += records.len() as u64;
+        self.drain.send(Message::Plain(records))
+    }
+
     /// A feature of a stream; false when it does not fit into a record.
     fn feature(&mut self, bit: u8, payload: &[u8]) -> Result<bool> {
         match pipe::feature(bit, payload)? {
-            Some(record) => self.drain.send(Message::Records(record)).map(|()| true),
+            Some(record) => self.plain(record).map(|()| true),
             None => Ok(false),
         }
     }

@@ -439,6 +439,14 @@ impl<'a> Recording<'a> {
             statistics_ns: self.statistics_ns(),
             ..Cost::default()
         };
+        if let Some(packed) = sink.packed_bytes().filter(|packed| packed.skipped_bytes > 0) {
+            let text = format!(
+                "compressing did not keep up: {} of {} bytes of records are in the file as they are; a lower -z level takes less",
+                packed.skipped_bytes,
+                packed.skipped_bytes + packed.unpacked_bytes
+            );
+            (self.options.notify)(Level::Warning, &text);
+        }
         let used_before = std::mem::replace(&mut self.used_before, sys::usage());
         let ending = Ending { kallsyms, addresses, cost, used_before, sections, sampled_ns };
         complete(sink, tally, self.out.writer(), ending)
@@ -526,7 +534,8 @@ fn tally(opened: &OpenEvents) -> Result<Tally> {
 fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEvents>, rings: Rings) -> Result<Outbox> {
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let tally = tally(opened)?;
-    let sink = Sink::create(&options.output, &opened.events)?;
+    let mut sink = Sink::create(&options.output, &opened.events)?;
+    options.compression_level.map_or(Ok(()), |level| sink.compress(level))?;
     let is_file = sink.is_file();
     let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);
     let drain = Drain::start(Arc::clone(opened), rings, sink, tally, &layout)?;

@@ -7,6 +7,7 @@
 mod ring;
 mod rings;
 mod trailer;
+mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use bprec_format::SampleLayout;
 pub(crate) use ring::Ring;
 pub(crate) use rings::Rings;
 pub(crate) use trailer::fix_sample_id_trailer;
+use writer::Writer;
 
 use crate::events::OpenEvents;
 use crate::output::{Sink, Tally, stamp};
@@ -35,6 +37,8 @@ const MESSAGES_MAX: usize = 64;
 pub(crate) enum Message {
     /// Whole records, written as they are.
     Records(Vec<u8>),
+    /// The same, for the reader of the container: they are not compressed.
+    Plain(Vec<u8>),
     /// Samples of `bprec:state`, which get their time when they are written.
     States(Vec<u8>),
     /// Frames of the journal.
@@ -74,7 +78,7 @@ pub(crate) struct Drain {
     waker: Waker,
     ended: Waker,
     written_bytes: Arc<AtomicU64>,
-    thread: Option<JoinHandle<Drained>>,
+    thread: Option<JoinHandle<Result<Drained>>>,
 }
 
 /// What the thread leaves behind.
@@ -101,14 +105,12 @@ pub(crate) struct DrainAccount {
 struct Drainer {
     opened: Arc<OpenEvents>,
     rings: Rings,
-    sink: Sink,
+    writer: Writer,
     tally: Tally,
     account: DrainAccount,
     has_rounds: bool,
-    /// Bytes that the file had at the last checkpoint.
+    /// Bytes that were appended at the last checkpoint.
     checkpoint_bytes: u64,
-    /// The same, for the control thread.
-    written_bytes: Arc<AtomicU64>,
     /// One is to follow this pass, for whom waits there.
     round_ends: Option<SyncSender<()>>,
     /// Of every event's records but samples.
@@ -134,12 +136,11 @@ impl Drain {
         let drainer = Drainer {
             opened,
             rings,
-            sink,
+            writer: Writer::new(sink, Arc::clone(&written_bytes))?,
             tally,
             account: DrainAccount::default(),
             has_rounds: false,
             checkpoint_bytes: 0,
-            written_bytes: Arc::clone(&written_bytes),
             round_ends: None,
             trailer_bytes: layout.trailer_bytes(),
             buffer: Vec::new(),
@@ -216,7 +217,7 @@ impl Drain {
         self.messages = None;
         self.waker.wake();
         let thread = self.thread.take().ok_or_else(|| Error::Other("draining has ended already".to_owned()))?;
-        thread.join().map_err(|_| Error::Other("the thread that drains the rings failed".to_owned()))
+        thread.join().map_err(|_| Error::Other("the thread that drains the rings failed".to_owned()))?
     }
 }
 
@@ -229,12 +230,14 @@ impl Drop for Drain {
 }
 
 impl Drainer {
-    fn run(mut self, messages: &Receiver<Message>, waker: &Waker) -> Drained {
+    fn run(mut self, messages: &Receiver<Message>, waker: &Waker) -> Result<Drained> {
         // Rights that are missing are no reason not to drain.
         sys::become_favoured();
         let outcome = self.drain(messages, waker);
-        let Drainer { sink, tally, account, .. } = self;
-        Drained { last: Closed { sink, tally, account }, outcome }
+        let Drainer { writer, tally, account, .. } = self;
+        let (sink, written) = writer.finish()?;
+        // What ended the output ended draining.
+        Ok(Drained { last: Closed { sink, tally, account }, outcome: written.and(outcome) })
     }
 
     /// Drains until nobody sends any more.
@@ -278,13 +281,12 @@ impl Drainer {
                 }
             }
         }
-        if self.sink.written_bytes() > self.checkpoint_bytes {
+        if self.writer.appended_bytes() > self.checkpoint_bytes {
             if self.has_rounds || self.round_ends.is_some() {
-                self.sink.finished_round()?;
+                self.writer.finished_round()?;
             }
-            self.sink.checkpoint()?;
-            self.checkpoint_bytes = self.sink.written_bytes();
-            self.written_bytes.store(self.checkpoint_bytes, Ordering::Relaxed);
+            self.writer.checkpoint()?;
+            self.checkpoint_bytes = self.writer.appended_bytes();
         }
         // Nobody waits any more when the recording is being given up.
         if let Some(waiting) = self.round_ends.take() {
@@ -294,11 +296,11 @@ impl Drainer {
     }
 
     fn drain_rings(&mut self) -> Result<()> {
-        let Drainer { rings, sink, tally, account, buffer, .. } = self;
+        let Drainer { rings, writer, tally, account, buffer, .. } = self;
         rings.take_main(|unread| {
             account.overrun_bytes += unread.overrun_bytes;
-            sink.append_pieces(unread.first, unread.second)?;
-            if !sink.is_file() {
+            writer.append_pieces(unread.first, unread.second)?;
+            if !writer.is_file() {
                 buffer.clear();
                 buffer.extend_from_slice(unread.first);
                 buffer.extend_from_slice(unread.second);
@@ -315,7 +317,7 @@ impl Drainer {
         })?;
         if !buffer.is_empty() {
             fix_sample_id_trailer(buffer, self.trailer_bytes);
-            sink.append(buffer)?;
+            writer.append_pieces(buffer, &[])?;
         }
         Ok(())
     }
@@ -323,19 +325,17 @@ impl Drainer {
     fn take(&mut self, message: Message) -> Result<()> {
         match message {
             Message::Records(records) => {
-                if !self.sink.is_file() {
+                if !self.writer.is_file() {
                     self.tally.add(&records);
                 }
-                self.sink.append(&records)
+                self.writer.append(records)
             }
+            Message::Plain(records) => self.writer.append_plain(records),
             Message::States(mut records) => {
                 stamp(&mut records, sys::monotonic_ns());
-                self.sink.append(&records)
+                self.writer.append(records)
             }
-            Message::Journal(frames) => {
-                self.sink.journal(&frames);
-                Ok(())
-            }
+            Message::Journal(frames) => self.writer.journal(frames),
             Message::BeginRounds => {
                 self.has_rounds = true;
                 Ok(())
@@ -345,18 +345,15 @@ impl Drainer {
                 Ok(())
             }
             Message::Switch(next) => {
-                self.sink.finished_round()?;
-                self.sink.checkpoint()?;
+                self.writer.finished_round()?;
+                self.writer.checkpoint()?;
                 let Successor { sink, tally, closed } = *next;
                 (self.has_rounds, self.round_ends) = (false, None);
                 self.checkpoint_bytes = 0;
+                let tally = std::mem::replace(&mut self.tally, tally);
+                let account = std::mem::take(&mut self.account);
                 // Nobody waits any more when the recording is being given up.
-                drop(closed.send(Closed {
-                    sink: std::mem::replace(&mut self.sink, sink),
-                    tally: std::mem::replace(&mut self.tally, tally),
-                    account: std::mem::take(&mut self.account),
-                }));
-                Ok(())
+                self.writer.switch(sink, move |sink| drop(closed.send(Closed { sink, tally, account })))
             }
         }
     }

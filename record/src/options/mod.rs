@@ -39,6 +39,8 @@ pub struct Options {
     pub output: Output,
     /// When one file ends and the next begins; `None`: everything goes into one.
     pub switch_output: Option<SwitchOutput>,
+    /// Compress records with zstd, at a level of 1 to 22.
+    pub compression_level: Option<u8>,
     /// Command to run; the recording ends with it.
     pub command: Option<Vec<OsString>>,
     /// Longest time to record.
@@ -78,6 +80,7 @@ impl Default for Options {
             ring: RingSize::Default,
             output: Output::File(PathBuf::from("perf.data")),
             switch_output: None,
+            compression_level: None,
             command: None,
             duration: None,
             delay: None,

@@ -62,6 +62,7 @@ pub(crate) fn complete(
     if sink.is_file() {
         let (first, last) = tally.times.unwrap_or(ending.sampled_ns);
         ending.sections.push(sections::sample_time(first, last));
+        ending.sections.extend(sink.compression());
         ending.sections.sort_by_key(|(bit, _)| *bit);
         ending.sections.dedup_by_key(|(bit, _)| *bit);
         sink.finish(&ending.sections)?;

@@ -1,6 +1,8 @@
 //! Where a recording goes: file or pipe, the journal beside a file, checkpoints, and the feature sections at the end.
 
 pub(crate) mod complete;
+mod compression;
+mod compressor;
 mod journal;
 pub(crate) mod machine;
 pub(crate) mod pipe;
@@ -11,6 +13,7 @@ mod state_writer;
 mod summary;
 mod tally;
 
+pub(crate) use compressor::Compressor;
 pub use recover::{Recovered, recover};
 pub(crate) use sink::Sink;
 pub(crate) use state_writer::{StateWriter, stamp};

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use bprec_format::journal::Frame;
 use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
 
+use super::compression::{PackedBytes, Packer};
 use super::journal::{Inode, Journal, create_with, inode, is_still, journal_of, old};
 use super::pipe;
+use super::sections::Section;
 use crate::events::OpenEvent;
 use crate::{Error, Output, Result};
 
@@ -27,6 +29,9 @@ pub(crate) struct Sink {
     /// Bytes in front of them.
     head_bytes: u64,
     seekable: Option<Seekable>,
+    /// Where records are compressed.
+    packer: Option<Packer>,
+    packed: Vec<u8>,
 }
 
 /// What only a file has.
@@ -98,6 +103,8 @@ impl Sink {
             data_bytes: 0,
             head_bytes: head.len() as u64,
             seekable: Some(Seekable { path: path.to_owned(), layout, inode, journal, rotated }),
+            packer: None,
+            packed: Vec::new(),
         };
         let first_event_id = events.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
         let mut begin = Vec::new();
@@ -146,7 +153,15 @@ impl Sink {
     fn stream(out: OwnedFd, name: String, events: &[FileAttr]) -> Result<Sink> {
         // So that a reader who pauses does not stop us at once. Not every output is a pipe.
         let _ = rustix::pipe::fcntl_setpipe_size(&out, PIPE_BYTES);
-        let mut sink = Sink { out: out.into(), name, data_bytes: 0, head_bytes: 16, seekable: None };
+        let mut sink = Sink {
+            out: out.into(),
+            name,
+            data_bytes: 0,
+            head_bytes: 16,
+            seekable: None,
+            packer: None,
+            packed: Vec::new(),
+        };
         let mut head = pipe_header(Endian::NATIVE).to_vec();
         let attr_size = events.iter().map(|event| event.attr.smallest_size()).max().unwrap_or(64);
         for event in events {
@@ -191,6 +206,67 @@ impl Sink {
         self.write(&[IoSlice::new(records)])?;
         self.data_bytes += records.len() as u64;
         Ok(())
+    }
+
+    /// Has records compressed from here on. What a reader needs for that is in the journal of a file, and in front of the records
+    /// of a stream.
+    ///
+    /// # Errors
+    /// When there is no memory for it, or as [`Sink::append`].
+    pub(crate) fn compress(&mut self, level: u8) -> Result<()> {
+        let packer = Packer::new(level).map_err(|error| self.failed(error))?;
+        let (bit, payload) = packer.feature();
+        if self.is_file() {
+            let mut frame = Vec::new();
+            Frame::Feature { bit, payload: &payload }.encode(&mut frame, Endian::NATIVE);
+            self.journal(&frame);
+        } else if let Some(record) = pipe::feature(bit, &payload)? {
+            self.append(&record)?;
+        }
+        self.packer = Some(packer);
+        Ok(())
+    }
+
+    /// Appends whole records that come from the kernel or stand for such, compressed where that was asked for.
+    ///
+    /// # Errors
+    /// As [`Sink::append`].
+    pub(crate) fn append_packed(&mut self, records: &[u8]) -> Result<()> {
+        let mut packed = std::mem::take(&mut self.packed);
+        packed.clear();
+        let done = match &mut self.packer {
+            Some(packer) => packer.pack(records, &mut packed),
+            None => return self.append(records),
+        };
+        let appended = done.map_err(|error| self.failed(error)).and_then(|()| self.append(&packed));
+        self.packed = packed;
+        appended
+    }
+
+    /// Appends whole records as they are, because compressing them would take too long.
+    ///
+    /// # Errors
+    /// As [`Sink::append`].
+    pub(crate) fn append_skipped(&mut self, records: &[u8]) -> Result<()> {
+        if let Some(packer) = &mut self.packer {
+            packer.skip(records.len());
+        }
+        self.append(records)
+    }
+
+    /// True where records are compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.packer.is_some()
+    }
+
+    /// What compression has come to; `None` where records are not compressed.
+    pub(crate) fn packed_bytes(&self) -> Option<PackedBytes> {
+        self.packer.as_ref().map(Packer::counts)
+    }
+
+    /// The COMPRESSED feature, where records are compressed.
+    pub(crate) fn compression(&self) -> Option<Section> {
+        self.packer.as_ref().map(Packer::feature)
     }
 
     /// Appends whole records of which the last may be in two pieces, straight from where they are.

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use bprec_format::records::Payload;
 use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, SampleType, context, misc, sampler};
 
+use super::compression::Unpacker;
 use crate::events::SampleRole;
 
 /// Bytes read at once.
@@ -34,6 +35,9 @@ pub(crate) struct Tally {
     /// Times of the first and the last sample, ns.
     pub(crate) times: Option<(u64, u64)>,
     addresses: Addresses,
+    /// `None` once a COMPRESSED record is no slice of the stream before it.
+    unpacker: Option<Unpacker>,
+    unpacked: Vec<u8>,
 }
 
 /// The set of addresses.
@@ -70,6 +74,8 @@ impl Tally {
             lost: 0,
             times: None,
             addresses: Addresses { all: HashSet::new(), recent: vec![0; RECENT_SLOTS] },
+            unpacker: Some(Unpacker::default()),
+            unpacked: Vec::new(),
         }
     }
 
@@ -116,6 +122,7 @@ impl Tally {
     fn record(&mut self, record: &Record<'_>) {
         match record.kind {
             RecordType::SAMPLE => self.sample(record),
+            RecordType::COMPRESSED => self.compressed(record.body()),
             RecordType::THROTTLE => self.throttled += 1,
             RecordType::LOST => {
                 if let Some(index) = self.events.index_of(record)
@@ -126,6 +133,18 @@ impl Tally {
             }
             _ => (),
         }
+    }
+
+    /// Counts what a COMPRESSED record holds.
+    fn compressed(&mut self, slice: &[u8]) {
+        let Some(mut unpacker) = self.unpacker.take() else { return };
+        let mut unpacked = std::mem::take(&mut self.unpacked);
+        if unpacker.unpack(slice, &mut unpacked).is_ok() {
+            // Meanwhile there is no unpacker: one that stands in another is passed over.
+            self.add(&unpacked);
+            self.unpacker = Some(unpacker);
+        }
+        self.unpacked = unpacked;
     }
 
     fn sample(&mut self, record: &Record<'_>) {

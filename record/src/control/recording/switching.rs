@@ -31,7 +31,12 @@ impl Recording<'_> {
                 return Ok(());
             }
         };
-        let sink = match Sink::next(rotation.path(), &self.opened.events) {
+        let next = Sink::next(rotation.path(), &self.opened.events).and_then(|mut sink| {
+            let level = self.options.compression_level;
+            level.map_or(Ok(()), |level| sink.compress(level)).inspect_err(|_| sink.discard())?;
+            Ok(sink)
+        });
+        let sink = match next {
             Ok(sink) => sink,
             Err(error) => {
                 rotation.take_back(&path);
