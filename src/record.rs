@@ -1,5 +1,7 @@
 //! `bprec record`.
 
+mod summary;
+
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -14,11 +16,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Aggregate, Bounds, Budget, CounterTarget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered,
-    RingSize, SamplerFields, SharedOptions, Summary, SwitchOutput, Target, UserChains, WantedMap,
+    Aggregate, Bounds, Budget, Control, ControlEnd, CounterTarget, Counters, Delay, Exact, Level, ObjectFile, Options,
+    Output, Rate, Recovered, RingSize, SamplerFields, SharedOptions, SwitchOutput, Target, UserChains, WantedMap,
 };
 
 use crate::{Outcome, say};
+use summary::{bytes, closing_line};
 
 /// Record what runs, and every BPF program, into a perf.data file.
 ///
@@ -103,9 +106,14 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(1..=22))]
     compression_level: Option<u8>,
 
-    /// Start sampling so many milliseconds after the command.
-    #[arg(short = 'D', long, value_name = "MS")]
-    delay: Option<u64>,
+    /// Start sampling so many milliseconds after the command; -1: when --control says `enable`.
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
+    delay: Option<i64>,
+
+    /// Take commands from another process, one a line: `enable` and `disable` sampling, `snapshot` (end the file of
+    /// --switch-output and go on in another), `stop`, `ping`, `evlist`. After each, `ack` and a newline go to ACK.
+    #[arg(long, value_name = "fifo:CTL[,ACK]|fd:N[,N]", value_parser = control)]
+    control: Option<Control>,
 
     /// Stop after so many seconds.
     #[arg(long, value_name = "SECONDS")]
@@ -307,7 +315,8 @@ fn options(args: Args) -> anyhow::Result<Options> {
         compression_level: args.compression_level,
         command,
         duration,
-        delay: args.delay.map(Duration::from_millis),
+        delay: delay(args.delay, args.control.as_ref())?,
+        control: args.control,
         counters,
         budget: budget(args.budget)?,
         shared,
@@ -407,6 +416,35 @@ fn call_graph(text: &str) -> Result<UserChains, String> {
     }
 }
 
+/// What sampling waits for.
+fn delay(asked_ms: Option<i64>, control: Option<&Control>) -> anyhow::Result<Option<Delay>> {
+    Ok(match (asked_ms, control) {
+        (None, _) => None,
+        (Some(-1), Some(_)) => Some(Delay::UntilEnabled),
+        (Some(-1), None) => bail!("-D -1: sampling begins with `enable` on --control, which was not given"),
+        (Some(ms), _) => match u64::try_from(ms) {
+            Ok(ms) => Some(Delay::For(Duration::from_millis(ms))),
+            Err(_) => bail!("-D {ms}: expected milliseconds, or -1"),
+        },
+    })
+}
+
+/// Where commands come from, and answers go to.
+fn control(text: &str) -> Result<Control, String> {
+    let (kind, ends) = text.split_once(':').ok_or("expected fifo:CTL[,ACK] or fd:N[,N]")?;
+    let (commands, answers) =
+        ends.split_once(',').map_or((ends, None), |(commands, answers)| (commands, Some(answers)));
+    let end = |text: &str| match kind {
+        "fifo" if !text.is_empty() => Ok(ControlEnd::Fifo(text.into())),
+        "fd" => match text.parse() {
+            Ok(fd @ 0..) => Ok(ControlEnd::Descriptor(fd)),
+            _ => Err(format!("'{text}' is no number of a descriptor")),
+        },
+        _ => Err("expected fifo:CTL[,ACK] or fd:N[,N]".to_owned()),
+    };
+    Ok(Control { commands: end(commands)?, answers: answers.map(end).transpose()? })
+}
+
 /// When one file ends and the next begins.
 fn switch_output(when: &[String], max_files: Option<NonZeroUsize>) -> anyhow::Result<Option<SwitchOutput>> {
     if when.is_empty() {
@@ -450,82 +488,6 @@ fn ring_size(text: &str) -> Option<RingSize> {
         _ => return None,
     };
     number.checked_mul(1 << shift).map(RingSize::Bytes)
-}
-
-/// What became of the recording, in one line.
-fn closing_line(summary: &Summary) -> String {
-    let lost = match summary.lost {
-        Some(lost) => format!("{} lost", grouped(lost)),
-        None => "losses not counted by this kernel".to_owned(),
-    };
-    let of_programs = match summary.of_programs {
-        0 => String::new(),
-        count => format!(" and {} of --bpf-object", grouped(count)),
-    };
-    let throttled = match summary.throttled {
-        0 => String::new(),
-        times => format!(", throttled {}", counted(times, "time")),
-    };
-    let missed = match summary.missed {
-        0 => String::new(),
-        missed => format!(" ({missed} more announced but not captured)"),
-    };
-    let records = summary.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
-    let files = match summary.files {
-        0 | 1 => String::new(),
-        files => format!(" and {} before it", counted(files - 1, "file")),
-    };
-    let path = summary.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
-    let ours = match summary.bpf_samples {
-        Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
-        None => String::new(),
-    };
-    // Below that it is nothing beside the rest.
-    let statistics = match summary.statistics_time {
-        Some(time) if time.as_millis() > 0 => format!(" and {:.3} s of run statistics", time.as_secs_f64()),
-        _ => String::new(),
-    };
-    let countable = match summary.countable {
-        Some(1) => "\n[ bprec: --counters exact is possible here, for 1 of them ]".to_owned(),
-        Some(countable) => {
-            format!("\n[ bprec: --counters exact is possible here, for {} of them ]", grouped(countable.into()))
-        }
-        None => String::new(),
-    };
-    format!(
-        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}{files}; cost {:.3} s CPU{statistics} ]{countable}",
-        counted(summary.samples, "sample"),
-        counted(summary.programs, "BPF program"),
-        bytes(summary.written_bytes),
-        summary.cpu_time.as_secs_f64(),
-    )
-}
-
-/// So many of something: `1 sample`, `2 samples`.
-fn counted(number: impl Into<u64>, thing: &str) -> String {
-    let number = number.into();
-    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
-}
-
-/// `1234567` as `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-fn bytes(count: u64) -> String {
-    match count {
-        0..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
-        _ => format!("{:.2} GB", count as f64 / 1e9),
-    }
 }
 
 /// Makes a recording of ours that was cut off whole in its place, with what its journal has; false when it has none.
@@ -573,8 +535,5 @@ mod tests {
             (Ok(Counters::Off), exact(None), exact(Some("a*:b")))
         );
         assert!(tier("exact=").is_err() && tier("perf").is_err());
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(grouped(12), "12");
-        assert_eq!([counted(0u64, "sample"), counted(1u64, "sample")], ["0 samples", "1 sample"]);
     }
 }

@@ -24,8 +24,8 @@ pub use bprec_bpf::Bounds;
 pub use control::{Counts, Moment, ProgramName, Readings, stat};
 pub use error::{Error, Result};
 pub use options::{
-    Aggregate, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, StatOptions, StatTarget,
-    SwitchOutput, Target, UserChains, WantedMap,
+    Aggregate, Budget, Control, ControlEnd, Counters, Delay, Exact, Level, ObjectFile, Options, Output, Rate, RingSize,
+    StatOptions, StatTarget, SwitchOutput, Target, UserChains, WantedMap,
 };
 pub use output::{Recovered, Summary, recover};
 pub use sources::bpf_sampler::SamplerFields;

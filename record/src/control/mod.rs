@@ -7,6 +7,7 @@ mod command;
 mod liveness;
 mod outbox;
 mod recording;
+mod remote;
 mod rotation;
 mod sources;
 mod stat;

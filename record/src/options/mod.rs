@@ -45,8 +45,10 @@ pub struct Options {
     pub command: Option<Vec<OsString>>,
     /// Longest time to record.
     pub duration: Option<Duration>,
-    /// Time between the start of the command and that of sampling.
-    pub delay: Option<Duration>,
+    /// What sampling waits for after the start of the command.
+    pub delay: Option<Delay>,
+    /// Where another process sends commands.
+    pub control: Option<Control>,
     /// Where run counts of programs come from.
     pub counters: Counters,
     /// What run statistics may take, half of it where exact counters have the other half; `None` is all of the machine.
@@ -84,6 +86,7 @@ impl Default for Options {
             command: None,
             duration: None,
             delay: None,
+            control: None,
             counters: Counters::Stats,
             budget: Some(Budget::default()),
             shared: None,
@@ -294,6 +297,34 @@ pub struct SwitchOutput {
     pub on_signal: bool,
     /// Keep this many files; the oldest is deleted when there is one more.
     pub max_files: Option<NonZeroUsize>,
+}
+
+/// What sampling waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delay {
+    /// That so much time has passed.
+    For(Duration),
+    /// That another process sends `enable`.
+    UntilEnabled,
+}
+
+/// Where commands come from while a recording is under way, one a line, as perf has them: `enable`, `disable`, `snapshot`,
+/// `stop`, `ping`, `evlist`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// Commands are read from here.
+    pub commands: ControlEnd,
+    /// `ack`, a newline and a zero are written here when a command was carried out.
+    pub answers: Option<ControlEnd>,
+}
+
+/// One end of a way to another process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlEnd {
+    /// A descriptor that was inherited.
+    Descriptor(i32),
+    /// A FIFO that is there.
+    Fifo(PathBuf),
 }
 
 /// User call chains of samples.

@@ -55,6 +55,10 @@ impl Source for Sampling {
         self.opened.enable()
     }
 
+    fn pause(&mut self) -> Result<()> {
+        self.opened.pause()
+    }
+
     fn disable(&mut self) {
         self.opened.disable();
     }

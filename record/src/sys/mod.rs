@@ -15,9 +15,9 @@ pub(crate) use perf_event::{
     read_reading, read_value, set_output,
 };
 pub(crate) use process::{
-    Inherited, Usage, become_favoured, become_urgent, children_usage, hold_before_exec, memory_bytes, raise_open_files,
-    usage,
+    Inherited, Usage, become_favoured, become_urgent, children_usage, duplicate, hold_before_exec, memory_bytes,
+    raise_open_files, usage,
 };
 pub(crate) use rustix::param::page_size as page_bytes;
 pub(crate) use signals::{Asked, Signals};
-pub(crate) use wait::{Waker, is_hung_up, poll, poll_in};
+pub(crate) use wait::{Waker, is_hung_up, is_writable, poll, poll_in};

@@ -1,0 +1,92 @@
+//! What `bprec record` says at its end.
+
+use bprec_record::Summary;
+
+/// What became of the recording, in one line.
+pub(super) fn closing_line(summary: &Summary) -> String {
+    let lost = match summary.lost {
+        Some(lost) => format!("{} lost", grouped(lost)),
+        None => "losses not counted by this kernel".to_owned(),
+    };
+    let of_programs = match summary.of_programs {
+        0 => String::new(),
+        count => format!(" and {} of --bpf-object", grouped(count)),
+    };
+    let throttled = match summary.throttled {
+        0 => String::new(),
+        times => format!(", throttled {}", counted(times, "time")),
+    };
+    let missed = match summary.missed {
+        0 => String::new(),
+        missed => format!(" ({missed} more announced but not captured)"),
+    };
+    let records = summary.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
+    let files = match summary.files {
+        0 | 1 => String::new(),
+        files => format!(" and {} before it", counted(files - 1, "file")),
+    };
+    let path = summary.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
+    let ours = match summary.bpf_samples {
+        Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
+        None => String::new(),
+    };
+    // Below that it is nothing beside the rest.
+    let statistics = match summary.statistics_time {
+        Some(time) if time.as_millis() > 0 => format!(" and {:.3} s of run statistics", time.as_secs_f64()),
+        _ => String::new(),
+    };
+    let countable = match summary.countable {
+        Some(1) => "\n[ bprec: --counters exact is possible here, for 1 of them ]".to_owned(),
+        Some(countable) => {
+            format!("\n[ bprec: --counters exact is possible here, for {} of them ]", grouped(countable.into()))
+        }
+        None => String::new(),
+    };
+    format!(
+        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}{files}; cost {:.3} s CPU{statistics} ]{countable}",
+        counted(summary.samples, "sample"),
+        counted(summary.programs, "BPF program"),
+        bytes(summary.written_bytes),
+        summary.cpu_time.as_secs_f64(),
+    )
+}
+
+/// So many of something: `1 sample`, `2 samples`.
+fn counted(number: impl Into<u64>, thing: &str) -> String {
+    let number = number.into();
+    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// `1234567` as `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number of bytes.
+pub(super) fn bytes(count: u64) -> String {
+    match count {
+        0..1_000_000 => format!("{:.1} kB", count as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.2} GB", count as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(grouped(12), "12");
+        assert_eq!([counted(0u64, "sample"), counted(1u64, "sample")], ["0 samples", "1 sample"]);
+    }
+}
