@@ -86,6 +86,11 @@ pub(crate) struct Args {
     #[arg(short, long = "mmap-pages", value_name = "SIZE")]
     mmap_pages: Option<String>,
 
+    /// Keep the newest samples only, in rings of the size -m, and write them into a file of their own on SIGUSR2, when --control says
+    /// `snapshot`, where --switch-output says so, and at the end. Files are called NAME.TIME.
+    #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"])]
+    overwrite: bool,
+
     /// Where to; `-` is standard output (pipe format). An existing file is kept as NAME.old.
     ///
     /// Without it, a pipe as standard output gets the recording.
@@ -98,7 +103,7 @@ pub(crate) struct Args {
     switch_output: Vec<String>,
 
     /// Keep N files of --switch-output: the oldest is deleted when there is one more.
-    #[arg(long, alias = "switch-max-files", value_name = "N", requires = "switch_output")]
+    #[arg(long, alias = "switch-max-files", value_name = "N")]
     max_files: Option<NonZeroUsize>,
 
     /// Compress records with zstd while recording; a higher LEVEL (to 22) makes a smaller file and takes longer [default LEVEL: 1].
@@ -310,8 +315,9 @@ fn options(args: Args) -> anyhow::Result<Options> {
         user_chains: args.call_graph.unwrap_or(if args.chains { UserChains::FramePointers } else { UserChains::None }),
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
         ring,
+        overwrite: args.overwrite,
         output: output(args.output)?,
-        switch_output: switch_output(&args.switch_output, args.max_files)?,
+        switch_output: switch_output(&args.switch_output, args.max_files, args.overwrite)?,
         compression_level: args.compression_level,
         command,
         duration,
@@ -446,11 +452,18 @@ fn control(text: &str) -> Result<Control, String> {
 }
 
 /// When one file ends and the next begins.
-fn switch_output(when: &[String], max_files: Option<NonZeroUsize>) -> anyhow::Result<Option<SwitchOutput>> {
-    if when.is_empty() {
+fn switch_output(
+    when: &[String],
+    max_files: Option<NonZeroUsize>,
+    is_overwritten: bool,
+) -> anyhow::Result<Option<SwitchOutput>> {
+    if when.is_empty() && !is_overwritten {
+        if max_files.is_some() {
+            bail!("--max-files: one file is written without --switch-output or --overwrite");
+        }
         return Ok(None);
     }
-    let mut how = SwitchOutput { max_files, ..SwitchOutput::default() };
+    let mut how = SwitchOutput { max_files, on_signal: is_overwritten, ..SwitchOutput::default() };
     for text in when {
         match (text.as_str(), ring_size(text), seconds(text)) {
             ("signal", ..) => how.on_signal = true,

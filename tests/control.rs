@@ -140,7 +140,7 @@ fn a_snapshot_ends_a_file() {
         closed.sort();
         closed
     };
-    assert_eq!(closed(), [PathBuf::new(); 0]);
+    assert!(closed().is_empty());
     touch_pages(3_000);
     control.done("snapshot");
     let first = closed();

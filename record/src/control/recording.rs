@@ -184,7 +184,7 @@ impl<'a> Recording<'a> {
             cpus_online: targets.cpus.len() as u32,
             target: target_text(options),
             event: samplers.first().map(|sampler| sampler.spec.name.clone()).unwrap_or_default(),
-            event_note: samplers.first().map(|sampler| sampler.note.clone()).unwrap_or_default(),
+            event_note: event_note(options, samplers.first()),
             counters: "off".to_owned(),
             interval_ns,
             recorder_pid: Some(std::process::id()),
@@ -317,12 +317,17 @@ impl<'a> Recording<'a> {
             workload.start()?;
         }
         self.has_begun = true;
-        // Weighted samples are as old as their interval, and end the rounds themselves.
-        self.out.begin(first, self.options.aggregate.is_none())?;
+        self.out.begin(first, self.has_rounds())?;
         if let Some(rotation) = &mut self.rotation {
             rotation.begin(Instant::now(), self.out.sent_bytes());
         }
         Ok(())
+    }
+
+    /// Whether a round of records follows each pass over the rings. Weighted samples are as old as their interval, and end the
+    /// rounds themselves; those of rings that are overwritten are as old as the file.
+    fn has_rounds(&self) -> bool {
+        self.options.aggregate.is_none() && !self.options.overwrite
     }
 
     /// Runs the sources until something asks for the end.
@@ -552,6 +557,13 @@ fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEven
     let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);
     let drain = Drain::start(Arc::clone(opened), rings, sink, tally, &layout)?;
     Ok(Outbox::new(drain, is_file, &files[0], &files[opened.state]))
+}
+
+/// What there is to say about the first event.
+fn event_note(options: &Options, sampler: Option<&Sampler>) -> String {
+    let own = sampler.map(|sampler| &sampler.note[..]).filter(|note| !note.is_empty());
+    let overwritten = options.overwrite.then_some("only the newest samples of each CPU, as older ones are overwritten");
+    own.into_iter().chain(overwritten).collect::<Vec<_>>().join("; ")
 }
 
 fn target_text(options: &Options) -> String {

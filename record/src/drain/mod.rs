@@ -262,7 +262,7 @@ impl Drainer {
             self.account.wakeups += 1;
             self.account.longest_gap = self.account.longest_gap.max(now - std::mem::replace(&mut last, now));
             if !self.pass(messages)? {
-                return Ok(());
+                return self.end_file();
             }
         }
     }
@@ -293,6 +293,16 @@ impl Drainer {
             let _ = waiting.send(());
         }
         Ok(is_open)
+    }
+
+    /// What a file still lacks when it ends: samples of rings that are overwritten, and what the side band has of their time.
+    fn end_file(&mut self) -> Result<()> {
+        let mut newest = Vec::new();
+        self.rings.take_newest(&self.opened, &mut newest)?;
+        self.writer.append(newest)?;
+        self.drain_rings()?;
+        self.writer.finished_round()?;
+        self.writer.checkpoint()
     }
 
     fn drain_rings(&mut self) -> Result<()> {
@@ -345,8 +355,7 @@ impl Drainer {
                 Ok(())
             }
             Message::Switch(next) => {
-                self.writer.finished_round()?;
-                self.writer.checkpoint()?;
+                self.end_file()?;
                 let Successor { sink, tally, closed } = *next;
                 (self.has_rounds, self.round_ends) = (false, None);
                 self.checkpoint_bytes = 0;

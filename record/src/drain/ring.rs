@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
+use bprec_format::RECORD_HEADER_BYTES;
+
 use crate::sys;
 
 const DATA_HEAD: usize = 1024;
@@ -24,6 +26,17 @@ pub(crate) struct Ring {
     data_bytes: usize,
     /// What this side has read up to; the kernel's copy is only ever written by us.
     tail: u64,
+}
+
+/// A ring that the kernel writes backward and over, for an event with `write_backward`: its head falls from 0, and the newest
+/// record is in front.
+#[derive(Debug)]
+pub(crate) struct BackwardRing {
+    ring: Ring,
+    /// Where the head was when the ring was read last.
+    read_to: u64,
+    /// Sizes of the records that are being read, the newest first.
+    sizes: Vec<u16>,
 }
 
 /// What the kernel has written and we have not taken yet: one piece, and a second one where it wraps.
@@ -96,7 +109,59 @@ impl Ring {
         assert!(start + len <= self.data_bytes);
         // SAFETY: the range lies in the data pages of the mapping (asserted), which lives as long as `self`. It is part
         // of [tail, head): the kernel does not write there until the tail is moved, which takes `&mut self` and so
-        // cannot happen while the slice lives.
+        // cannot happen while the slice lives. In a ring that is overwritten the kernel writes nowhere while its output is
+        // paused, which `BackwardRing::read` asks for.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.page_bytes + start), len) }
+    }
+}
+
+impl BackwardRing {
+    /// Maps the ring of `event` as [`Ring::map`] does. That it cannot be written to has the kernel overwrite it.
+    ///
+    /// # Errors
+    /// As [`Ring::map`].
+    pub(crate) fn map(event: BorrowedFd<'_>, data_bytes: usize) -> io::Result<BackwardRing> {
+        let page_bytes = sys::page_bytes();
+        debug_assert!(data_bytes.is_power_of_two() && data_bytes >= page_bytes);
+        let map = MmapOptions::new().len(page_bytes + data_bytes).map_raw_read_only(event.as_raw_fd())?;
+        Ok(BackwardRing { ring: Ring { map, page_bytes, data_bytes, tail: 0 }, read_to: 0, sizes: Vec::new() })
+    }
+
+    /// Appends the whole records that are there and were not read before, the oldest first. The event's output is paused: what
+    /// was being written then is there, or is left out.
+    pub(crate) fn read(&mut self, records: &mut Vec<u8>) {
+        // ATOMICS: as in `Ring::unread`.
+        let head = self.ring.control(DATA_HEAD).load(Ordering::Acquire);
+        let written = self.read_to.wrapping_sub(head) as usize;
+        self.read_to = head;
+        let limit = written.min(self.ring.data_bytes);
+        self.sizes.clear();
+        let mut bytes = 0;
+        while bytes + RECORD_HEADER_BYTES <= limit {
+            let mut header = [0; RECORD_HEADER_BYTES];
+            self.copy(head, bytes, &mut header);
+            let size = u16::from_ne_bytes([header[6], header[7]]);
+            // Behind the oldest record that is whole lies a part of the one before it.
+            if usize::from(size) < RECORD_HEADER_BYTES || bytes + usize::from(size) > limit {
+                break;
+            }
+            self.sizes.push(size);
+            bytes += usize::from(size);
+        }
+        for size in self.sizes.iter().rev().map(|size| usize::from(*size)) {
+            bytes -= size;
+            let at = records.len();
+            records.resize(at + size, 0);
+            self.copy(head, bytes, &mut records[at..]);
+        }
+    }
+
+    /// Copies from `offset` bytes behind `head`.
+    fn copy(&self, head: u64, offset: usize, out: &mut [u8]) {
+        let start = (head as usize).wrapping_add(offset) & (self.ring.data_bytes - 1);
+        let first = out.len().min(self.ring.data_bytes - start);
+        let (front, back) = out.split_at_mut(first);
+        front.copy_from_slice(self.ring.data(start, first));
+        back.copy_from_slice(self.ring.data(0, back.len()));
     }
 }

@@ -1,8 +1,9 @@
 //! The rings of a recording: one per CPU for all events, and a small one for code that comes and goes.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::ring::{Ring, Unread};
+use super::ring::{BackwardRing, Ring, Unread};
 use crate::events::{CODE_RING_BYTES, EventFd, OpenEvents};
 use crate::{Error, Level, Options, Result, sys};
 
@@ -14,6 +15,17 @@ pub(crate) struct Rings {
     /// One ring per CPU for code that comes and goes: no flood of samples can push it out, and its records are looked
     /// at before they are written. Empty where the side band covers the targets only.
     code: Vec<CpuRing>,
+    /// One ring per CPU for the events that sample, where samples overwrite the oldest ones.
+    newest: Vec<CpuBackwardRing>,
+}
+
+/// A ring that is overwritten, and where it belongs.
+#[derive(Debug)]
+struct CpuBackwardRing {
+    cpu: u32,
+    ring: BackwardRing,
+    /// As for a [`CpuRing`].
+    owner: usize,
 }
 
 /// A ring and where it belongs.
@@ -38,12 +50,17 @@ impl Rings {
             let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
             if opened.code == Some(event_fd.event) {
                 let mut code_bytes = CODE_RING_BYTES;
-                let ring = map_ring(event_fd, cpu, &mut code_bytes)?;
+                let ring = map_ring(event_fd, cpu, &mut code_bytes, Ring::map)?;
                 rings.code.push(CpuRing { cpu, ring, owner: index });
                 continue;
             }
-            if let Some(ring) = rings.main.iter().find(|ring| ring.cpu == cpu) {
-                let owner = opened.fds[ring.owner].fd.as_fd();
+            let is_overwritten = options.overwrite && opened.is_sampling(event_fd.event);
+            let owner = match is_overwritten {
+                true => rings.newest.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
+                false => rings.main.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
+            };
+            if let Some(owner) = owner {
+                let owner = opened.fds[owner].fd.as_fd();
                 sys::set_output(event_fd.fd.as_fd(), owner).map_err(|answer| Error::Syscall {
                     call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
                     object: format!("{} on cpu {cpu}", opened.events[event_fd.event].name),
@@ -52,7 +69,12 @@ impl Rings {
                 })?;
                 continue;
             }
-            let ring = map_ring(event_fd, cpu, &mut bytes)?;
+            if is_overwritten {
+                let ring = map_ring(event_fd, cpu, &mut bytes, BackwardRing::map)?;
+                rings.newest.push(CpuBackwardRing { cpu, ring, owner: index });
+                continue;
+            }
+            let ring = map_ring(event_fd, cpu, &mut bytes, Ring::map)?;
             rings.main.push(CpuRing { cpu, ring, owner: index });
         }
         if bytes < asked {
@@ -86,6 +108,29 @@ impl Rings {
     pub(super) fn take_code(&mut self, take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
         take_all(&mut self.code, take)
     }
+
+    /// Appends what is in the rings that are overwritten and was not taken before, ring by ring. Samples of the time that this
+    /// takes are not recorded.
+    ///
+    /// # Errors
+    /// When the kernel does not stop to write into them.
+    pub(super) fn take_newest(&mut self, opened: &OpenEvents, records: &mut Vec<u8>) -> Result<()> {
+        for CpuBackwardRing { cpu, ring, owner } in &mut self.newest {
+            let owner = opened.fds[*owner].fd.as_fd();
+            let pause = |is_paused| {
+                sys::pause_output(owner, is_paused).map_err(|answer| Error::Syscall {
+                    call: "ioctl(PERF_EVENT_IOC_PAUSE_OUTPUT)",
+                    object: format!("ring of cpu {cpu}"),
+                    answer,
+                    remedy: "Linux 4.7 is the first that has it".to_owned(),
+                })
+            };
+            pause(true)?;
+            ring.read(records);
+            pause(false)?;
+        }
+        Ok(())
+    }
 }
 
 fn take_all(rings: &mut [CpuRing], mut take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
@@ -101,9 +146,14 @@ fn take_all(rings: &mut [CpuRing], mut take: impl FnMut(&Unread<'_>) -> Result<(
 }
 
 /// Maps the ring of an event: with `bytes`, or as many as the kernel lets us lock.
-fn map_ring(event_fd: &EventFd, cpu: u32, bytes: &mut usize) -> Result<Ring> {
+fn map_ring<R>(
+    event_fd: &EventFd,
+    cpu: u32,
+    bytes: &mut usize,
+    map: impl Fn(BorrowedFd<'_>, usize) -> io::Result<R>,
+) -> Result<R> {
     loop {
-        match Ring::map(event_fd.fd.as_fd(), *bytes) {
+        match map(event_fd.fd.as_fd(), *bytes) {
             Ok(ring) => return Ok(ring),
             // More than may be locked: a smaller ring is better than none.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) && *bytes > sys::page_bytes() => *bytes /= 2,

@@ -267,6 +267,11 @@ impl OpenEvents {
         Ok(())
     }
 
+    /// Whether an event is one of those that sample, ours or the user's.
+    pub(crate) fn is_sampling(&self, event: usize) -> bool {
+        event < self.side_band
+    }
+
     /// By event: whose samples it carries.
     pub(crate) fn roles(&self) -> Vec<SampleRole> {
         let role = |index| match index {
@@ -311,7 +316,7 @@ impl OpenEvents {
     }
 
     fn sampling(&self) -> impl Iterator<Item = &EventFd> {
-        self.fds.iter().filter(|event_fd| event_fd.event < self.side_band)
+        self.fds.iter().filter(|event_fd| self.is_sampling(event_fd.event))
     }
 }
 

@@ -85,6 +85,7 @@ impl Sampler {
             (!options.user_chains.are_by_kernel() && !takes_whole_chains, AttrFlags::EXCLUDE_CALLCHAIN_USER),
             (binding.inherit, AttrFlags::INHERIT),
             (binding.enable_on_exec, AttrFlags::ENABLE_ON_EXEC),
+            (options.overwrite, AttrFlags::WRITE_BACKWARD),
         ] {
             if wanted {
                 attr.flags = attr.flags.with(flag);

@@ -35,6 +35,8 @@ pub struct Options {
     pub objects: Vec<ObjectFile>,
     /// Size of each CPU's ring buffer.
     pub ring: RingSize,
+    /// Samples overwrite the oldest ones in the rings. What is there is written when a file ends.
+    pub overwrite: bool,
     /// Where to.
     pub output: Output,
     /// When one file ends and the next begins; `None`: everything goes into one.
@@ -80,6 +82,7 @@ impl Default for Options {
             user_chains: UserChains::None,
             objects: Vec::new(),
             ring: RingSize::Default,
+            overwrite: false,
             output: Output::File(PathBuf::from("perf.data")),
             switch_output: None,
             compression_level: None,

@@ -11,8 +11,8 @@ pub(crate) use clock::{
     CLOCK_MONOTONIC, boottime_ns, file_timestamp, monotonic_ns, monotonic_resolution_ns, realtime_unix_ns,
 };
 pub(crate) use perf_event::{
-    disable, enable, event_id, kernel_attr_bytes, open_counter, open_counter_at, perf_event_open, read_counter,
-    read_reading, read_value, set_output,
+    disable, enable, event_id, kernel_attr_bytes, open_counter, open_counter_at, pause_output, perf_event_open,
+    read_counter, read_reading, read_value, set_output,
 };
 pub(crate) use process::{
     Inherited, Usage, become_favoured, become_urgent, children_usage, duplicate, hold_before_exec, memory_bytes,

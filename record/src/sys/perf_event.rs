@@ -74,6 +74,12 @@ pub(crate) fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     answer(unsafe { perf::ioctls::DISABLE(event.as_raw_fd(), 0) }).map(drop)
 }
 
+/// Has an event's ring take no more records, or take them again.
+pub(crate) fn pause_output(event: BorrowedFd<'_>, is_paused: bool) -> io::Result<()> {
+    // SAFETY: the request takes a number.
+    answer(unsafe { perf::ioctls::PAUSE_OUTPUT(event.as_raw_fd(), u32::from(is_paused)) }).map(drop)
+}
+
 /// Sends what `event` writes into the ring of `owner`, which must be on the same CPU.
 pub(crate) fn set_output(event: BorrowedFd<'_>, owner: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the request takes a descriptor as a number, and `owner` is open.

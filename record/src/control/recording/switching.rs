@@ -64,7 +64,7 @@ impl Recording<'_> {
         self.sources.begin_file(&mut self.out)?;
         self.send_tasks(before)?;
         self.send_images(kallsyms)?;
-        self.out.begin(first, self.options.aggregate.is_none())?;
+        self.out.begin(first, self.has_rounds())?;
         if let Some(rotation) = &mut self.rotation {
             rotation.begin(Instant::now(), self.out.sent_bytes());
         }

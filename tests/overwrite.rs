@@ -1,0 +1,101 @@
+//! `bprec record --overwrite`: the newest samples, in files that are complete by themselves. Real kernel, root; perf is the judge.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::ffi::CStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use bprec_fixtures::Fixture;
+use support::{Scratch, bprec, perf, perf_installed, report, root, signal, wait_for};
+
+/// Touches so many pages for the first time, one fault each, under this name.
+fn touch_pages(name: &CStr, pages: usize) {
+    // SAFETY: a plain system call with a string that lives as long as it.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    let mut memory: Vec<u8> = Vec::with_capacity(pages * 4096);
+    for page in 0..pages {
+        memory.spare_capacity_mut()[page * 4096].write(1);
+    }
+}
+
+/// Samples in a file by the task's name then, as perf has them.
+fn samples(path: &Path, comm: &str) -> usize {
+    let out = perf(&["script", "-F", "comm,event", "-i", path.to_str().unwrap()]);
+    out.lines().filter(|line| line.trim().starts_with(comm) && line.contains("page-faults")).count()
+}
+
+/// The files that are complete, the oldest first.
+fn closed(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let is_closed = |path: &PathBuf| {
+        let name = path.to_str().unwrap();
+        name.contains("perf.data.2") && !name.ends_with(".journal") && !Path::new(&format!("{name}.journal")).exists()
+    };
+    let mut closed: Vec<PathBuf> = entries.filter(is_closed).collect();
+    closed.sort();
+    closed
+}
+
+/// One fault is one sample. Of more than a ring holds the newest are in the file, and the next file begins where it ended.
+#[test]
+fn the_newest_samples_are_in_the_file() {
+    let test = "the_newest_samples_are_in_the_file";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    // On one CPU, they are in one ring. No huge pages, of which one fault would be for many.
+    // SAFETY: plain system calls; the set is plain data for which all zeros is a value.
+    let thread = unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(0, &mut cpus);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&cpus), &raw const cpus), 0);
+        libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
+        libc::gettid()
+    };
+    let loaded = Fixture::RAW_TP.open().unwrap().load().unwrap();
+    let program: u32 = loaded.id_of("count_sched_switches").unwrap();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let recorder = bprec()
+        .args(["record", "-q", "--overwrite", "-m", "256K", "-e", "page-faults", "-c", "1", "-t", &thread.to_string()])
+        .arg("-o")
+        .arg(&path)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    support::wait_for_checkpoint(&path);
+    // Samples come once they are switched on: the counts say so.
+    wait_for("sampling", || {
+        let page_faults = bprec().args(["report", "--json", "--all", "-i"]).arg(&path).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&page_faults.stdout).ok()?;
+        report["recording"]["target"].as_str().map(drop)
+    });
+    touch_pages(c"oldest", 20_000);
+    touch_pages(c"newest", 300);
+    signal(&recorder, "-USR2");
+    let dumped = wait_for("a file", || closed(&path).pop());
+    let newest = samples(&dumped, "newest");
+    assert!((300..320).contains(&newest), "{newest}");
+    // A sample has 100 bytes at least.
+    let oldest = samples(&dumped, "oldest");
+    assert!((100..2_700).contains(&oldest), "{oldest}");
+    let info = perf(&["report", "--header-only", "-I", "-i", dumped.to_str().unwrap()]);
+    assert!(info.contains(&format!("bpf_prog_info {program}:")), "{info}");
+
+    touch_pages(c"later", 200);
+    signal(&recorder, "-INT");
+    assert!(recorder.wait_with_output().unwrap().status.success());
+    let files = closed(&path);
+    assert_eq!((files.len(), &files[0]), (2, &dumped));
+    let (later, again) = (samples(&files[1], "later"), samples(&files[1], "oldest"));
+    assert!((200..220).contains(&later), "{later}");
+    assert_eq!(again, 0);
+    assert!(!path.exists());
+    let ours = report(&files[1], &["--all"]);
+    let theirs = perf(&["script", "-F", "event", "-i", files[1].to_str().unwrap()]);
+    let theirs = theirs.lines().filter(|line| line.contains("page-faults")).count();
+    assert_eq!(ours["events"][0]["samples"]["samples"], theirs);
+}
