@@ -118,11 +118,24 @@ fn each_file_is_unpacked_by_itself() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let output = succeed(&mut record_page_faults(&["-z", "--switch-output=100K", "-o", path.to_str().unwrap()]));
-    let said = samples_said(&output.stderr);
-    let files: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().path()).collect();
-    assert!(files.len() > 1, "{files:?}");
-    assert_eq!(files.iter().map(|file| samples(file)).sum::<usize>(), said);
+    let mut recorder = recording(&path, "600", &["-z", "-e", "cpu-clock", "-F", "999", "--switch-output"]);
+    let files = || {
+        let entries = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+        let closed = entries.filter(|path| path.to_str().unwrap().contains("perf.data.2"));
+        closed.filter(|path| !path.to_str().unwrap().ends_with(".journal")).collect::<Vec<_>>()
+    };
+    for round in 1..=2 {
+        signal(&recorder, "-USR2");
+        wait_for("a closed file", || (files().len() == round && path.exists()).then_some(()));
+    }
+    signal(&recorder, "-INT");
+    assert!(recorder.wait().unwrap().success());
+    assert_eq!(files().len(), 3);
+    for file in files() {
+        let script = perf(&["script", "-F", "event", "-i", file.to_str().unwrap()]);
+        let theirs = script.lines().filter(|line| line.contains("cpu-clock")).count();
+        assert_eq!(report(&file, &["--all"])["events"][0]["samples"]["samples"], theirs);
+    }
 }
 
 /// A file that was cut off is read by the reporter as it is, and by perf once it is recovered.

@@ -15,9 +15,13 @@ use support::{Scratch, bprec, perf, perf_installed, report, root, signal, wait_f
 fn touch_pages(name: &CStr, pages: usize) {
     // SAFETY: a plain system call with a string that lives as long as it.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-    let mut memory: Vec<u8> = Vec::with_capacity(pages * 4096);
-    for page in 0..pages {
-        memory.spare_capacity_mut()[page * 4096].write(1);
+    // SAFETY: memory of its own, which nobody knows of before or after; each write is inside of it.
+    unsafe {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let memory = libc::mmap(std::ptr::null_mut(), pages * 4096, access, kind, -1, 0);
+        assert_ne!(memory, libc::MAP_FAILED);
+        (0..pages).for_each(|page| memory.cast::<u8>().add(page * 4096).write_volatile(1));
+        libc::munmap(memory, pages * 4096);
     }
 }
 
@@ -79,9 +83,9 @@ fn the_newest_samples_are_in_the_file() {
     let dumped = wait_for("a file", || closed(&path).pop());
     let newest = samples(&dumped, "newest");
     assert!((300..320).contains(&newest), "{newest}");
-    // A sample has 100 bytes at least.
+    // A sample without a call chain has its header and eight fields, 72 bytes: that many fit into the ring.
     let oldest = samples(&dumped, "oldest");
-    assert!((100..2_700).contains(&oldest), "{oldest}");
+    assert!(oldest > 100 && oldest + newest <= (256 << 10) / 72, "{oldest}");
     let info = perf(&["report", "--header-only", "-I", "-i", dumped.to_str().unwrap()]);
     assert!(info.contains(&format!("bpf_prog_info {program}:")), "{info}");
 
