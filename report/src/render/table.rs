@@ -5,7 +5,9 @@ use super::cells::{self, exact_columns, moment, number, percent};
 use super::grid::{Column, Grid};
 use super::opening::opening;
 use super::{write_notes, write_wrapped};
-use crate::model::{EventReport, GroupRow, Known, Line, Part, Program, Report, Row, Runs, RunsEstimate, Share};
+use crate::model::{
+    EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate, Share,
+};
 use crate::options::{By, Group};
 use crate::text::{UNKNOWN, clean, counted, fit, grouped, seconds};
 use std::io::{self, Write};
@@ -355,16 +357,26 @@ fn hottest(event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result
     Ok(())
 }
 
+/// Programs that were not captured which a note names.
+const MISSED_NAMED: usize = 3;
+
+/// A program that was not captured.
+fn missed(missed: &MissedProgram) -> String {
+    let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
+    format!("id {}{when} ({})", missed.id, clean(&missed.reason))
+}
+
 /// What concerns the recording as a whole.
 fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
     let mut notes = Vec::new();
     if !report.missed.is_empty() {
         let s = if report.missed.len() == 1 { " was" } else { "s were" };
-        notes.push(format!("{} program{s} seen but not captured:", report.missed.len()));
-        for missed in &report.missed {
-            let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
-            notes.push(format!("  id {}{when}: {}", missed.id, clean(&missed.reason)));
-        }
+        let first: Vec<String> = report.missed.iter().take(MISSED_NAMED).map(missed).collect();
+        let more = match report.missed.len().saturating_sub(MISSED_NAMED) {
+            0 => String::new(),
+            more => format!("; and {more} more (--json has all)"),
+        };
+        notes.push(format!("{} program{s} seen but not captured: {}{more}", report.missed.len(), first.join("; ")));
     }
     notes.extend(report.notes.iter().map(|note| clean(&note.to_string())));
     if let Some(cost) = &report.recording.cost {
