@@ -94,7 +94,10 @@ fn values_are_those_that_the_program_wrote() {
     );
 
     let annotated = map(&report, &loaded, "annotated_with_a_long_name");
-    assert_eq!((&annotated["types_annotated"], &annotated["name"]), (&json!(true), &json!("annotated_with_")));
+    assert_eq!(
+        (&annotated["types_annotated"], &annotated["name"]),
+        (&json!(true), &json!("annotated_with_a_long_name"))
+    );
     assert_eq!((&annotated["key_type"], &annotated["value_type"]), (&json!("enum colour"), &json!("struct point")));
     assert_eq!(annotated["contents"]["list"], json!([{"key": "INFRA_RED", "value": point}]));
 

@@ -1,6 +1,7 @@
 //! The maps of the recording's programs: what they are, what their keys and values are, and what they held.
 
 mod contents;
+mod names;
 
 use crate::glob;
 use crate::index::{Index, Wanted};
@@ -112,6 +113,8 @@ impl Map<'_> {
 pub(crate) struct MapsReport<'a> {
     pub(crate) maps: Vec<Map<'a>>,
     pub(crate) problems: Vec<String>,
+    /// By id.
+    names: BTreeMap<u32, String>,
     pub(crate) limit: Option<usize>,
     /// When the recording started, ns of its clock.
     pub(crate) start_ns: u64,
@@ -150,11 +153,14 @@ impl<'a> MapsReport<'a> {
             }
         }
         let states = &index.states;
+        let declared = names::Declared::new(btf);
+        let names: BTreeMap<u32, String> =
+            states.maps.values().map(|about| (about.id, declared.name(about, blobs.get(&about.id)))).collect();
         let ids: BTreeSet<u32> =
             users.keys().chain(states.maps.keys()).chain(states.contents.keys()).copied().collect();
         let maps = ids.into_iter().filter(|id| options.programs.is_empty() || asked.contains(id)).map(|id| {
             let about = states.maps.get(&id);
-            let name = about.map(|about| String::from_utf8_lossy(&about.name).into_owned()).unwrap_or_default();
+            let name = names.get(&id).cloned().unwrap_or_default();
             let blobs = blobs.remove(&id).unwrap_or_default();
             Map {
                 id,
@@ -165,12 +171,16 @@ impl<'a> MapsReport<'a> {
                 contents: states.contents.get(&id),
             }
         });
+        // By its whole name, or by what the kernel keeps of it.
         let is_asked = |map: &Map<'_>| {
-            options.maps.is_empty() || options.maps.iter().any(|filter| filter.matches(map.id, &map.name))
+            let kept = map.about.map(|about| String::from_utf8_lossy(&about.name)).unwrap_or_default();
+            options.maps.is_empty()
+                || options.maps.iter().any(|filter| filter.matches(map.id, &map.name) || filter.matches(map.id, &kept))
         };
         MapsReport {
             maps: maps.filter(is_asked).collect(),
             problems,
+            names,
             limit: options.limit,
             start_ns: states.session.as_ref().map_or(0, |session| session.start_ns),
             index,
@@ -185,9 +195,8 @@ impl<'a> MapsReport<'a> {
     }
 
     /// Name of a map by its id.
-    pub(crate) fn map_name(&self, id: u32) -> Option<String> {
-        let about = self.index.states.maps.get(&id)?;
-        Some(String::from_utf8_lossy(&about.name).into_owned())
+    pub(crate) fn map_name(&self, id: u32) -> Option<&str> {
+        self.names.get(&id).map(String::as_str)
     }
 }
 

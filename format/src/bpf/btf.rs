@@ -7,10 +7,12 @@
 
 mod c;
 mod decode;
+mod maps;
 mod section;
 mod types;
 mod value;
 
+pub use maps::DeclaredMap;
 pub use section::{BpfBtfSection, write_section};
 pub use types::{ArrayType, Enumerator, IntType, Kind, Member, Param, SectionVar, Type};
 pub use value::{Limits, Value};

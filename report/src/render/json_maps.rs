@@ -166,7 +166,7 @@ impl Serialize for ShownDocument<'_> {
         match shown {
             Shown::Value(it) => ValueDocument(it).serialize(serializer),
             Shown::Program(id) => object(serializer, "program", *id, report.program_name(*id)),
-            Shown::Map(id) => object(serializer, "map", *id, report.map_name(*id).as_deref()),
+            Shown::Map(id) => object(serializer, "map", *id, report.map_name(*id)),
             Shown::Stack(frames) => serializer.collect_seq(frames.iter().map(FrameDocument)),
         }
     }

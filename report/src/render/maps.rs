@@ -97,7 +97,7 @@ fn shown(report: &MapsReport<'_>, value: &Shown<'_>) -> String {
         Shown::Value(value) => clean(&value.to_string()),
         Shown::Stack(frames) => frames.iter().map(frame).collect::<Vec<_>>().join(" "),
         Shown::Program(id) => format!("program {id}{}", name(report.program_name(*id))),
-        Shown::Map(id) => format!("map {id}{}", name(report.map_name(*id).as_deref())),
+        Shown::Map(id) => format!("map {id}{}", name(report.map_name(*id))),
     }
 }
 

@@ -121,7 +121,7 @@ fn exercise(btf: &Btf<'_>, value: &[u8]) {
         assert!(btf.value_text(id, value, &Limits::default()).len() < 20_000);
         let _ = (found.members().count(), found.enumerators().count(), btf.metadata(id, value));
     }
-    let _ = (btf.annotated_map_types(b"m"), btf.definition(u32::MAX));
+    let _ = (btf.annotated_map_types(b"m"), btf.declared_maps().count(), btf.definition(u32::MAX));
 }
 
 fn spec(kind: Kind, name: Option<u8>, size_or_type: u32) -> Spec {

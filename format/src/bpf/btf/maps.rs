@@ -1,0 +1,61 @@
+//! Maps as their source declares them: variables of the section `.maps`, whose struct types have a member for each property.
+
+use super::{Btf, Kind};
+
+/// A map that an object declares; `None` where the declaration does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeclaredMap<'a> {
+    /// Its whole name, of which the kernel keeps 15 characters.
+    pub name: &'a [u8],
+    /// `BPF_MAP_TYPE_*`.
+    pub map_type: Option<u32>,
+    /// Bytes of a key.
+    pub key_bytes: Option<u64>,
+    /// Bytes of a value.
+    pub value_bytes: Option<u64>,
+    /// Most entries; a loader may have asked for another number.
+    pub max_entries: Option<u32>,
+}
+
+impl<'a> Btf<'a> {
+    /// The maps of the section `.maps`.
+    pub fn declared_maps(&self) -> impl Iterator<Item = DeclaredMap<'a>> + '_ {
+        let section = self.find(Kind::DATASEC, b".maps").map_or(0, |section| section.id());
+        self.variables(section).map(|variable| {
+            let mut map = DeclaredMap {
+                name: variable.name,
+                map_type: None,
+                key_bytes: None,
+                value_bytes: None,
+                max_entries: None,
+            };
+            for member in self.resolve(variable.type_id).into_iter().flat_map(|declaration| declaration.members()) {
+                match member.name {
+                    Some(b"type") => map.map_type = self.number(member.type_id),
+                    Some(b"max_entries") => map.max_entries = self.number(member.type_id),
+                    Some(b"key_size") => map.key_bytes = self.number(member.type_id).map(u64::from),
+                    Some(b"value_size") => map.value_bytes = self.number(member.type_id).map(u64::from),
+                    Some(b"key") => map.key_bytes = self.size_of_pointee(member.type_id),
+                    Some(b"value") => map.value_bytes = self.size_of_pointee(member.type_id),
+                    _ => {}
+                }
+            }
+            map
+        })
+    }
+
+    /// A number in a declaration, `int (*name)[number]`.
+    fn number(&self, member: u32) -> Option<u32> {
+        let array = self.resolve(self.pointee(member)?)?;
+        array.array().map(|array| array.len)
+    }
+
+    /// Size of a type in a declaration, `type *name`.
+    fn size_of_pointee(&self, member: u32) -> Option<u64> {
+        self.size_of(self.pointee(member)?)
+    }
+
+    fn pointee(&self, type_id: u32) -> Option<u32> {
+        self.resolve(type_id).filter(|found| found.kind() == Kind::PTR)?.target()
+    }
+}
