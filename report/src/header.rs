@@ -3,6 +3,7 @@
 use crate::names::{btf_of, symbol_files, symbol_of};
 use crate::recording::{Recording, Role};
 use crate::text::clean;
+use crate::traces::Traces;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
@@ -11,8 +12,9 @@ use bprec_format::feature::{
     CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, MetaInfo, NumaTopology, Partial,
     Payload, PmuCap, PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
 };
+use bprec_format::records::Payload as RecordPayload;
 use bprec_format::state::State;
-use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, RecordType, SampleType};
+use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, Record, RecordType, SampleType};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -32,9 +34,12 @@ pub fn header(input: &Input) -> Result<String> {
     if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
         lines.extend(events(&recording).map(|line| format!("# {line}")));
     }
-    lines.extend(
-        longest_gap(&recording).map(|ns| format!("# longest time between two drains : {:.1} ms", ns as f64 / 1e6)),
-    );
+    let Told { longest_gap_ns, traces } = Told::of(&recording);
+    lines.extend(longest_gap_ns.map(|ns| format!("# longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
+    if traces.bytes > 0 {
+        let kind = traces.kind().unwrap_or_else(|| "of an unknown type".into());
+        lines.push(format!("# hardware trace data : {} bytes ({kind}), not decoded here", traces.bytes));
+    }
     let missing = (1..=Feature::CLN_SIZE.0).map(Feature);
     let missing = missing.filter(|feature| recording.sections_of(*feature).next().is_none());
     let missing: Vec<String> = missing.filter_map(|feature| feature.name().map(str::to_owned)).collect();
@@ -44,27 +49,46 @@ pub fn header(input: &Input) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// The longest time between two looks of the recorder at the rings, in ns, as it says at the end.
-fn longest_gap(recording: &Recording<'_>) -> Option<u64> {
-    let mut longest = None;
-    recording.for_each_slice(&mut |records| {
-        for record in records.into_iter().flatten().map_while(|record| record.ok()) {
-            let Some(index) = recording.events.index_of(&record).filter(|_| record.kind == RecordType::SAMPLE) else {
-                continue;
-            };
-            if recording.roles[index] != Role::State {
-                continue;
+/// What the records say, other than the sections.
+#[derive(Default)]
+struct Told {
+    /// The longest time between two looks of the recorder at the rings, as it says at the end.
+    longest_gap_ns: Option<u64>,
+    traces: Traces,
+}
+
+impl Told {
+    fn of(recording: &Recording<'_>) -> Told {
+        let mut told = Told::default();
+        recording.for_each_slice(&mut |records| {
+            for record in records.into_iter().flatten().map_while(|record| record.ok()) {
+                match record.kind {
+                    RecordType::SAMPLE => told.sample(recording, &record),
+                    RecordType::AUXTRACE_INFO | RecordType::AUXTRACE => {
+                        let layout = recording.events.all().first().map(|event| &event.layout);
+                        let decoded = layout.and_then(|layout| RecordPayload::decode(&record, layout).ok());
+                        decoded.into_iter().for_each(|(payload, _)| told.traces.take(&payload));
+                    }
+                    _ => {}
+                }
             }
-            let layout = &recording.event(index).layout;
-            let raw = layout.sample(record.body(), record.offset).and_then(|sample| sample.raw());
-            if let Ok(State::Cost(cost)) =
-                raw.and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, recording.endian()))
-            {
-                longest = cost.longest_gap_ns;
-            }
+        });
+        told
+    }
+
+    fn sample(&mut self, recording: &Recording<'_>, record: &Record<'_>) {
+        let Some(index) = recording.events.index_of(record) else { return };
+        if recording.roles[index] != Role::State {
+            return;
         }
-    });
-    longest
+        let layout = &recording.event(index).layout;
+        let raw = layout.sample(record.body(), record.offset).and_then(|sample| sample.raw());
+        if let Ok(State::Cost(cost)) =
+            raw.and_then(|raw| State::decode(raw.unwrap_or_default(), record.offset, recording.endian()))
+        {
+            self.longest_gap_ns = cost.longest_gap_ns;
+        }
+    }
 }
 
 fn events<'r>(recording: &'r Recording<'_>) -> impl Iterator<Item = String> + 'r {

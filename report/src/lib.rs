@@ -48,6 +48,7 @@ mod sinks;
 mod source;
 mod text;
 mod told;
+mod traces;
 mod window;
 
 pub use bprec_format as format;

@@ -13,7 +13,7 @@ use crate::index::Index;
 use crate::index::history::{History, HistoryWalk};
 use crate::model::{
     Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
-    RecorderCost, Report, SourceRow, TimeBound, Unit,
+    RecorderCost, Report, SourceRow, TimeBound, TraceData, Unit,
 };
 use crate::pass::{self, Selection, Unreadable};
 use crate::recording::Recording;
@@ -151,6 +151,8 @@ impl Builder<'_> {
                 });
                 not_sampled.collect()
             },
+            trace_data: (self.index.traces.bytes > 0)
+                .then(|| TraceData { kind: self.index.traces.kind(), bytes: self.index.traces.bytes }),
             cost: states.cost.map(|cost| RecorderCost {
                 user_ns: cost.user_ns,
                 system_ns: cost.system_ns,

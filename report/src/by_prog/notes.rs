@@ -104,6 +104,9 @@ pub(super) fn of_recording(report: &Report) -> Vec<Note> {
             Some(Note::ForeignEventCarriesProgram { program: program.label_with_id(), holders, event })
         })
         .collect();
+    if let Some(traces) = &report.recording.trace_data {
+        all.push(Note::TracesNotDecoded { kind: traces.kind.clone(), bytes: traces.bytes });
+    }
     if report.recording.unfinished {
         all.push(Note::CutOff);
     }

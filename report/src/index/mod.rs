@@ -22,6 +22,7 @@ use crate::pass::{MAX_THREADS, threads_there_are};
 use crate::recording::{Recording, Role};
 use crate::scan::Scanner;
 use crate::told::{Said, Told};
+use crate::traces::Traces;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
@@ -50,6 +51,7 @@ pub(crate) struct Index {
     /// Events whose samples were counted in the kernel, by position: the last account of each.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
     pub(crate) lost: Lost,
+    pub(crate) traces: Traces,
     /// Slice and offset at which a part of the samples starts, about [`PART_BYTES`] apart.
     pub(crate) parts: Vec<(u32, u64)>,
     /// What could not be read.
@@ -229,7 +231,9 @@ impl<'r, 'a> Walk<'r, 'a> {
             | RecordType::CGROUP
             | RecordType::LOST
             | RecordType::LOST_SAMPLES
-            | RecordType::THROTTLE => true,
+            | RecordType::THROTTLE
+            | RecordType::AUXTRACE_INFO
+            | RecordType::AUXTRACE => true,
             // The kernel's own maps have its mode; tasks' maps are not needed.
             RecordType::MMAP | RecordType::MMAP2 => {
                 endian.u16_at(record, 4).is_some_and(|flags| flags & misc::CPUMODE_MASK == misc::KERNEL)
@@ -266,6 +270,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let time_ns = id.time_ns.unwrap_or(0);
         let place = (id.cpu.unwrap_or(0), id.pid_tid.map_or(0, |(_, tid)| tid));
         let pid = id.pid_tid.map(|(pid, _)| pid);
+        self.index.traces.take(&payload);
         let mut side = |kind| self.side.push(SideEvent { time_ns, place, kind });
         match payload {
             Payload::Ksymbol(symbol) => side(SidebandKind::Symbol {

@@ -22,6 +22,7 @@ pub use known::{Anomaly, Known, ProgTypeName, Reason, SnapshotFault};
 pub use note::{Disagreement, NotMeasured, Note};
 pub use program::{
     CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate, TimeBound,
+    TraceData,
 };
 
 use crate::options::By;

@@ -265,6 +265,13 @@ coded! {
         } = "foreign_event_carries_program",
         /// The recording was cut off.
         CutOff = "cut_off",
+        /// Hardware traces are not decoded.
+        TracesNotDecoded {
+            /// What made them, if that is known.
+            kind: Option<String>,
+            /// How much.
+            bytes: u64,
+        } = "traces_not_decoded",
         /// Which numbers are exact.
         ExactBesideStatistics = "exact_beside_statistics",
         /// A target is not counted.
@@ -422,6 +429,14 @@ impl fmt::Display for Note {
                 let programs = counted(ids.len() as u64, "program");
                 let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
                 write!(f, "not counted: {programs} that came and went, or could not be taken: {}", listed(&ids))
+            }
+            Note::TracesNotDecoded { kind, bytes } => {
+                let kind = kind.as_deref().unwrap_or("of an unknown type");
+                write!(
+                    f,
+                    "{} bytes of hardware trace data ({kind}) are in the recording and are not decoded here",
+                    grouped(*bytes)
+                )
             }
             Note::CutOff => f.write_str("the recording was cut off: it ends where the recorder wrote last"),
         }

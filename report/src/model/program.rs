@@ -223,6 +223,15 @@ pub struct RecorderCost {
     pub wakeups: u64,
 }
 
+/// Hardware traces in a recording, which are not decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct TraceData {
+    /// What made them: Intel PT, Arm SPE and so on; `null` when the recording does not say.
+    pub kind: Option<String>,
+    /// How much.
+    pub bytes: u64,
+}
+
 /// What the recording says about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct Recording {
@@ -260,6 +269,8 @@ pub struct Recording {
     /// The recording names kernel functions.
     #[serde(rename = "kernel_symbols")]
     pub has_kernel_symbols: bool,
+    /// Hardware traces; `null` where there are none.
+    pub trace_data: Option<TraceData>,
     /// What the recording cost.
     pub cost: Option<RecorderCost>,
 }

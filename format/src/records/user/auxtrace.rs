@@ -14,6 +14,19 @@ pub struct AuxtraceInfo {
 }
 
 impl AuxtraceInfo {
+    /// What makes traces of this type; `None` of one that is not known.
+    pub fn kind_name(&self) -> Option<&'static str> {
+        Some(match self.kind {
+            1 => "Intel PT",
+            2 => "Intel BTS",
+            3 => "Arm CoreSight",
+            4 => "Arm SPE",
+            5 => "s390 CPUM_SF",
+            6 => "HiSilicon PTT",
+            _ => return None,
+        })
+    }
+
     pub(super) fn parse(r: &mut Reader<'_>) -> Result<AuxtraceInfo> {
         let kind = r.u32("AUXTRACE_INFO type")?;
         r.u32("AUXTRACE_INFO reserved")?;
