@@ -8,6 +8,7 @@ use crate::index::{Index, Wanted};
 use crate::names::btf_of;
 use crate::recording::Recording;
 use crate::render;
+use crate::window::since;
 use crate::{Error, Input, ProgFilter, Result};
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::MapType;
@@ -117,7 +118,7 @@ pub(crate) struct MapsReport<'a> {
     names: BTreeMap<u32, String>,
     pub(crate) limit: Option<usize>,
     /// When the recording started, ns of its clock.
-    pub(crate) start_ns: u64,
+    start_ns: u64,
     index: &'a Index,
     endian: bprec_format::Endian,
 }
@@ -192,6 +193,11 @@ impl<'a> MapsReport<'a> {
     pub(crate) fn program_name(&self, id: u32) -> Option<&str> {
         let mut known = self.index.programs.list.iter().rev();
         known.find(|known| known.id == Some(id)).map(|known| known.name()).filter(|name| !name.is_empty())
+    }
+
+    /// When a map was read, since the recording's start.
+    pub(crate) fn since_start_ns(&self, contents: &Contents) -> i64 {
+        since(contents.time_ns(), self.start_ns)
     }
 
     /// Name of a map by its id.

@@ -84,6 +84,14 @@ impl Window {
     }
 }
 
+/// From one time to another, ns; as far as such a number goes, as times of a damaged recording may be anything.
+pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
+    match time_ns.checked_sub(start_ns) {
+        Some(after_ns) => i64::try_from(after_ns).unwrap_or(i64::MAX),
+        None => i64::try_from(start_ns - time_ns).map_or(i64::MIN, |before_ns| -before_ns),
+    }
+}
+
 /// A range in ns of the recording's clock, of a recording that started at the first of these times and has samples between the others.
 fn anchored(from: Option<u64>, to: Option<u64>, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
     let is_of_clock = from.or(to).is_some_and(|time| time >= start) || to.is_some_and(|time| time >= start);
@@ -175,6 +183,14 @@ mod tests {
         let window = Window::new(&"0%-60%,40%-80%".parse().unwrap(), Some((1000, 2000))).unwrap();
         assert_eq!(window.length_ns(1000, 2000), 799);
         assert!(window.contains(1500) && !window.contains(1900));
+    }
+
+    #[test]
+    fn times_that_are_too_far_apart_are_as_far_apart_as_can_be() {
+        assert_eq!((since(7, 5), since(5, 7)), (2, -2));
+        assert_eq!((since(u64::MAX, 0), since(0, u64::MAX)), (i64::MAX, i64::MIN));
+        assert_eq!((since(1 << 63, 0), since(0, 1 << 63)), (i64::MAX, i64::MIN));
+        assert_eq!(since(u64::MAX, u64::MAX - 1), 1);
     }
 
     #[test]

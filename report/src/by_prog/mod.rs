@@ -19,7 +19,7 @@ use crate::pass::{self, Selection, Unreadable};
 use crate::recording::Recording;
 use crate::sinks::hot;
 use crate::sinks::ledger::{Charges, EventLedger, LedgerSink};
-use crate::window::Window;
+use crate::window::{Window, since};
 use crate::{Options, Result, model};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
@@ -475,9 +475,4 @@ fn sources(rows: &[ProgramRow], report: &Report, basis: &Basis<'_>) -> Vec<Sourc
         Some(SourceRow { program: row.program, sampled_ns_per_run })
     });
     compared.collect()
-}
-
-/// From one time to another, ns. Times of a damaged recording may be anything.
-fn since(time_ns: u64, start_ns: u64) -> i64 {
-    time_ns.wrapping_sub(start_ns).cast_signed()
 }

@@ -2,7 +2,6 @@
 
 use super::sampled::disagreement;
 use super::shares::Whole;
-use super::since;
 use crate::counters::{disagreements, exact_program};
 use crate::index::Index;
 use crate::index::history::History;
@@ -11,7 +10,7 @@ use crate::model::{
     Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, RunsEstimate, TimeBound,
 };
 use crate::sinks::ledger::{Charges, EventLedger, Key};
-use crate::window::Window;
+use crate::window::{Window, since};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;

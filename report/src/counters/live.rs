@@ -10,7 +10,7 @@ use crate::index::counters_note;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Known, Note, Reason, Runs, StatRow, StatSnapshot,
 };
-use crate::window::Window;
+use crate::window::{Window, since};
 use bprec_format::state::{Missed, Session, State};
 use std::collections::BTreeMap;
 
@@ -181,7 +181,7 @@ impl StatAccumulator {
         if is_total {
             sort_by_cost(&mut rows);
         }
-        let since_start = |time: u64| time.wrapping_sub(scale.start_ns) as i64;
+        let since_start = |time: u64| since(time, scale.start_ns);
         let mut snapshot = StatSnapshot {
             is_total,
             from_ns: since_start(from_ns),
@@ -220,7 +220,7 @@ impl StatAccumulator {
     /// Name and type of a program, and when it was unloaded.
     fn known(&self, key: (u32, u64), scale: &Scale) -> (&str, &str, Option<i64>) {
         let name = self.names.get(&key);
-        let unloaded = self.released.get(&key).map(|time| time.wrapping_sub(scale.start_ns) as i64);
+        let unloaded = self.released.get(&key).map(|time| since(*time, scale.start_ns));
         (name.map_or("", |it| &it.name), name.map_or("", |it| &it.prog_type), unloaded)
     }
 }
@@ -228,8 +228,9 @@ impl StatAccumulator {
 /// Whether a row is of the time of another, but for what lies between two readings.
 fn is_as_long(row: &CounterRow, other: &CounterRow) -> bool {
     const BETWEEN_NS: i64 = 2_000_000;
-    let length_ns = other.to_ns - other.from_ns;
-    let missing_ns = (row.from_ns - other.from_ns).max(0) + (other.to_ns - row.to_ns).max(0);
+    let length_ns = other.to_ns.saturating_sub(other.from_ns);
+    let late_ns = row.from_ns.saturating_sub(other.from_ns).max(0);
+    let missing_ns = late_ns.saturating_add(other.to_ns.saturating_sub(row.to_ns).max(0));
     missing_ns <= (length_ns / 20).max(BETWEEN_NS.min(length_ns / 4))
 }
 

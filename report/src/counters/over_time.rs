@@ -12,7 +12,7 @@ use crate::model::{
 };
 use crate::recording::Recording;
 use crate::text::UNNAMED;
-use crate::window::Window;
+use crate::window::{Window, since};
 use crate::{Options, Result};
 use bprec_format::feature::{CpuCount, Feature};
 use bprec_format::state::SharedScope;
@@ -120,7 +120,7 @@ impl Scale {
     /// What a track comes to.
     pub(super) fn row(&self, about: &About<'_>, track: &Track, counting: &Counting) -> CounterRow {
         let (from_ns, to_ns) = track.span.unwrap_or_default();
-        let since_start = |time: u64| time.wrapping_sub(self.start_ns) as i64;
+        let since_start = |time: u64| since(time, self.start_ns);
         let is_shared = about.source == CounterSource::Shared;
         // What is of one CPU has no more time than one CPU has.
         let cpus = if about.target.cpu.is_some() { Some(1) } else { self.cpus };

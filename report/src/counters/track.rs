@@ -288,6 +288,19 @@ mod tests {
     }
 
     #[test]
+    fn sums_end_at_the_largest_number() {
+        // Two parts of the window in each of which nearly as much was counted as a number can say.
+        let most = u64::MAX - 5;
+        let snapshots = [(200, counts(0, 0, 0)), (300, counts(most, most, most))];
+        let again = [(800, counts(0, 0, 0)), (900, counts(most, most, most))];
+        let all: Vec<_> = snapshots.into_iter().chain(again).collect();
+        let track = track(&"10%-40%,70%-100%".parse().unwrap(), &all);
+        assert_eq!((track.sum.runs, track.sum.time_ns, track.sum.readings[0].value), (u64::MAX, u64::MAX, u64::MAX));
+        assert_eq!(track.sum.histogram.buckets, [(40, u64::MAX)]);
+        assert_eq!(track.runs_by_period, [u64::MAX]);
+    }
+
+    #[test]
     fn what_falls_is_said_and_not_counted() {
         let broken = track(&TimeRange::All, &[(200, counts(4, 40, 400)), (300, counts(3, 50, 500))]);
         let (fault, times) = broken.broken.unwrap();

@@ -173,8 +173,11 @@ impl RunDelta {
             span: (self.span.0.min(other.span.0), self.span.1.max(other.span.1)),
             estimate: match (self.estimate, other.estimate) {
                 (Some(mine), Some(theirs)) => Some(Estimate {
-                    on_ns: mine.on_ns + theirs.on_ns,
-                    runs_margin: mine.runs_margin.zip(theirs.runs_margin).map(|(mine, theirs)| mine + theirs),
+                    on_ns: mine.on_ns.saturating_add(theirs.on_ns),
+                    runs_margin: mine
+                        .runs_margin
+                        .zip(theirs.runs_margin)
+                        .map(|(mine, theirs)| mine.saturating_add(theirs)),
                 }),
                 (mine, theirs) => mine.or(theirs),
             },
@@ -190,6 +193,20 @@ mod tests {
     fn stats(time_ns: u64, run_cnt: u64, run_time_ns: u64, misses: Option<u64>) -> RunStats {
         let runs = ProgramRuns { id: 7, load_time_ns: 100, run_time_ns, run_cnt, recursion_misses: misses };
         RunStats { time_ns, programs: vec![runs], on_ns: None }
+    }
+
+    #[test]
+    fn sums_over_parts_do_not_wrap() {
+        let delta = RunDelta {
+            runs: u64::MAX - 1,
+            time_ns: u64::MAX - 1,
+            misses: Some(u64::MAX - 1),
+            span: (0, 1),
+            estimate: Some(Estimate { on_ns: u64::MAX - 1, runs_margin: Some(u64::MAX - 1) }),
+        };
+        let sum = delta.and(&delta);
+        assert_eq!((sum.runs, sum.time_ns, sum.misses), (u64::MAX, u64::MAX, Some(u64::MAX)));
+        assert_eq!(sum.estimate, Some(Estimate { on_ns: u64::MAX, runs_margin: Some(u64::MAX) }));
     }
 
     #[test]

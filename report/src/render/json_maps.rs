@@ -108,7 +108,7 @@ fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument
         types: definitions,
         types_annotated: types.is_some_and(|types| types.annotated),
         contents: map.contents.map(|contents| ContentsDocument {
-            time_ns: contents.time_ns().wrapping_sub(report.start_ns).cast_signed(),
+            time_ns: report.since_start_ns(contents),
             entries: contents.len(),
             cut: contents.cut(),
             list: Entries(report, map),

@@ -61,7 +61,7 @@ fn types(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
     let Some(contents) = map.contents else { return Ok(()) };
-    let when = seconds(contents.time_ns().wrapping_sub(report.start_ns) as i64);
+    let when = seconds(report.since_start_ns(contents));
     let cut = contents.cut().map(|cut| format!("; {}", clean(&cut))).unwrap_or_default();
     let entries = match contents.len() {
         1 => "1 entry".to_owned(),
