@@ -1,7 +1,8 @@
 //! Call chains that come in two parts: the kernel's with the sample, the user's in a record of its own when the task is
 //! about to return to user space (since Linux 6.19).
 
-use std::collections::VecDeque;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bprec_format::{Callchain, Endian, context};
 
@@ -22,7 +23,11 @@ pub(super) struct Waiting {
 /// Samples that wait, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
-    waiting: VecDeque<Waiting>,
+    /// By the order in which they came.
+    waiting: BTreeMap<u64, Waiting>,
+    /// By thread: the places of its samples.
+    of_thread: FxHashMap<u32, VecDeque<u64>>,
+    kept: u64,
     bytes: usize,
 }
 
@@ -30,33 +35,38 @@ impl Deferred {
     /// Keeps a sample. Gives back the oldest while there are too many.
     pub(super) fn keep(&mut self, tid: u32, cookie: u64, bytes: &[u8], offset: u64) -> Option<Waiting> {
         self.bytes += bytes.len();
-        self.waiting.push_back(Waiting { tid, cookie, bytes: bytes.to_vec(), offset });
+        self.waiting.insert(self.kept, Waiting { tid, cookie, bytes: bytes.to_vec(), offset });
+        self.of_thread.entry(tid).or_default().push_back(self.kept);
+        self.kept += 1;
         if self.bytes > WAITING_BYTES { self.next() } else { None }
     }
 
     /// The oldest.
     pub(super) fn next(&mut self) -> Option<Waiting> {
-        let oldest = self.waiting.pop_front()?;
+        let (_, oldest) = self.waiting.pop_first()?;
         self.bytes -= oldest.bytes.len();
+        if let Some(places) = self.of_thread.get_mut(&oldest.tid) {
+            // What is the oldest of all is that of its thread.
+            places.pop_front();
+            if places.is_empty() {
+                self.of_thread.remove(&oldest.tid);
+            }
+        }
         Some(oldest)
     }
 
     /// The samples of a thread, and whether the chain with this cookie is theirs. A thread has one chain at a time: for
     /// those that have waited for another, it will not come any more.
     pub(super) fn take(&mut self, tid: u32, cookie: u64) -> Vec<(Waiting, bool)> {
-        if !self.waiting.iter().any(|sample| sample.tid == tid) {
-            return Vec::new();
-        }
-        let mut taken = Vec::new();
-        for sample in std::mem::take(&mut self.waiting) {
-            if sample.tid == tid {
-                self.bytes -= sample.bytes.len();
+        let places = self.of_thread.remove(&tid).unwrap_or_default();
+        let samples = places.iter().filter_map(|place| self.waiting.remove(place));
+        let taken: Vec<(Waiting, bool)> = samples
+            .map(|sample| {
                 let is_its = sample.cookie == cookie;
-                taken.push((sample, is_its));
-            } else {
-                self.waiting.push_back(sample);
-            }
-        }
+                (sample, is_its)
+            })
+            .collect();
+        self.bytes -= taken.iter().map(|(sample, _)| sample.bytes.len()).sum::<usize>();
         taken
     }
 }

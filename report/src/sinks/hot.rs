@@ -7,6 +7,7 @@ use crate::names::{FileFunctions, Files, Mapped, functions_of_files};
 use crate::pass::attribution::Attribution;
 use crate::pass::{SampleView, Selection, Sink, run};
 use crate::recording::Recording;
+use crate::sinks::task_maps::{Map, TaskMaps};
 use bprec_format::records::Payload;
 use bprec_format::{Record, RecordType, Records, misc};
 use rustc_hash::FxHashMap;
@@ -44,7 +45,7 @@ enum Place {
 /// By event: the places that were hit most, hottest first.
 pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Vec<Vec<Hot>> {
     let functions = functions_of_files(recording.sections(), recording.endian());
-    let mut maps = TaskMaps::default();
+    let mut maps = Mappings::default();
     for_each_record(recording, |record| maps.record(recording, record));
     maps.order(functions);
     let sink = HotSink { index, maps: &maps, places: vec![FxHashMap::default(); recording.events.all().len()] };
@@ -65,7 +66,7 @@ fn for_each_record(recording: &Recording<'_>, mut visit: impl FnMut(&Record<'_>)
 /// Counts samples by place.
 struct HotSink<'i> {
     index: &'i Index,
-    maps: &'i TaskMaps,
+    maps: &'i Mappings,
     /// By event.
     places: Vec<FxHashMap<Place, Count>>,
 }
@@ -108,7 +109,7 @@ impl Sink for HotSink<'_> {
     }
 }
 
-fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &TaskMaps) -> Vec<Hot> {
+fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &Mappings) -> Vec<Hot> {
     let mut places: Vec<(Place, Count)> = places.into_iter().collect();
     places.sort_by_key(|(place, count)| (Reverse(count.weight), Reverse(count.samples), *place));
     let hot = places.into_iter().take(HOTTEST).map(|(place, count)| {
@@ -125,30 +126,20 @@ fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &TaskMaps) -> Vec<
     hot.collect()
 }
 
-/// A mapping of a task.
-#[derive(Debug, Clone, Copy)]
-struct Map {
-    time_ns: u64,
-    start: u64,
-    end: u64,
-    pgoff: u64,
-    file: u32,
-}
-
 /// What tasks had mapped, by process.
 #[derive(Debug, Default)]
-struct TaskMaps {
+struct Mappings {
     files: Vec<String>,
     /// By file: its functions, if the recording has them.
     functions: Vec<Option<FileFunctions>>,
     numbers: FxHashMap<Vec<u8>, u32>,
-    maps: FxHashMap<u32, Vec<Map>>,
+    maps: FxHashMap<u32, TaskMaps>,
     count: usize,
     /// Since when a process is the child of which.
     parents: FxHashMap<u32, (u64, u32)>,
 }
 
-impl TaskMaps {
+impl Mappings {
     fn record(&mut self, recording: &Recording<'_>, record: &Record<'_>) {
         if !matches!(record.kind, RecordType::MMAP | RecordType::MMAP2 | RecordType::FORK) {
             return;
@@ -185,7 +176,7 @@ impl TaskMaps {
     }
 
     fn order(&mut self, mut functions: Files) {
-        self.maps.values_mut().for_each(|maps| maps.sort_by_key(|map| map.time_ns));
+        self.maps.values_mut().for_each(TaskMaps::build);
         self.functions.resize_with(self.files.len(), || None);
         for (path, number) in &self.numbers {
             self.functions[*number as usize] = functions.remove(path);
@@ -208,9 +199,7 @@ impl TaskMaps {
 
     /// The file that an address was mapped to, and how: by the newest map, or by what was inherited.
     fn find(&self, pid: u32, addr: u64, time_ns: u64, forks: usize) -> Option<(u32, Mapped)> {
-        let maps = self.maps.get(&pid).map(Vec::as_slice).unwrap_or_default();
-        let mut newest = maps.iter().rev().filter(|map| map.time_ns <= time_ns);
-        match newest.find(|map| (map.start..map.end).contains(&addr)) {
+        match self.maps.get(&pid).and_then(|maps| maps.find(addr, time_ns)) {
             Some(map) => Some((map.file, Mapped { ip: addr, map_start: map.start, pgoff: map.pgoff })),
             None => {
                 let (since, parent) = self.parents.get(&pid).filter(|_| forks > 0)?;

@@ -2,3 +2,4 @@
 
 pub(crate) mod hot;
 pub(crate) mod ledger;
+mod task_maps;
