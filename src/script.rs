@@ -126,6 +126,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         tids: args.tid,
         comms: args.comms,
         time: args.time.unwrap_or_default(),
+        threads: None,
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let summary = bprec_report::script(&mut source, &options, &mut out)?;

@@ -53,6 +53,8 @@ pub struct SampleLayout {
     stream_id: u16,
     cpu: u16,
     period: u16,
+    /// Fields follow behind the call chain.
+    has_more: bool,
     /// Bytes of the fields in front of READ.
     head: u16,
     /// Bytes of the trailer on other records; 0 without `sample_id_all`.
@@ -102,8 +104,23 @@ impl SampleLayout {
         let trailer_stream_id = place_trailer(SampleType::STREAM_ID);
         let trailer_cpu = place_trailer(SampleType::CPU);
         let trailer_identifier = place_trailer(SampleType::IDENTIFIER);
+        let front = [
+            SampleType::IDENTIFIER,
+            SampleType::IP,
+            SampleType::TID,
+            SampleType::TIME,
+            SampleType::ADDR,
+            SampleType::ID,
+            SampleType::STREAM_ID,
+            SampleType::CPU,
+            SampleType::PERIOD,
+            SampleType::READ,
+            SampleType::CALLCHAIN,
+        ];
+        let front = front.into_iter().reduce(SampleType::with).unwrap_or_default();
         SampleLayout {
             endian,
+            has_more: !front.contains(attr.sample_type),
             sample_type: attr.sample_type,
             read_format: attr.read_format,
             branch_sample_type: attr.branch_sample_type,
@@ -286,6 +303,7 @@ impl<'a> Sample<'a> {
     ///
     /// # Errors
     /// When a field overruns the record.
+    #[inline]
     pub fn decode(&self) -> Result<SampleFields<'a>> {
         let layout = self.layout;
         let has = |bit| layout.sample_type.contains(bit);
@@ -307,17 +325,27 @@ impl<'a> Sample<'a> {
         if has(SampleType::CALLCHAIN) {
             fields.callchain = Some(Callchain::parse(&mut r)?);
         }
+        if layout.has_more {
+            self.decode_more(&mut r, &mut fields)?;
+        }
+        Ok(fields)
+    }
+
+    /// What is behind the call chain: few events have any of it.
+    fn decode_more(&self, r: &mut Reader<'a>, fields: &mut SampleFields<'a>) -> Result<()> {
+        let layout = self.layout;
+        let has = |bit| layout.sample_type.contains(bit);
         if has(SampleType::RAW) {
-            fields.raw = Some(raw_bytes(&mut r)?);
+            fields.raw = Some(raw_bytes(r)?);
         }
         if has(SampleType::BRANCH_STACK) {
-            fields.branches = Some(Branches::parse(&mut r, layout.branch_sample_type)?);
+            fields.branches = Some(Branches::parse(r, layout.branch_sample_type)?);
         }
         if has(SampleType::REGS_USER) {
-            fields.regs_user = Some(Regs::parse(&mut r, layout.regs_user)?);
+            fields.regs_user = Some(Regs::parse(r, layout.regs_user)?);
         }
         if has(SampleType::STACK_USER) {
-            fields.stack_user = Some(user_stack(&mut r)?);
+            fields.stack_user = Some(user_stack(r)?);
         }
         if has(SampleType::WEIGHT) || has(SampleType::WEIGHT_STRUCT) {
             fields.weight = Some(r.u64("sample weight")?);
@@ -329,7 +357,7 @@ impl<'a> Sample<'a> {
             fields.transaction = Some(r.u64("sample transaction")?);
         }
         if has(SampleType::REGS_INTR) {
-            fields.regs_intr = Some(Regs::parse(&mut r, layout.regs_intr)?);
+            fields.regs_intr = Some(Regs::parse(r, layout.regs_intr)?);
         }
         if has(SampleType::PHYS_ADDR) {
             fields.phys_addr = Some(r.u64("sample phys_addr")?);
@@ -348,9 +376,10 @@ impl<'a> Sample<'a> {
             let len = r.count(len, 1, "sample aux")?;
             fields.aux = Some(r.take(len, "sample aux")?);
         }
-        Ok(fields)
+        Ok(())
     }
 
+    #[inline]
     fn variable_part(&self) -> Reader<'a> {
         let head = self.layout.head as usize;
         // `SampleLayout::sample` has checked that the head is there.

@@ -25,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "make-churn" => std::fs::write(&file, generate_bytes(&churn)?.0)?,
         "make-zstd" => std::fs::write(&file, generate_bytes(&zstd)?.0)?,
         "script" => {
-            let options = ScriptOptions { fields: Fields::parse("ip,sym")?, ..ScriptOptions::default() };
+            let options =
+                ScriptOptions { fields: Fields::parse("ip,sym")?, threads: Some(1), ..ScriptOptions::default() };
             script(&mut Source::open(&file)?, &options, &mut std::io::sink())?;
         }
         _ => {

@@ -36,7 +36,6 @@ mod maps;
 pub mod model;
 mod names;
 mod options;
-mod order;
 mod pass;
 mod recording;
 mod render;

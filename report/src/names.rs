@@ -47,8 +47,8 @@ pub(crate) fn symbol_files<'s>(
     }
 }
 
-/// A function, and how far behind its start an address is.
-pub(crate) type Found = (Arc<[u8]>, u64);
+/// Name of a function, and how far behind its start an address is.
+pub(crate) type Found<'n> = (&'n [u8], u64);
 
 /// Where a mapping puts an address.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +59,7 @@ pub(crate) struct Mapped {
 }
 
 /// Functions of one file, by address.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct FileFunctions {
     count: Count,
     /// Start, length and name, by start.
@@ -144,7 +144,7 @@ pub(crate) fn kernel_symbols(sections: &[FeatureSection<'_>], endian: Endian) ->
 }
 
 /// A BPF function by `bpf_prog_info`. That says where a function was, but not when.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ProgramFunction {
     start: u64,
     end: u64,
@@ -153,12 +153,12 @@ struct ProgramFunction {
 }
 
 /// All of it, for looking up one address at a time.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Names {
     /// By start.
     programs: Vec<ProgramFunction>,
-    /// Length and name, by address.
-    kernel: BTreeMap<u64, (u64, Arc<[u8]>)>,
+    /// Address, length and name, by address, one per address.
+    kernel: Vec<(u64, u64, Arc<[u8]>)>,
     files: Files,
 }
 
@@ -200,40 +200,51 @@ impl Names {
 
     /// Learns of kernel functions.
     pub(crate) fn add_kernel(&mut self, symbols: Vec<KernelSymbol>) {
-        for symbol in symbols.into_iter().take(SYMBOLS_MAX.saturating_sub(self.kernel.len())) {
+        let room = SYMBOLS_MAX.saturating_sub(self.kernel.len());
+        self.kernel.extend(symbols.into_iter().take(room).map(|symbol| {
             let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
-            self.kernel.insert(symbol.addr, (len, symbol.name.into()));
-        }
+            (symbol.addr, len, symbol.name.into())
+        }));
+        self.kernel.sort_by_key(|(addr, ..)| *addr);
+        // Of several at an address, the one that was learnt last.
+        self.kernel.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                std::mem::swap(later, kept);
+            }
+            is_same
+        });
     }
 
     /// The BPF function at an address, if `bpf_prog_info` tells.
-    pub(crate) fn program(&self, ip: u64) -> Option<Found> {
+    pub(crate) fn program(&self, ip: u64) -> Option<Found<'_>> {
         let below = self.programs.partition_point(|function| function.start <= ip).checked_sub(1)?;
         let function = self.programs.get(below).filter(|function| ip < function.end)?;
-        Some((function.name.clone()?, ip - function.start))
+        Some((function.name.as_deref()?, ip - function.start))
     }
 
     /// The kernel function at an address, and its module if it is a module's.
-    pub(crate) fn kernel(&self, ip: u64) -> Option<(Found, Option<Arc<[u8]>>)> {
-        let (start, (len, name)) = self.kernel.range(..=ip).next_back()?;
+    pub(crate) fn kernel(&self, ip: u64) -> Option<(Found<'_>, Option<&[u8]>)> {
+        let below = self.kernel.partition_point(|(start, ..)| *start <= ip).checked_sub(1)?;
+        let (start, len, name) = self.kernel.get(below)?;
         let offset = ip - start;
         if offset >= *len {
             return None;
         }
         Some(match name.iter().position(|byte| *byte == b' ') {
-            Some(blank) => ((name[..blank].into(), offset), Some(name[blank + 1..].into())),
-            None => ((name.clone(), offset), None),
+            Some(blank) => ((&name[..blank], offset), Some(&name[blank + 1..])),
+            None => ((name, offset), None),
         })
     }
 
     /// The function of a mapped file at an address.
-    pub(crate) fn file(&self, path: &[u8], at: Mapped) -> Option<Found> {
+    pub(crate) fn file(&self, path: &[u8], at: Mapped) -> Option<Found<'_>> {
         if self.files.is_empty() {
             return None;
         }
         let functions = self.files.get(path)?;
         let (number, offset) = functions.find(at)?;
-        Some((functions.name(number)?.clone(), offset))
+        Some((functions.name(number)?, offset))
     }
 }
 
@@ -241,8 +252,8 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn name(found: Option<Found>) -> Option<(String, u64)> {
-        found.map(|(name, offset)| (String::from_utf8_lossy(&name).into_owned(), offset))
+    fn name(found: Option<Found<'_>>) -> Option<(String, u64)> {
+        found.map(|(name, offset)| (String::from_utf8_lossy(name).into_owned(), offset))
     }
 
     #[test]
@@ -253,7 +264,7 @@ mod tests {
         let place = |ip| names.kernel(ip).map(|(found, module)| (name(Some(found)), module));
         assert_eq!(place(0x100f), Some((Some(("vfs_read".into(), 15)), None)));
         assert_eq!(place(0x1010), None);
-        assert_eq!(place(0x2010), Some((Some(("loop_queue_rq".into(), 16)), Some(b"[loop]"[..].into()))));
+        assert_eq!(place(0x2010), Some((Some(("loop_queue_rq".into(), 16)), Some(&b"[loop]"[..]))));
     }
 
     #[test]

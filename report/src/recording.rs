@@ -4,7 +4,7 @@ use crate::{Error, Input, Result};
 use bprec_format::feature::{Compression, Feature, Payload, Text};
 use bprec_format::{
     AttrFlags, Callchain, Chunks, Container, Endian, Event, EventAttr, Events, FeatureSection, File, Metadata,
-    PIPE_HEADER_BYTES, RecordType, Records, Sample, event_type, sampler, software, state,
+    PIPE_HEADER_BYTES, RECORD_HEADER_BYTES, RecordType, Records, Sample, event_type, sampler, software, state,
 };
 
 /// What an event's samples are.
@@ -52,6 +52,8 @@ pub(crate) struct Recording<'a> {
     pub(crate) names: Vec<String>,
     /// By event.
     pub(crate) roles: Vec<Role>,
+    /// Where samples have the id of their event, if they have.
+    id_at: Option<usize>,
 }
 
 impl<'a> Recording<'a> {
@@ -104,7 +106,20 @@ impl<'a> Recording<'a> {
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
         let names = metadata.event_names();
         let roles = events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
-        Ok(Recording { input, endian, sections, streams, compressed, unfinished, problems, events, names, roles })
+        let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
+        Ok(Recording {
+            input,
+            endian,
+            sections,
+            streams,
+            compressed,
+            unfinished,
+            problems,
+            events,
+            names,
+            roles,
+            id_at,
+        })
     }
 
     /// A recording whose records can be read: without an event none of the kernel's can.
@@ -162,6 +177,15 @@ impl<'a> Recording<'a> {
     pub(crate) fn release(&self, part: std::ops::Range<u64>) {
         if !self.compressed {
             self.input.release(part);
+        }
+    }
+
+    /// Whether a sample, header included, may be of an event that carries states: where samples have ids, they tell.
+    #[inline]
+    pub(crate) fn may_hold_state(&self, record: &[u8]) -> bool {
+        match self.id_at.and_then(|at| self.endian.u64_at(record, at)) {
+            Some(id) => self.events.index_of_id(id).is_none_or(|event| self.roles[event] == Role::State),
+            None => true,
         }
     }
 

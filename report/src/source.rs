@@ -81,9 +81,12 @@ impl Source {
         &self.path
     }
 
-    /// True when it can be read again.
-    pub(crate) fn is_lasting(&self) -> bool {
-        !matches!(self.kind, Kind::Stream(_))
+    /// What can be read again; `None` for a stream.
+    pub(crate) fn lasting(&self) -> Option<&Input> {
+        match &self.kind {
+            Kind::Input(input) => Some(input),
+            Kind::Stream(_) => None,
+        }
     }
 
     /// All of it, to be read more than once: what arrives as a stream goes into a temporary file first.

@@ -80,16 +80,21 @@ fn recording() -> Vec<u8> {
 }
 
 fn printed(keep_chains_apart: bool) -> String {
-    let options = ScriptOptions {
-        fields: Fields::parse("tid,time,ip,sym,dso").unwrap(),
-        keep_chains_apart,
-        ..ScriptOptions::default()
-    };
-    let mut text = Vec::new();
-    let mut source = Source::from_bytes("deferred", recording());
-    let summary = script(&mut source, &options, &mut text).unwrap();
-    assert_eq!((summary.samples, summary.unreadable, summary.late), (11, 0, 0));
-    String::from_utf8(text).unwrap()
+    let [one, three] = [1, 3].map(|threads| {
+        let options = ScriptOptions {
+            fields: Fields::parse("tid,time,ip,sym,dso").unwrap(),
+            keep_chains_apart,
+            threads: Some(threads),
+            ..ScriptOptions::default()
+        };
+        let mut text = Vec::new();
+        let mut source = Source::from_bytes("deferred", recording());
+        let summary = script(&mut source, &options, &mut text).unwrap();
+        assert_eq!((summary.samples, summary.unreadable, summary.late), (11, 0, 0));
+        String::from_utf8(text).unwrap()
+    });
+    assert_eq!(one, three);
+    one
 }
 
 /// perf calls the second cookie a function without a name: of a chain that will not come any more it forgets that it is

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_generate::{Container, Made, Shape, generate_bytes};
-use bprec_report::{By, Group, Input, Options, ScriptOptions, Source, Split, by_prog, script};
+use bprec_report::{By, Group, Input, Options, ScriptOptions, Show, Source, Split, by_prog, script};
 
 /// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
 const RECORD_BYTES: u64 = 12 << 20;
@@ -31,6 +31,27 @@ fn any_number_of_threads_prints_the_same() {
         let one = printed(&input, 1, by);
         for threads in [2, 3, 16] {
             assert!(printed(&input, threads, by) == one, "{by:?} with {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn any_number_of_threads_prints_the_same_lines() {
+    let show = Show::ALL;
+    for container in [Container::File, Container::ZstdFile(1), Container::Pipe] {
+        let (mut bytes, _) = generated(container);
+        // Something in the middle that cannot be read is told in its place, by whoever is there.
+        let middle = bytes.len() / 2;
+        bytes[middle..middle + 64].fill(0xff);
+        let printed = |threads| {
+            let options = ScriptOptions { show, threads: Some(threads), ..ScriptOptions::default() };
+            let mut text = Vec::new();
+            let summary = script(&mut Source::from_bytes("generated", bytes.clone()), &options, &mut text).unwrap();
+            (text, summary)
+        };
+        let one = printed(1);
+        for threads in [2, 3, 16] {
+            assert!(printed(threads) == one, "{container:?} with {threads} threads");
         }
     }
 }

@@ -214,18 +214,11 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn slice(&mut self, slice: u32, records: &Records<'_>) {
         self.slice = slice;
         let endian = self.recording.endian();
-        let (events, roles) = (&self.recording.events, &self.recording.roles);
-        let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
+        let recording = self.recording;
         let (has_state, needs_tasks) = (self.has_state, self.wanted.tasks);
         let is_wanted = |kind, record: &[u8]| match kind {
             // Samples that carry no state are told by their id alone, where they have one.
-            RecordType::SAMPLE => {
-                has_state
-                    && match id_at.and_then(|at| endian.u64_at(record, at)) {
-                        Some(id) => events.index_of_id(id).is_none_or(|event| roles[event] == Role::State),
-                        None => true,
-                    }
-            }
+            RecordType::SAMPLE => has_state && recording.may_hold_state(record),
             RecordType::KSYMBOL
             | RecordType::BPF_EVENT
             | RecordType::CGROUP
@@ -243,7 +236,6 @@ impl<'r, 'a> Walk<'r, 'a> {
         };
         let threads = self.wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS);
         let scanner = Scanner { endian, threads, is_wanted: &is_wanted };
-        let recording = self.recording;
         let mut visit = |record: bprec_format::Result<Record<'_>>| match record {
             Ok(record) if record.kind == RecordType::SAMPLE => self.sample(&record),
             Ok(record) => self.side_band(&record),

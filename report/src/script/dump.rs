@@ -6,10 +6,10 @@ use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Endian, Error, Event, RECORD_HEADER_BYTES, Record, RecordType, Sample, SampleId, context};
 
 use super::side;
-use super::text::printable;
+use super::text::{Text, printable};
 
 /// Appends a record.
-pub(crate) fn record(out: &mut String, record: &Record<'_>, endian: Endian, event: Option<&Event>) {
+pub(crate) fn record(out: &mut Text, record: &Record<'_>, endian: Endian, event: Option<&Event>) {
     let size = record.bytes.len();
     let _ = writeln!(out, "\n{:#x} [{size:#x}]: event: {}\n.", record.offset, record.kind.0);
     let _ = writeln!(out, ". ... raw event: size {size} bytes");
@@ -30,14 +30,14 @@ pub(crate) fn record(out: &mut String, record: &Record<'_>, endian: Endian, even
     }
 }
 
-fn other(out: &mut String, record: &Record<'_>, payload: &Payload<'_>, id: &SampleId) {
+fn other(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>, id: &SampleId) {
     stamp(out, record, id);
     side::describe(out, record, payload);
     out.push('\n');
 }
 
 /// CPU and time, where they are known, then offset and size.
-fn stamp(out: &mut String, record: &Record<'_>, id: &SampleId) {
+fn stamp(out: &mut Text, record: &Record<'_>, id: &SampleId) {
     if let Some(cpu) = id.cpu {
         let _ = write!(out, "{cpu} ");
     }
@@ -47,11 +47,11 @@ fn stamp(out: &mut String, record: &Record<'_>, id: &SampleId) {
     let _ = write!(out, "{:#x} [{:#x}]: ", record.offset, record.bytes.len());
 }
 
-fn sample(out: &mut String, record: &Record<'_>, sample: &Sample<'_>) -> bprec_format::Result<()> {
+fn sample(out: &mut Text, record: &Record<'_>, sample: &Sample<'_>) -> bprec_format::Result<()> {
     let fields = sample.decode()?;
     stamp(out, record, &SampleId { cpu: fields.cpu, time_ns: fields.time_ns, ..SampleId::default() });
     let _ = write!(out, "PERF_RECORD_SAMPLE(IP, {:#x}):", record.misc);
-    let number = |out: &mut String, name: &str, value: Option<u64>| {
+    let number = |out: &mut Text, name: &str, value: Option<u64>| {
         if let Some(value) = value {
             let _ = write!(out, " {name}: {value:#x}");
         }
@@ -118,7 +118,7 @@ fn sample(out: &mut String, record: &Record<'_>, sample: &Sample<'_>) -> bprec_f
 }
 
 /// Sixteen bytes per line, in hexadecimal and as text.
-pub(crate) fn hex_dump(out: &mut String, bytes: &[u8]) {
+pub(crate) fn hex_dump(out: &mut Text, bytes: &[u8]) {
     for (line, row) in bytes.chunks(16).enumerate() {
         let _ = write!(out, ".  {:04x}: ", line * 16);
         row.iter().for_each(|b| {

@@ -1,50 +1,99 @@
-//! Frames as text, kept while nothing changes at their addresses: call chains meet the same frames again and again.
+//! What follows the addresses of frames, kept while nothing changes at them: call chains meet the same frames again and again.
 
-use super::tasks::Tasks;
+use rustc_hash::FxHashMap;
+
+use super::text::{PADDING_BYTES, Text};
 
 /// So many frames are kept, by the hash of their address.
-const KEPT_BITS: u32 = 12;
+const KEPT_BITS: u32 = 16;
+/// Texts of so many bytes are kept; beyond that all of them are made anew.
+const TEXT_BYTES_MAX: usize = 4 << 20;
 
 /// Texts of frames.
 pub(super) struct FrameTexts {
     kept: Box<[Kept]>,
+    /// Each text once: many addresses have the same. Padding at the end.
+    texts: Vec<u8>,
+    numbers: FxHashMap<Box<[u8]>, u32>,
+    /// By number: where in the texts it starts, and its length.
+    places: Vec<(u32, u32)>,
+    scratch: Text,
 }
 
-#[derive(Clone, Default)]
+/// The text of the frame at an address, as long as its address space is the same.
+#[derive(Clone, Copy)]
 struct Kept {
     ip: u64,
-    /// Process; of the kernel's frames it makes no difference.
-    pid: u32,
-    kernel: bool,
-    revision: u32,
-    text: String,
+    space: u32,
+    /// Number of the text.
+    text: u32,
 }
+
+/// No address space has this number.
+const NEVER: Kept = Kept { ip: 0, space: u32::MAX, text: 0 };
 
 impl Default for FrameTexts {
     fn default() -> FrameTexts {
-        FrameTexts { kept: vec![Kept::default(); 1 << KEPT_BITS].into() }
+        FrameTexts {
+            kept: vec![NEVER; 1 << KEPT_BITS].into(),
+            texts: vec![0; PADDING_BYTES],
+            numbers: FxHashMap::default(),
+            places: Vec::new(),
+            scratch: Text::default(),
+        }
     }
 }
 
 impl FrameTexts {
-    /// The text of a frame, which `write` appends to a string when it is not kept.
-    pub(super) fn text(
-        &mut self,
-        tasks: &Tasks,
-        (pid, ip, kernel): (u32, u64, bool),
-        write: impl FnOnce(&mut String),
-    ) -> &str {
-        let pid = if kernel { 0 } else { pid };
-        let hash = (ip ^ u64::from(pid).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let kept = &mut self.kept[(hash >> (64 - KEPT_BITS)) as usize];
-        let revision = tasks.revision(kernel);
-        let is_it = (kept.ip, kept.pid, kept.kernel, kept.revision) == (ip, pid, kernel, revision);
-        // The text of a frame is never empty, so that none is taken for one that was never written.
-        if !is_it || kept.text.is_empty() {
-            kept.text.clear();
-            write(&mut kept.text);
-            (kept.ip, kept.pid, kept.kernel, kept.revision) = (ip, pid, kernel, revision);
+    /// Forgets all texts.
+    pub(super) fn clear(&mut self) {
+        self.kept.fill(NEVER);
+        self.texts.clear();
+        self.texts.resize(PADDING_BYTES, 0);
+        self.numbers.clear();
+        self.places.clear();
+    }
+
+    /// Appends the text of the frame at an address of an address space, which `write` makes when it is not kept.
+    #[inline]
+    pub(super) fn push(&mut self, out: &mut Text, (space, ip): (u32, u64), write: impl FnOnce(&mut Text)) {
+        let hash = (ip ^ u64::from(space).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let at = (hash >> (64 - KEPT_BITS)) as usize;
+        if (self.kept[at].ip, self.kept[at].space) != (ip, space) {
+            self.make(at, (space, ip), write);
         }
-        &kept.text
+        let (start, len) = self.places[self.kept[at].text as usize];
+        out.push_padded(&self.texts[start as usize..], len as usize);
+    }
+
+    #[cold]
+    fn make(&mut self, at: usize, (space, ip): (u32, u64), write: impl FnOnce(&mut Text)) {
+        self.scratch.clear();
+        write(&mut self.scratch);
+        let text = match self.numbers.get(self.scratch.as_bytes()) {
+            Some(number) => *number,
+            None => self.add(),
+        };
+        self.kept[at] = Kept { ip, space, text };
+    }
+
+    /// Keeps the text that was made, and gives it a number.
+    fn add(&mut self) -> u32 {
+        let text = self.scratch.as_bytes();
+        if self.texts.len() + text.len() > TEXT_BYTES_MAX {
+            self.kept.fill(NEVER);
+            self.texts.truncate(PADDING_BYTES);
+            self.numbers.clear();
+            self.places.clear();
+        }
+        self.texts.truncate(self.texts.len() - PADDING_BYTES);
+        // The limit fits into 32 bits, and so does a text: it is made of names that records hold.
+        let place = (self.texts.len() as u32, text.len() as u32);
+        self.texts.extend_from_slice(text);
+        self.texts.extend_from_slice(&[0; PADDING_BYTES]);
+        let number = self.places.len() as u32;
+        self.places.push(place);
+        self.numbers.insert(text.into(), number);
+        number
     }
 }

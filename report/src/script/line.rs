@@ -18,7 +18,10 @@ use super::memory;
 use super::sampled;
 use super::state;
 use super::tasks::Tasks;
-use super::text::{Plain, printable};
+use super::text::{Plain, Text, printable};
+
+/// What is not known.
+const UNKNOWN: &[u8] = b"[unknown]";
 
 /// How lines look.
 pub(crate) struct Style {
@@ -77,7 +80,7 @@ impl TracepointFormat {
 
 impl Style {
     /// Appends name, task, CPU and time.
-    pub(crate) fn stamp(&self, out: &mut String, stamp: &Stamp<'_>) {
+    pub(crate) fn stamp(&self, out: &mut Text, stamp: &Stamp<'_>) {
         let has = |field| self.fields.has(field);
         if has(Field::Comm) {
             let width = if stamp.has_chain { 0 } else { 16 };
@@ -110,13 +113,13 @@ impl Style {
     }
 
     /// Appends a sample, its newline included.
-    pub(super) fn sample(&self, out: &mut String, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
+    pub(super) fn sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
         let style = Style { fields: self.fields.of_event(line.attr), ..*self };
         style.event_sample(out, (tasks, texts), line);
     }
 
     /// Appends a sample with these fields, whatever its event.
-    fn event_sample(&self, out: &mut String, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
+    fn event_sample(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), line: &Line<'_>) {
         let has = |field| self.fields.has(field);
         let fields = line.fields;
         let chain = fields.callchain.filter(|_| self.chains && has(Field::Ip));
@@ -173,7 +176,7 @@ impl Style {
                     out.push(' ');
                     self.number(out, Field::Ip, fields.ip, |out, ip| {
                         let kernel = is_kernel(line.misc);
-                        self.frame(out, tasks, pid, ip, kernel);
+                        self.frame(out, (tasks, texts), tasks.space(pid, kernel), (pid, ip, kernel));
                         Ok(())
                     });
                 }
@@ -197,17 +200,21 @@ impl Style {
         out.push('\n');
     }
 
-    fn frames(&self, out: &mut String, (tasks, texts): (&Tasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
-        // User space that is no stack of frames: nothing of such a chain can be relied on, and perf prints none of it.
-        if chain.iter().take(self.max_stack).any(|ip| ip >= CONTEXT_MAX && !is_context(ip)) {
-            return;
-        }
+    fn frames(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
+        let start = out.len();
         let mut kernel = false;
+        let mut space = tasks.space(pid, kernel);
         let mut shown = 0;
         let mut is_cookie = false;
-        for ip in chain.iter() {
+        for (at, ip) in chain.iter().enumerate() {
             if ip >= CONTEXT_MAX {
+                // User space that is no stack of frames: nothing of such a chain can be relied on, and perf prints none of it.
+                if at < self.max_stack && !is_context(ip) {
+                    out.truncate(start);
+                    return;
+                }
                 kernel = matches!(ip, context::KERNEL | context::GUEST_KERNEL | context::HV);
+                space = tasks.space(pid, kernel);
                 is_cookie = ip == context::USER_DEFERRED;
                 continue;
             }
@@ -215,22 +222,18 @@ impl Style {
                 break;
             }
             shown += 1;
+            out.push('\t');
             if std::mem::take(&mut is_cookie) {
-                out.push('\t');
                 self.cookie(out, ip);
-                out.push('\n');
-                continue;
+            } else {
+                self.frame(out, (tasks, texts), space, (pid, ip, kernel));
             }
-            out.push_str(texts.text(tasks, (pid, ip, kernel), |text| {
-                text.push('\t');
-                self.frame(text, tasks, pid, ip, kernel);
-                text.push('\n');
-            }));
+            out.push('\n');
         }
     }
 
     /// What stands for the user part of a chain that is not there.
-    fn cookie(&self, out: &mut String, cookie: u64) {
+    fn cookie(&self, out: &mut Text, cookie: u64) {
         let number = format!("{cookie:>16x}");
         for (field, text) in [(Field::Ip, number.as_str()), (Field::Sym, " (cookie)"), (Field::Dso, " ([unknown])")] {
             if self.fields.has(field) {
@@ -242,7 +245,7 @@ impl Style {
     /// Appends the user part of a call chain on its own.
     pub(super) fn user_chain(
         &self,
-        out: &mut String,
+        out: &mut Text,
         (tasks, texts): (&Tasks, &mut FrameTexts),
         id: &SampleId,
         chain: &CallchainDeferred<'_>,
@@ -258,37 +261,48 @@ impl Style {
         }
     }
 
-    fn frame(&self, out: &mut String, tasks: &Tasks, pid: u32, ip: u64, kernel: bool) {
+    #[inline(always)]
+    fn frame(
+        &self,
+        out: &mut Text,
+        (tasks, texts): (&Tasks, &mut FrameTexts),
+        space: u32,
+        (pid, ip, kernel): (u32, u64, bool),
+    ) {
+        if self.fields.has(Field::Ip) {
+            out.push_address(ip);
+        }
+        if self.fields.has(Field::Sym) || self.fields.has(Field::Dso) {
+            texts.push(out, (space, ip), |text| self.place(text, tasks, pid, ip, kernel));
+        }
+    }
+
+    /// Appends what is at an address.
+    fn place(&self, out: &mut Text, tasks: &Tasks, pid: u32, ip: u64, kernel: bool) {
         let has = |field| self.fields.has(field);
-        if has(Field::Ip) {
-            let _ = write!(out, "{ip:>16x}");
-        }
-        if !has(Field::Sym) && !has(Field::Dso) {
-            return;
-        }
         let place = tasks.place(pid, ip, kernel);
         if has(Field::Sym) {
-            let _ = match &place.symbol {
-                Some((name, offset)) if has(Field::Symoff) => write!(out, " {}+{offset:#x}", Plain(name)),
-                Some((name, _)) => write!(out, " {}", Plain(name)),
-                None => write!(out, " [unknown]"),
-            };
+            let (name, offset) = place.symbol.map_or((UNKNOWN, None), |(name, offset)| (name, Some(offset)));
+            out.push(' ');
+            out.push_plain(name);
+            if let Some(offset) = offset.filter(|_| has(Field::Symoff)) {
+                let _ = write!(out, "+{offset:#x}");
+            }
         }
         if has(Field::Dso) {
-            let _ = match &place.dso {
-                Some(dso) => write!(out, " ({})", Plain(dso)),
-                None => write!(out, " ([unknown])"),
-            };
+            out.push_str(" (");
+            out.push_plain(place.dso.unwrap_or(UNKNOWN));
+            out.push(')');
         }
     }
 
     /// A number in its own form; where the sample has none, and it was asked for by name, says so.
     fn number(
         &self,
-        out: &mut String,
+        out: &mut Text,
         field: Field,
         value: Option<u64>,
-        show: impl FnOnce(&mut String, u64) -> std::fmt::Result,
+        show: impl FnOnce(&mut Text, u64) -> std::fmt::Result,
     ) {
         let _ = match value {
             Some(value) => show(out, value),
@@ -321,7 +335,7 @@ fn is_kernel(record_misc: u16) -> bool {
 }
 
 /// The raw bytes in rows, as bytes and as text.
-fn bpf_output(out: &mut String, raw: &[u8]) {
+fn bpf_output(out: &mut Text, raw: &[u8]) {
     let mut at = "      BPF output:";
     for (row, bytes) in raw.chunks(8).enumerate() {
         let _ = write!(out, "\n{at:>17} {:04x}: ", row * 8);

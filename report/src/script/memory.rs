@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use super::text::Text;
+
 const LEVELS: [&str; 14] = [
     "N/A",
     "HIT",
@@ -32,7 +34,7 @@ const MISS: u64 = 1 << 2;
 const LEVEL_UNKNOWN: u64 = 0xf;
 
 /// Appends operation, level, snoop, TLB, lock and what blocked it.
-pub(super) fn describe(out: &mut String, data_src: u64) {
+pub(super) fn describe(out: &mut Text, data_src: u64) {
     let field = |at: u32, width: u32| data_src >> at & ((1 << width) - 1);
     out.push_str("|OP ");
     let operation = field(0, 5);
@@ -78,14 +80,14 @@ fn set<'n>(bits: u64, names: &'n [&'n str]) -> impl Iterator<Item = &'n str> {
 }
 
 /// Those names, but for hit and miss, which follow.
-fn join(out: &mut String, bits: u64, names: &[&str]) {
+fn join(out: &mut Text, bits: u64, names: &[&str]) {
     let is_level = names.len() > SNOOPS.len();
     let shown: Vec<&str> = set(if is_level { bits & !(HIT | MISS) } else { bits }, names).collect();
     out.push_str(if shown.is_empty() { "N/A" } else { "" });
     out.push_str(&shown.join(" or "));
 }
 
-fn hit_or_miss(out: &mut String, bits: u64) {
+fn hit_or_miss(out: &mut Text, bits: u64) {
     for (bit, text) in [(HIT, " hit"), (MISS, " miss")] {
         if bits & bit != 0 {
             out.push_str(text);
@@ -101,9 +103,9 @@ mod tests {
     #[test]
     fn accesses_are_described_as_by_perf() {
         let text = |data_src| {
-            let mut out = String::new();
+            let mut out = Text::default();
             describe(&mut out, data_src);
-            out
+            String::from_utf8_lossy(out.as_bytes()).into_owned()
         };
         assert_eq!(text(0x508_0021), "|OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A");
         assert_eq!(text(0x6810_0142), "|OP LOAD|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK  N/A");

@@ -8,41 +8,44 @@ mod fields;
 mod frames;
 mod line;
 mod memory;
+mod naming;
+mod order;
+mod printer;
 mod sampled;
 mod side;
 mod state;
 mod tasks;
+mod team;
 mod text;
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use bprec_format::feature::tracing::{EventFormat, PrintFormat, TracingData};
-use bprec_format::feature::{Feature, Partial, Payload as _, Text};
-use bprec_format::records::Payload;
-use bprec_format::{
-    AttrFlags, Callchain, Endian, Event, EventAttr, Events, Metadata, ReadFormat, Record, RecordType, SampleFields,
-    SampleId, SampleType, context, event_type, sampler,
-};
+use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
 
-use crate::order::Order;
+use crate::names::Names;
+use crate::pass::{MAX_THREADS, threads_there_are};
 use crate::source::{Arrival, Source, Visitor};
-use crate::window::Window;
 use crate::{Error, Result, TimeRange};
 
 pub use fields::{Field, Fields};
 pub use side::Show;
 
-use deferred::{Deferred, Waiting};
-use frames::FrameTexts;
-use line::{Line, Stamp, Style, TracepointFormat};
-use tasks::Tasks;
+use naming::Naming;
+use order::Order;
+use printer::{Batch, Printed, Printer, Share};
+use team::Team;
+use text::Text;
 
 /// Frames of a call chain that are shown when nothing else is asked for: as many as the kernel records by default.
 pub const MAX_STACK: usize = 127;
 /// Text is written out when this much of it is there.
 const WRITE_BYTES: usize = 64 << 10;
+/// A recording of fewer bytes is printed before threads have started.
+const SHARED_BYTES: usize = 1 << 20;
+/// Records are handed to threads in batches of about this many.
+const BATCH_RECORDS: usize = 4096;
 /// How often the names of events are worked out again because a stream says more of them.
 const RENAMES_MAX: u32 = 1000;
 
@@ -73,6 +76,8 @@ pub struct ScriptOptions {
     pub comms: Vec<String>,
     /// Only samples within.
     pub time: TimeRange,
+    /// Threads that print; as many as there are CPUs when not given. The text does not depend on it.
+    pub threads: Option<usize>,
 }
 
 impl ScriptOptions {
@@ -107,38 +112,73 @@ pub struct ScriptSummary {
 pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
     let path = source.path().to_owned();
     let window = source.window(&options.time)?;
-    let kernel_symbols = if options.needs_names() { ahead::kernel_symbols(source) } else { Vec::new() };
-    let mut script = Script {
-        order: Order::default(),
-        printer: Printer::new(options, window, out),
-        events: None,
-        revision: 0,
-        renames: 0,
-        path,
-    };
-    script.printer.tasks.add_kernel(kernel_symbols);
-    let problems = source.for_each(&mut script)?;
-    let Script { order, printer, .. } = script;
-    let mut summary = printer.summary;
-    summary.late = order.late();
-    summary.problems = problems;
-    if printer.tasks.forgot {
-        summary.problems.push("more tasks, mappings or symbols than are remembered: some names are missing".into());
+    let mut names = Names::default();
+    let lasting = source.lasting();
+    let is_small = lasting.is_some_and(|input| input.parts().is_empty() && input.bytes().len() < SHARED_BYTES);
+    let threads = if is_small { 1 } else { threads_there_are() };
+    let threads = options.threads.unwrap_or(threads).clamp(1, MAX_THREADS);
+    if let Some(input) = lasting.filter(|_| options.needs_names()) {
+        names.add_kernel(ahead::kernel_symbols(input, threads));
     }
-    Ok(summary)
+    // What arrives is printed as it arrives: one thread keeps up with any pipe.
+    let is_live = lasting.is_none();
+    let threads = if is_live || options.dump { 1 } else { threads };
+    let window = &window;
+    std::thread::scope(move |scope| {
+        let printers = match threads {
+            1 => Printers::Alone(Box::new(Printer::new(options, window))),
+            _ => Printers::Team(Team::start(scope, threads, || Printer::new(options, window))),
+        };
+        let mut script = Script {
+            options,
+            order: Order::default(),
+            printers,
+            out,
+            dumped: Text::default(),
+            events: None,
+            naming: Arc::new(Naming { code: Arc::new(names), ..Naming::default() }),
+            sections: None,
+            revision: 0,
+            renames: 0,
+            is_live,
+            printed: Printed::default(),
+            before: 0,
+            path,
+        };
+        let problems = source.for_each(&mut script)?;
+        script.summary(problems)
+    })
 }
 
-struct Script<'a, 'o> {
+/// Who prints.
+enum Printers<'scope, 'a, 'o> {
+    Alone(Box<Printer<'o>>),
+    Team(Team<'scope, 'a>),
+}
+
+struct Script<'scope, 'a, 'o> {
+    options: &'o ScriptOptions,
     order: Order<'a>,
-    printer: Printer<'o>,
-    events: Option<Events>,
+    printers: Printers<'scope, 'a, 'o>,
+    out: &'o mut dyn Write,
+    /// What was dumped and not yet written out.
+    dumped: Text,
+    events: Option<Arc<Events>>,
+    naming: Arc<Naming>,
+    /// Number of sections when names were last read from them.
+    sections: Option<usize>,
     /// Of the metadata that the events are from.
     revision: u64,
     renames: u32,
+    /// It arrives while it is printed.
+    is_live: bool,
+    printed: Printed,
+    /// Records that were handed to printers.
+    before: u64,
     path: std::path::PathBuf,
 }
 
-impl<'a> Visitor<'a> for Script<'a, '_> {
+impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
     fn mapped(&mut self, files: Vec<&'a [u8]>) {
         self.order.set_files(files);
     }
@@ -148,28 +188,28 @@ impl<'a> Visitor<'a> for Script<'a, '_> {
         if record.kind.is_kernel() {
             self.refresh(metadata)?;
         }
-        let events = self.events.as_ref();
-        if self.printer.options.dump {
-            let event = events.and_then(|events| events.all().get(events.index_of(record)?));
-            dump::record(&mut self.printer.text, record, metadata.endian(), event);
-            let is_sample = record.kind == RecordType::SAMPLE;
-            let shown = &mut self.printer.summary;
-            *(if is_sample { &mut shown.samples } else { &mut shown.others }) += 1;
-            self.printer.write_if_much()?;
+        if self.options.dump {
+            self.dump(record, metadata)?;
             return Ok(ControlFlow::Continue(()));
         }
-        let Some(events) = events else { return Ok(ControlFlow::Continue(())) };
-        let printer = &mut self.printer;
+        let Some(events) = &self.events else { return Ok(ControlFlow::Continue(())) };
         if record.kind == RecordType::FINISHED_ROUND {
-            self.order.round(&mut |bytes, offset| printer.deliver(events, bytes, offset))?;
+            self.order.round();
+            if self.is_live || self.order.ready() >= BATCH_RECORDS {
+                self.submit()?;
+            }
             return Ok(ControlFlow::Continue(()));
         }
         if !record.kind.is_kernel() {
-            printer.tool_record(events, record)?;
+            // A record of a tool is shown where it stands.
+            if self.options.show.shows(record.kind) {
+                self.order.pass(record, 0, arrival.mapped);
+            }
             return Ok(ControlFlow::Continue(()));
         }
-        let Some(event) = events.index_of(record).and_then(|index| events.all().get(index)) else {
-            printer.summary.unknown += 1;
+        let Some((index, event)) = events.index_of(record).and_then(|index| Some((index, events.all().get(index)?)))
+        else {
+            self.printed.unknown += 1;
             return Ok(ControlFlow::Continue(()));
         };
         // Without times on all records there is no order but that of the input. Records that a tool synthesized have time 0:
@@ -177,38 +217,26 @@ impl<'a> Visitor<'a> for Script<'a, '_> {
         let sorts = events.all().first().is_some_and(|first| first.attr.flags.contains(AttrFlags::SAMPLE_ID_ALL));
         match time_ns(event, record).filter(|time_ns| sorts && *time_ns != 0 && *time_ns != u64::MAX) {
             Some(time_ns) => {
-                self.order.push(time_ns, record.bytes, record.offset, arrival.mapped);
+                self.order.push(time_ns, record, index, arrival.mapped);
                 if self.order.is_full() {
-                    self.order.make_room(&mut |bytes, offset| printer.deliver(events, bytes, offset))?;
+                    self.order.make_room();
+                    self.submit()?;
                 }
             }
-            None => printer.deliver(events, record.bytes, record.offset)?,
+            None => {
+                self.order.pass(record, index, arrival.mapped);
+                if self.order.ready() >= BATCH_RECORDS {
+                    self.submit()?;
+                }
+            }
         }
         Ok(ControlFlow::Continue(()))
     }
 
     fn end(&mut self, _metadata: &Metadata<'_>) -> Result<()> {
-        if let Some(events) = &self.events {
-            self.order.finish(&mut |bytes, offset| self.printer.deliver(events, bytes, offset))?;
-            self.printer.give_up_waiting(events);
-        }
-        self.printer.write_out()
+        self.order.finish();
+        self.submit()
     }
-}
-
-/// The words of a call chain whose user part the processor has kept as a stack of calls (`PERF_SAMPLE_BRANCH_CALL_STACK`): it
-/// stands in place of the one that the kernel has walked.
-fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian) -> Option<Vec<u8>> {
-    const CALL_STACK: u64 = 1 << 11;
-    let (chain, branches) = (fields.callchain?, fields.branches.as_ref()?);
-    if attr.branch_sample_type & CALL_STACK == 0 {
-        return None;
-    }
-    let user = chain.iter().position(|word| word == context::USER)?;
-    let newest = branches.iter().next()?.to;
-    let callers = branches.iter().map(|branch| branch.from);
-    let words = chain.iter().take(user + 1).chain([newest]).chain(callers);
-    Some(words.flat_map(|word| endian.bytes_u64(word)).collect())
 }
 
 fn time_ns(event: &Event, record: &Record<'_>) -> Option<u64> {
@@ -219,316 +247,95 @@ fn time_ns(event: &Event, record: &Record<'_>) -> Option<u64> {
     }
 }
 
-impl Script<'_, '_> {
+impl Script<'_, '_, '_> {
     /// Learns what the recording says about its events, when it says something new.
     fn refresh(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         if self.events.is_some() && self.revision == metadata.revision() {
             return Ok(());
         }
+        // Of records whose turn has come, this says nothing.
+        self.submit()?;
         self.revision = metadata.revision();
         let failed = |source| Error::Format { path: self.path.clone(), source };
         match &mut self.events {
-            None => self.events = Some(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?),
+            None => self.events = Some(Arc::new(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?)),
             Some(events) => {
                 for attr in metadata.attrs().iter().skip(events.all().len()) {
-                    events.push(attr).map_err(failed)?;
+                    Arc::make_mut(events).push(attr).map_err(failed)?;
                 }
             }
         }
         if self.renames < RENAMES_MAX {
             self.renames += 1;
-            self.printer.learn_names(metadata);
+            let sections = metadata.sections().len();
+            let mut code = self.naming.code.clone();
+            if self.options.needs_names() && self.sections != Some(sections) {
+                self.sections = Some(sections);
+                Arc::make_mut(&mut code).read(metadata.sections(), metadata.endian());
+            }
+            self.naming = Arc::new(Naming::new(metadata, code));
         }
         Ok(())
     }
-}
 
-/// Turns records into text, in the order in which they are handed to it.
-struct Printer<'o> {
-    options: &'o ScriptOptions,
-    window: Window,
-    style: Style,
-    out: &'o mut dyn Write,
-    text: String,
-    tasks: Tasks,
-    frames: FrameTexts,
-    deferred: Deferred,
-    /// By event.
-    names: Vec<String>,
-    /// By event: the format of a tracepoint.
-    formats: Vec<Option<TracepointFormat>>,
-    /// What registers are called on the machine that was recorded, where that is known.
-    registers: &'static [&'static str],
-    /// By id: the count at the last sample, of events that are read with samples.
-    counts: HashMap<u64, u64>,
-    /// Number of sections when names were last read from them.
-    sections: Option<usize>,
-    summary: ScriptSummary,
-}
+    fn dump(&mut self, record: &Record<'_>, metadata: &Metadata<'_>) -> Result<()> {
+        let events = self.events.as_ref();
+        let event = events.and_then(|events| events.all().get(events.index_of(record)?));
+        dump::record(&mut self.dumped, record, metadata.endian(), event);
+        let is_sample = record.kind == RecordType::SAMPLE;
+        *(if is_sample { &mut self.printed.samples } else { &mut self.printed.others }) += 1;
+        write_if_much(self.out, &mut self.dumped)
+    }
 
-impl<'o> Printer<'o> {
-    fn new(options: &'o ScriptOptions, window: Window, out: &'o mut dyn Write) -> Printer<'o> {
-        let style = Style {
-            fields: options.fields,
-            nanoseconds: options.nanoseconds,
-            chains: !options.hide_call_chains,
-            max_stack: options.max_stack.unwrap_or(MAX_STACK),
-            event_width: 0,
-        };
-        Printer {
-            options,
-            window,
-            style,
-            out,
-            text: String::new(),
-            tasks: Tasks::default(),
-            frames: FrameTexts::default(),
-            deferred: Deferred::default(),
-            names: Vec::new(),
-            formats: Vec::new(),
-            registers: &[],
-            counts: HashMap::new(),
-            sections: None,
-            summary: ScriptSummary::default(),
+    /// Has the records printed whose turn has come.
+    fn submit(&mut self) -> Result<()> {
+        let Some(events) = self.events.clone().filter(|_| self.order.ready() > 0) else { return Ok(()) };
+        let run = self.order.take();
+        let before = self.before;
+        self.before += run.entries.len() as u64;
+        let batch = Batch { events, naming: self.naming.clone(), run, before };
+        match &mut self.printers {
+            Printers::Alone(printer) => printer.batch(&batch, Share::ALL, |text| write_if_much(self.out, text)),
+            Printers::Team(team) => team.submit(batch, self.out),
         }
     }
 
-    /// Learns the names that the recording's sections have for code and for events.
-    fn learn_names(&mut self, metadata: &Metadata<'_>) {
-        let sections = metadata.sections().len();
-        if self.options.needs_names() && self.sections != Some(sections) {
-            self.sections = Some(sections);
-            self.tasks.read_names(metadata.sections(), metadata.endian());
-        }
-        self.names = metadata.event_names();
-        let arch = metadata.feature(Feature::ARCH).next();
-        let arch = arch.and_then(|section| Text::parse(&section.bytes, section.offset, metadata.endian()).ok());
-        let arch = arch.map(|partial: Partial<Text<'_>>| String::from_utf8_lossy(partial.value.0).into_owned());
-        self.registers = arch.and_then(|arch| sampler::register_names(&arch)).unwrap_or_default();
-        self.style.event_width = self.names.iter().map(String::len).max().unwrap_or(0);
-        self.formats = self.names.iter().map(|_| None).collect();
-        for section in metadata.feature(Feature::TRACING_DATA) {
-            let Ok(tracing) = TracingData::parse(&section.bytes, section.offset, metadata.endian()) else { continue };
-            for (_, text) in tracing.value.systems.iter().flat_map(|s| s.formats.iter().map(move |text| (s, text))) {
-                let Some(format) = EventFormat::parse(text) else { continue };
-                let is_its =
-                    |attr: &EventAttr| attr.kind == event_type::TRACEPOINT && attr.config == u64::from(format.id);
-                for (slot, event) in self.formats.iter_mut().zip(metadata.attrs()) {
-                    if is_its(&event.attr) {
-                        *slot = Some(TracepointFormat {
-                            print: PrintFormat::parse(&format),
-                            text: text.to_vec(),
-                            endian: tracing.value.endian,
-                        });
-                    }
+    fn summary(self, mut problems: Vec<String>) -> Result<ScriptSummary> {
+        let (out, mut printed) = (self.out, self.printed);
+        write_out(out, &self.dumped)?;
+        match self.printers {
+            Printers::Alone(mut printer) => {
+                if let Some(events) = &self.events {
+                    printer.give_up_waiting(events);
                 }
+                write_out(out, &printer.text)?;
+                printed.merge(printer.finish());
             }
+            Printers::Team(team) => printed.merge(team.finish(self.events, out)?),
         }
-    }
-
-    /// Prints a record if it is asked for, and learns from it.
-    fn deliver(&mut self, events: &Events, bytes: &[u8], offset: u64) -> Result<()> {
-        let Ok(record) = Record::parse_alone(bytes, offset, events.endian()) else { return Ok(()) };
-        let Some(index) = events.index_of(&record) else { return Ok(()) };
-        let Some(event) = events.all().get(index) else { return Ok(()) };
-        let done = match record.kind {
-            RecordType::SAMPLE => self.sample_or_wait(events, index, &record),
-            RecordType::CALLCHAIN_DEFERRED => self.user_chain(events, event, &record),
-            kind if self.options.show.shows(kind) || tasks::is_of_interest(kind) => self.side_band(event, &record),
-            _ => Ok(()),
-        };
-        if let Err(error) = done {
-            self.unreadable(&record, error);
+        if printed.forgot {
+            problems.push("more tasks, mappings or symbols than are remembered: some names are missing".into());
         }
-        self.write_if_much()
+        Ok(ScriptSummary {
+            samples: printed.samples,
+            others: printed.others,
+            late: self.order.late(),
+            unknown: printed.unknown,
+            unreadable: printed.unreadable,
+            first_unreadable: printed.first_unreadable.map(|(_, error)| error),
+            problems,
+        })
     }
+}
 
-    /// Says in its place that a record cannot be read.
-    fn unreadable(&mut self, record: &Record<'_>, error: bprec_format::Error) {
-        use std::fmt::Write as _;
-        self.summary.unreadable += 1;
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "# {:#x}: PERF_RECORD_{} cannot be read: {error}", record.offset, record.kind);
-        self.summary.first_unreadable.get_or_insert(error);
+fn write_if_much(out: &mut dyn Write, text: &mut Text) -> Result<()> {
+    if text.len() >= WRITE_BYTES {
+        write_out(out, text)?;
+        text.clear();
     }
+    Ok(())
+}
 
-    /// A record of a tool: shown where it stands.
-    fn tool_record(&mut self, events: &Events, record: &Record<'_>) -> Result<()> {
-        if self.options.show.shows(record.kind)
-            && let Some(event) = events.all().first()
-        {
-            if let Err(error) = self.side_band(event, record) {
-                self.unreadable(record, error);
-            }
-            self.write_if_much()?;
-        }
-        Ok(())
-    }
-
-    fn side_band(&mut self, event: &Event, record: &Record<'_>) -> bprec_format::Result<()> {
-        let (payload, id) = Payload::decode(record, &event.layout)?;
-        self.tasks.learn(record, &payload);
-        if !self.options.show.shows(record.kind) {
-            return Ok(());
-        }
-        let subject = side::subject(&payload);
-        let comm = self.tasks.comm(subject.or(id.pid_tid).map_or(u32::MAX, |(_, tid)| tid));
-        let SampleId { pid_tid, cpu, time_ns, .. } = id;
-        let has_chain = self.style.chains
-            && self.options.fields.has(Field::Ip)
-            && event.layout.sample_type().contains(SampleType::CALLCHAIN);
-        let stamp = Stamp { comm: &comm, pid_tid: pid_tid.or(subject), cpu, time_ns, has_chain };
-        self.style.stamp(&mut self.text, &stamp);
-        side::describe(&mut self.text, record, &payload);
-        self.text.push('\n');
-        self.summary.others += 1;
-        Ok(())
-    }
-
-    /// Prints a sample, unless the rest of its call chain is still to come.
-    fn sample_or_wait(&mut self, events: &Events, index: usize, record: &Record<'_>) -> bprec_format::Result<()> {
-        if !self.options.keep_chains_apart {
-            let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
-            let sample = events.all()[index].layout.sample(record.body(), offset)?;
-            if let Some(cookie) = sample.callchain()?.and_then(deferred::cookie) {
-                let tid = sample.pid_tid().map_or(u32::MAX, |(_, tid)| tid);
-                let oldest = self.deferred.keep(tid, cookie, record.bytes, record.offset);
-                oldest.into_iter().for_each(|sample| self.waited(events, &sample, None));
-                return Ok(());
-            }
-        }
-        self.sample(events, index, record, None)
-    }
-
-    /// The user part of call chains: with the samples that wait for it, or on its own.
-    fn user_chain(&mut self, events: &Events, event: &Event, record: &Record<'_>) -> bprec_format::Result<()> {
-        let (payload, id) = Payload::decode(record, &event.layout)?;
-        let Payload::CallchainDeferred(chain) = payload else { return Ok(()) };
-        if self.options.keep_chains_apart {
-            let fields =
-                SampleFields { pid_tid: id.pid_tid, time_ns: id.time_ns, cpu: id.cpu, ..SampleFields::default() };
-            if self.is_wanted(&fields) {
-                self.style.user_chain(&mut self.text, (&self.tasks, &mut self.frames), &id, &chain);
-            }
-            return Ok(());
-        }
-        let tid = id.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
-        for (sample, is_its) in self.deferred.take(tid, chain.cookie) {
-            self.waited(events, &sample, Some(chain.ips).filter(|_| is_its));
-        }
-        Ok(())
-    }
-
-    /// What the recording ends without.
-    fn give_up_waiting(&mut self, events: &Events) {
-        while let Some(sample) = self.deferred.next() {
-            self.waited(events, &sample, None);
-        }
-    }
-
-    /// Prints a sample that waited for the user part of its chain.
-    fn waited(&mut self, events: &Events, sample: &Waiting, user: Option<Callchain<'_>>) {
-        let Ok(record) = Record::parse_alone(&sample.bytes, sample.offset, events.endian()) else { return };
-        let done = events.index_of(&record).map_or(Ok(()), |index| self.sample(events, index, &record, user));
-        if let Err(error) = done {
-            self.unreadable(&record, error);
-        }
-    }
-
-    fn sample(
-        &mut self,
-        events: &Events,
-        index: usize,
-        record: &Record<'_>,
-        user: Option<Callchain<'_>>,
-    ) -> bprec_format::Result<()> {
-        let event = &events.all()[index];
-        let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
-        let mut fields = event.layout.sample(record.body(), offset)?.decode()?;
-        let merged;
-        if let (Some(chain), Some(user)) = (fields.callchain, user) {
-            merged = deferred::merged(chain, user, events.endian());
-            fields.callchain = Some(Callchain::new(&merged, events.endian()));
-        }
-        let branched = with_branch_stack(&fields, &event.attr, events.endian());
-        if let Some(words) = &branched {
-            fields.callchain = Some(Callchain::new(words, events.endian()));
-        }
-        if !self.is_wanted(&fields) {
-            return Ok(());
-        }
-        let Some(read) = &fields.read else {
-            // Where all periods are the same, samples need not say so.
-            let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
-            self.sample_line(events, index, record, &fields, fields.period.or_else(always));
-            return Ok(());
-        };
-        // The counts of a group go on from sample to sample; each member that moved makes a line.
-        let is_group = event.layout.read_format().contains(ReadFormat::GROUP);
-        for value in read.iter() {
-            let id = value.id.or(fields.id.filter(|_| !is_group)).unwrap_or_default();
-            let Some(member) = events.index_of_id(id) else {
-                self.summary.unknown += 1;
-                continue;
-            };
-            let before = self.counts.insert(id, value.value).unwrap_or_default();
-            let period = value.value.wrapping_sub(before);
-            if period != 0 {
-                self.sample_line(events, member, record, &fields, Some(period));
-            }
-        }
-        Ok(())
-    }
-
-    fn sample_line(
-        &mut self,
-        events: &Events,
-        index: usize,
-        record: &Record<'_>,
-        fields: &SampleFields<'_>,
-        period: Option<u64>,
-    ) {
-        self.summary.samples += 1;
-        let format = self.formats.get(index).and_then(Option::as_ref);
-        let event = self.names.get(index).map_or("[unknown]", String::as_str);
-        let payload = fields.raw.filter(|_| event == sampler::EVENT_NAME);
-        let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
-        let merged = payload.as_ref().map(|payload| sampled::merged(fields, payload));
-        let line = Line {
-            attr: &events.all()[index].attr,
-            event,
-            fields: merged.as_ref().unwrap_or(fields),
-            period: merged.as_ref().and_then(|merged| merged.period).or(period),
-            misc: record.misc,
-            endian: events.endian(),
-            format,
-            sampled: payload.as_ref(),
-            registers: self.registers,
-        };
-        self.style.sample(&mut self.text, (&self.tasks, &mut self.frames), &line);
-    }
-
-    fn is_wanted(&self, fields: &SampleFields<'_>) -> bool {
-        let options = self.options;
-        let among = |list: &[u32], value: Option<u32>| list.is_empty() || value.is_some_and(|v| list.contains(&v));
-        let is_in_time = || fields.time_ns.is_some_and(|time| self.window.contains(time));
-        among(&options.cpus, fields.cpu)
-            && among(&options.pids, fields.pid_tid.map(|(pid, _)| pid))
-            && among(&options.tids, fields.pid_tid.map(|(_, tid)| tid))
-            && (self.window.whole || is_in_time())
-            && (options.comms.is_empty() || {
-                let comm = self.tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
-                options.comms.iter().any(|wanted| wanted.as_bytes() == &*comm)
-            })
-    }
-
-    fn write_if_much(&mut self) -> Result<()> {
-        if self.text.len() < WRITE_BYTES { Ok(()) } else { self.write_out() }
-    }
-
-    fn write_out(&mut self) -> Result<()> {
-        self.out.write_all(self.text.as_bytes())?;
-        self.text.clear();
-        Ok(())
-    }
+fn write_out(out: &mut dyn Write, text: &Text) -> Result<()> {
+    Ok(out.write_all(text.as_bytes())?)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bprec_format::SampleFields;
 use bprec_format::sampler::{Parts, Payload};
 
-use super::text::Plain;
+use super::text::{Plain, Text};
 
 /// The sample with what the payload says in the places that samples have for it.
 pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &Payload<'a>) -> SampleFields<'a> {
@@ -19,7 +19,7 @@ pub(super) fn merged<'a>(fields: &SampleFields<'a>, payload: &Payload<'a>) -> Sa
 }
 
 /// Appends what the payload holds, but for its call chain. `names` are those of the registers, where they are known.
-pub(super) fn describe(out: &mut String, payload: &Payload<'_>, names: &[&str]) {
+pub(super) fn describe(out: &mut Text, payload: &Payload<'_>, names: &[&str]) {
     out.push_str("      BPF sampler:");
     // Writing to a string cannot fail.
     let mut number = |name: &str, value: Option<u64>| {

@@ -6,7 +6,7 @@ use bprec_format::records::user::UserPayload;
 use bprec_format::records::{Mmap2File, Payload};
 use bprec_format::{Record, RecordType, misc};
 
-use super::text::Plain;
+use super::text::{Plain, Text};
 
 /// Which records other than samples are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,12 +73,12 @@ pub(crate) fn subject(payload: &Payload<'_>) -> Option<(u32, u32)> {
 }
 
 /// Appends `PERF_RECORD_<TYPE>` and what the record says.
-pub(crate) fn describe(out: &mut String, record: &Record<'_>, payload: &Payload<'_>) {
+pub(crate) fn describe(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) {
     let _ = write!(out, "PERF_RECORD_{}", record.kind);
     let _ = write_payload(out, record, payload);
 }
 
-fn write_payload(out: &mut String, record: &Record<'_>, payload: &Payload<'_>) -> std::fmt::Result {
+fn write_payload(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) -> std::fmt::Result {
     match payload {
         Payload::Comm(comm) => {
             let exec = if record.misc & misc::COMM_EXEC != 0 { " exec" } else { "" };
@@ -186,7 +186,7 @@ fn write_payload(out: &mut String, record: &Record<'_>, payload: &Payload<'_>) -
     }
 }
 
-fn write_user(out: &mut String, user: &UserPayload<'_>) -> std::fmt::Result {
+fn write_user(out: &mut Text, user: &UserPayload<'_>) -> std::fmt::Result {
     match user {
         UserPayload::Attr(attr) => write!(out, ": {} ids {}", attr.attr.default_name(), attr.ids.len()),
         UserPayload::EventType(named) => write!(out, ": {:#x} {}", named.config, Plain(named.name)),

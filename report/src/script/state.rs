@@ -4,15 +4,15 @@ use std::fmt::{Result, Write};
 
 use bprec_format::state::{Program, Reading, State, TargetCounters};
 
-use super::text::Plain;
+use super::text::{Plain, Text};
 
 /// Appends a payload.
-pub(super) fn describe(out: &mut String, state: &State) {
+pub(super) fn describe(out: &mut Text, state: &State) {
     // Writing to a string cannot fail.
     let _ = write(out, state);
 }
 
-fn write(out: &mut String, state: &State) -> Result {
+fn write(out: &mut Text, state: &State) -> Result {
     match state {
         State::Session(it) => {
             write!(out, "session: start {} ns, {}, event {}", it.start_ns, text(&it.target), text(&it.event))?;
@@ -139,7 +139,7 @@ fn write(out: &mut String, state: &State) -> Result {
     }
 }
 
-fn write_program(out: &mut String, program: &Program) -> Result {
+fn write_program(out: &mut Text, program: &Program) -> Result {
     write!(out, "program: {} load {} ns", program.id, program.load_time_ns)?;
     for owner in &program.owners {
         write!(out, ", owner {} {} uid {}", owner.pid, Plain(&owner.comm), owner.uid)?;
@@ -152,7 +152,7 @@ fn write_program(out: &mut String, program: &Program) -> Result {
     if program.withheld.is_empty() { Ok(()) } else { write!(out, ", withheld: {}", text(&program.withheld)) }
 }
 
-fn write_target(out: &mut String, target: &TargetCounters) -> Result {
+fn write_target(out: &mut Text, target: &TargetCounters) -> Result {
     write!(out, " program {} {}", target.id, Plain(&target.name))?;
     if let Some(counts) = &target.counts {
         write!(out, " {} runs, {} measured, {} ns,", counts.runs, counts.measured, counts.time_ns)?;
@@ -161,16 +161,16 @@ fn write_target(out: &mut String, target: &TargetCounters) -> Result {
     reason(out, &target.reason)
 }
 
-fn write_readings(out: &mut String, readings: &[Reading]) -> Result {
+fn write_readings(out: &mut Text, readings: &[Reading]) -> Result {
     readings.iter().try_for_each(|it| write!(out, " {} ({} of {} ns)", it.value, it.running_ns, it.enabled_ns))
 }
 
-fn reason(out: &mut String, reason: &str) -> Result {
+fn reason(out: &mut Text, reason: &str) -> Result {
     if reason.is_empty() { Ok(()) } else { write!(out, " ({})", text(reason)) }
 }
 
 /// Elements with a semicolon between them; `none` when there are none.
-fn each<T>(out: &mut String, items: &[T], mut write: impl FnMut(&mut String, &T) -> Result) -> Result {
+fn each<T>(out: &mut Text, items: &[T], mut write: impl FnMut(&mut Text, &T) -> Result) -> Result {
     if items.is_empty() {
         return write!(out, " none");
     }
@@ -190,9 +190,9 @@ mod tests {
     use bprec_format::state::{Attachment, Owner, ProgramRuns, RunStats};
 
     fn line(state: &State) -> String {
-        let mut out = String::new();
+        let mut out = Text::default();
         describe(&mut out, state);
-        out
+        String::from_utf8_lossy(out.as_bytes()).into_owned()
     }
 
     #[test]

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use bprec_format::records::{Ksymbol, Payload};
-use bprec_format::state::KernelSymbol;
-use bprec_format::{Endian, FeatureSection, Record, RecordType, misc};
+use bprec_format::{Record, RecordType, misc};
 
 use crate::names::{Found, Mapped, Names};
 
@@ -34,53 +33,48 @@ struct Map {
 
 type Maps = BTreeMap<u64, Map>;
 
+/// What a process has mapped.
+#[derive(Debug, Clone, Default)]
+struct Space {
+    maps: Arc<Maps>,
+    /// The same for two spaces only if the same lies in them.
+    version: u32,
+}
+
 /// Everything that lines need beyond their sample.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     comms: FxHashMap<u32, Arc<[u8]>>,
-    maps: FxHashMap<u32, Arc<Maps>>,
+    spaces: FxHashMap<u32, Space>,
     symbols: BTreeMap<u64, (u64, Arc<[u8]>)>,
     cgroups: FxHashMap<u64, Arc<[u8]>>,
     /// What sections and `bprec:state` say.
-    names: Names,
+    names: Arc<Names>,
     /// What was forgotten for want of room, at least once.
     pub(crate) forgot: bool,
-    revisions: Revisions,
-}
-
-/// How often what lies at addresses has changed: as long as it has not, an address is looked up once.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Revisions {
-    kernel: u32,
-    user: u32,
+    /// Of the kernel's space.
+    kernel_version: u32,
+    /// The last version that was given to a space.
+    newest_version: u32,
 }
 
 /// Code at an address.
-pub(crate) struct Place {
+pub(crate) struct Place<'t> {
     /// Name and offset behind its start.
-    pub(crate) symbol: Option<(Arc<[u8]>, u64)>,
+    pub(crate) symbol: Option<Found<'t>>,
     /// What it is mapped from.
-    pub(crate) dso: Option<Arc<[u8]>>,
+    pub(crate) dso: Option<&'t [u8]>,
 }
 
 impl Tasks {
     /// Learns from a record.
     pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
         match payload {
-            Payload::Ksymbol(_) => self.revisions.kernel += 1,
-            Payload::Mmap(_) | Payload::Mmap2(_) => {
-                let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
-                *(if kernel { &mut self.revisions.kernel } else { &mut self.revisions.user }) += 1;
-            }
-            Payload::Comm(_) | Payload::Fork(_) | Payload::Exit(_) => self.revisions.user += 1,
-            _ => {}
-        }
-        match payload {
             Payload::Comm(comm) => {
                 self.make_room();
                 self.comms.insert(comm.tid, comm.comm.into());
                 if record.misc & misc::COMM_EXEC != 0 {
-                    self.maps.remove(&comm.pid);
+                    self.spaces.remove(&comm.pid);
                 }
             }
             Payload::Fork(task) => {
@@ -90,9 +84,9 @@ impl Tasks {
                 }
                 if task.pid != task.ppid
                     && record.misc & misc::FORK_EXEC == 0
-                    && let Some(maps) = self.maps.get(&task.ppid).cloned()
+                    && let Some(space) = self.spaces.get(&task.ppid).cloned()
                 {
-                    self.maps.insert(task.pid, maps);
+                    self.spaces.insert(task.pid, space);
                 }
             }
             Payload::Mmap(map) if record.misc & misc::MMAP_DATA == 0 => {
@@ -113,22 +107,15 @@ impl Tasks {
         }
     }
 
-    /// Another number for the same address space means that something else may lie at its addresses.
-    pub(crate) fn revision(&self, kernel: bool) -> u32 {
-        if kernel { self.revisions.kernel } else { self.revisions.user }
+    /// The version of the space that an address is in: while it is the same, the same lies at its addresses, unless other names
+    /// are learnt.
+    pub(crate) fn space(&self, pid: u32, kernel: bool) -> u32 {
+        if kernel { self.kernel_version } else { self.spaces.get(&pid).map_or(0, |space| space.version) }
     }
 
     /// Learns what sections say, in place of what others said before.
-    pub(crate) fn read_names(&mut self, sections: &[FeatureSection<'_>], endian: Endian) {
-        self.names.read(sections, endian);
-        self.revisions.kernel += 1;
-        self.revisions.user += 1;
-    }
-
-    /// Learns of kernel functions.
-    pub(crate) fn add_kernel(&mut self, symbols: Vec<KernelSymbol>) {
-        self.names.add_kernel(symbols);
-        self.revisions.kernel += 1;
+    pub(crate) fn set_names(&mut self, names: Arc<Names>) {
+        self.names = names;
     }
 
     /// A task's name.
@@ -146,16 +133,16 @@ impl Tasks {
     }
 
     /// What lies at an address of a process, or of the kernel.
-    pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> Place {
+    pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> Place<'_> {
         if kernel && let Some((name, offset)) = self.bpf_function(ip) {
-            return Place { symbol: Some((name.clone(), offset)), dso: Some(name) };
+            return Place { symbol: Some((name, offset)), dso: Some(name) };
         }
         let pid = if kernel { KERNEL_PID } else { pid };
-        let map = self.maps.get(&pid).and_then(|maps| maps.range(..=ip).next_back());
+        let map = self.spaces.get(&pid).and_then(|space| space.maps.range(..=ip).next_back());
         // The kernel's own code goes on behind the part that is mapped as its text: initial code, per-CPU entry code.
         let covers = |map: &Map| ip < map.end || kernel && &*map.name == KERNEL_NAME;
         let map = map.map(|(_, map)| map).filter(|map| covers(map));
-        let dso = map.map(|map| map.name.clone());
+        let dso = map.map(|map| &*map.name);
         let in_file =
             map.and_then(|map| self.names.file(&map.name, Mapped { ip, map_start: map.start, pgoff: map.pgoff }));
         match in_file {
@@ -168,9 +155,9 @@ impl Tasks {
     }
 
     /// BPF code as KSYMBOL names it, and as perf would; where none says so, by `bpf_prog_info`.
-    fn bpf_function(&self, ip: u64) -> Option<Found> {
+    fn bpf_function(&self, ip: u64) -> Option<Found<'_>> {
         let announced = self.symbols.range(..=ip).next_back().filter(|(_, (end, _))| ip < *end);
-        let announced = announced.map(|(start, (_, name))| (name.clone(), ip - start));
+        let announced = announced.map(|(start, (_, name))| (&**name, ip - start));
         match announced {
             Some((name, offset)) if name.starts_with(b"bpf_prog_") => Some((name, offset)),
             // An image claims a whole page, and programs may lie behind it.
@@ -188,7 +175,13 @@ impl Tasks {
         let pid = if kernel { KERNEL_PID } else { pid };
         // The kernel's own map is called after the symbol that relocation is measured by.
         let name = if name.starts_with(KERNEL_NAME) { KERNEL_NAME } else { name };
-        let maps = Arc::make_mut(self.maps.entry(pid).or_default());
+        let version = self.next_version();
+        if kernel {
+            self.kernel_version = version;
+        }
+        let space = self.spaces.entry(pid).or_default();
+        space.version = version;
+        let maps = Arc::make_mut(&mut space.maps);
         if maps.len() >= MAPS_MAX {
             maps.clear();
             self.forgot = true;
@@ -215,6 +208,7 @@ impl Tasks {
     }
 
     fn ksymbol(&mut self, symbol: &Ksymbol<'_>) {
+        self.kernel_version = self.next_version();
         if symbol.is_unregister() {
             self.symbols.remove(&symbol.addr);
         } else if symbol.len_bytes > 0 {
@@ -227,10 +221,16 @@ impl Tasks {
         }
     }
 
+    /// Versions come back after four thousand million changes; no text is kept for so long.
+    fn next_version(&mut self) -> u32 {
+        self.newest_version = (self.newest_version + 1) % u32::MAX;
+        self.newest_version
+    }
+
     fn make_room(&mut self) {
-        if self.comms.len() >= TASKS_MAX || self.maps.len() >= TASKS_MAX {
+        if self.comms.len() >= TASKS_MAX || self.spaces.len() >= TASKS_MAX {
             self.comms.clear();
-            self.maps.retain(|pid, _| *pid == KERNEL_PID);
+            self.spaces.retain(|pid, _| *pid == KERNEL_PID);
             self.forgot = true;
         }
     }

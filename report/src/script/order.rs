@@ -1,0 +1,237 @@
+//! Records in the order of their times.
+//!
+//! A recording is a few sorted runs, one per ring buffer, laid behind each other piece by piece. FINISHED_ROUND says that
+//! every ring has been read once since the last one: nothing that comes later is older than the newest record before the
+//! *previous* FINISHED_ROUND, so that everything up to there can be handed out. Without such marks a file is handed out
+//! at its end; a stream, whose records have to be kept, when [`KEPT_BYTES`] of them wait. What comes later than it should
+//! is handed out at once, and counted.
+
+use std::sync::Arc;
+
+use bprec_format::Record;
+
+/// The most bytes of records that are kept in memory. Records in mapped files are not kept, only where they are.
+const KEPT_BYTES: usize = 12 << 20;
+/// The most records of a stream that are kept.
+const KEPT_RECORDS: usize = 200_000;
+
+/// A record on its way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    time_ns: u64,
+    /// Offset in the mapped file, or in the bytes kept.
+    at: u64,
+    /// Offset in the input.
+    offset: u64,
+    /// Number of its event.
+    pub(super) event: u32,
+    /// The mapped file; [`KEPT`] for the bytes kept.
+    file: u16,
+    len: u16,
+}
+
+/// Marks a record whose bytes are kept.
+const KEPT: u16 = u16::MAX;
+
+/// Records in their order, and their bytes.
+#[derive(Debug, Default)]
+pub(super) struct Run<'a> {
+    pub(super) entries: Vec<Entry>,
+    files: Arc<[&'a [u8]]>,
+    kept: Vec<u8>,
+}
+
+impl Run<'_> {
+    /// The bytes of a record, and their offset in the input.
+    #[inline]
+    pub(super) fn bytes(&self, entry: &Entry) -> Option<(&[u8], u64)> {
+        let from =
+            if entry.file == KEPT { Some(&self.kept[..]) } else { self.files.get(usize::from(entry.file)).copied() };
+        Some((from?.get(entry.at as usize..)?.get(..usize::from(entry.len))?, entry.offset))
+    }
+}
+
+/// Puts records into the order of their times. Records with the same time stay in the order of the input.
+#[derive(Debug, Default)]
+pub(super) struct Order<'a> {
+    files: Arc<[&'a [u8]]>,
+    /// Sorted up to the last round, then as they came.
+    waiting: Vec<Entry>,
+    /// Those whose turn has come.
+    ready: Vec<Entry>,
+    kept: Vec<u8>,
+    /// Of those that wait.
+    waiting_bytes: usize,
+    waiting_kept: usize,
+    newest_ns: u64,
+    /// The newest time before the last FINISHED_ROUND.
+    safe_ns: u64,
+    /// The last time that was handed out.
+    out_ns: u64,
+    late: u64,
+}
+
+impl<'a> Order<'a> {
+    /// The mapped files that records may lie in.
+    pub(super) fn set_files(&mut self, files: Vec<&'a [u8]>) {
+        self.files = files.into();
+    }
+
+    /// Records that came after a newer one had been handed out.
+    pub(super) fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Adds a record of an event. `file` is the mapped file it lies in.
+    pub(super) fn push(&mut self, time_ns: u64, record: &Record<'_>, event: usize, file: Option<usize>) {
+        if time_ns < self.out_ns {
+            self.late += 1;
+        }
+        self.newest_ns = self.newest_ns.max(time_ns);
+        let entry = self.entry(time_ns, record, event, file);
+        if entry.file == KEPT {
+            self.waiting_bytes += record.bytes.len();
+            self.waiting_kept += 1;
+        }
+        self.waiting.push(entry);
+    }
+
+    /// Adds a record that has no time: it is handed out in its place.
+    pub(super) fn pass(&mut self, record: &Record<'_>, event: usize, file: Option<usize>) {
+        let entry = self.entry(0, record, event, file);
+        self.ready.push(entry);
+    }
+
+    fn entry(&mut self, time_ns: u64, record: &Record<'_>, event: usize, file: Option<usize>) -> Entry {
+        let file = file.and_then(|file| u16::try_from(file).ok()).filter(|file| *file != KEPT);
+        let at = match file {
+            Some(_) => record.offset,
+            None => {
+                self.kept.extend_from_slice(record.bytes);
+                (self.kept.len() - record.bytes.len()) as u64
+            }
+        };
+        // A record's size is 16 bits wide.
+        let len = record.bytes.len() as u16;
+        Entry { time_ns, at, offset: record.offset, event: event as u32, file: file.unwrap_or(KEPT), len }
+    }
+
+    /// True when records have to be handed out for want of room.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting_bytes > KEPT_BYTES || self.waiting_kept > KEPT_RECORDS
+    }
+
+    /// All rings were read: what nothing can precede any more is ready.
+    pub(super) fn round(&mut self) {
+        let safe_ns = std::mem::replace(&mut self.safe_ns, self.newest_ns);
+        self.release(|waiting| waiting.partition_point(|entry| entry.time_ns <= safe_ns));
+    }
+
+    /// The older half is ready.
+    pub(super) fn make_room(&mut self) {
+        self.release(|waiting| waiting.len().div_ceil(2));
+    }
+
+    /// Everything is ready.
+    pub(super) fn finish(&mut self) {
+        self.release(|waiting| waiting.len());
+    }
+
+    fn release(&mut self, count: impl FnOnce(&[Entry]) -> usize) {
+        // The standard sort finds the runs that are there and merges them.
+        self.waiting.sort_by_key(|entry| entry.time_ns);
+        let count = count(&self.waiting);
+        if let Some(last) = count.checked_sub(1).and_then(|last| self.waiting.get(last)) {
+            self.out_ns = self.out_ns.max(last.time_ns);
+        }
+        self.ready.extend(self.waiting.drain(..count));
+        if self.waiting_kept > 0 {
+            let kept = self.waiting.iter().filter(|entry| entry.file == KEPT);
+            (self.waiting_kept, self.waiting_bytes) =
+                kept.fold((0, 0), |(count, bytes), entry| (count + 1, bytes + usize::from(entry.len)));
+        }
+    }
+
+    /// How many are ready.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Hands out those that are ready.
+    pub(super) fn take(&mut self) -> Run<'a> {
+        let entries = std::mem::take(&mut self.ready);
+        let mut kept = Vec::new();
+        if !self.kept.is_empty() {
+            for entry in self.waiting.iter_mut().filter(|entry| entry.file == KEPT) {
+                let from = entry.at as usize;
+                let to = from + usize::from(entry.len);
+                entry.at = kept.len() as u64;
+                kept.extend_from_slice(&self.kept[from..to]);
+            }
+        }
+        let kept = std::mem::replace(&mut self.kept, kept);
+        Run { entries, files: self.files.clone(), kept }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bprec_format::RecordType;
+
+    use super::*;
+
+    fn push(order: &mut Order<'_>, time_ns: u64) {
+        let bytes = time_ns.to_le_bytes();
+        let record = Record { offset: 0, kind: RecordType::SAMPLE, misc: 0, bytes: &bytes, outside: &[] };
+        order.push(time_ns, &record, 0, None);
+    }
+
+    /// The times of what is ready.
+    fn taken(order: &mut Order<'_>) -> Vec<u64> {
+        let run = order.take();
+        let bytes = run.entries.iter().filter_map(|entry| run.bytes(entry));
+        bytes.map(|(bytes, _)| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_round_hands_out_what_was_newest_before_the_round_before() {
+        let mut order = Order::default();
+        for time in [10, 30, 20] {
+            push(&mut order, time);
+        }
+        order.round();
+        assert!(taken(&mut order).is_empty(), "another ring may still have something older");
+        for time in [25, 40] {
+            push(&mut order, time);
+        }
+        order.round();
+        assert_eq!(taken(&mut order), [10, 20, 25, 30]);
+        order.finish();
+        assert_eq!((taken(&mut order), order.late()), (vec![40], 0));
+    }
+
+    #[test]
+    fn what_is_too_late_is_counted_and_kept() {
+        let mut order = Order::default();
+        push(&mut order, 100);
+        order.round();
+        push(&mut order, 200);
+        order.round();
+        push(&mut order, 50);
+        order.finish();
+        assert_eq!((order.late(), taken(&mut order)), (1, vec![100, 50, 200]));
+    }
+
+    #[test]
+    fn half_goes_when_there_is_no_room() {
+        let mut order = Order::default();
+        for time in (0..10).rev() {
+            push(&mut order, time);
+        }
+        order.make_room();
+        assert_eq!(taken(&mut order), [0, 1, 2, 3, 4]);
+        assert_eq!((order.kept.len(), order.waiting_bytes, order.waiting_kept), (5 * 8, 5 * 8, 5));
+        order.finish();
+        assert_eq!(taken(&mut order), [5, 6, 7, 8, 9]);
+    }
+}

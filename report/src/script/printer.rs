@@ -1,0 +1,372 @@
+//! Records into text, one after the other: what a thread does that prints.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bprec_format::records::Payload;
+use bprec_format::{
+    AttrFlags, Callchain, Endian, Event, EventAttr, Events, ReadFormat, Record, RecordType, SampleFields, SampleId,
+    SampleType, context, sampler,
+};
+
+use super::deferred::{self, Deferred, Waiting};
+use super::fields::Field;
+use super::frames::FrameTexts;
+use super::line::{Line, Stamp, Style};
+use super::naming::Naming;
+use super::order::Run;
+use super::tasks::{self, Tasks};
+use super::text::Text;
+use super::{MAX_STACK, ScriptOptions, sampled, side};
+use crate::window::Window;
+
+/// A thread's part of a batch are blocks of so many records.
+pub(super) const BLOCK_RECORDS: usize = 512;
+
+/// Records in their order, with what the recording had said of itself when it was their turn.
+pub(super) struct Batch<'a> {
+    pub(super) events: Arc<Events>,
+    pub(super) naming: Arc<Naming>,
+    pub(super) run: Run<'a>,
+    /// Records before it.
+    pub(super) before: u64,
+}
+
+impl Batch<'_> {
+    /// Whether text depends on samples before it: then one thread prints all of them.
+    pub(super) fn is_sequential(&self) -> bool {
+        self.events.all().iter().any(|event| {
+            event.attr.sample_type.contains(SampleType::READ) || event.attr.flags.contains(AttrFlags::DEFER_CALLCHAIN)
+        })
+    }
+}
+
+/// Which blocks of a batch are a printer's own: each `of`th, from number `index` on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) index: usize,
+    pub(super) of: usize,
+}
+
+impl Share {
+    /// All of them.
+    pub(super) const ALL: Share = Share { index: 0, of: 1 };
+    /// None of them.
+    pub(super) const NONE: Share = Share { index: 1, of: 1 };
+}
+
+/// What a printer has printed.
+#[derive(Debug, Default)]
+pub(super) struct Printed {
+    pub(super) samples: u64,
+    pub(super) others: u64,
+    pub(super) unknown: u64,
+    pub(super) unreadable: u64,
+    /// The number of the first that could not be read, and why not.
+    pub(super) first_unreadable: Option<(u64, bprec_format::Error)>,
+    /// Names were forgotten for want of room.
+    pub(super) forgot: bool,
+}
+
+impl Printed {
+    /// Adds what another has printed.
+    pub(super) fn merge(&mut self, other: Printed) {
+        self.samples += other.samples;
+        self.others += other.others;
+        self.unknown += other.unknown;
+        self.unreadable += other.unreadable;
+        let both = [self.first_unreadable.take(), other.first_unreadable].into_iter().flatten();
+        self.first_unreadable = both.min_by_key(|(number, _)| *number);
+        self.forgot |= other.forgot;
+    }
+}
+
+/// The words of a call chain whose user part the processor has kept as a stack of calls (`PERF_SAMPLE_BRANCH_CALL_STACK`): it
+/// stands in place of the one that the kernel has walked.
+fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian) -> Option<Vec<u8>> {
+    const CALL_STACK: u64 = 1 << 11;
+    let (chain, branches) = (fields.callchain?, fields.branches.as_ref()?);
+    if attr.branch_sample_type & CALL_STACK == 0 {
+        return None;
+    }
+    let user = chain.iter().position(|word| word == context::USER)?;
+    let newest = branches.iter().next()?.to;
+    let callers = branches.iter().map(|branch| branch.from);
+    let words = chain.iter().take(user + 1).chain([newest]).chain(callers);
+    Some(words.flat_map(|word| endian.bytes_u64(word)).collect())
+}
+
+/// Turns records into text, in the order in which they are handed to it.
+///
+/// Several printers may share the work: each is handed all records and learns from them, but prints only its own.
+pub(super) struct Printer<'o> {
+    options: &'o ScriptOptions,
+    window: &'o Window,
+    style: Style,
+    /// What was printed and not yet taken away.
+    pub(super) text: Text,
+    naming: Arc<Naming>,
+    tasks: Tasks,
+    frames: FrameTexts,
+    deferred: Deferred,
+    /// By id: the count at the last sample, of events that are read with samples.
+    counts: HashMap<u64, u64>,
+    /// Records that were handed over.
+    number: u64,
+    pub(super) printed: Printed,
+}
+
+impl<'o> Printer<'o> {
+    pub(super) fn new(options: &'o ScriptOptions, window: &'o Window) -> Printer<'o> {
+        let style = Style {
+            fields: options.fields,
+            nanoseconds: options.nanoseconds,
+            chains: !options.hide_call_chains,
+            max_stack: options.max_stack.unwrap_or(MAX_STACK),
+            event_width: 0,
+        };
+        Printer {
+            options,
+            window,
+            style,
+            text: Text::default(),
+            naming: Arc::default(),
+            tasks: Tasks::default(),
+            frames: FrameTexts::default(),
+            deferred: Deferred::default(),
+            counts: HashMap::new(),
+            number: 0,
+            printed: Printed::default(),
+        }
+    }
+
+    /// Prints the blocks of a batch that are its own, and learns from all of it. `done` is called behind each block.
+    ///
+    /// # Errors
+    /// When `done` says so.
+    pub(super) fn batch<E>(
+        &mut self,
+        batch: &Batch<'_>,
+        share: Share,
+        mut done: impl FnMut(&mut Text) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.name(&batch.naming);
+        let events = &batch.events;
+        for (block, entries) in batch.run.entries.chunks(BLOCK_RECORDS).enumerate() {
+            let is_own = block % share.of == share.index;
+            self.number = batch.before + (block * BLOCK_RECORDS) as u64;
+            for entry in entries {
+                self.number += 1;
+                if let Some((bytes, offset)) = batch.run.bytes(entry)
+                    && let Ok(record) = Record::parse_alone(bytes, offset, events.endian())
+                {
+                    self.record(events, entry.event as usize, &record, is_own);
+                }
+            }
+            if is_own {
+                done(&mut self.text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, naming: &Arc<Naming>) {
+        if !Arc::ptr_eq(&self.naming, naming) {
+            self.naming = naming.clone();
+            self.style.event_width = naming.event_width;
+            self.tasks.set_names(naming.code.clone());
+            self.frames.clear();
+        }
+    }
+
+    /// What it has printed.
+    pub(super) fn finish(self) -> Printed {
+        Printed { forgot: self.tasks.forgot, ..self.printed }
+    }
+
+    /// Prints a record if it is asked for, and learns from it.
+    fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool) {
+        let Some(event) = events.all().get(index) else { return };
+        let done = match record.kind {
+            RecordType::SAMPLE | RecordType::CALLCHAIN_DEFERRED if !is_own => Ok(()),
+            RecordType::SAMPLE => self.sample_or_wait(events, index, record),
+            RecordType::CALLCHAIN_DEFERRED => self.user_chain(events, event, record),
+            kind if self.options.show.shows(kind) || tasks::is_of_interest(kind) => {
+                self.side_band(event, record, is_own)
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = done
+            && is_own
+        {
+            self.unreadable(record, error);
+        }
+    }
+
+    /// Says in its place that a record cannot be read.
+    fn unreadable(&mut self, record: &Record<'_>, error: bprec_format::Error) {
+        use std::fmt::Write as _;
+        self.printed.unreadable += 1;
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "# {:#x}: PERF_RECORD_{} cannot be read: {error}", record.offset, record.kind);
+        let number = self.number;
+        self.printed.first_unreadable.get_or_insert((number, error));
+    }
+
+    fn side_band(&mut self, event: &Event, record: &Record<'_>, is_own: bool) -> bprec_format::Result<()> {
+        let (payload, id) = Payload::decode(record, &event.layout)?;
+        self.tasks.learn(record, &payload);
+        if !is_own || !self.options.show.shows(record.kind) {
+            return Ok(());
+        }
+        let subject = side::subject(&payload);
+        let comm = self.tasks.comm(subject.or(id.pid_tid).map_or(u32::MAX, |(_, tid)| tid));
+        let SampleId { pid_tid, cpu, time_ns, .. } = id;
+        let has_chain = self.style.chains
+            && self.options.fields.has(Field::Ip)
+            && event.layout.sample_type().contains(SampleType::CALLCHAIN);
+        let stamp = Stamp { comm: &comm, pid_tid: pid_tid.or(subject), cpu, time_ns, has_chain };
+        self.style.stamp(&mut self.text, &stamp);
+        side::describe(&mut self.text, record, &payload);
+        self.text.push('\n');
+        self.printed.others += 1;
+        Ok(())
+    }
+
+    /// Prints a sample, unless the rest of its call chain is still to come.
+    fn sample_or_wait(&mut self, events: &Events, index: usize, record: &Record<'_>) -> bprec_format::Result<()> {
+        if !self.options.keep_chains_apart && events.all()[index].attr.flags.contains(AttrFlags::DEFER_CALLCHAIN) {
+            let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
+            let sample = events.all()[index].layout.sample(record.body(), offset)?;
+            if let Some(cookie) = sample.callchain()?.and_then(deferred::cookie) {
+                let tid = sample.pid_tid().map_or(u32::MAX, |(_, tid)| tid);
+                let oldest = self.deferred.keep(tid, cookie, record.bytes, record.offset);
+                oldest.into_iter().for_each(|sample| self.waited(events, &sample, None));
+                return Ok(());
+            }
+        }
+        self.sample(events, index, record, None)
+    }
+
+    /// The user part of call chains: with the samples that wait for it, or on its own.
+    fn user_chain(&mut self, events: &Events, event: &Event, record: &Record<'_>) -> bprec_format::Result<()> {
+        let (payload, id) = Payload::decode(record, &event.layout)?;
+        let Payload::CallchainDeferred(chain) = payload else { return Ok(()) };
+        if self.options.keep_chains_apart {
+            let fields =
+                SampleFields { pid_tid: id.pid_tid, time_ns: id.time_ns, cpu: id.cpu, ..SampleFields::default() };
+            if self.is_wanted(&fields) {
+                self.style.user_chain(&mut self.text, (&self.tasks, &mut self.frames), &id, &chain);
+            }
+            return Ok(());
+        }
+        let tid = id.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
+        for (sample, is_its) in self.deferred.take(tid, chain.cookie) {
+            self.waited(events, &sample, Some(chain.ips).filter(|_| is_its));
+        }
+        Ok(())
+    }
+
+    /// What the recording ends without.
+    pub(super) fn give_up_waiting(&mut self, events: &Events) {
+        while let Some(sample) = self.deferred.next() {
+            self.waited(events, &sample, None);
+        }
+    }
+
+    /// Prints a sample that waited for the user part of its chain.
+    fn waited(&mut self, events: &Events, sample: &Waiting, user: Option<Callchain<'_>>) {
+        let Ok(record) = Record::parse_alone(&sample.bytes, sample.offset, events.endian()) else { return };
+        let done = events.index_of(&record).map_or(Ok(()), |index| self.sample(events, index, &record, user));
+        if let Err(error) = done {
+            self.unreadable(&record, error);
+        }
+    }
+
+    fn sample(
+        &mut self,
+        events: &Events,
+        index: usize,
+        record: &Record<'_>,
+        user: Option<Callchain<'_>>,
+    ) -> bprec_format::Result<()> {
+        let event = &events.all()[index];
+        let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
+        let mut fields = event.layout.sample(record.body(), offset)?.decode()?;
+        let merged;
+        if let (Some(chain), Some(user)) = (fields.callchain, user) {
+            merged = deferred::merged(chain, user, events.endian());
+            fields.callchain = Some(Callchain::new(&merged, events.endian()));
+        }
+        let branched = with_branch_stack(&fields, &event.attr, events.endian());
+        if let Some(words) = &branched {
+            fields.callchain = Some(Callchain::new(words, events.endian()));
+        }
+        if !self.is_wanted(&fields) {
+            return Ok(());
+        }
+        let Some(read) = &fields.read else {
+            // Where all periods are the same, samples need not say so.
+            let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
+            self.sample_line(events, index, record, &fields, fields.period.or_else(always));
+            return Ok(());
+        };
+        // The counts of a group go on from sample to sample; each member that moved makes a line.
+        let is_group = event.layout.read_format().contains(ReadFormat::GROUP);
+        for value in read.iter() {
+            let id = value.id.or(fields.id.filter(|_| !is_group)).unwrap_or_default();
+            let Some(member) = events.index_of_id(id) else {
+                self.printed.unknown += 1;
+                continue;
+            };
+            let before = self.counts.insert(id, value.value).unwrap_or_default();
+            let period = value.value.wrapping_sub(before);
+            if period != 0 {
+                self.sample_line(events, member, record, &fields, Some(period));
+            }
+        }
+        Ok(())
+    }
+
+    fn sample_line(
+        &mut self,
+        events: &Events,
+        index: usize,
+        record: &Record<'_>,
+        fields: &SampleFields<'_>,
+        period: Option<u64>,
+    ) {
+        self.printed.samples += 1;
+        let format = self.naming.formats.get(index).and_then(Option::as_ref);
+        let event = self.naming.names.get(index).map_or("[unknown]", String::as_str);
+        let payload = fields.raw.filter(|_| event == sampler::EVENT_NAME);
+        let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
+        let merged = payload.as_ref().map(|payload| sampled::merged(fields, payload));
+        let line = Line {
+            attr: &events.all()[index].attr,
+            event,
+            fields: merged.as_ref().unwrap_or(fields),
+            period: merged.as_ref().and_then(|merged| merged.period).or(period),
+            misc: record.misc,
+            endian: events.endian(),
+            format,
+            sampled: payload.as_ref(),
+            registers: self.naming.registers,
+        };
+        self.style.sample(&mut self.text, (&self.tasks, &mut self.frames), &line);
+    }
+
+    fn is_wanted(&self, fields: &SampleFields<'_>) -> bool {
+        let options = self.options;
+        let among = |list: &[u32], value: Option<u32>| list.is_empty() || value.is_some_and(|v| list.contains(&v));
+        let is_in_time = || fields.time_ns.is_some_and(|time| self.window.contains(time));
+        among(&options.cpus, fields.cpu)
+            && among(&options.pids, fields.pid_tid.map(|(pid, _)| pid))
+            && among(&options.tids, fields.pid_tid.map(|(_, tid)| tid))
+            && (self.window.whole || is_in_time())
+            && (options.comms.is_empty() || {
+                let comm = self.tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
+                options.comms.iter().any(|wanted| wanted.as_bytes() == &*comm)
+            })
+    }
+}
