@@ -23,8 +23,9 @@ pub(crate) struct Unpacked<'a> {
 pub(crate) struct Inflate {
     #[cfg(feature = "zstd")]
     decoder: Option<zstd::stream::raw::Decoder<'static>>,
-    /// Unpacked bytes; those up to `used` have been handed out.
+    /// Unpacked bytes up to `filled`; those up to `used` have been handed out.
     buffer: Vec<u8>,
+    filled: usize,
     used: usize,
     /// Offset of the buffer's start in the decompressed stream.
     offset: u64,
@@ -50,6 +51,7 @@ impl Inflate {
             #[cfg(feature = "zstd")]
             decoder: None,
             buffer: Vec::new(),
+            filled: 0,
             used: 0,
             offset: 0,
             produced: 0,
@@ -99,7 +101,7 @@ impl Inflate {
     /// # Errors
     /// When the decompressed stream ends inside a record.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        let left = self.buffer.len() - self.used;
+        let left = self.filled - self.used;
         if left == 0 || self.failed {
             return Ok(());
         }
@@ -114,7 +116,7 @@ impl Inflate {
 
     /// Length of the whole records in the buffer that have not been handed out.
     fn whole_records(&self, offset: u64, endian: Endian) -> Result<usize> {
-        let bytes = self.buffer.get(self.used..).unwrap_or_default();
+        let bytes = self.buffer.get(self.used..self.filled).unwrap_or_default();
         let mut len = 0;
         loop {
             match Record::parse_alone(&bytes[len..], self.offset + (self.used + len) as u64, endian) {
@@ -132,7 +134,8 @@ impl Inflate {
     fn unpack(&mut self, packed: &mut &[u8], offset: u64) -> Result<()> {
         use zstd::stream::raw::{Decoder, Operation};
 
-        self.buffer.drain(..self.used);
+        self.buffer.copy_within(self.used..self.filled, 0);
+        self.filled -= self.used;
         self.offset += self.used as u64;
         self.used = 0;
         let broken = |error: std::io::Error| Error::other(offset, "compressed record", error.to_string());
@@ -140,10 +143,12 @@ impl Inflate {
             Some(decoder) => decoder,
             None => Decoder::new().map_err(broken)?,
         };
-        let carried = self.buffer.len();
-        self.buffer.resize(carried + STEP_BYTES, 0);
-        let status = decoder.run_on_buffers(packed, &mut self.buffer[carried..]).map_err(broken)?;
-        self.buffer.truncate(carried + status.bytes_written);
+        let end = self.filled + STEP_BYTES;
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
+        }
+        let status = decoder.run_on_buffers(packed, &mut self.buffer[self.filled..end]).map_err(broken)?;
+        self.filled += status.bytes_written;
         self.decoder = Some(decoder);
         self.produced += status.bytes_written as u64;
         if self.produced > self.limit {

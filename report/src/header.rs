@@ -60,7 +60,7 @@ struct Told {
 impl Told {
     fn of(recording: &Recording<'_>) -> Told {
         let mut told = Told::default();
-        recording.for_each_slice(&mut |records| {
+        recording.for_each_slice(|records| {
             for record in records.into_iter().flatten().map_while(|record| record.ok()) {
                 match record.kind {
                     RecordType::SAMPLE => told.sample(recording, &record),

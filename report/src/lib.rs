@@ -48,6 +48,7 @@ mod source;
 mod text;
 mod told;
 mod traces;
+mod unpacked;
 mod window;
 
 pub use bprec_format as format;

@@ -1,9 +1,10 @@
 //! A recording that was opened: its events, what they are for, its features, its records.
 
+use crate::unpacked::{RELEASE_BYTES, Slice, Unpacked};
 use crate::{Error, Input, Result};
 use bprec_format::feature::{Compression, Feature, Payload, Text};
 use bprec_format::{
-    AttrFlags, Callchain, Chunks, Container, Endian, Event, EventAttr, Events, FeatureSection, File, Metadata,
+    AttrFlags, Callchain, Container, Endian, Event, EventAttr, Events, FeatureSection, File, Metadata,
     PIPE_HEADER_BYTES, RECORD_HEADER_BYTES, RecordType, Records, Sample, event_type, sampler, software, state,
 };
 
@@ -19,9 +20,6 @@ pub(crate) enum Role {
     /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
     Other,
 }
-
-/// Of an input that may be larger than memory, so much is let go of at a time.
-const RELEASE_BYTES: u64 = 8 << 20;
 
 /// Records are brought into the cache when the one this many bytes before them is looked at.
 const READ_AHEAD_BYTES: usize = 2048;
@@ -43,8 +41,8 @@ pub(crate) struct Recording<'a> {
     sections: Vec<FeatureSection<'a>>,
     /// Bytes that are records, and their offset in their file.
     streams: Vec<(&'a [u8], u64)>,
-    /// Some of the records hold others, compressed.
-    compressed: bool,
+    /// What they hold, if some of the records hold others, compressed.
+    unpacked: Option<Unpacked<'a>>,
     unfinished: bool,
     problems: Vec<String>,
     pub(crate) events: Events,
@@ -106,20 +104,14 @@ impl<'a> Recording<'a> {
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
         let names = metadata.event_names();
         let roles = events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
+        let unpacked = compressed.then(|| {
+            let section = metadata.feature(Feature::COMPRESSED).next();
+            let section = section.and_then(|it| Compression::parse(&it.bytes, it.offset, endian).ok());
+            let limit = section.map(|section| section.value.mmap_len_bytes.into());
+            Unpacked::new(input, streams.clone(), endian, limit)
+        });
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
-        Ok(Recording {
-            input,
-            endian,
-            sections,
-            streams,
-            compressed,
-            unfinished,
-            problems,
-            events,
-            names,
-            roles,
-            id_at,
-        })
+        Ok(Recording { input, endian, sections, streams, unpacked, unfinished, problems, events, names, roles, id_at })
     }
 
     /// A recording whose records can be read: without an event none of the kernel's can.
@@ -175,7 +167,7 @@ impl<'a> Recording<'a> {
     /// Lets go of the memory of a part of the input that was read, if it came through a pipe: that may be longer than memory
     /// is large.
     pub(crate) fn release(&self, part: std::ops::Range<u64>) {
-        if !self.compressed {
+        if self.unpacked.is_none() {
             self.input.release(part);
         }
     }
@@ -189,25 +181,19 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Hands over the records, file by file: whole files at once, or, where records are compressed, run by run. What is
+    /// Hands over the records, in the order of the input: whole files, or, where records are compressed, run by run. What is
     /// wrong on the way comes as an error; what is behind it still follows where that is possible.
-    pub(crate) fn for_each_slice(&self, visit: &mut dyn FnMut(Result<Records<'_>, bprec_format::Error>)) {
-        let limit = self.feature::<Compression>(Feature::COMPRESSED).map(|section| section.mmap_len_bytes.into());
-        for (bytes, offset) in &self.streams {
-            if !self.compressed {
-                visit(Ok(Records::new(bytes, *offset, self.endian)));
-                continue;
-            }
-            let mut chunks = Chunks::new(bytes, *offset, self.endian, limit);
-            let mut released = 0;
-            loop {
-                let read = chunks.offset();
-                if read - released >= RELEASE_BYTES {
-                    self.input.release(released..read);
-                    released = read;
-                }
-                let Some(chunk) = chunks.next() else { break };
-                visit(chunk.map(|chunk| chunk.records()));
+    pub(crate) fn for_each_slice(&self, mut visit: impl FnMut(Slice<'_>)) {
+        self.for_each_run(&mut |slices| slices.iter().cloned().for_each(&mut visit));
+    }
+
+    /// The same, several slices at once where they are at hand.
+    pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
+        match &self.unpacked {
+            Some(unpacked) => unpacked.for_each(visit),
+            None => {
+                let records = |(bytes, offset): &(&'a [u8], u64)| Ok(Records::new(bytes, *offset, self.endian));
+                self.streams.iter().for_each(|stream| visit(&[records(stream)]));
             }
         }
     }

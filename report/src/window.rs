@@ -134,7 +134,7 @@ fn span(recording: &Recording<'_>) -> Option<(u64, u64)> {
         return Some((first_ns, last_ns));
     }
     let mut span: Option<(u64, u64)> = None;
-    recording.for_each_slice(&mut |records| {
+    recording.for_each_slice(|records| {
         let records = records.into_iter().flatten().map_while(Result::ok);
         for record in records.filter(|record| record.kind == RecordType::SAMPLE) {
             let event = recording.events.index_of(&record);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_generate::{Container, Made, Shape, generate_bytes};
-use bprec_report::{By, Group, Input, Options, ScriptOptions, Show, Source, Split, by_prog, script};
+use bprec_report::{By, Group, Input, Options, ScriptOptions, Session, Show, Source, Split, by_prog, script};
 
 /// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
 const RECORD_BYTES: u64 = 12 << 20;
@@ -24,13 +24,18 @@ fn printed(input: &Input, threads: usize, by: Option<By>) -> String {
 
 #[test]
 fn any_number_of_threads_prints_the_same() {
-    let (bytes, _) = generated(Container::File);
-    let input = Input::from_bytes("generated", bytes);
+    for container in [Container::File, Container::ZstdFile(1)] {
+        let (bytes, _) = generated(container);
+        prints_the_same(&Input::from_bytes("generated", bytes));
+    }
+}
+
+fn prints_the_same(input: &Input) {
     let by = [Split::Func.into(), Split::Comm.into(), Split::Helper.into(), Group::Type.into()].map(Some);
     for by in by.into_iter().chain([None]) {
-        let one = printed(&input, 1, by);
+        let one = printed(input, 1, by);
         for threads in [2, 3, 16] {
-            assert!(printed(&input, threads, by) == one, "{by:?} with {threads} threads");
+            assert!(printed(input, threads, by) == one, "{by:?} with {threads} threads");
         }
     }
 }
@@ -53,6 +58,22 @@ fn any_number_of_threads_prints_the_same_lines() {
         for threads in [2, 3, 16] {
             assert!(printed(threads) == one, "{container:?} with {threads} threads");
         }
+    }
+}
+
+/// More than is kept in memory between the passes: it is unpacked for each of them.
+#[test]
+fn what_is_too_large_to_keep_is_unpacked_again() {
+    let shape = Shape { record_bytes: 44 << 20, container: Container::ZstdFile(1), ..Shape::default() };
+    let (bytes, made) = generate_bytes(&shape).unwrap();
+    let input = Input::from_bytes("generated", bytes);
+    let session = Session::open(&input).unwrap();
+    for _ in 0..2 {
+        let report = session.by_prog(&Options::default()).unwrap();
+        let event = &report.events[0];
+        assert_eq!((event.samples.samples, event.samples.weight), (made.samples, made.weight));
+        assert_eq!(event.total.count.samples, made.bpf_samples);
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
     }
 }
 

@@ -100,7 +100,7 @@ impl History {
     pub(crate) fn of(recording: &Recording<'_>, index: &Index, window: &Window, keep_intervals: bool) -> History {
         let mut walk = HistoryWalk::new(recording, index, window, keep_intervals);
         let mut slice = 0;
-        recording.for_each_slice(&mut |records| {
+        recording.for_each_slice(|records| {
             if let Ok(records) = records {
                 walk.slice(slice, &records);
             }

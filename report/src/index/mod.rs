@@ -147,7 +147,7 @@ impl Index {
     pub(crate) fn build(recording: &Recording<'_>, wanted: Wanted) -> Index {
         let mut walk = Walk::new(recording, wanted);
         let mut slice = 0;
-        recording.for_each_slice(&mut |records| {
+        recording.for_each_slice(|records| {
             match records {
                 Ok(records) => walk.slice(slice, &records),
                 Err(error) => walk.problem(error.to_string()),
@@ -184,6 +184,7 @@ struct Walk<'r, 'a> {
     /// The slice that is walked.
     slice: u32,
     wanted: Wanted,
+    threads: usize,
     has_state: bool,
     side: Told<SideEvent>,
     tasks: TasksBuilder,
@@ -200,6 +201,8 @@ impl<'r, 'a> Walk<'r, 'a> {
             recording,
             slice: 0,
             wanted,
+            // Asked once: the system takes its time to say.
+            threads: wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS),
             has_state: recording.roles.contains(&Role::State),
             side: Told::default(),
             tasks: TasksBuilder::default(),
@@ -234,8 +237,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             RecordType::COMM | RecordType::FORK => needs_tasks,
             _ => false,
         };
-        let threads = self.wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS);
-        let scanner = Scanner { endian, threads, is_wanted: &is_wanted };
+        let scanner = Scanner { endian, threads: self.threads, is_wanted: &is_wanted };
         let mut visit = |record: bprec_format::Result<Record<'_>>| match record {
             Ok(record) if record.kind == RecordType::SAMPLE => self.sample(&record),
             Ok(record) => self.side_band(&record),

@@ -6,6 +6,7 @@ mod readings;
 use crate::index::Index;
 use crate::model::Count;
 use crate::recording::{Recording, Role, payload, read_ahead};
+use crate::unpacked::Slice;
 use crate::window::Window;
 use crate::{Error, Options, Result, Split, glob};
 use attribution::{Attribution, Attributor};
@@ -220,28 +221,32 @@ pub(crate) fn run<S: Sink>(
     let threads = if needs_order { 1 } else { selection.options.threads.unwrap_or_else(threads_there_are) };
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
     let mut slice = 0;
-    recording.for_each_slice(&mut |records| {
-        // What is damaged was found, and told, in the first pass.
-        if let Ok(records) = records {
-            each_slice(slice, &records);
-            let parts = cut(&records, slice, &index.parts, recording.endian());
-            let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
-            if threads <= 1 {
-                worker.walk(records);
-            } else {
-                worker.share(&parts, threads);
+    recording.for_each_run(&mut |slices: &[Slice<'_>]| {
+        let mut parts = Vec::new();
+        for records in slices {
+            // What is damaged was found, and told, in the first pass.
+            if let Ok(records) = records {
+                each_slice(slice, records);
+                parts.extend(cut(records, slice, &index.parts, recording.endian()));
             }
+            slice += 1;
         }
-        slice += 1;
+        let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
+        if threads <= 1 {
+            parts.into_iter().for_each(|part| worker.walk(part));
+        } else {
+            worker.share(&parts, threads);
+        }
     });
     (worker.sink, worker.unreadable)
 }
 
-/// The parts of a slice that start at these offsets.
+/// The parts of a slice that start at these offsets, which are in order.
 fn cut<'a>(records: &Records<'a>, slice: u32, starts: &[(u32, u64)], endian: Endian) -> Vec<Records<'a>> {
     let (bytes, offset) = (records.rest(), records.offset());
     let end = offset + bytes.len() as u64;
-    let inside = starts.iter().filter(|(of, start)| *of == slice && (offset..end).contains(start));
+    let first = starts.partition_point(|(of, _)| *of < slice);
+    let inside = starts[first..].iter().take_while(|(of, start)| *of == slice && (offset..end).contains(start));
     let mut cuts: Vec<u64> = inside.map(|(_, start)| *start).chain([end]).collect();
     cuts.dedup();
     let part =

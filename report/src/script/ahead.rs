@@ -19,7 +19,7 @@ pub(super) fn kernel_symbols(input: &Input, threads: usize) -> Vec<KernelSymbol>
     let is_wanted = |kind: RecordType, record: &[u8]| kind == RecordType::SAMPLE && recording.may_hold_state(record);
     let scanner = Scanner { endian, threads, is_wanted: &is_wanted };
     let mut symbols = Vec::new();
-    recording.for_each_slice(&mut |records| {
+    recording.for_each_slice(|records| {
         let Ok(records) = records else { return };
         let mut visit = |record: bprec_format::Result<Record<'_>>| {
             let state = record.ok().and_then(|record| state(&recording, &record));

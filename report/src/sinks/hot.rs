@@ -57,7 +57,7 @@ pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Sele
 }
 
 fn for_each_record(recording: &Recording<'_>, mut visit: impl FnMut(&Record<'_>)) {
-    recording.for_each_slice(&mut |records| {
+    recording.for_each_slice(|records| {
         let records: Option<Records<'_>> = records.ok();
         records.into_iter().flatten().map_while(Result::ok).for_each(|record| visit(&record));
     });

@@ -1,0 +1,194 @@
+//! What compressed records hold, unpacked once: by a thread of its own, block by block, while the blocks before are looked at.
+//! What a short recording holds is kept for the passes that follow; a long one is unpacked again.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::mpsc::{channel, sync_channel};
+
+use bprec_format::{Chunks, Endian, Error, Origin, Records};
+
+use crate::Input;
+
+/// Of so many bytes is a block, or a little more.
+const BLOCK_BYTES: usize = 2 << 20;
+/// Blocks that wait to be looked at.
+const WAITING_BLOCKS: usize = 2;
+/// The most that is kept.
+const KEPT_BYTES: usize = 40 << 20;
+/// Of an input that may be larger than memory, so much is let go of at a time.
+pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
+
+/// Records, or why there are none.
+pub(crate) type Slice<'r> = Result<Records<'r>, Error>;
+
+/// A part of a recording, in slices: what lies in its files as it is, and what was unpacked.
+#[derive(Debug, Default)]
+struct Block {
+    unpacked: Vec<u8>,
+    slices: Vec<Result<BlockSlice, Error>>,
+    /// What all that is unpacked will come to, if it goes on as it did so far.
+    expected_bytes: u64,
+}
+
+#[derive(Debug)]
+enum BlockSlice {
+    /// Where plain records are in a file, by its number.
+    Plain(usize, Range<usize>),
+    /// Where unpacked records are in the block, and in all that is unpacked.
+    Unpacked(Range<usize>, u64),
+}
+
+impl Block {
+    /// The memory that it takes.
+    fn bytes(&self) -> usize {
+        self.unpacked.len() + self.slices.len() * size_of::<Result<BlockSlice, Error>>()
+    }
+}
+
+/// The files of a recording some of whose records are compressed.
+#[derive(Debug)]
+pub(crate) struct Unpacked<'a> {
+    input: &'a Input,
+    /// Bytes that are records, and their offset in their file.
+    streams: Vec<(&'a [u8], u64)>,
+    endian: Endian,
+    /// The most that a compressed record may hold.
+    limit_bytes: Option<u64>,
+    /// All of it, once it was unpacked; `None` when that is too much.
+    kept: OnceLock<Option<Vec<Block>>>,
+}
+
+impl<'a> Unpacked<'a> {
+    pub(crate) fn new(
+        input: &'a Input,
+        streams: Vec<(&'a [u8], u64)>,
+        endian: Endian,
+        limit_bytes: Option<u64>,
+    ) -> Unpacked<'a> {
+        Unpacked { input, streams, endian, limit_bytes, kept: OnceLock::new() }
+    }
+
+    /// Hands over slices, in the order of the input: all that there are when they are kept, some of them otherwise.
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
+        match self.kept.get() {
+            Some(Some(blocks)) => {
+                let slices: Vec<Slice<'_>> = blocks.iter().flat_map(|block| self.slices(block)).collect();
+                visit(&slices);
+            }
+            Some(None) => self.unpack(&mut |block| {
+                visit(&self.slices(&block));
+                Some(block)
+            }),
+            None => {
+                let mut kept = Some(Vec::new());
+                let mut kept_bytes = 0;
+                self.unpack(&mut |block| {
+                    visit(&self.slices(&block));
+                    kept_bytes += block.bytes();
+                    if kept_bytes > KEPT_BYTES || block.expected_bytes > KEPT_BYTES as u64 {
+                        kept = None;
+                    }
+                    match &mut kept {
+                        Some(blocks) => {
+                            blocks.push(block);
+                            None
+                        }
+                        None => Some(block),
+                    }
+                });
+                // If another thread was first, what it keeps is the same.
+                let _ = self.kept.set(kept);
+            }
+        }
+    }
+
+    fn slices<'r>(&'r self, block: &'r Block) -> Vec<Slice<'r>> {
+        let records = |slice: &Result<BlockSlice, Error>| match slice {
+            Ok(BlockSlice::Plain(file, range)) => {
+                let (bytes, offset) = self.streams[*file];
+                Ok(Records::new(&bytes[range.clone()], offset + range.start as u64, self.endian))
+            }
+            Ok(BlockSlice::Unpacked(range, offset)) => {
+                Ok(Records::without_outside(&block.unpacked[range.clone()], *offset, self.endian))
+            }
+            Err(error) => Err(error.clone()),
+        };
+        block.slices.iter().map(records).collect()
+    }
+
+    /// Unpacks everything, and hands it over while it goes on. Blocks that come back are used again.
+    fn unpack(&self, visit: &mut dyn FnMut(Block) -> Option<Block>) {
+        std::thread::scope(|scope| {
+            let (done, blocks) = sync_channel(WAITING_BLOCKS);
+            let (free, used) = channel();
+            scope.spawn(move || {
+                self.produce(&mut |block| {
+                    // Whoever does not want more has panicked, and ends this as well.
+                    done.send(block).ok()?;
+                    Some(used.try_recv().unwrap_or_default())
+                });
+            });
+            for block in blocks {
+                if let Some(Block { mut unpacked, mut slices, .. }) = visit(block) {
+                    unpacked.clear();
+                    slices.clear();
+                    // At the end nobody wants it any more.
+                    let _ = free.send(Block { unpacked, slices, expected_bytes: 0 });
+                }
+            }
+        });
+    }
+
+    /// Makes blocks: `exchange` takes one that is full for one that is empty.
+    fn produce(&self, exchange: &mut dyn FnMut(Block) -> Option<Block>) {
+        let total_bytes: u64 = self.streams.iter().map(|(bytes, _)| bytes.len() as u64).sum();
+        let (mut packed_bytes, mut unpacked_bytes) = (0, 0);
+        let mut block = Block::default();
+        for (file, (bytes, offset)) in self.streams.iter().enumerate() {
+            let mut chunks = Chunks::new(bytes, *offset, self.endian, self.limit_bytes);
+            let mut released = 0;
+            loop {
+                let read = chunks.offset();
+                if read - released >= RELEASE_BYTES {
+                    self.input.release(released..read);
+                    released = read;
+                }
+                let slice = match chunks.next() {
+                    None => break,
+                    Some(Err(error)) => Err(error),
+                    Some(Ok(chunk)) => Ok(match chunk.origin {
+                        Origin::Decompressed => {
+                            if block.unpacked.is_empty() {
+                                block.unpacked.reserve(BLOCK_BYTES + chunk.bytes.len());
+                            }
+                            let start = block.unpacked.len();
+                            block.unpacked.extend_from_slice(chunk.bytes);
+                            BlockSlice::Unpacked(start..block.unpacked.len(), chunk.offset)
+                        }
+                        _ => {
+                            // A chunk of the input is a part of the file's bytes.
+                            let start = (chunk.offset - offset) as usize;
+                            BlockSlice::Plain(file, start..start + chunk.bytes.len())
+                        }
+                    }),
+                };
+                block.slices.push(slice);
+                if block.bytes() >= BLOCK_BYTES {
+                    unpacked_bytes += block.bytes() as u64;
+                    let packed_bytes = (packed_bytes + chunks.offset() - offset).max(1);
+                    let expected_bytes =
+                        u128::from(unpacked_bytes) * u128::from(total_bytes) / u128::from(packed_bytes);
+                    block.expected_bytes = expected_bytes.try_into().unwrap_or(u64::MAX);
+                    match exchange(block) {
+                        Some(empty) => block = empty,
+                        None => return,
+                    }
+                }
+            }
+            packed_bytes += bytes.len() as u64;
+        }
+        if !block.slices.is_empty() {
+            exchange(block);
+        }
+    }
+}
