@@ -17,6 +17,8 @@ use crate::{Level, Result, sys};
 const PERIOD: Duration = Duration::from_millis(500);
 /// The shortest window.
 const WINDOW_MIN: Duration = Duration::from_millis(2);
+/// A period is so many times what it takes to read all counts, which is done twice in it.
+const READS: u32 = 200;
 /// The first look at what they take, and time between two later ones.
 const LOOK_FIRST: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -104,6 +106,8 @@ pub(crate) struct RunStatistics {
     seen: (u64, u64),
     /// What they have taken in all.
     taken_ns: f64,
+    /// What reading the counts of all programs took.
+    read_time: Duration,
     draw: Draw,
 }
 
@@ -120,17 +124,20 @@ impl RunStatistics {
             period_ends: Instant::now(),
             seen: (0, 0),
             taken_ns: 0.0,
+            read_time: Duration::ZERO,
             draw: Draw(sys::monotonic_ns() | 1),
         }
     }
 
     /// Counts as of now. Returns the runs of all programs, and for how long statistics had been on.
-    fn count(&self, context: &mut Context<'_>) -> Result<(u64, u64)> {
+    fn count(&mut self, context: &mut Context<'_>) -> Result<(u64, u64)> {
+        let began = Instant::now();
         context.programs.set_statistics_time(context.statistics.time);
         let on_ns = context.statistics.time.at(sys::monotonic_ns());
         let states = context.programs.run_stats();
         let runs = Programs::runs_in(&states);
         context.out.states(states)?;
+        self.read_time = began.elapsed();
         Ok((runs, on_ns))
     }
 
@@ -166,11 +173,17 @@ impl RunStatistics {
                 return self.always(context);
             }
             self.switch_at = Some(self.next_window(now, part));
-        } else if let Err(error) = context.statistics.switch_on() {
+            context.programs.set_statistics_time(context.statistics.time);
+            return Ok(());
+        }
+        // Others may have had them on since the last window. What was counted then is not of this one.
+        self.seen = self.count(context)?;
+        if let Err(error) = context.statistics.switch_on() {
             (context.notify)(Level::Warning, &format!("no run counts of programs any more: {error}"));
             context.statistics.windows = None;
             self.switch_at = None;
         } else {
+            let now = Instant::now();
             let window = self.period_ends.saturating_duration_since(now);
             self.switch_at = Some(now + self.window(part).min(window.max(WINDOW_MIN)));
         }
@@ -188,7 +201,7 @@ impl RunStatistics {
     }
 
     fn period(&self, part: f64) -> Duration {
-        PERIOD.max(WINDOW_MIN.div_f64(part.max(1e-4)))
+        PERIOD.max(WINDOW_MIN.div_f64(part.max(1e-4))).max(self.read_time * READS)
     }
 
     fn window(&self, part: f64) -> Duration {
@@ -355,6 +368,7 @@ mod tests {
             period_ends: Instant::now(),
             seen: (0, 0),
             taken_ns: 0.0,
+            read_time: Duration::ZERO,
             draw: Draw(1),
         };
         for part in [0.002, 0.05, 0.5] {

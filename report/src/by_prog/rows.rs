@@ -6,6 +6,7 @@ use crate::counters::{disagreements, exact_program};
 use crate::index::Index;
 use crate::index::history::History;
 use crate::index::programs;
+use crate::index::runs::NoRuns;
 use crate::model::{
     Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, RunsEstimate, TimeBound,
 };
@@ -145,11 +146,15 @@ fn runs(
         });
     }
     let loaded_ns = loaded_ns.filter(|time| window.contains(*time));
-    let delta = known.key().and_then(|(id, load_time_ns)| history.runs.delta(id, load_time_ns, loaded_ns, window));
-    Known::or_unknown(delta, Reason::NoSnapshots).map(|delta| Runs {
-        estimate: delta.estimate.map(|it| RunsEstimate { counted_for_ns: it.on_ns, count_margin: it.runs_margin }),
-        ..Runs::new(delta.runs, delta.time_ns, delta.misses, Some(delta.span))
-    })
+    let Some((id, load_time_ns)) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
+    match history.runs.delta(id, load_time_ns, loaded_ns, window) {
+        Ok(delta) => Known::Value(Runs {
+            estimate: delta.estimate.map(|it| RunsEstimate { counted_for_ns: it.on_ns, count_margin: it.runs_margin }),
+            ..Runs::new(delta.runs, delta.time_ns, delta.misses, Some(delta.span))
+        }),
+        Err(NoRuns::NoSnapshots) => Known::Unknown(Reason::NoSnapshots),
+        Err(NoRuns::NoWindows) => Known::Unknown(Reason::StatisticsWereOff),
+    }
 }
 
 fn lossy(bytes: &[u8]) -> String {

@@ -45,7 +45,7 @@ pub(crate) struct Target {
 /// Runs between snapshots of statistics that are on in windows, as of all of the time.
 #[derive(Debug, Clone, Copy, Default)]
 struct InWindows {
-    /// Time, time on, runs counted at the last snapshot.
+    /// Time and time on when statistics had last been on, and runs counted at the last snapshot.
     last: Option<(u64, u64, u64)>,
     runs: f64,
 }
@@ -58,7 +58,12 @@ impl InWindows {
             return counted;
         };
         let (passed_ns, on_ns) = (time_ns.saturating_sub(last_ns), on_ns.saturating_sub(last_on_ns));
-        let scale = if on_ns == 0 { 1.0 } else { (passed_ns as f64 / on_ns as f64).max(1.0) };
+        if on_ns == 0 {
+            // A window begins. What was counted between windows was for somebody else, and is not of all of that time.
+            self.last = Some((last_ns, last_on_ns, counted));
+            return self.runs.round() as u64;
+        }
+        let scale = (passed_ns as f64 / on_ns as f64).max(1.0);
         // Switches take a moment themselves.
         let scale = if scale < 1.02 { 1.0 } else { scale };
         self.runs += counted.saturating_sub(last_counted) as f64 * scale;

@@ -212,6 +212,8 @@ coded! {
         NotChosen = "not_chosen",
         /// There are no two snapshots in the time that is looked at.
         NoSnapshots = "no_snapshots",
+        /// Run statistics were on for a part of the time, and hardly while the program was there.
+        StatisticsWereOff = "statistics_were_off",
         /// The event was not counted for this program.
         NotCounted = "not_counted",
         /// No run was measured.
@@ -283,6 +285,7 @@ impl fmt::Display for Reason {
             Reason::ProgramUnidentified => f.write_str("the recording does not tell which program it is"),
             Reason::NotChosen => f.write_str("it was not chosen to be counted"),
             Reason::NoSnapshots => f.write_str("no two snapshots of it in the window"),
+            Reason::StatisticsWereOff => f.write_str("run statistics were hardly on while it was there"),
             Reason::NotCounted => f.write_str("it was not counted"),
             Reason::NoRunMeasured => f.write_str("no run was measured"),
             Reason::NotOnHardware => f.write_str("it was not on the hardware while the program ran"),
