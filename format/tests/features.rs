@@ -45,11 +45,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// So many recordings have what perf printed of them beside them.
+const HEADERS_MIN: usize = 20;
+
 #[test]
 fn sections_say_what_perf_printed() {
-    for (path, bytes) in beside("recordings", "sections_say_what_perf_printed") {
+    let files = beside("recordings", "sections_say_what_perf_printed");
+    let mut compared = 0;
+    for (path, bytes) in &files {
         let Ok(header) = fs::read_to_string(path.with_extension("header.txt")) else { continue };
-        let file = File::parse(&bytes).unwrap();
+        let file = File::parse(bytes).unwrap();
         let mut expected: Vec<&str> = header.lines().collect();
         let mut check = |line: String| {
             let at = expected.iter().position(|l| l.trim_end() == line.trim_end());
@@ -101,7 +106,9 @@ fn sections_say_what_perf_printed() {
             .collect();
         let line = header.lines().find(|l| l.starts_with("# missing features: ")).unwrap();
         assert_eq!(line.trim_end(), format!("# missing features: {}", missing.join(" ")));
+        compared += 1;
     }
+    assert!(files.is_empty() || compared >= HEADERS_MIN, "{compared} of {} recordings", files.len());
 }
 
 /// Reads a section and compares what is written of it.

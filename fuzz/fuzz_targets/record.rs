@@ -1,16 +1,29 @@
-//! Any bytes as an attr and records of its event. What decodes as a record of a tool encodes to something that decodes
+//! Any bytes as an attr and the bodies of records of its event, whose headers have a known type and the right size. What decodes as a record of a tool encodes to something that decodes
 //! to the same.
 #![no_main]
 
 use bprec_format::records::{Payload, UserPayload};
-use bprec_format::{Endian, EventAttr, RecordType, Records, SampleLayout};
+use bprec_format::{Endian, EventAttr, RecordType, Records, SampleLayout, Writer};
+
+/// Records of what the bytes say: which type, which mode, how many words, and the words.
+fn records(mut bytes: &[u8], endian: Endian) -> Vec<u8> {
+    let mut records = Vec::new();
+    while let Some(([kind, misc, words], rest)) = bytes.split_first_chunk::<3>() {
+        let (kind, _) = RecordType::NAMES[usize::from(*kind) % RecordType::NAMES.len()];
+        let body = &rest[..rest.len().min(usize::from(*words) * 8) / 8 * 8];
+        let size = 8 + body.len() as u16;
+        Writer::new(&mut records, endian).u32(kind.0).u16(u16::from(*misc)).u16(size).bytes(body);
+        bytes = &rest[body.len()..];
+    }
+    records
+}
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for endian in [Endian::Little, Endian::Big] {
         let Ok(attr) = EventAttr::parse(bytes, 0, endian) else { continue };
         let layout = SampleLayout::new(&attr, endian);
-        let rest = bytes.get(attr.size as usize..).unwrap_or_default();
-        for record in Records::new(rest, 0, endian).map_while(Result::ok) {
+        let records = records(bytes.get(attr.size as usize..).unwrap_or_default(), endian);
+        for record in Records::new(&records, 0, endian).map_while(Result::ok) {
             if record.kind == RecordType::SAMPLE {
                 if let Ok(fields) = layout.sample(record.body(), 8).and_then(|sample| sample.decode()) {
                     let branches = fields.branches.map_or(0, |branches| branches.iter().count());

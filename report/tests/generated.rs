@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_generate::{Container, Made, Shape, generate_bytes};
-use bprec_report::{By, Group, Input, Options, ScriptOptions, Session, Show, Source, Split, by_prog, script};
+use bprec_report::{By, Group, Input, Options, ScriptOptions, Session, Show, Source, Split, by_prog, counters, script};
 
 /// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
 const RECORD_BYTES: u64 = 12 << 20;
@@ -19,6 +19,8 @@ fn printed(input: &Input, threads: usize, by: Option<By>) -> String {
     report.write_table(&mut out, 132).unwrap();
     report.write_json(&mut out).unwrap();
     report.write_csv(&mut out).unwrap();
+    let counters = counters(input, &Options { threads: Some(threads), ..Options::default() }).unwrap();
+    counters.write_csv(&mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
