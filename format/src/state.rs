@@ -375,11 +375,12 @@ impl Session {
             put_text(w, text.as_bytes());
         }
         w.u8(self.stats_were_on.into()).u64(self.interval_ns);
-        if let Some(pid) = self.recorder_pid {
-            w.u32(pid);
-            if self.part > 0 {
-                w.u32(self.part);
-            }
+        // No process has the number 0.
+        if self.recorder_pid.is_some() || self.part > 0 {
+            w.u32(self.recorder_pid.unwrap_or(0));
+        }
+        if self.part > 0 {
+            w.u32(self.part);
         }
     }
 
@@ -397,7 +398,7 @@ impl Session {
             stats_were_on: r.u8("session stats")? != 0,
             interval_ns: r.u64("session interval")?,
             // Older recordings end here.
-            recorder_pid: if r.is_empty() { None } else { Some(r.u32("session recorder")?) },
+            recorder_pid: if r.is_empty() { None } else { Some(r.u32("session recorder")?).filter(|pid| *pid != 0) },
             part: if r.is_empty() { 0 } else { r.u32("session part")? },
         })
     }

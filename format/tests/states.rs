@@ -106,10 +106,9 @@ fn state() -> impl Strategy<Value = State> {
         cgroup,
     });
     prop_oneof![
-        (any::<(u64, u64, i64, u32, bool, u64, Option<(u32, u32)>)>(), [text; 5]).prop_map(|(numbers, texts)| {
-            let (start_ns, realtime_ns, to_boottime_ns, cpus_online, stats_were_on, interval_ns, recorder) = numbers;
-            // Those that name no recorder have no parts.
-            let (recorder_pid, part) = recorder.map_or((None, 0), |(pid, part)| (Some(pid), part));
+        (any::<(u64, u64, i64, u32, bool, u64, Option<u32>, u32)>(), [text; 5]).prop_map(|(numbers, texts)| {
+            let (start_ns, realtime_ns, to_boottime_ns, cpus_online, stats_were_on, interval_ns, pid, part) = numbers;
+            let recorder_pid = pid.filter(|pid| *pid != 0);
             let [target, event, event_note, counters, counters_note] = texts;
             State::Session(Session {
                 start_ns,
