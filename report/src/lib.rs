@@ -37,18 +37,13 @@ pub mod model;
 mod names;
 mod options;
 mod pass;
-mod recording;
 mod render;
 mod rewrite;
-mod scan;
 mod script;
 mod session;
 mod sinks;
-mod source;
 mod text;
-mod told;
 mod traces;
-mod unpacked;
 mod window;
 
 pub use bprec_format as format;
@@ -57,6 +52,7 @@ pub use error::{Error, Result};
 pub use header::header;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::Input;
+pub use input::source::Source;
 pub use maps::{MapFilter, MapsOptions, maps};
 pub use model::{CountersReport, Report};
 pub use options::{By, CpuList, Group, Options, ProgFilter, Sort, Split, TimeRange};
@@ -66,7 +62,6 @@ pub use render::{StatFormat, StatWriter};
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};
 pub use session::Session;
-pub use source::Source;
 
 /// Charges every sample of the recording to the BPF program that it was taken in.
 ///

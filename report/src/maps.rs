@@ -5,8 +5,8 @@ mod names;
 
 use crate::glob;
 use crate::index::{Index, Wanted};
+use crate::input::recording::Recording;
 use crate::names::btf_of;
-use crate::recording::Recording;
 use crate::render;
 use crate::window::since;
 use crate::{Error, Input, ProgFilter, Result};

@@ -13,8 +13,8 @@ use bprec_format::feature::{Feature, Payload as _, SampleTime};
 use bprec_format::rewrite::{Care, Fate, Rewriter};
 use bprec_format::{Events, FeatureSection, Metadata, RecordType, Writer};
 
-use crate::recording::{Role, role};
-use crate::source::{Arrival, Source, Visitor};
+use crate::input::recording::{Role, role};
+use crate::input::source::{Arrival, Source, Visitor};
 use crate::{CpuList, Error, ProgFilter, Result, TimeRange};
 
 use selection::{Selection, Sieve};

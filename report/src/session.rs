@@ -2,9 +2,9 @@
 
 use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
+use crate::input::recording::Recording;
 use crate::model::{CountersReport, Report};
 use crate::pass::{self, Selection, Sink};
-use crate::recording::Recording;
 use crate::window::Window;
 use crate::{Input, Options, Result, Split, by_prog, counters};
 

@@ -1,7 +1,7 @@
 //! The part of the recording's time that is looked at.
 
+use crate::input::recording::Recording;
 use crate::options::PARTS;
-use crate::recording::Recording;
 use crate::{Error, Result, TimeRange};
 use bprec_format::RecordType;
 use bprec_format::feature::{Feature, SampleTime};

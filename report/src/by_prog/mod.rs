@@ -11,12 +11,12 @@ mod similar;
 
 use crate::index::Index;
 use crate::index::history::{History, HistoryWalk};
+use crate::input::recording::Recording;
 use crate::model::{
     Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
     RecorderCost, Report, SourceRow, TimeBound, TraceData, Unit,
 };
 use crate::pass::{self, Selection, Unreadable};
-use crate::recording::Recording;
 use crate::sinks::hot;
 use crate::sinks::ledger::{Charges, EventLedger, LedgerSink};
 use crate::window::{Window, since};

@@ -5,8 +5,8 @@
 
 use super::shares::percent;
 use crate::index::Index;
+use crate::input::recording::{Recording, Role};
 use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
-use crate::recording::{Recording, Role};
 use crate::sinks::ledger::EventLedger;
 use bprec_format::state;
 

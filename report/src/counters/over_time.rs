@@ -6,11 +6,11 @@ use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::Index;
 use crate::index::history::History;
+use crate::input::recording::Recording;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, Exact, JSON_VERSION, Known,
     NamedReading, Note, RefusedTarget,
 };
-use crate::recording::Recording;
 use crate::text::UNNAMED;
 use crate::window::{Window, since};
 use crate::{Options, Result};

@@ -3,7 +3,7 @@
 use super::Index;
 use super::runs::RunHistory;
 use crate::counters::CounterHistory;
-use crate::recording::Recording;
+use crate::input::recording::Recording;
 use crate::window::Window;
 use bprec_format::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Records};

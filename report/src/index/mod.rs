@@ -2,6 +2,7 @@
 //! serves many queries.
 
 pub(crate) mod address;
+pub(crate) mod dedup;
 pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod hooks;
@@ -16,12 +17,12 @@ use self::hooks::HookOwners;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
 use self::symbols::{KernelMaps, KernelSymbols, Kind};
 use self::tasks::{Tasks, TasksBuilder};
+use crate::index::dedup::{DedupKey, DedupLog};
+use crate::input::recording::{Recording, Role};
+use crate::input::scan::Scanner;
 use crate::maps::Contents;
 use crate::names;
 use crate::pass::{MAX_THREADS, threads_there_are};
-use crate::recording::{Recording, Role};
-use crate::scan::Scanner;
-use crate::told::{Said, Told};
 use crate::traces::Traces;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
@@ -174,10 +175,10 @@ impl Index {
 /// Start, end and name of what the kernel has mapped: itself, a module.
 type KernelMap = (u64, u64, String);
 
-impl Said for KernelMap {}
-impl Said for KernelSymbol {}
-impl Said for state::Missed {}
-impl Said for state::Attachment {}
+impl DedupKey for KernelMap {}
+impl DedupKey for KernelSymbol {}
+impl DedupKey for state::Missed {}
+impl DedupKey for state::Attachment {}
 
 struct Walk<'r, 'a> {
     recording: &'r Recording<'a>,
@@ -186,12 +187,12 @@ struct Walk<'r, 'a> {
     wanted: Wanted,
     threads: usize,
     has_state: bool,
-    side: Told<SideEvent>,
+    side: DedupLog<SideEvent>,
     tasks: TasksBuilder,
-    symbols: Told<KernelSymbol>,
-    maps: Told<KernelMap>,
-    missed: Told<state::Missed>,
-    attachments: Told<state::Attachment>,
+    symbols: DedupLog<KernelSymbol>,
+    maps: DedupLog<KernelMap>,
+    missed: DedupLog<state::Missed>,
+    attachments: DedupLog<state::Attachment>,
     index: Index,
 }
 
@@ -204,12 +205,12 @@ impl<'r, 'a> Walk<'r, 'a> {
             // Asked once: the system takes its time to say.
             threads: wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS),
             has_state: recording.roles.contains(&Role::State),
-            side: Told::default(),
+            side: DedupLog::default(),
             tasks: TasksBuilder::default(),
-            symbols: Told::default(),
-            maps: Told::default(),
-            missed: Told::default(),
-            attachments: Told::default(),
+            symbols: DedupLog::default(),
+            maps: DedupLog::default(),
+            missed: DedupLog::default(),
+            attachments: DedupLog::default(),
             index: Index::default(),
         }
     }

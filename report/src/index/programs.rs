@@ -5,7 +5,7 @@
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
 use crate::index::address::{Owner, Range};
-use crate::told::Said;
+use crate::index::dedup::DedupKey;
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
@@ -32,7 +32,7 @@ pub(crate) enum SidebandKind {
     Program { kind: BpfEventKind, id: u32, tag: [u8; 8], pid: Option<u32> },
 }
 
-impl Said for SideEvent {
+impl DedupKey for SideEvent {
     fn undated_about(&self) -> Option<u64> {
         let about = match self.kind {
             SidebandKind::Symbol { addr, .. } => addr,

@@ -1,6 +1,6 @@
 //! Names of tasks over time.
 
-use crate::told::{Said, Told};
+use crate::index::dedup::{DedupKey, DedupLog};
 use rustc_hash::FxHashMap;
 
 /// What happened to a task.
@@ -15,7 +15,7 @@ pub(crate) enum TaskEvent {
 /// When, and to which thread.
 type TaskAt = (u64, u32, TaskEvent);
 
-impl Said for TaskAt {
+impl DedupKey for TaskAt {
     fn undated_about(&self) -> Option<u64> {
         let (time_ns, tid, _) = *self;
         (time_ns == 0).then_some(tid.into())
@@ -27,7 +27,7 @@ impl Said for TaskAt {
 pub(crate) struct TasksBuilder {
     names: Vec<String>,
     numbers: FxHashMap<String, u32>,
-    events: Told<TaskAt>,
+    events: DedupLog<TaskAt>,
 }
 
 impl TasksBuilder {

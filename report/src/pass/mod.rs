@@ -4,9 +4,9 @@ pub(crate) mod attribution;
 mod readings;
 
 use crate::index::Index;
+use crate::input::recording::{Recording, Role, payload, read_ahead};
+use crate::input::unpacked::Slice;
 use crate::model::Count;
-use crate::recording::{Recording, Role, payload, read_ahead};
-use crate::unpacked::Slice;
 use crate::window::Window;
 use crate::{Error, Options, Result, Split, glob};
 use attribution::{Attribution, Attributor};

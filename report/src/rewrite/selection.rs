@@ -4,8 +4,8 @@ use bprec_format::{Events, Metadata, Record, Sample, misc};
 
 use crate::index::programs::Program;
 use crate::index::{Index, Wanted};
+use crate::input::recording::{Recording, Role, role};
 use crate::pass::attribution::Attributor;
-use crate::recording::{Recording, Role, role};
 use crate::window::Window;
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
 

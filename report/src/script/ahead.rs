@@ -6,8 +6,8 @@ use bprec_format::state::{KernelSymbol, State};
 use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};
 
 use crate::Input;
-use crate::recording::{Recording, Role};
-use crate::scan::Scanner;
+use crate::input::recording::{Recording, Role};
+use crate::input::scan::Scanner;
 
 /// The kernel functions that a recording names. What is wrong with it is told when it is printed.
 pub(super) fn kernel_symbols(input: &Input, threads: usize) -> Vec<KernelSymbol> {

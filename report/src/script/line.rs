@@ -10,7 +10,7 @@ use bprec_format::{
     CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, SampleType, context, event_type, misc, software,
 };
 
-use crate::recording::{Role, role};
+use crate::input::recording::{Role, role};
 
 use super::fields::{Field, Fields};
 use super::frames::FrameTexts;

@@ -24,9 +24,9 @@ use std::sync::Arc;
 
 use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
 
+use crate::input::source::{Arrival, Source, Visitor};
 use crate::names::Names;
 use crate::pass::{MAX_THREADS, threads_there_are};
-use crate::source::{Arrival, Source, Visitor};
 use crate::{Error, Result, TimeRange};
 
 pub use fields::{Field, Fields};

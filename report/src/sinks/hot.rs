@@ -2,11 +2,11 @@
 //! otherwise addresses in the kernel, a module or a file.
 
 use crate::index::Index;
+use crate::input::recording::Recording;
 use crate::model::Count;
 use crate::names::{FileFunctions, Files, Mapped, functions_of_files};
 use crate::pass::attribution::Attribution;
 use crate::pass::{SampleView, Selection, Sink, run};
-use crate::recording::Recording;
 use crate::sinks::task_maps::{Map, TaskMaps};
 use bprec_format::records::Payload;
 use bprec_format::{Record, RecordType, Records, misc};

@@ -1,4 +1,10 @@
-//! The bytes of a recording. The only place of this crate with `unsafe`: mapping a file.
+//! Where recordings come from: files, directories, pipes, compressed records. The bytes are here, in the only module of this crate with
+//! `unsafe`: mapping a file.
+
+pub(crate) mod recording;
+pub(crate) mod scan;
+pub(crate) mod source;
+pub(crate) mod unpacked;
 
 use crate::{Error, Result};
 use memmap2::Mmap;

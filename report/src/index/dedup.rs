@@ -5,7 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
 /// Something that a recording says.
-pub(crate) trait Said: Eq + Hash {
+pub(crate) trait DedupKey: Eq + Hash {
     /// What it is about, when nothing but its place among others about the same says when it was so. Saying the like of
     /// anything else twice changes nothing.
     fn undated_about(&self) -> Option<u64> {
@@ -15,7 +15,7 @@ pub(crate) trait Said: Eq + Hash {
 
 /// What was said, in order. Less than twice as much is kept as there is to know, beyond a constant.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct DedupLog<T> {
     said: Vec<T>,
     /// How much there may be before it is looked through for repetitions.
     room: usize,
@@ -24,13 +24,13 @@ pub(crate) struct Told<T> {
 /// Until there is so much, repetitions cost less than looking for them.
 const MIN_ROOM: usize = 1 << 14;
 
-impl<T> Default for Told<T> {
+impl<T> Default for DedupLog<T> {
     fn default() -> Self {
-        Told { said: Vec::new(), room: MIN_ROOM }
+        DedupLog { said: Vec::new(), room: MIN_ROOM }
     }
 }
 
-impl<T: Said> Told<T> {
+impl<T: DedupKey> DedupLog<T> {
     pub(crate) fn push(&mut self, said: T) {
         if self.said.len() >= self.room {
             self.compact();
@@ -72,14 +72,14 @@ mod tests {
         what: u32,
     }
 
-    impl Said for Event {
+    impl DedupKey for Event {
         fn undated_about(&self) -> Option<u64> {
             (self.time_ns == 0).then_some(self.about)
         }
     }
 
     fn told(events: impl Iterator<Item = (u64, u64, u32)>) -> Vec<Event> {
-        let mut told = Told::default();
+        let mut told = DedupLog::default();
         events.for_each(|(time_ns, about, what)| told.push(Event { time_ns, about, what }));
         told.compact();
         told.into_vec()
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn repetitions_do_not_take_memory() {
-        let mut told = Told::default();
+        let mut told = DedupLog::default();
         for round in 0..100 {
             for at in 0..10_000 {
                 told.push(Event { time_ns: 1 + at, about: 0, what: 0 });

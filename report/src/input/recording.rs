@@ -1,6 +1,6 @@
 //! A recording that was opened: its events, what they are for, its features, its records.
 
-use crate::unpacked::{RELEASE_BYTES, Slice, Unpacked};
+use crate::input::unpacked::{RELEASE_BYTES, Slice, Unpacked};
 use crate::{Error, Input, Result};
 use bprec_format::feature::{Compression, Feature, Payload, Text};
 use bprec_format::{

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Stream};
 
 use crate::input::GZIP_MAGIC;
-use crate::recording::Recording;
+use crate::input::recording::Recording;
 use crate::window::Window;
 use crate::{Error, Input, Result, TimeRange};
 
