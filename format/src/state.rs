@@ -18,7 +18,7 @@ mod counters;
 mod parts;
 mod sampler;
 
-pub use account::{Cost, CpuNotSampled, EventLoss, Loss};
+pub use account::{BootClock, Cost, CpuNotSampled, EventLoss, Loss};
 pub use aggregation::{Aggregation, OVERFLOW_PID};
 pub use contents::{ContentsEnd, MapContents};
 pub use counters::{
@@ -83,6 +83,8 @@ pub enum State {
     CpuNotSampled(CpuNotSampled),
     /// Run statistics are not kept, or no longer.
     StatsOff(StatsOff),
+    /// The clock of load times has moved against that of the recording.
+    BootClock(BootClock),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -297,6 +299,7 @@ impl State {
             State::Aggregation(it) => it.put(&mut w),
             State::CpuNotSampled(it) => it.put(&mut w),
             State::StatsOff(it) => it.put(&mut w),
+            State::BootClock(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -339,6 +342,7 @@ impl State {
             20 => State::Aggregation(Aggregation::get(r)?),
             21 => State::CpuNotSampled(CpuNotSampled::get(r)?),
             22 => State::StatsOff(StatsOff::get(r)?),
+            23 => State::BootClock(BootClock::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -363,6 +367,7 @@ impl State {
             State::Aggregation(_) => 20,
             State::CpuNotSampled(_) => 21,
             State::StatsOff(_) => 22,
+            State::BootClock(_) => 23,
             State::Unknown { kind, .. } => *kind,
         }
     }

@@ -5,9 +5,9 @@ mod strategies;
 
 use bprec_format::sampler::Parts;
 use bprec_format::state::{
-    AbsentEvent, Aggregation, Attachment, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents, CounterTier,
-    CounterUnit, CpuNotSampled, EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner, Program,
-    ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
+    AbsentEvent, Aggregation, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents,
+    CounterTier, CounterUnit, CpuNotSampled, EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner,
+    Program, ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
     SharedCounters, SharedScope, SharedTarget, State, StatsOff, TargetCounters,
 };
 use proptest::prelude::*;
@@ -186,6 +186,8 @@ fn state() -> impl Strategy<Value = State> {
         any::<(u64, u32, bool)>().prop_map(|(time_ns, cpu, came_online)| {
             State::CpuNotSampled(CpuNotSampled { time_ns, cpu, came_online })
         }),
+        any::<(u64, i64)>()
+            .prop_map(|(time_ns, to_boottime_ns)| { State::BootClock(BootClock { time_ns, to_boottime_ns }) }),
         any::<([u64; 6], u32, u32, Option<(u64, u64, Option<u64>)>)>().prop_map(|(n, programs, missed, drained)| {
             State::Cost(Cost {
                 end_ns: n[0],

@@ -25,6 +25,7 @@
 //! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
 //! not in the recording is not known and is shown as `n/a`, never as 0.
 
+mod boot_times;
 mod by_prog;
 mod counters;
 mod error;

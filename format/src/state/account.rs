@@ -34,6 +34,16 @@ pub struct CpuNotSampled {
     pub came_online: bool,
 }
 
+/// The clock of load times has moved against that of the recording: the machine was suspended. From here on this holds, and not what
+/// the session says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BootClock {
+    /// When that was noticed, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Add this to a time of the recording's clock to get `CLOCK_BOOTTIME`, ns.
+    pub to_boottime_ns: i64,
+}
+
 /// What the recording itself cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
@@ -95,6 +105,16 @@ impl CpuNotSampled {
             cpu: r.u32("unsampled cpu")?,
             came_online: r.u8("unsampled cpu online")? != 0,
         })
+    }
+}
+
+impl BootClock {
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.time_ns).u64(self.to_boottime_ns.cast_unsigned());
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<BootClock> {
+        Ok(BootClock { time_ns: r.u64("boot clock time")?, to_boottime_ns: r.u64("boot clock offset")?.cast_signed() })
     }
 }
 

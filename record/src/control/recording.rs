@@ -35,6 +35,7 @@ use crate::output::sections::{self, Section};
 use crate::output::{self, Sink, Summary, Tally};
 use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
+use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::bpf_sampler::BpfSampler;
 use crate::sources::exact::{self, ExactCounters, ExactOffer};
 use crate::sources::hotplug::Hotplug;
@@ -193,6 +194,7 @@ impl<'a> Recording<'a> {
         let programs = Programs::new(btfs, refs, user_objects.attachments().to_vec());
         let mut sources = Sources::new(programs, session, options.notify);
         // In this order, and back in the other: what is around sampling is read when that has ended.
+        sources.add(BootTimeOffset::default());
         sources.add(map_dumps);
         if let Some(mut aggregates) = aggregates.take() {
             aggregates.set_events(Arc::clone(&opened));
@@ -307,7 +309,7 @@ impl<'a> Recording<'a> {
         let session = &mut self.sources.session;
         session.start_ns = start_ns;
         session.realtime_ns = sys::realtime_unix_ns();
-        session.to_boottime_ns = sys::boottime_ns().wrapping_sub(start_ns).cast_signed();
+        session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
         // The exec of a command switches its events on.
         if self.options.delay.is_none() && self.options.target != Target::Command {

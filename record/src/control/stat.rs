@@ -17,6 +17,7 @@ use super::sources::Sources;
 use crate::events::{Abilities, machine, refused};
 use crate::options::{self, StatOptions, StatTarget};
 use crate::sources::Outlet;
+use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::exact::{self, ExactCounters, Pattern};
 use crate::sources::inventory::{Inventory, LoadWatcher, Programs, Purpose};
 use crate::sources::perf_counters::PerfCounters;
@@ -207,7 +208,7 @@ impl Counting {
     /// Sets up what is counted, and begins.
     fn start(options: &StatOptions, command: Option<i32>) -> Result<Counting, Error> {
         let session = Session {
-            to_boottime_ns: sys::boottime_ns().wrapping_sub(sys::monotonic_ns()).cast_signed(),
+            to_boottime_ns: sys::to_boottime_ns(),
             cpus_online: machine::online_cpus().len() as u32,
             target: match (&options.target, &options.command) {
                 (StatTarget::Command, Some(command)) => {
@@ -272,6 +273,7 @@ impl Counting {
             None
         };
         let mut sources = Sources::new(Programs::new(btfs, refs, Vec::new()), session, options.notify);
+        sources.add(BootTimeOffset::default());
         sources.add(Inventory::new(watcher, Purpose::Counting));
         let budget_ns = options.budget.map(Budget::ns_per_second);
         if options.exact {

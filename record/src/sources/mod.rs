@@ -4,6 +4,7 @@
 //! again. What one of them finds out that others need is in the [`Context`].
 
 pub(crate) mod aggregate;
+pub(crate) mod boot_clock;
 pub(crate) mod bpf_sampler;
 pub(crate) mod exact;
 pub(crate) mod hotplug;

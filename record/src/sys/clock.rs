@@ -8,14 +8,23 @@ use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 /// The number of `CLOCK_MONOTONIC`, the clock of a recording.
 pub(crate) const CLOCK_MONOTONIC: i32 = ClockId::Monotonic as i32;
 
+/// Readings of two clocks, of which the closest counts.
+const CLOCK_READINGS: usize = 4;
+
 /// The clock of a recording, which also is what BPF programs read.
 pub(crate) fn monotonic_ns() -> u64 {
     ns(clock_gettime(ClockId::Monotonic))
 }
 
-/// The clock of `bpf_prog_info.load_time`: it goes on while the machine is suspended.
-pub(crate) fn boottime_ns() -> u64 {
-    ns(clock_gettime(ClockId::Boottime))
+/// What the clock of `bpf_prog_info.load_time`, which goes on while the machine is suspended, is ahead of that of a recording.
+pub(crate) fn to_boottime_ns() -> i64 {
+    // What comes between two readings of the clocks would be taken for a part of it: the closest two of some count.
+    let readings = (0..CLOCK_READINGS).map(|_| {
+        let before_ns = monotonic_ns();
+        let boottime_ns = ns(clock_gettime(ClockId::Boottime));
+        (monotonic_ns() - before_ns, boottime_ns.wrapping_sub(before_ns).cast_signed())
+    });
+    readings.min().map_or(0, |(_, offset_ns)| offset_ns)
 }
 
 /// Wall time.

@@ -8,7 +8,7 @@ mod wait;
 
 pub(crate) use bprec_host::private_mount;
 pub(crate) use clock::{
-    CLOCK_MONOTONIC, boottime_ns, file_timestamp, monotonic_ns, monotonic_resolution_ns, realtime_unix_ns,
+    CLOCK_MONOTONIC, file_timestamp, monotonic_ns, monotonic_resolution_ns, realtime_unix_ns, to_boottime_ns,
 };
 pub(crate) use perf_event::{
     disable, enable, event_id, kernel_attr_bytes, open_counter, open_counter_at, pause_output, perf_event_open,

@@ -6,6 +6,7 @@ use super::notes;
 use super::over_time::{About, Scale, says_something};
 use super::track::Track;
 use super::{CounterHistory, Target};
+use crate::boot_times::BootTimes;
 use crate::index::counters_note;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Known, Note, Reason, Runs, StatRow, StatSnapshot,
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 pub struct StatAccumulator {
     history: CounterHistory,
     session: Option<Session>,
+    boot_times: BootTimes,
     names: BTreeMap<(u32, u64), Name>,
     /// When everyone else had let go of a program.
     released: BTreeMap<(u32, u64), u64>,
@@ -71,6 +73,7 @@ impl StatAccumulator {
         StatAccumulator {
             history: CounterHistory { over_time: true, ..CounterHistory::default() },
             session: None,
+            boot_times: BootTimes::default(),
             names: BTreeMap::new(),
             released: BTreeMap::new(),
             missed: Vec::new(),
@@ -90,9 +93,14 @@ impl StatAccumulator {
         match state {
             State::Session(session) => {
                 self.from_ns = session.start_ns;
+                self.boot_times.begin(session.to_boottime_ns);
                 self.session = Some(session);
             }
-            State::RunStats(stats) => self.history.stats(&stats, self.session.as_ref(), &self.window),
+            State::BootClock(clock) => self.boot_times.changed(&clock),
+            State::RunStats(stats) => {
+                let start_ns = self.session.as_ref().map(|session| session.start_ns);
+                self.history.stats(&stats, start_ns.map(|start_ns| (start_ns, &self.boot_times)), &self.window);
+            }
             State::StatsOff(off) => self.history.stats_off(&off),
             State::CounterEvents(events) => self.history.events(events),
             State::ProgramCounters(counters) => self.history.programs(&counters, &self.window),

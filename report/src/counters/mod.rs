@@ -16,6 +16,7 @@ pub use live::StatAccumulator;
 pub(crate) use exact::{disagreements, exact_program};
 pub(crate) use over_time::over_time;
 
+use crate::boot_times::BootTimes;
 use crate::model::Counting;
 use crate::window::Window;
 use bprec_format::state::{
@@ -160,17 +161,17 @@ impl CounterHistory {
         }
     }
 
-    /// Run statistics, as counters of which every run is measured.
-    pub(crate) fn stats(&mut self, snapshot: &RunStats, session: Option<&Session>, window: &Window) {
+    /// Run statistics, as counters of which every run is measured. `begin` is when the recording began, and what its load times
+    /// mean.
+    pub(crate) fn stats(&mut self, snapshot: &RunStats, begin: Option<(u64, &BootTimes)>, window: &Window) {
         let is_over = self.stats_off.as_ref().is_some_and(|off| off.time_ns <= snapshot.time_ns);
         if !self.over_time || is_over {
             return;
         }
         for it in &snapshot.programs {
             // What was loaded during the recording started from 0 then.
-            let since = session.and_then(|session| {
-                let loaded = it.load_time_ns.checked_add_signed(session.to_boottime_ns.checked_neg()?)?;
-                (loaded >= session.start_ns).then_some(loaded)
+            let since = begin.and_then(|(start_ns, boot_times)| {
+                boot_times.to_recording(it.load_time_ns).filter(|loaded_ns| *loaded_ns >= start_ns)
             });
             let target = self.stats.entry((it.id, it.load_time_ns)).or_default();
             let runs = target.in_windows.runs(snapshot.time_ns, snapshot.on_ns, it.run_cnt);
@@ -190,7 +191,7 @@ impl CounterHistory {
 
 #[cfg(test)]
 mod tests {
-    use bprec_format::state::TargetCounters;
+    use bprec_format::state::{BootClock, ProgramRuns, TargetCounters};
 
     use super::*;
 
@@ -210,5 +211,23 @@ mod tests {
             history.programs(&snapshot(200, 45), &Window::everything());
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
+    }
+    /// The machine slept for 60 s when the recording's clock stood at 1,000 ns, 10 s behind the boot clock before. A program that was
+    /// loaded 500 ns later has all its runs in the recording.
+    #[test]
+    fn what_is_loaded_after_a_suspend_is_loaded_during_the_recording() {
+        const S: u64 = 1_000_000_000;
+        let mut boot_times = BootTimes::default();
+        boot_times.begin(10 * S.cast_signed());
+        boot_times.changed(&BootClock { time_ns: 1_100, to_boottime_ns: 70 * S.cast_signed() });
+        let mut history = CounterHistory { over_time: true, ..CounterHistory::default() };
+        for (time_ns, run_cnt) in [(2_000, 30), (3_000, 45)] {
+            let load_time_ns = 70 * S + 1_500;
+            let program = ProgramRuns { id: 7, load_time_ns, run_time_ns: 0, run_cnt, recursion_misses: None };
+            let snapshot = RunStats { time_ns, programs: vec![program], ..RunStats::default() };
+            history.stats(&snapshot, Some((100, &boot_times)), &Window::everything());
+        }
+        let track = &history.stats.values().next().unwrap().track;
+        assert_eq!((track.sum.runs, track.span), (45, Some((1_500, 3_000))));
     }
 }

@@ -79,7 +79,8 @@ impl<'i> HistoryWalk<'i> {
         match state {
             State::RunStats(stats) if states.has_run_stats_at(stats.time_ns) => {
                 runs.add(&stats, window);
-                counters.stats(&stats, states.session.as_ref(), window);
+                let start_ns = states.session.as_ref().map(|session| session.start_ns);
+                counters.stats(&stats, start_ns.map(|start_ns| (start_ns, &states.boot_times)), window);
             }
             State::StatsOff(off) => counters.stats_off(&off),
             State::CounterEvents(events) => counters.events(events),

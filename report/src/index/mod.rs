@@ -17,6 +17,7 @@ use self::hooks::HookOwners;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
 use self::symbols::{KernelMaps, KernelSymbols, Kind};
 use self::tasks::{Tasks, TasksBuilder};
+use crate::boot_times::BootTimes;
 use crate::index::dedup::{DedupKey, DedupLog};
 use crate::input::recording::{Recording, Role};
 use crate::input::scan::Scanner;
@@ -65,6 +66,8 @@ pub(crate) struct Index {
 #[derive(Debug, Default)]
 pub(crate) struct States {
     pub(crate) session: Option<state::Session>,
+    /// What load times mean.
+    pub(crate) boot_times: BootTimes,
     pub(crate) programs: BTreeMap<(u32, u64), state::Program>,
     pub(crate) missed: Vec<state::Missed>,
     /// By program id.
@@ -323,7 +326,11 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
         let states = &mut self.index.states;
         match state {
-            State::Session(session) => states.session = Some(session),
+            State::Session(session) => {
+                states.boot_times.begin(session.to_boottime_ns);
+                states.session = Some(session);
+            }
+            State::BootClock(clock) => states.boot_times.changed(&clock),
             State::Program(program) => {
                 states.programs.insert((program.id, program.load_time_ns), program);
             }
@@ -372,8 +379,8 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn finish(mut self) -> Index {
         let infos = self.infos();
         let btf = self.btf();
-        let to_boottime_ns = self.index.states.session.as_ref().map(|session| session.to_boottime_ns);
-        let mut programs = Programs::join(std::mem::take(&mut self.side).into_vec(), &infos, &btf, to_boottime_ns);
+        let mut programs =
+            Programs::join(std::mem::take(&mut self.side).into_vec(), &infos, &btf, &self.index.states.boot_times);
         let mut index = self.index;
         index.states.missed = self.missed.into_vec();
         index.states.attachments = self.attachments.into_vec();

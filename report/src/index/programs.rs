@@ -4,6 +4,7 @@
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
+use crate::boot_times::BootTimes;
 use crate::index::address::{Owner, Range};
 use crate::index::dedup::DedupKey;
 use bprec_format::bpf::Tag;
@@ -186,13 +187,13 @@ struct Timeline {
 }
 
 impl Programs {
-    /// Joins the side band with the program infos and their BTF. `to_boottime_ns` added to a time of the recording gives
-    /// the clock of load times.
+    /// Joins the side band with the program infos and their BTF. `boot_times` is what load
+    /// times mean.
     pub(crate) fn join(
         mut side: Vec<SideEvent>,
         infos: &[ProgInfo<'_>],
         btf: &BTreeMap<u32, Btf<'_>>,
-        to_boottime_ns: Option<i64>,
+        boot_times: &BootTimes,
     ) -> Programs {
         // What a tool synthesized has no time and comes first. The sort keeps the order of records of one time.
         side.sort_by_key(|event| event.time_ns);
@@ -200,7 +201,7 @@ impl Programs {
         for event in side {
             timeline.step(event);
         }
-        timeline.finish(infos, btf, to_boottime_ns)
+        timeline.finish(infos, btf, boot_times)
     }
 }
 
@@ -337,7 +338,7 @@ impl Timeline {
         }
     }
 
-    fn finish(mut self, infos: &[ProgInfo<'_>], btf: &BTreeMap<u32, Btf<'_>>, to_boottime_ns: Option<i64>) -> Programs {
+    fn finish(mut self, infos: &[ProgInfo<'_>], btf: &BTreeMap<u32, Btf<'_>>, boot_times: &BootTimes) -> Programs {
         for known in &mut self.known {
             known.loaded_ns = known.loaded_ns.filter(|time| *time > 0);
         }
@@ -350,9 +351,7 @@ impl Timeline {
         }
         for (info_index, info) in infos.iter().enumerate() {
             let program = owners[info_index];
-            let since =
-                to_boottime_ns.zip(info.load_time_ns()).map(|(offset, load)| load.saturating_sub_signed(offset));
-            let since = since.unwrap_or(0);
+            let since = info.load_time_ns().and_then(|load_time_ns| boot_times.to_recording(load_time_ns)).unwrap_or(0);
             let types = info.btf_id().and_then(|id| btf.get(&id));
             for function in info.functions() {
                 let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);

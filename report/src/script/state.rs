@@ -59,6 +59,9 @@ fn write(out: &mut Text, state: &State) -> Result {
             let how = if it.came_online { "came online" } else { "went offline" };
             write!(out, "CPU not sampled: {} {how} by {} ns", it.cpu, it.time_ns)
         }
+        State::BootClock(it) => {
+            write!(out, "boot clock: {} ns more than this clock from {} ns on", it.to_boottime_ns, it.time_ns)
+        }
         State::Cost(it) => {
             write!(
                 out,

@@ -53,7 +53,7 @@ impl Recording<'_> {
         session.part += 1;
         session.start_ns = sampled_ns.1;
         session.realtime_ns = sys::realtime_unix_ns();
-        session.to_boottime_ns = sys::boottime_ns().wrapping_sub(sys::monotonic_ns()).cast_signed();
+        session.to_boottime_ns = sys::to_boottime_ns();
         let first = State::Session(session.clone());
         // What was announced before the switch and captured since is of the file before.
         self.sources.poll(Instant::now(), &mut self.out)?;

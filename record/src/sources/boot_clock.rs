@@ -1,0 +1,58 @@
+//! How far the clock of load times is from that of the recording: further after each suspend.
+
+use std::time::Instant;
+
+use bprec_format::state::{BootClock, State};
+
+use super::{Context, Source};
+use crate::{Result, sys};
+
+/// Two readings of the clocks, one after the other, differ by less; no suspend is that short.
+const JITTER_NS: u64 = 10_000_000;
+
+/// What the recording says of the two clocks.
+#[derive(Debug, Default)]
+pub(crate) struct BootTimeOffset {
+    said_ns: Option<i64>,
+}
+
+impl BootTimeOffset {
+    /// The offset is this one; whether that has to be said, as what was said before holds no longer.
+    fn is_news(&mut self, to_boottime_ns: i64) -> bool {
+        let said_ns = *self.said_ns.get_or_insert(to_boottime_ns);
+        let is_news = said_ns.abs_diff(to_boottime_ns) > JITTER_NS;
+        if is_news {
+            self.said_ns = Some(to_boottime_ns);
+        }
+        is_news
+    }
+}
+
+impl Source for BootTimeOffset {
+    fn begin(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        self.is_news(sys::to_boottime_ns());
+        Ok(())
+    }
+
+    fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
+        let to_boottime_ns = sys::to_boottime_ns();
+        if !self.is_news(to_boottime_ns) {
+            return Ok(());
+        }
+        context.out.state(State::BootClock(BootClock { time_ns: sys::monotonic_ns(), to_boottime_ns }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suspend_is_news_once() {
+        let mut offset = BootTimeOffset::default();
+        let second = 1_000_000_000;
+        let readings =
+            [5 * second, 5 * second + 3000, 5 * second - 900, 7 * second, 7 * second + 80, 7 * second + 20_000_000];
+        assert_eq!(readings.map(|ns| offset.is_news(ns)), [false, false, false, true, false, true]);
+    }
+}
