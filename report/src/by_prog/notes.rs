@@ -22,6 +22,7 @@ pub(super) fn of_event(
         let others = shown.iter().filter(|program| !program.counts_others);
         all.extend(notes::refused(others.map(|program| (program.label_with_id(), &program.exact))));
         all.extend(notes::of_targets(&exact));
+        all.extend(notes::not_measured(&exact));
     }
     for (row, program) in rows.iter().zip(&shown) {
         let disagreements = program.disagreements.iter().chain(&row.disagreement);

@@ -74,7 +74,10 @@ fn program(
             let program = exact_program(&history.counters, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let said = match (runs.value(), exact.value()) {
-                (Some(runs), Some(exact)) => disagreements(runs, exact, counting),
+                (Some(runs), Some(exact)) => {
+                    let is_extension = known.info.and_then(|info| info.prog_type) == Some(ProgType::EXT);
+                    disagreements(is_extension, runs, exact, counting)
+                }
                 _ => Vec::new(),
             };
             (exact, program.functions, said)

@@ -9,9 +9,11 @@ use super::{CounterHistory, Target};
 use crate::boot_times::BootTimes;
 use crate::index::counters_note;
 use crate::model::{
-    CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Known, Note, Reason, Runs, StatRow, StatSnapshot,
+    CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Exact, Known, Note, Reason, Runs, StatRow,
+    StatSnapshot,
 };
 use crate::window::{Window, since};
+use bprec_format::bpf::names::ProgType;
 use bprec_format::state::{Missed, Session, State};
 use std::collections::BTreeMap;
 
@@ -267,7 +269,7 @@ fn disagree(row: &StatRow, counting: &Counting) -> Vec<Disagreement> {
     let values = &stats_counts.values;
     let span = Some((values.from_ns, values.to_ns));
     let runs = Runs::new(values.runs, stats_counts.measured_ns, values.misses, span);
-    disagreements(&runs, &exact_counts.values, counting)
+    disagreements(Some(&row.prog_type[..]) == ProgType::EXT.name(), &runs, &exact_counts.values, counting)
 }
 
 /// Programs by what all their runs cost, each followed by its parts: functions, and CPUs.
@@ -306,7 +308,9 @@ fn notes_of(snapshot: &StatSnapshot) -> Vec<Note> {
     }
     all.extend(notes::refused(snapshot.rows.iter().filter_map(|row| Some((labelled(row), row.exact.as_ref()?)))));
     let exact = exact.filter(|(row, _)| row.target.cpu.is_none()).map(|(row, exact)| (labelled(row), exact));
-    all.extend(notes::of_targets(&exact.collect::<Vec<_>>()));
+    let exact: Vec<(String, &Exact)> = exact.collect();
+    all.extend(notes::of_targets(&exact));
+    all.extend(notes::not_measured(&exact));
     for row in &snapshot.rows {
         let of = row.target.label();
         let shared = row.shared.as_ref().and_then(Known::value);

@@ -142,7 +142,10 @@ impl CounterHistory {
             target.reason = it.reason.clone();
             if let Some(counts) = &it.counts {
                 target.counted = true;
-                target.track.add(snapshot.time_ns, counts, since, period, window, self.over_time);
+                // The guard refused what counts, not the run.
+                let runs = counts.runs.saturating_add(counts.misses.unwrap_or(0));
+                let counts = RunCounts { runs, ..counts.clone() };
+                target.track.add(snapshot.time_ns, &counts, since, period, window, self.over_time);
             }
         }
     }
@@ -212,6 +215,22 @@ mod tests {
             assert_eq!(history.targets.values().next().map(|target| target.track.sum.runs), Some(expected), "{part}");
         }
     }
+    /// Of 34 runs and then 54, 4 and 9 began where the recursion guard refused what counts: each ran all the same.
+    #[test]
+    fn runs_that_were_missed_are_runs() {
+        for (part, expected) in [(0, (54, 45, 9)), (1, (20, 15, 5))] {
+            let mut history = CounterHistory::default();
+            history.begin(&Session { start_ns: 100, part, ..Session::default() });
+            for (time_ns, runs, missed) in [(100, 30, 4), (200, 45, 9)] {
+                let mut snapshot = snapshot(time_ns, runs);
+                snapshot.targets[0].counts.as_mut().unwrap().misses = Some(missed);
+                history.programs(&snapshot, &Window::everything());
+            }
+            let sum = &history.targets.values().next().unwrap().track.sum;
+            assert_eq!((sum.runs, sum.measured, sum.misses.unwrap()), expected, "{part}");
+        }
+    }
+
     /// The machine slept for 60 s when the recording's clock stood at 1,000 ns, 10 s behind the boot clock before. A program that was
     /// loaded 500 ns later has all its runs in the recording.
     #[test]

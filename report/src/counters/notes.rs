@@ -55,6 +55,13 @@ pub(crate) fn of_targets(targets: &[(String, &Exact)]) -> Vec<Note> {
     let mut notes: Vec<Note> = anomalies.collect();
     let ended = targets.iter().filter_map(|(name, exact)| Some((exact.ended.clone()?, name.clone())));
     notes.extend(grouped_by(ended).into_iter().map(|(why, programs)| Note::NoLongerCounted { programs, why }));
+    notes
+}
+
+/// Runs of targets of exact counters that were not measured. What statistics call missed is something else: runs of the program itself
+/// that the kernel kept from happening.
+pub(crate) fn not_measured(targets: &[(String, &Exact)]) -> Vec<Note> {
+    let mut notes = Vec::new();
     let unmeasured = |cause: NotMeasured, runs: fn(&Exact) -> u64| {
         let of = |(name, exact): &(String, &Exact)| Some((runs(exact), name.clone())).filter(|(runs, _)| *runs > 0);
         let runs: Vec<(u64, String)> = targets.iter().filter_map(of).collect();

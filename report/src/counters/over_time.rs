@@ -292,6 +292,8 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
     all.extend(report.counters_note.iter().map(|said| Note::CountersNote { said: said.clone() }));
     let counted = |row| -> Option<(String, &Exact)> { Some((name(row), &row.counts.value()?.values)) };
     all.extend(notes::of_targets(&report.totals.iter().filter_map(counted).collect::<Vec<_>>()));
+    let exact = report.totals.iter().filter(|row| row.source == CounterSource::Exact);
+    all.extend(notes::not_measured(&exact.filter_map(counted).collect::<Vec<_>>()));
     for row in &report.rows {
         let (of, interval) = (name(row), (row.from_ns, row.to_ns));
         match &row.counts {

@@ -177,7 +177,7 @@ pub struct Exact {
     pub function: u32,
     /// Its name; empty for the entry.
     pub name: String,
-    /// Runs.
+    /// Runs, those that the recursion guard kept from being counted among them.
     pub runs: u64,
     /// Runs that were measured.
     pub measured: u64,
@@ -185,7 +185,7 @@ pub struct Exact {
     pub nesting_overflow: u64,
     /// Runs of which only the begin or the end was seen.
     pub discarded: u64,
-    /// Runs that the recursion guard kept from being counted, if that is known.
+    /// Runs that the recursion guard kept from being measured, if that is known.
     pub misses: Option<u64>,
     /// One in so many runs was measured in the end.
     pub every: u64,

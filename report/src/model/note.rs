@@ -54,7 +54,7 @@ impl fmt::Display for Disagreement {
             }
             Disagreement::Runs { stats, exact, missed } => {
                 write!(f, "{stats} runs by stats, {exact} counted exactly")?;
-                if *missed > 0 { write!(f, " and {missed} missed") } else { Ok(()) }
+                if *missed > 0 { write!(f, ", {missed} of them missed") } else { Ok(()) }
             }
             Disagreement::NsPerRun { stats_ns, added_ns, exact_ns } => {
                 write!(f, "{stats_ns:.0} ns per run by stats")?;
