@@ -53,4 +53,12 @@ fn runs_are_estimated_where_statistics_would_take_too_much() {
     let table = String::from_utf8_lossy(&table);
     let row = table.lines().find(|line| line.contains(&program.name)).unwrap();
     assert!(row.contains('≈'), "{row}");
+
+    // At most so many runs were counted as the kernel counted while the recording went on, each for a few nanoseconds to a microsecond.
+    let taken_ns = report["recording"]["cost"]["run_statistics"]["time_ns"].as_u64().unwrap();
+    assert!(
+        taken_ns > 0 && (others_count || taken_ns < 1_000 * counted.max(1) * 4),
+        "{taken_ns} ns for {counted} runs"
+    );
+    assert!(table.lines().any(|line| line.contains("[run statistics, by this recording]")), "{table}");
 }

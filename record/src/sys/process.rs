@@ -156,3 +156,12 @@ fn rusage(of: libc::c_int) -> libc::rusage {
 fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
 }
+
+/// Gives memory that is free in this process back to the kernel, where the C library does not do so by itself.
+pub(crate) fn release_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointers, and other threads may go on allocating.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

@@ -14,7 +14,7 @@ use crate::index::history::{History, HistoryWalk};
 use crate::input::recording::Recording;
 use crate::model::{
     Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
-    RecorderCost, Report, SourceRow, TimeBound, TraceData, Unit,
+    RecorderCost, Report, SourceRow, StatisticsCost, TimeBound, TraceData, Unit,
 };
 use crate::pass::{self, Selection, Unreadable};
 use crate::sinks::hot;
@@ -122,6 +122,11 @@ impl Builder<'_> {
         (first, last.max(first))
     }
 
+    /// How long sampling was on, whatever part of it is looked at.
+    fn length_ns(&self, start_ns: u64) -> Option<u64> {
+        self.index.states.cost?.end_ns.checked_sub(start_ns).filter(|length_ns| *length_ns > 0)
+    }
+
     fn recorded(&self, start_ns: u64, elapsed_ns: Option<u64>) -> model::Recording {
         let states = &self.index.states;
         let session = states.session.as_ref();
@@ -159,6 +164,10 @@ impl Builder<'_> {
                 max_rss_bytes: cost.max_rss_bytes,
                 written_bytes: cost.written_bytes,
                 wakeups: cost.wakeups,
+                run_statistics: cost.statistics_ns.map(|time_ns| StatisticsCost {
+                    time_ns,
+                    cpu_percent: self.length_ns(start_ns).map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64),
+                }),
             }),
             unfinished: self.recording.is_unfinished(),
             has_kernel_symbols: !self.index.symbols.is_empty(),

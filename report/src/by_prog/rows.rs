@@ -193,16 +193,18 @@ impl ProgramRow {
         self.charges.total.samples > 0 || self.charges.sum().samples > 0
     }
 
-    /// Samples or runs; where runs are not known, also that the program came or went. A program that is not in the
+    /// Samples or runs; where nobody looked for runs, also that the program came or went. A program that is not in the
     /// recording is listed among the missed.
     pub(super) fn happened(&self, program: &Program) -> bool {
         if self.has_samples() || program.exact.value().is_some_and(|exact| exact.runs > 0) {
             return true;
         }
-        match program.runs.value() {
-            Some(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
+        match &program.runs {
+            Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
+            // It was there for a moment; there may be hundreds like it.
+            Known::Unknown(Reason::StatisticsWereOff) => false,
             // What was gone before the recording started is no part of it.
-            None => {
+            Known::Unknown(_) | Known::Impossible(_) => {
                 let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
                 program.captured && (program.loaded.is_some() || went)
             }

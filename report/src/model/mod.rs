@@ -21,8 +21,8 @@ pub use event::{
 pub use known::{Anomaly, Known, ProgTypeName, Reason, SnapshotFault};
 pub use note::{Disagreement, NotMeasured, Note};
 pub use program::{
-    CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate, TimeBound,
-    TraceData,
+    CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
+    StatisticsCost, TimeBound, TraceData,
 };
 
 use crate::options::By;

@@ -209,7 +209,7 @@ pub struct CpuNotSampled {
 }
 
 /// What the recording itself cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct RecorderCost {
     /// CPU time in user mode, ns.
     pub user_ns: u64,
@@ -221,6 +221,18 @@ pub struct RecorderCost {
     pub written_bytes: u64,
     /// Times the recorder woke up.
     pub wakeups: u64,
+    /// What run statistics took of the machine for this recording; `null` where that is not known.
+    pub run_statistics: Option<StatisticsCost>,
+}
+
+/// What the kernel's run statistics took of the machine, all CPUs together: runs of programs while the recorder had them on, times what
+/// they add to a run. It is in the samples as well, in code that runs programs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct StatisticsCost {
+    /// How long, ns.
+    pub time_ns: u64,
+    /// Of one CPU.
+    pub cpu_percent: Option<f64>,
 }
 
 /// Hardware traces in a recording, which are not decoded.
@@ -233,7 +245,7 @@ pub struct TraceData {
 }
 
 /// What the recording says about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
 pub struct Recording {
     /// Machine's name.
     pub hostname: Option<String>,

@@ -83,6 +83,9 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
     lines.push(line("entry").sum(event.entry_unattributed.value()));
     lines.push(line("interpreted").sum(event.interpreted.value()));
     lines.push(line("total").sum(Some(&event.total)));
+    if let Some(statistics) = report.recording.cost.and_then(|cost| cost.run_statistics) {
+        lines.push(line("run_statistics").set("run_time_ns", statistics.time_ns.to_string()));
+    }
     if event.unknown_kernel_code.is_value() {
         lines.push(line("unknown_kernel_code").sum(event.unknown_kernel_code.value()));
     }

@@ -7,6 +7,7 @@ use super::opening::opening;
 use super::{write_notes, write_wrapped};
 use crate::model::{
     EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate, Share,
+    StatisticsCost,
 };
 use crate::options::{By, Group};
 use crate::text::{UNKNOWN, clean, counted, fit, grouped, seconds};
@@ -174,6 +175,14 @@ impl Table<'_> {
         self.filled(cells)
     }
 
+    /// What the recording's own run statistics took, which is in the samples of the lines above.
+    fn run_statistics(&self, statistics: &StatisticsCost) -> Vec<String> {
+        let mut cells = vec![String::new(); 14];
+        (cells[1], cells[13]) =
+            ("[run statistics, by this recording]".to_owned(), format!("≈{}", percent(statistics.cpu_percent)));
+        self.filled(cells)
+    }
+
     fn filled(&self, mut cells: Vec<String>) -> Vec<String> {
         cells.resize(columns(self.report).len(), String::new());
         cells
@@ -201,6 +210,9 @@ impl Table<'_> {
             }
         }
         totals.push(self.line("TOTAL", &event.total));
+        if let Some(statistics) = self.report.recording.cost.and_then(|cost| cost.run_statistics) {
+            totals.push(self.run_statistics(&statistics));
+        }
         if let Some(line) = event.unknown_kernel_code.value().filter(|line| line.count.samples > 0) {
             totals.push(self.unplaced("[unknown kernel code]", Some(line.count.samples), line.shares.machine));
         }

@@ -74,6 +74,9 @@ impl Recording<'_> {
         if let Some(rotation) = &mut self.rotation {
             rotation.closed(path);
         }
+        drop((closed, programs, named_by));
+        // A recording may go on for days, and what a file ends with is large for a moment.
+        sys::release_free_memory();
         Ok(())
     }
 
