@@ -9,12 +9,18 @@ use bprec_format::{Chunks, Endian, Error, Origin, Records};
 
 use crate::Input;
 
-/// Of so many bytes is a block, or a little more.
+/// The most bytes of a block, or a little more.
 const BLOCK_BYTES: usize = 2 << 20;
+/// The least.
+const BLOCK_MIN_BYTES: usize = 64 << 10;
 /// Blocks that wait to be looked at.
 const WAITING_BLOCKS: usize = 2;
 /// The most that is kept.
 const KEPT_BYTES: usize = 40 << 20;
+/// Memory goes with the input: of what unpacks to more than so many times its size, as damaged input may, nothing is kept.
+const KEPT_TIMES: usize = 8;
+/// So much may always be kept.
+const KEPT_MIN_BYTES: usize = 1 << 20;
 /// Of an input that may be larger than memory, so much is let go of at a time.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 
@@ -82,10 +88,11 @@ impl<'a> Unpacked<'a> {
             None => {
                 let mut kept = Some(Vec::new());
                 let mut kept_bytes = 0;
+                let most_bytes = KEPT_BYTES.min(KEPT_MIN_BYTES.max(self.packed_bytes().saturating_mul(KEPT_TIMES)));
                 self.unpack(&mut |block| {
                     visit(&self.slices(&block));
                     kept_bytes += block.bytes();
-                    if kept_bytes > KEPT_BYTES || block.expected_bytes > KEPT_BYTES as u64 {
+                    if kept_bytes > most_bytes || block.expected_bytes > most_bytes as u64 {
                         kept = None;
                     }
                     match &mut kept {
@@ -100,6 +107,10 @@ impl<'a> Unpacked<'a> {
                 let _ = self.kept.set(kept);
             }
         }
+    }
+
+    fn packed_bytes(&self) -> usize {
+        self.streams.iter().map(|(bytes, _)| bytes.len()).sum()
     }
 
     fn slices<'r>(&'r self, block: &'r Block) -> Vec<Slice<'r>> {
@@ -141,7 +152,8 @@ impl<'a> Unpacked<'a> {
 
     /// Makes blocks: `exchange` takes one that is full for one that is empty.
     fn produce(&self, exchange: &mut dyn FnMut(Block) -> Option<Block>) {
-        let total_bytes: u64 = self.streams.iter().map(|(bytes, _)| bytes.len() as u64).sum();
+        let total_bytes = self.packed_bytes();
+        let block_bytes = total_bytes.saturating_mul(KEPT_TIMES / 2).clamp(BLOCK_MIN_BYTES, BLOCK_BYTES);
         let (mut packed_bytes, mut unpacked_bytes) = (0, 0);
         let mut block = Block::default();
         for (file, (bytes, offset)) in self.streams.iter().enumerate() {
@@ -159,7 +171,7 @@ impl<'a> Unpacked<'a> {
                     Some(Ok(chunk)) => Ok(match chunk.origin {
                         Origin::Decompressed => {
                             if block.unpacked.is_empty() {
-                                block.unpacked.reserve(BLOCK_BYTES + chunk.bytes.len());
+                                block.unpacked.reserve(block_bytes + chunk.bytes.len());
                             }
                             let start = block.unpacked.len();
                             block.unpacked.extend_from_slice(chunk.bytes);
@@ -173,11 +185,10 @@ impl<'a> Unpacked<'a> {
                     }),
                 };
                 block.slices.push(slice);
-                if block.bytes() >= BLOCK_BYTES {
+                if block.bytes() >= block_bytes {
                     unpacked_bytes += block.bytes() as u64;
                     let packed_bytes = (packed_bytes + chunks.offset() - offset).max(1);
-                    let expected_bytes =
-                        u128::from(unpacked_bytes) * u128::from(total_bytes) / u128::from(packed_bytes);
+                    let expected_bytes = u128::from(unpacked_bytes) * total_bytes as u128 / u128::from(packed_bytes);
                     block.expected_bytes = expected_bytes.try_into().unwrap_or(u64::MAX);
                     match exchange(block) {
                         Some(empty) => block = empty,
