@@ -426,3 +426,27 @@ fn check(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// A recording of which every run was counted, too: what samples say of a run is what was counted, as far as chance has it. Beside the run,
+/// samples see what counts it, of which `gross` has a part.
+#[test]
+fn what_samples_say_of_a_run_is_what_was_counted() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.12-arm64/exact.data");
+    let report: Report = by_prog(&Input::open(&path).unwrap(), &Options::default()).unwrap();
+    let json: Value = serde_json::from_str(&text(|out| report.write_json(out).unwrap())).unwrap();
+    let mut compared = 0;
+    for row in json["events"][0]["rows"].as_array().unwrap() {
+        let exact = &json["programs"][row["program"].as_u64().unwrap() as usize]["exact"];
+        let counted =
+            exact["events"].as_array().and_then(|events| events.iter().find(|event| event["name"] == "cycles"));
+        let sampled = &row["sampled_per_run"];
+        let (Some(counted), false) = (counted, sampled.is_null()) else { continue };
+        let number = |value: &Value| value.as_f64().unwrap();
+        // Four deviations: one of so many programs may well be off by two.
+        let allowed = number(&sampled["margin"]) / 1.96 * 4.0;
+        let off = number(&sampled["value"]) - number(&counted["per_run"]["gross"]);
+        assert!(off.abs() < allowed, "{}: {sampled} sampled, {counted} counted", row["name"]);
+        compared += 1;
+    }
+    assert!(compared >= 6, "{compared} programs");
+}

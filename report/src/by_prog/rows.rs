@@ -1,6 +1,6 @@
 //! Programs, and their lines of the ledger.
 
-use super::sampled::disagreement;
+use super::sampled::{disagreement, per_run};
 use super::shares::Whole;
 use crate::counters::{disagreements, exact_program};
 use crate::index::Index;
@@ -8,7 +8,8 @@ use crate::index::history::History;
 use crate::index::programs;
 use crate::index::runs::NoRuns;
 use crate::model::{
-    Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, RunsEstimate, TimeBound,
+    Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, RunsEstimate,
+    SampledPerRun, TimeBound,
 };
 use crate::sinks::ledger::{Charges, EventLedger, Key};
 use crate::window::{Window, since};
@@ -183,6 +184,7 @@ pub(super) struct ProgramRow {
     /// Position among the programs.
     pub(super) program: usize,
     pub(super) charges: Charges,
+    pub(super) sampled_per_run: Known<SampledPerRun>,
     pub(super) blind: Option<Reason>,
     pub(super) disagreement: Option<Disagreement>,
     parts: Vec<(String, Charges)>,
@@ -224,6 +226,7 @@ impl ProgramRow {
             name: program.name.clone(),
             blind: self.blind.clone(),
             disagreement: self.disagreement.clone(),
+            sampled_per_run: self.sampled_per_run.clone(),
             line: (!is_unseen).then(|| whole.ledger(&self.charges, true)),
             parts: options.split().map(|_| self.parts.iter().map(part).collect()),
         }
@@ -257,6 +260,7 @@ pub(super) fn program_rows(
         ProgramRow {
             program: position,
             charges,
+            sampled_per_run: sampled_per_run(program, &charges, blind.as_ref(), basis),
             disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)),
             blind,
             parts: split_rows(index, *number, std::mem::take(&mut parts[*number as usize]), options),
@@ -272,6 +276,25 @@ pub(super) fn program_rows(
         order.then(a.program.cmp(&b.program))
     });
     rows
+}
+
+/// What of the event there is in a run of the program, if runs are of the same as the samples.
+fn sampled_per_run(
+    program: &Program,
+    charges: &Charges,
+    blind: Option<&Reason>,
+    basis: &Basis<'_>,
+) -> Known<SampledPerRun> {
+    let runs = match &program.runs {
+        Known::Value(runs) => runs,
+        Known::Unknown(reason) => return Known::Unknown(reason.clone()),
+        Known::Impossible(anomaly) => return Known::Impossible(anomaly.clone()),
+    };
+    match blind {
+        Some(reason) => Known::Unknown(reason.clone()),
+        None if !basis.samples_are_whole => Known::Unknown(Reason::PartOnly),
+        None => per_run(charges, runs),
+    }
 }
 
 /// What is charged to a program; where a timer cannot see it, its time by the kernel's statistics.

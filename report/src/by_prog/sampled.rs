@@ -1,7 +1,10 @@
-//! The time of a program by samples, beside the kernel's clock.
+//! What samples say of the runs of a program, beside the kernel's clock.
 
-use crate::model::{Count, Disagreement, Runs};
+use crate::model::{Count, Disagreement, Known, Reason, Runs, SampledPerRun};
 use crate::sinks::ledger::Charges;
+
+/// Of a normal distribution, so many deviations hold 95 % to both sides.
+const Z_95: f64 = 1.96;
 
 /// Samples are so many times as uncertain as their number says, at most; beyond that they say something else.
 const SIGMAS: f64 = 3.0;
@@ -26,9 +29,57 @@ pub(super) fn disagreement(charges: &Charges, runs: &Runs, event: &str, all: Cou
     })
 }
 
+/// What of the event there is in a run, estimated from its samples: they come by chance, so that their number has its own square for a
+/// variance, and each stands for as much as the others. Where runs are estimated as well, both margins are in it.
+pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
+    if runs.count == 0 {
+        return Known::Unknown(Reason::NoRuns);
+    }
+    // What exists to run the program is before and behind its run.
+    let samples = charges.total.samples.saturating_sub(charges.entry.samples) as f64;
+    if samples == 0.0 {
+        return Known::Unknown(Reason::NoSamples);
+    }
+    let value = charges.total.weight.saturating_sub(charges.entry.weight) as f64 / runs.count as f64;
+    let by_samples = Z_95 / samples.sqrt();
+    let by_runs = match &runs.estimate {
+        None => 0.0,
+        Some(estimate) => match estimate.count_margin {
+            Some(margin) => margin as f64 / runs.count as f64,
+            None => return Known::Unknown(Reason::StatisticsWereOff),
+        },
+    };
+    Known::Value(SampledPerRun { value, margin: value * by_samples.hypot(by_runs) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::RunsEstimate;
+
+    /// 100 samples of 50,000 cycles, a fifth of them in what leads to the program; 2,000 runs.
+    #[test]
+    fn events_per_run_have_the_margin_of_their_samples_and_runs() {
+        let count = |samples| Count { samples, weight: samples * 50_000 };
+        let charges = Charges { own: count(80), entry: count(20), total: count(100), ..Charges::default() };
+        let runs = Runs::new(2_000, 1, None, Some((0, 1)));
+        let Known::Value(known) = per_run(&charges, &runs) else { panic!() };
+        assert!((known.value - 2_000.0).abs() < 1e-9, "80 × 50,000 / 2,000");
+        assert!((known.margin - 1.96 * 2_000.0 / 80f64.sqrt()).abs() < 1e-6, "{}", known.margin);
+
+        let estimate = |count_margin| Some(RunsEstimate { counted_for_ns: 1, count_margin });
+        let Known::Value(known) = per_run(&charges, &Runs { estimate: estimate(Some(500)), ..runs.clone() }) else {
+            panic!()
+        };
+        let expected = 2_000.0 * (1.96f64 * 1.96 / 80.0 + 0.25 * 0.25).sqrt();
+        assert!((known.margin - expected).abs() < 1e-6, "{}", known.margin);
+        assert_eq!(
+            per_run(&charges, &Runs { estimate: estimate(None), ..runs.clone() }),
+            Known::Unknown(Reason::StatisticsWereOff)
+        );
+        assert_eq!(per_run(&Charges::default(), &runs), Known::Unknown(Reason::NoSamples));
+        assert_eq!(per_run(&charges, &Runs::new(0, 0, None, None)), Known::Unknown(Reason::NoRuns));
+    }
 
     /// A thousand samples, one every ms, of which so many are in a program that ran for so many ms.
     fn said(samples: u64, ran_ms: u64) -> Option<String> {

@@ -105,12 +105,23 @@ pub struct Row {
     pub blind: Option<Reason>,
     /// Where samples of time and the kernel's statistics say different things of the same.
     pub disagreement: Option<super::Disagreement>,
+    /// What of the event there is in a run, estimated from samples and run counts; it costs nothing beyond sampling.
+    pub sampled_per_run: Known<SampledPerRun>,
     /// What is charged to it; without members when [`Row::blind`] says why that is not known.
     #[serde(flatten)]
     pub line: Option<Line>,
     /// Its parts, largest first; without `--by` not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<Part>>,
+}
+
+/// An estimate from samples of what a run has of an event, in the unit of its weights.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct SampledPerRun {
+    /// The estimate.
+    pub value: f64,
+    /// Half of its 95 % confidence interval.
+    pub margin: f64,
 }
 
 /// Several programs that have something in common, in one line of the ledger.

@@ -214,6 +214,10 @@ coded! {
         NoSnapshots = "no_snapshots",
         /// Run statistics were on for a part of the time, and hardly while the program was there.
         StatisticsWereOff = "statistics_were_off",
+        /// The program did not run.
+        NoRuns = "no_runs",
+        /// No sample hit it.
+        NoSamples = "no_samples",
         /// The event was not counted for this program.
         NotCounted = "not_counted",
         /// No run was measured.
@@ -286,6 +290,8 @@ impl fmt::Display for Reason {
             Reason::NotChosen => f.write_str("it was not chosen to be counted"),
             Reason::NoSnapshots => f.write_str("no two snapshots of it in the window"),
             Reason::StatisticsWereOff => f.write_str("run statistics were hardly on while it was there"),
+            Reason::NoRuns => f.write_str("it did not run"),
+            Reason::NoSamples => f.write_str("no sample hit it"),
             Reason::NotCounted => f.write_str("it was not counted"),
             Reason::NoRunMeasured => f.write_str("no run was measured"),
             Reason::NotOnHardware => f.write_str("it was not on the hardware while the program ran"),

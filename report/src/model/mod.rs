@@ -16,7 +16,7 @@ pub use counters::{
 };
 pub use event::{
     Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, GroupRow, Hot, Line, Others, Part,
-    Row, Share, Shares, SourceRow, Unit,
+    Row, SampledPerRun, Share, Shares, SourceRow, Unit,
 };
 pub use known::{Anomaly, Known, ProgTypeName, Reason, SnapshotFault};
 pub use note::{Disagreement, NotMeasured, Note};

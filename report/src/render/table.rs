@@ -54,7 +54,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
 }
 
 /// The columns in order. The first to go are those with the highest number.
-fn columns(report: &Report) -> Vec<Column> {
+fn columns(report: &Report, event: &EventReport) -> Vec<Column> {
     let share = |name: &str, order| Column::number(name).droppable(order).nothing("0.00");
     let [first, name] = match report.by {
         Some(By::Group(group)) => [
@@ -85,6 +85,9 @@ fn columns(report: &Report) -> Vec<Column> {
         Column::number("CPU%").droppable(5).nothing("0.00"),
         Column::number("MISSES").droppable(5),
     ];
+    if shows_per_run(report, event) {
+        columns.push(Column::number(format!("≈{}/RUN", without_modifiers(&event.name))).droppable(4));
+    }
     columns.extend(report.counting.iter().flat_map(exact_columns));
     columns.extend([
         Column::number("LOADED").droppable(6),
@@ -93,6 +96,19 @@ fn columns(report: &Report) -> Vec<Column> {
         Column::text("OWNER").droppable(10).cut_to(10),
     ]);
     columns
+}
+
+/// The name of an event without what perf's syntax puts behind it (`cycles:P`); a tracepoint's name has a colon, too.
+fn without_modifiers(name: &str) -> &str {
+    match name.split_once(':') {
+        Some((event, modifiers)) if modifiers.chars().all(|it| "ukhGHIpPSDWe".contains(it)) => event,
+        _ => name,
+    }
+}
+
+/// Whether samples tell what a run has of the event. Of time the kernel's statistics tell more, and exact counters of anything.
+fn shows_per_run(report: &Report, event: &EventReport) -> bool {
+    !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }
 
 /// Cells of a line from `%MACHINE` to `TOTAL%`.
@@ -134,6 +150,11 @@ impl Table<'_> {
             None => statistics(program.runs.value()),
             Some(_) => best_runs(program),
         });
+        if shows_per_run(self.report, self.event) {
+            cells.push(row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
+                format!("{}±{}", crate::text::decimal(it.value), crate::text::decimal(it.margin))
+            }));
+        }
         let counting = self.report.counting.iter();
         cells.extend(counting.flat_map(|counting| cells::exact(program.exact.value(), counting.events.len())));
         cells.extend([
@@ -184,7 +205,7 @@ impl Table<'_> {
     }
 
     fn filled(&self, mut cells: Vec<String>) -> Vec<String> {
-        cells.resize(columns(self.report).len(), String::new());
+        cells.resize(columns(self.report, self.event).len(), String::new());
         cells
     }
 
@@ -230,7 +251,7 @@ impl Table<'_> {
 
     fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let [rows, totals] = self.rows();
-        let mut grid = Grid::new(columns(self.report));
+        let mut grid = Grid::new(columns(self.report, self.event));
         grid.fit(&rows);
         grid.fit(&totals);
         let layout = grid.layout(width);
