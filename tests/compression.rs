@@ -146,15 +146,14 @@ fn a_killed_recorder_leaves_what_can_be_unpacked() {
     }
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let mut recorder = recording(&path, "600", &["-z", "-e", "cpu-clock", "-F", "999"]);
+    let recorder = recording(&path, "600", &["-z", "-e", "cpu-clock", "-F", "999"]);
     let sampled = |path: &Path| {
         let output = bprec().args(["report", "--json", "--all", "-i"]).arg(path).output().unwrap();
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
         report["events"][0]["samples"]["samples"].as_u64().filter(|samples| *samples > 100)
     };
     wait_for("samples in the file", || sampled(&path));
-    signal(&recorder, "-KILL");
-    recorder.wait().unwrap();
+    support::kill(&path, recorder);
     let cut_off = sampled(&path).unwrap();
 
     succeed(bprec().arg("recover").arg(&path));

@@ -254,3 +254,27 @@ fn what_the_command_prints_stays_out_of_the_stream() {
         offset += record.total_bytes();
     }
 }
+
+/// Files that have the name of a journal and are none are neither overwritten nor deleted, and nothing is moved.
+#[test]
+fn files_of_others_beside_the_recording_stay() {
+    if !root("files_of_others_beside_the_recording_stay") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    succeed(bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "true"]));
+    let recording = fs::read(&path).unwrap();
+    for name in ["perf.data.journal", "perf.data.old.journal"] {
+        let diary = dir.path(name);
+        fs::write(&diary, "Dear diary").unwrap();
+        let output = bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "true"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(name) && said.contains("is no journal"), "{said}");
+        assert_eq!(fs::read(&diary).unwrap(), b"Dear diary");
+        assert!(fs::read(&path).unwrap() == recording && !dir.path("perf.data.old").exists());
+        fs::remove_file(&diary).unwrap();
+    }
+    succeed(bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "true"]));
+    assert!(fs::read(dir.path("perf.data.old")).unwrap() == recording);
+}

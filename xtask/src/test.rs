@@ -6,6 +6,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -59,13 +62,39 @@ fn here(arguments: &[&str], tally: &mut Tally) -> Result<()> {
         .spawn()
         .context("run cargo test")?;
     let output = child.stdout.take().context("cargo test has no output")?;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.context("read the output of cargo test")?;
-        let line = String::from_utf8_lossy(&line);
-        tally.line(&line);
-        writeln!(std::io::stdout(), "{line}")?;
+    let (send, lines) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let mut ended = None;
+    loop {
+        match lines.recv_timeout(LOOK_EVERY) {
+            Ok(line) => {
+                let line = String::from_utf8_lossy(&line);
+                tally.line(&line);
+                writeln!(std::io::stdout(), "{line}")?;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let now = Instant::now();
+                if ended.is_none() && child.try_wait().context("wait for cargo test")?.is_some() {
+                    ended = Some(now);
+                }
+                if ended.is_some_and(|ended| now - ended > LEFT_BEHIND) {
+                    tally.fail("processes", "a test has left one behind that holds its output");
+                    break;
+                }
+            }
+        }
     }
     let success = child.wait().context("wait for cargo test")?.success();
+    if reader.is_finished() {
+        drop(reader.join());
+    }
     tally.end(success);
     Ok(())
 }
@@ -89,6 +118,11 @@ pub(crate) struct Tally {
     /// Measurements that were made once more because they did not agree.
     again: Vec<String>,
 }
+
+/// Time between two looks whether the tests have ended, while they print nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// So long after their end their output ends as well, unless something else has it.
+const LEFT_BEHIND: Duration = Duration::from_secs(10);
 
 /// How many measurements may be made once more in a run of all tests. Most runs need none: chance and a busy moment account for a few, a rare wrong
 /// number for more.

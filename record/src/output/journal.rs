@@ -1,7 +1,7 @@
 //! The journal beside a recording: what becomes feature sections, in case the end is not reached.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use bprec_format::Endian;
 use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::io::Errno;
+
+/// The first frame is shorter.
+const BEGIN_BYTES: u64 = 64;
 
 /// Device and inode of a file.
 pub(super) type Inode = (u64, u64);
@@ -86,6 +89,19 @@ pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
 /// Creates a file that was not there, for its owner alone.
 fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Whether something stands at a journal's path that no recorder has written, and that is nobody's to delete.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    let Ok(about) = fs::symlink_metadata(path) else { return false };
+    // One that is empty was being begun.
+    !about.is_file() || about.len() > 0 && !begins_as_journal(path).unwrap_or(false)
+}
+
+fn begins_as_journal(path: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    File::open(path)?.take(BEGIN_BYTES).read_to_end(&mut begin)?;
+    Ok(bprec_format::journal::Journal::parse(&begin, Endian::NATIVE).is_ok())
 }
 
 /// `perf.data` → `perf.data.old`.

@@ -10,7 +10,7 @@ use bprec_format::journal::Frame;
 use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
 
 use super::compression::{PackedBytes, Packer};
-use super::journal::{Inode, Journal, create_with, inode, is_still, journal_of, old};
+use super::journal::{Inode, Journal, create_with, inode, is_foreign, is_still, journal_of, old};
 use super::pipe;
 use super::sections::Section;
 use crate::events::OpenEvent;
@@ -73,6 +73,11 @@ impl Sink {
 
     fn file(path: &Path, events: &[FileAttr]) -> Result<Sink> {
         let failed = |error| Error::file(path, error);
+        // A journal takes the place of an older one, which is all that may stand there.
+        if let Some(foreign) = [journal_of(path), journal_of(&old(path))].into_iter().find(|it| is_foreign(it)) {
+            let problem = "is no journal of a recording, and would be overwritten by one: give another name with -o";
+            return Err(Error::file(&foreign, io::Error::other(problem)));
+        }
         let rotated = match fs::rename(path, old(path)) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
