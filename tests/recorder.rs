@@ -240,3 +240,39 @@ fn a_tracepoint_whose_samples_programs_keep_is_said() {
     assert!(said.contains("raw_syscalls:sys_enter: has BPF programs (id "), "{said}");
     drop(loaded);
 }
+
+/// Tasks outside of the recorder's pid namespace have no pid there. The kernel says 0, as of idle CPUs; they are not called swapper.
+#[test]
+fn tasks_outside_of_a_pid_namespace_are_unknown() {
+    let test = "tasks_outside_of_a_pid_namespace_are_unknown";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    // Busy outside of the namespace, so that there is something to sample.
+    let mut load =
+        Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1"]).stderr(Stdio::null()).spawn().unwrap();
+    let output = Command::new("unshare")
+        .args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_bprec")])
+        .args(["record", "-a", "-e", "cpu-clock", "-F", "999", "-o"])
+        .arg(&path)
+        .args(["--", "sleep", "1"])
+        .output()
+        .unwrap();
+    load.kill().unwrap();
+    load.wait().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("pid namespace"), "{said}");
+    let script = succeed(bprec().args(["script", "-F", "comm,pid", "-i"]).arg(&path)).stdout;
+    let script = String::from_utf8_lossy(&script);
+    let foreign = script.lines().filter(|line| line.trim_start().starts_with("[unknown]")).count();
+    // Nearly a second of one CPU at least.
+    assert!(foreign > 300 && !script.contains("swapper"), "{foreign} samples of foreign tasks");
+    let report = support::report(&path, &[]);
+    assert!(
+        report["events"][0]["idle"].is_null() || report["events"][0]["idle"]["samples"] == 0,
+        "{}",
+        report["events"][0]["idle"]
+    );
+}

@@ -231,7 +231,9 @@ impl Table<'_> {
             }
         }
         totals.push(self.line("TOTAL", &event.total));
-        if let Some(statistics) = self.report.recording.cost.and_then(|cost| cost.run_statistics) {
+        // Below that it would say 0.00.
+        let tells = |it: &StatisticsCost| it.cpu_percent.is_some_and(|percent| percent >= 0.005);
+        if let Some(statistics) = self.report.recording.cost.and_then(|cost| cost.run_statistics).filter(tells) {
             totals.push(self.run_statistics(&statistics));
         }
         if let Some(line) = event.unknown_kernel_code.value().filter(|line| line.count.samples > 0) {
