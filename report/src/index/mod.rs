@@ -279,6 +279,9 @@ impl<'r, 'a> Walk<'r, 'a> {
                 name: symbol.name.to_vec(),
             }),
             Payload::BpfEvent(it) => side(SidebandKind::Program { kind: it.kind, id: it.id, tag: it.tag, pid }),
+            // The idle task neither takes a name nor starts: that is one of another pid namespace, which comes as 0 too.
+            Payload::Comm(comm) if comm.tid == 0 && time_ns > 0 => {}
+            Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => self.tasks.named(time_ns, comm.tid, comm.comm),
             Payload::Fork(task) => self.tasks.forked(time_ns.max(task.time_ns), task.tid, task.ptid),
             Payload::Cgroup(cgroup) => {

@@ -70,6 +70,9 @@ impl Tasks {
     /// Learns from a record.
     pub(crate) fn learn(&mut self, record: &Record<'_>, payload: &Payload<'_>) {
         match payload {
+            // The idle task has its name from the start, and never starts: this is one of another pid namespace, which comes as 0 too.
+            Payload::Comm(comm) if comm.tid == 0 && self.comms.contains_key(&0) => {}
+            Payload::Fork(task) if task.tid == 0 => {}
             Payload::Comm(comm) => {
                 self.make_room();
                 self.comms.insert(comm.tid, comm.comm.into());
