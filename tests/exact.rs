@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Scratch, bprec, end, program, record, recording, report, root, skip, succeed};
+use support::{Scratch, SetAtEnd, bprec, end, program, record, recording, report, root, skip, succeed};
 
 /// Lets one test at a time look which programs there are; `None`, and a word about it, where exact counters are not to be had.
 fn allowed(test: &str) -> Option<MutexGuard<'static, ()>> {
@@ -62,7 +62,7 @@ fn check_possible(report: &Value, elapsed: Duration, cpus: u64) {
         let functions = program["exact_functions"].as_array().into_iter().flatten();
         for exact in functions.chain([&program["exact"]]).filter(|exact| exact.is_object()) {
             let of = |name| number(exact, name);
-            assert!(of("measured") + of("too_deep") + of("discarded") <= of("runs"), "{program:#}");
+            assert!(of("measured") + of("nesting_overflow") + of("discarded") <= of("runs"), "{program:#}");
             if let Some(with_pair) = exact["ns_per_run"]["gross"].as_f64() {
                 assert!(with_pair >= 0.0, "{program:#}");
                 let total = with_pair * of("measured") as f64;
@@ -113,7 +113,7 @@ fn exact_runs_are_the_programs_own_counts() {
         let exact = exact(&report, &loaded, name);
         let runs = loaded.entered(name).unwrap();
         assert_eq!((number(exact, "runs"), number(exact, "measured")), (runs, runs), "{name}: {exact:#}");
-        assert_eq!((number(exact, "too_deep"), number(exact, "discarded")), (0, 0), "{name}");
+        assert_eq!((number(exact, "nesting_overflow"), number(exact, "discarded")), (0, 0), "{name}");
         assert_eq!(number(exact, "every"), 1);
     }
     let functions = &program(&report, loaded.id_of("call_a_subprogram").unwrap())["exact_functions"];
@@ -146,6 +146,7 @@ fn numbers_are_possible_whatever_runs_while_counting_begins_and_ends() {
                 }
             }
         });
+        let _set = SetAtEnd(&quit);
         for round in 0..4 {
             let path = scratch.path(&format!("{round}.data"));
             let budget = if round % 2 == 0 { "100" } else { "0.5" };
@@ -156,7 +157,6 @@ fn numbers_are_possible_whatever_runs_while_counting_begins_and_ends() {
             record(&path, &options);
             check_possible(&report(&path, &[]), start.elapsed(), 2);
         }
-        quit.store(true, Ordering::Relaxed);
     });
     wait_until_none_is_left();
 }
@@ -335,9 +335,8 @@ fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
                 loaded.run(name, 100).unwrap();
             }
         });
-        let happened = happens();
-        quit.store(true, Ordering::Relaxed);
-        happened
+        let _set = SetAtEnd(&quit);
+        happens()
     })
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Running, Scratch, bprec, measured, perf_installed, root, skip, succeed, wait_for};
+use support::{Running, Scratch, SetAtEnd, bprec, measured, perf_installed, root, skip, succeed, wait_for};
 
 /// Counting under way, with its output in a file.
 struct Counting {
@@ -376,6 +376,7 @@ fn short_counts_under_load_are_possible() {
                 names.iter().for_each(|name| loaded.run(name, 20).unwrap());
             }
         });
+        let _set = SetAtEnd(&quit);
         for round in 0..10u64 {
             let timeout = (300 + round * 77).to_string();
             let budget = if round % 2 == 0 { "100" } else { "0.5" };
@@ -384,7 +385,6 @@ fn short_counts_under_load_are_possible() {
             let text = String::from_utf8(output.stdout).unwrap();
             check_possible(&text, &ids, budget == "0.5");
         }
-        quit.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 

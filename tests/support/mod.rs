@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bprec_format::Endian;
@@ -228,6 +229,15 @@ pub(crate) fn kill(path: &Path, mut recorder: Child) {
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     succeed(Command::new("kill").arg(command.trim()));
+}
+
+/// Sets it when it goes, also when something panics: a scope waits for threads that run until then.
+pub(crate) struct SetAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Waits for the end of a recording.
