@@ -1,7 +1,7 @@
 //! What a recording says about its machine and about itself, one line each, as perf prints it.
 
+use crate::index::sections::{btf_of, symbol_files, symbol_of};
 use crate::input::recording::{Recording, Role};
-use crate::names::{btf_of, symbol_files, symbol_of};
 use crate::text::clean;
 use crate::traces::Traces;
 use crate::{Input, Result};

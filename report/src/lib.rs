@@ -35,7 +35,6 @@ mod index;
 mod input;
 mod maps;
 pub mod model;
-mod names;
 mod options;
 mod pass;
 mod render;

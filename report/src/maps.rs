@@ -4,9 +4,9 @@ mod contents;
 mod names;
 
 use crate::glob;
+use crate::index::sections::btf_of;
 use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
-use crate::names::btf_of;
 use crate::render;
 use crate::window::since;
 use crate::{Error, Input, ProgFilter, Result};

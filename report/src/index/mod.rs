@@ -3,11 +3,15 @@
 
 pub(crate) mod address;
 pub(crate) mod dedup;
+pub(crate) mod file_functions;
 pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod hooks;
+mod intervals;
 pub(crate) mod programs;
 pub(crate) mod runs;
+pub(crate) mod sections;
+pub(crate) mod stream_symbols;
 pub(crate) mod symbolizer;
 pub(crate) mod symbols;
 pub(crate) mod tasks;
@@ -22,7 +26,6 @@ use crate::index::dedup::{DedupKey, DedupLog};
 use crate::input::recording::{Recording, Role};
 use crate::input::scan::Scanner;
 use crate::maps::Contents;
-use crate::names;
 use crate::pass::{MAX_THREADS, threads_there_are};
 use crate::traces::Traces;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
@@ -389,7 +392,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.states.attachments = self.attachments.into_vec();
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
         let mut symbols = self.symbols.into_vec();
-        symbols.extend(names::kernel_symbols(self.recording.sections(), self.recording.endian()));
+        symbols.extend(sections::kernel_symbols(self.recording.sections(), self.recording.endian()));
         index.symbols = KernelSymbols::new(symbols);
         index.kernel = KernelMaps::new(self.maps.into_vec());
         index.tasks = self.tasks.build();

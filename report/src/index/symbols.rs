@@ -1,7 +1,11 @@
 //! The kernel's own code: what the recording names of it, and where its text and modules are.
 
+use super::intervals::Intervals;
 use bprec_format::state::KernelSymbol;
 use std::borrow::Cow;
+
+/// Name of a function, and how far behind its start an address is.
+pub(crate) type Found<'n> = (&'n [u8], u64);
 
 /// What a kernel function is to the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,73 +25,83 @@ pub(crate) enum Kind {
 }
 
 /// Kernel functions by address.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct KernelSymbols {
-    /// By address, one per address.
-    symbols: Vec<(KernelSymbol, Kind)>,
+    /// One per address.
+    functions: Intervals<Function>,
+}
+
+#[derive(Debug, Clone)]
+struct Function {
+    /// With the compiler's suffixes, and its module behind a space.
+    name: Vec<u8>,
+    kind: Kind,
 }
 
 /// A symbol without a length reaches no further than this.
 const LEN_LIMIT: u64 = 1 << 20;
 
 impl KernelSymbols {
+    /// Of several names of an address, the first in the order of their bytes, whichever the recording says first.
     pub(crate) fn new(mut symbols: Vec<KernelSymbol>) -> KernelSymbols {
         symbols.sort_by(|a, b| (a.addr, &a.name).cmp(&(b.addr, &b.name)));
         symbols.dedup_by_key(|symbol| symbol.addr);
-        let symbols = symbols.into_iter().map(|symbol| {
+        let functions = symbols.into_iter().map(|symbol| {
+            let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
             let kind = kind(&symbol.name);
-            (symbol, kind)
+            (symbol.addr..symbol.addr.saturating_add(len), Function { name: symbol.name, kind })
         });
-        KernelSymbols { symbols: symbols.collect() }
+        KernelSymbols { functions: Intervals::new(functions.collect()) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.symbols.is_empty()
+        self.functions.is_empty()
     }
 
     /// Number of the function at an address.
     pub(crate) fn find(&self, addr: u64) -> Option<u32> {
-        let below = self.symbols.partition_point(|(symbol, _)| symbol.addr <= addr).checked_sub(1)?;
-        let (symbol, _) = &self.symbols[below];
-        let len = match symbol.len_bytes {
-            0 => LEN_LIMIT,
-            len => len.into(),
-        };
-        (addr - symbol.addr < len).then_some(below as u32)
+        self.functions.find(addr)
+    }
+
+    /// The function at an address, how far behind its start that is, and its module if it is a module's.
+    pub(crate) fn at(&self, addr: u64) -> Option<(Found<'_>, Option<&[u8]>)> {
+        let (function, offset) = self.functions.at(addr)?;
+        let name = function.name.as_slice();
+        Some(match name.iter().position(|byte| *byte == b' ') {
+            Some(blank) => ((&name[..blank], offset), Some(&name[blank + 1..])),
+            None => ((name, offset), None),
+        })
     }
 
     /// Name of a function by its number.
     pub(crate) fn name(&self, number: u32) -> String {
-        self.symbols
-            .get(number as usize)
-            .map_or_else(String::new, |(s, _)| String::from_utf8_lossy(&s.name).into_owned())
+        let function = self.functions.get(number);
+        function.map_or_else(String::new, |(_, function)| String::from_utf8_lossy(&function.name).into_owned())
     }
 
     /// First address of a function by its number.
     pub(crate) fn start(&self, number: u32) -> Option<u64> {
-        self.symbols.get(number as usize).map(|(symbol, _)| symbol.addr)
+        self.functions.get(number).map(|(addrs, _)| addrs.start)
     }
 
     /// All functions by number, without the compiler's suffixes and the module.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
-        self.symbols.iter().enumerate().map(|(number, (symbol, _))| {
-            let stem = symbol.name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default();
+        self.functions.iter().enumerate().map(|(number, (_, function))| {
+            let stem = function.name.split(|byte| matches!(byte, b'.' | b' ')).next().unwrap_or_default();
             (number as u32, String::from_utf8_lossy(stem))
         })
     }
 
     /// Kind of the function at an address.
     pub(crate) fn kind_at(&self, addr: u64) -> Kind {
-        self.find(addr).map_or(Kind::Plain, |number| self.symbols[number as usize].1)
+        self.functions.at(addr).map_or(Kind::Plain, |(function, _)| function.kind)
     }
 
     /// First address and one past the last of the functions of a kind.
     pub(crate) fn of_kind(&self, wanted: Kind) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.symbols.iter().enumerate().filter(move |(_, (_, kind))| *kind == wanted).map(|(at, (symbol, _))| {
-            let next = self.symbols.get(at + 1).map_or(u64::MAX, |(next, _)| next.addr);
-            let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
-            (symbol.addr, symbol.addr.saturating_add(len).min(next))
-        })
+        let next = self.functions.iter().skip(1).map(|(addrs, _)| addrs.start).chain([u64::MAX]);
+        let of_kind = self.functions.iter().zip(next).filter(move |((_, function), _)| function.kind == wanted);
+        of_kind.map(|((addrs, _), next)| (addrs.start, addrs.end.min(next)))
     }
 }
 
@@ -184,15 +198,15 @@ fn kind(name: &[u8]) -> Kind {
 /// Where the kernel's text and its modules are, from the maps that recorders write with pid −1.
 #[derive(Debug, Default)]
 pub(crate) struct KernelMaps {
-    /// Start, end and name, by start.
-    maps: Vec<(u64, u64, String)>,
+    maps: Intervals<String>,
 }
 
 impl KernelMaps {
+    /// Of start, end and name of each.
     pub(crate) fn new(mut maps: Vec<(u64, u64, String)>) -> KernelMaps {
         maps.sort();
         maps.dedup();
-        KernelMaps { maps }
+        KernelMaps { maps: Intervals::new(maps.into_iter().map(|(start, end, name)| (start..end, name)).collect()) }
     }
 
     /// True when the recorder was not allowed to see where the kernel is.
@@ -202,16 +216,14 @@ impl KernelMaps {
 
     /// The map that an address is in: `[kernel.kallsyms]`, `[module]`.
     pub(crate) fn find(&self, addr: u64) -> Option<&str> {
-        let below = self.maps.partition_point(|(start, ..)| *start <= addr).checked_sub(1)?;
-        let (_, end, name) = &self.maps[below];
-        (addr < *end).then_some(name.as_str())
+        self.maps.at(addr).map(|(name, _)| name.as_str())
     }
 
     /// From the first module to the end of the last.
     pub(crate) fn module_area(&self) -> Option<(u64, u64)> {
-        let mut modules = self.maps.iter().filter(|(.., name)| !name.starts_with("[kernel.kallsyms]"));
-        let (start, end, _) = modules.next()?;
-        Some(modules.fold((*start, *end), |(low, high), (start, end, _)| (low.min(*start), high.max(*end))))
+        let modules = self.maps.iter().filter(|(_, name)| !name.starts_with("[kernel.kallsyms]"));
+        let areas = modules.map(|(addrs, _)| (addrs.start, addrs.end));
+        areas.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)))
     }
 }
 
@@ -240,6 +252,24 @@ mod tests {
         assert_eq!(symbols.kind_at(0x3010), Kind::Idle);
         assert_eq!(symbols.kind_at(0x4000), Kind::Guard);
         assert_eq!(symbols.of_kind(Kind::Hook).collect::<Vec<_>>(), [(0x2000, 0x3000), (0x5000, 0x5040)]);
+    }
+
+    #[test]
+    fn kernel_functions_end_and_modules_are_told_apart() {
+        let symbols =
+            KernelSymbols::new(vec![symbol(0x1000, 0x10, "vfs_read"), symbol(0x2000, 0, "loop_queue_rq [loop]")]);
+        assert_eq!(symbols.at(0x100f), Some(((&b"vfs_read"[..], 15), None)));
+        assert_eq!(symbols.at(0x1010), None);
+        assert_eq!(symbols.at(0x2010), Some(((&b"loop_queue_rq"[..], 16), Some(&b"[loop]"[..]))));
+    }
+
+    /// As `T` and `t` of the kernel's own list, in either order.
+    #[test]
+    fn names_of_one_address_do_not_depend_on_their_order() {
+        let (one, other) = (symbol(0x1000, 0x10, "__x64_sys_read"), symbol(0x1000, 0x10, "sys_read"));
+        for symbols in [vec![one.clone(), other.clone()], vec![other, one]] {
+            assert_eq!(KernelSymbols::new(symbols).at(0x1001), Some(((&b"__x64_sys_read"[..], 1), None)));
+        }
     }
 
     #[test]

@@ -22,10 +22,11 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bprec_format::state::KernelSymbol;
 use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
 
+use crate::index::stream_symbols::SectionSymbols;
 use crate::input::source::{Arrival, Source, Visitor};
-use crate::names::Names;
 use crate::pass::{MAX_THREADS, threads_there_are};
 use crate::{Error, Result, TimeRange};
 
@@ -112,14 +113,12 @@ pub struct ScriptSummary {
 pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
     let path = source.path().to_owned();
     let window = source.window(&options.time)?;
-    let mut names = Names::default();
     let lasting = source.lasting();
     let is_small = lasting.is_some_and(|input| input.parts().is_empty() && input.bytes().len() < SHARED_BYTES);
     let threads = if is_small { 1 } else { threads_there_are() };
     let threads = options.threads.unwrap_or(threads).clamp(1, MAX_THREADS);
-    if let Some(input) = lasting.filter(|_| options.needs_names()) {
-        names.add_kernel(ahead::kernel_symbols(input, threads));
-    }
+    let needs_ahead = lasting.filter(|_| options.needs_names());
+    let kernel = needs_ahead.map(|input| ahead::kernel_symbols(input, threads)).unwrap_or_default();
     // What arrives is printed as it arrives: one thread keeps up with any pipe.
     let is_live = lasting.is_none();
     let threads = if is_live || options.dump { 1 } else { threads };
@@ -136,7 +135,8 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
             out,
             dumped: Text::default(),
             events: None,
-            naming: Arc::new(Naming { code: Arc::new(names), ..Naming::default() }),
+            naming: Arc::default(),
+            kernel,
             sections: None,
             revision: 0,
             renames: 0,
@@ -165,6 +165,8 @@ struct Script<'scope, 'a, 'o> {
     dumped: Text,
     events: Option<Arc<Events>>,
     naming: Arc<Naming>,
+    /// Kernel functions that a look ahead has found.
+    kernel: Vec<KernelSymbol>,
     /// Number of sections when names were last read from them.
     sections: Option<usize>,
     /// Of the metadata that the events are from.
@@ -271,7 +273,7 @@ impl Script<'_, '_, '_> {
             let mut code = self.naming.code.clone();
             if self.options.needs_names() && self.sections != Some(sections) {
                 self.sections = Some(sections);
-                Arc::make_mut(&mut code).read(metadata.sections(), metadata.endian());
+                code = Arc::new(SectionSymbols::new(metadata.sections(), metadata.endian(), &self.kernel));
             }
             self.naming = Arc::new(Naming::new(metadata, code));
         }

@@ -7,7 +7,7 @@ use bprec_format::feature::{Feature, Partial, Payload as _, Text};
 use bprec_format::{EventAttr, Metadata, event_type, sampler};
 
 use super::line::TracepointFormat;
-use crate::names::Names;
+use crate::index::stream_symbols::SectionSymbols;
 
 /// The names that a recording's sections have for events and for code.
 #[derive(Default)]
@@ -21,12 +21,12 @@ pub(super) struct Naming {
     /// Width of the longest name of an event.
     pub(super) event_width: usize,
     /// Of code.
-    pub(super) code: Arc<Names>,
+    pub(super) code: Arc<SectionSymbols>,
 }
 
 impl Naming {
     /// The names in the sections, beside those of code.
-    pub(super) fn new(metadata: &Metadata<'_>, code: Arc<Names>) -> Naming {
+    pub(super) fn new(metadata: &Metadata<'_>, code: Arc<SectionSymbols>) -> Naming {
         let names = metadata.event_names();
         let arch = metadata.feature(Feature::ARCH).next();
         let arch = arch.and_then(|section| Text::parse(&section.bytes, section.offset, metadata.endian()).ok());

@@ -174,14 +174,14 @@ impl<'o> Printer<'o> {
         if !Arc::ptr_eq(&self.naming, naming) {
             self.naming = naming.clone();
             self.style.event_width = naming.event_width;
-            self.tasks.set_names(naming.code.clone());
+            self.tasks.set_sections(naming.code.clone());
             self.frames.clear();
         }
     }
 
     /// What it has printed.
     pub(super) fn finish(self) -> Printed {
-        Printed { forgot: self.tasks.forgot, ..self.printed }
+        Printed { forgot: self.tasks.has_forgotten(), ..self.printed }
     }
 
     /// Prints a record if it is asked for, and learns from it.

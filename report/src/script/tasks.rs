@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use bprec_format::records::{Ksymbol, Payload};
+use bprec_format::records::Payload;
 use bprec_format::{Record, RecordType, misc};
 
-use crate::names::{Found, Mapped, Names};
+use crate::index::file_functions::Mapped;
+use crate::index::stream_symbols::{SectionSymbols, StreamSymbols};
+use crate::index::symbols::Found;
 
 /// The most tasks that are remembered. A machine has at most 4 Mi pids; a stream that goes on for ever meets them all.
 const TASKS_MAX: usize = 1 << 17;
 /// The most mappings of one process that are remembered.
 const MAPS_MAX: usize = 1 << 15;
-/// The most kernel symbols, and the most cgroups, that are remembered.
-const SYMBOLS_MAX: usize = 1 << 17;
+/// The most cgroups that are remembered.
+const CGROUPS_MAX: usize = 1 << 17;
 /// The process that kernel maps are of.
 const KERNEL_PID: u32 = u32::MAX;
 /// What the kernel's own map is called.
@@ -46,12 +48,10 @@ struct Space {
 pub(crate) struct Tasks {
     comms: FxHashMap<u32, Arc<[u8]>>,
     spaces: FxHashMap<u32, Space>,
-    symbols: BTreeMap<u64, (u64, Arc<[u8]>)>,
     cgroups: FxHashMap<u64, Arc<[u8]>>,
-    /// What sections and `bprec:state` say.
-    names: Arc<Names>,
-    /// What was forgotten for want of room, at least once.
-    pub(crate) forgot: bool,
+    symbols: StreamSymbols,
+    /// Tasks, mappings or cgroups were forgotten because there were too many.
+    forgot: bool,
     /// Of the kernel's space.
     kernel_version: u32,
     /// The last version that was given to a space.
@@ -98,9 +98,12 @@ impl Tasks {
             Payload::Mmap2(map) if record.misc & misc::MMAP_DATA == 0 => {
                 self.map(record, map.pid, (map.addr, map.len_bytes, map.pgoff), map.filename);
             }
-            Payload::Ksymbol(symbol) => self.ksymbol(symbol),
+            Payload::Ksymbol(symbol) => {
+                self.kernel_version = self.next_version();
+                self.symbols.announce(symbol);
+            }
             Payload::Cgroup(cgroup) => {
-                if self.cgroups.len() >= SYMBOLS_MAX {
+                if self.cgroups.len() >= CGROUPS_MAX {
                     self.cgroups.clear();
                     self.forgot = true;
                 }
@@ -117,8 +120,13 @@ impl Tasks {
     }
 
     /// Learns what sections say, in place of what others said before.
-    pub(crate) fn set_names(&mut self, names: Arc<Names>) {
-        self.names = names;
+    pub(crate) fn set_sections(&mut self, sections: Arc<SectionSymbols>) {
+        self.symbols.set_sections(sections);
+    }
+
+    /// Something was forgotten because there was too much.
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.forgot || self.symbols.has_forgotten
     }
 
     /// A task's name.
@@ -137,7 +145,7 @@ impl Tasks {
 
     /// What lies at an address of a process, or of the kernel.
     pub(crate) fn place(&self, pid: u32, ip: u64, kernel: bool) -> Place<'_> {
-        if kernel && let Some((name, offset)) = self.bpf_function(ip) {
+        if kernel && let Some((name, offset)) = self.symbols.bpf(ip) {
             return Place { symbol: Some((name, offset)), dso: Some(name) };
         }
         let pid = if kernel { KERNEL_PID } else { pid };
@@ -147,28 +155,13 @@ impl Tasks {
         let map = map.map(|(_, map)| map).filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);
         let in_file =
-            map.and_then(|map| self.names.file(&map.name, Mapped { ip, map_start: map.start, pgoff: map.pgoff }));
+            map.and_then(|map| self.symbols.file(&map.name, Mapped { ip, map_start: map.start, pgoff: map.pgoff }));
         match in_file {
-            None if kernel => match self.names.kernel(ip) {
+            None if kernel => match self.symbols.kernel(ip) {
                 Some((symbol, module)) => Place { symbol: Some(symbol), dso: dso.or(module) },
                 None => Place { symbol: None, dso },
             },
             symbol => Place { symbol, dso },
-        }
-    }
-
-    /// BPF code as KSYMBOL names it, and as perf would; where none says so, by `bpf_prog_info`.
-    fn bpf_function(&self, ip: u64) -> Option<Found<'_>> {
-        let announced = self.symbols.range(..=ip).next_back().filter(|(_, (end, _))| ip < *end);
-        let announced = announced.map(|(start, (_, name))| (&**name, ip - start));
-        match announced {
-            Some((name, offset)) if name.starts_with(b"bpf_prog_") => Some((name, offset)),
-            // An image claims a whole page, and programs may lie behind it.
-            Some((name, offset)) => match self.names.program(ip) {
-                Some((program, nearer)) if nearer < offset => Some((program, nearer)),
-                _ => Some((name, offset)),
-            },
-            None => self.names.program(ip),
         }
     }
 
@@ -208,20 +201,6 @@ impl Tasks {
             }
         }
         maps.insert(addr, Map { start: addr, end, pgoff, name: name.into() });
-    }
-
-    fn ksymbol(&mut self, symbol: &Ksymbol<'_>) {
-        self.kernel_version = self.next_version();
-        if symbol.is_unregister() {
-            self.symbols.remove(&symbol.addr);
-        } else if symbol.len_bytes > 0 {
-            if self.symbols.len() >= SYMBOLS_MAX {
-                self.symbols.clear();
-                self.forgot = true;
-            }
-            let end = symbol.addr.saturating_add(symbol.len_bytes.into());
-            self.symbols.insert(symbol.addr, (end, symbol.name.into()));
-        }
     }
 
     /// Versions come back after four thousand million changes; no text is kept for so long.

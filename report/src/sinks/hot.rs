@@ -2,9 +2,9 @@
 //! otherwise addresses in the kernel, a module or a file.
 
 use crate::index::Index;
+use crate::index::file_functions::{FileFunctions, Files, Mapped, functions_of_files};
 use crate::input::recording::Recording;
 use crate::model::Count;
-use crate::names::{FileFunctions, Files, Mapped, functions_of_files};
 use crate::pass::attribution::Attribution;
 use crate::pass::{SampleView, Selection, Sink, run};
 use crate::sinks::task_maps::{Map, TaskMaps};
@@ -187,13 +187,13 @@ impl Mappings {
     fn place(&self, file: u32, mapped: Mapped) -> Place {
         let functions = self.functions[file as usize].as_ref();
         match functions.and_then(|functions| functions.find(mapped)) {
-            Some((number, _)) => Place::Function(file, number as u32),
+            Some(number) => Place::Function(file, number),
             None => Place::File(file, mapped.ip.wrapping_sub(mapped.map_start).wrapping_add(mapped.pgoff)),
         }
     }
 
     fn function_name(&self, file: u32, number: u32) -> String {
-        let name = self.functions[file as usize].as_ref().and_then(|functions| functions.name(number as usize));
+        let name = self.functions[file as usize].as_ref().and_then(|functions| functions.name(number));
         name.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default()
     }
 

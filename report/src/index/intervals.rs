@@ -1,0 +1,86 @@
+//! The interval search that all names are found with which hold for a whole recording.
+
+use std::ops::Range;
+
+/// Values by the addresses that they have. Where several claim an address it is that of the nearest start before it, as long as it
+/// reaches there; of several with one start that of the last.
+#[derive(Debug, Clone)]
+pub(crate) struct Intervals<T> {
+    /// Ascending.
+    starts: Vec<u64>,
+    /// By start: one past the last address, and what is there.
+    values: Vec<(u64, T)>,
+}
+
+impl<T> Intervals<T> {
+    pub(crate) fn new(mut intervals: Vec<(Range<u64>, T)>) -> Intervals<T> {
+        intervals.sort_by_key(|(addrs, _)| addrs.start);
+        let starts = intervals.iter().map(|(addrs, _)| addrs.start).collect();
+        Intervals { starts, values: intervals.into_iter().map(|(addrs, value)| (addrs.end, value)).collect() }
+    }
+
+    /// Number of the interval that has an address, in the order of their starts.
+    #[inline]
+    pub(crate) fn find(&self, addr: u64) -> Option<u32> {
+        let below = self.starts.partition_point(|start| *start <= addr).checked_sub(1)?;
+        (addr < self.values[below].0).then_some(below as u32)
+    }
+
+    /// What has an address, and how far behind its start that is.
+    pub(crate) fn at(&self, addr: u64) -> Option<(&T, u64)> {
+        let number = self.find(addr)? as usize;
+        Some((&self.values[number].1, addr - self.starts[number]))
+    }
+
+    /// Addresses and value of an interval by its number.
+    pub(crate) fn get(&self, number: u32) -> Option<(Range<u64>, &T)> {
+        let (end, value) = self.values.get(number as usize)?;
+        Some((self.starts[number as usize]..*end, value))
+    }
+
+    /// All of them in order: the addresses and the value of each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Range<u64>, &T)> {
+        self.starts.iter().zip(&self.values).map(|(start, (end, value))| (*start..*end, value))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+}
+
+impl<T> Default for Intervals<T> {
+    fn default() -> Intervals<T> {
+        Intervals { starts: Vec::new(), values: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_start_decides() {
+        let intervals = Intervals::new(vec![
+            (0x3000..0x3010, "last"),
+            (0x1000..0x2000, "wide"),
+            (0x1100..0x1200, "within"),
+            (0x3000..0x3020, "same start"),
+            (u64::MAX - 1..u64::MAX, "end"),
+        ]);
+        for (addr, expected) in [
+            (0xfff, None),
+            (0x1000, Some(("wide", 0))),
+            (0x10ff, Some(("wide", 0xff))),
+            (0x11ff, Some(("within", 0xff))),
+            // Behind what lies within it, the wide one is not looked for.
+            (0x1200, None),
+            (0x301f, Some(("same start", 0x1f))),
+            (u64::MAX - 1, Some(("end", 0))),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(intervals.at(addr).map(|(value, offset)| (*value, offset)), expected, "{addr:#x}");
+        }
+        assert_eq!(intervals.find(0x1100).and_then(|number| intervals.get(number)), Some((0x1100..0x1200, &"within")));
+        assert_eq!(Intervals::<()>::default().at(0), None);
+    }
+}

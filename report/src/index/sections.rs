@@ -1,0 +1,55 @@
+//! Names of code in the feature sections: functions in `bpf_prog_info`, and what simpleperf looked up.
+
+use std::collections::BTreeMap;
+
+use bprec_format::bpf::Tag;
+use bprec_format::bpf::btf::{BpfBtfSection, Btf};
+use bprec_format::bpf::prog_info::{Function, ProgInfo};
+use bprec_format::feature::{Feature, Partial, SymbolFile, SymbolFileKind};
+use bprec_format::state::KernelSymbol;
+use bprec_format::{Endian, FeatureSection};
+
+/// The most functions of each kind that are kept: more than any kernel has.
+pub(super) const SYMBOLS_MAX: usize = 1 << 20;
+
+/// Types by their id.
+pub(crate) fn btf_of<'s>(sections: &'s [FeatureSection<'_>], endian: Endian) -> BTreeMap<u32, Btf<'s>> {
+    let sections = sections.iter().filter(|section| section.feature == Feature::BPF_BTF);
+    let blobs = sections.flat_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian));
+    blobs.flatten().flatten().filter_map(|(id, blob)| Some((id, Btf::parse(blob).ok()?))).collect()
+}
+
+/// The symbol of a function as perf makes it up: `bpf_prog_<tag>_<name>`, with the function's own tag.
+pub(crate) fn symbol_of(info: &ProgInfo<'_>, function: &Function<'_>, btf: &BTreeMap<u32, Btf<'_>>) -> Vec<u8> {
+    let types = info.btf_id().and_then(|id| btf.get(&id));
+    let name = function.type_id.and_then(|id| types?.func_name(id));
+    let name = name.or(info.name().filter(|_| function.index == 0)).unwrap_or(b"F");
+    let tag = function.tag.or(info.tag()).unwrap_or(Tag([0; 8]));
+    // The kernel has no underscore where there is no name.
+    let separator: &[u8] = if name.is_empty() { b"" } else { b"_" };
+    [format!("bpf_prog_{tag}").as_bytes(), separator, name].concat()
+}
+
+/// What simpleperf looked up, if this is a section of that; as far as it can be read.
+pub(crate) fn symbol_files<'s>(
+    section: &'s FeatureSection<'_>,
+    endian: Endian,
+) -> Option<Partial<Vec<SymbolFile<'s>>>> {
+    match section.feature {
+        Feature::FILE => Some(SymbolFile::parse_file(&section.bytes, section.offset, endian)),
+        Feature::FILE2 => Some(SymbolFile::parse_file2(&section.bytes, section.offset, endian)),
+        _ => None,
+    }
+}
+
+/// Kernel functions that simpleperf looked up.
+pub(crate) fn kernel_symbols(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<KernelSymbol> {
+    let files = sections.iter().filter_map(|section| symbol_files(section, endian)).flat_map(|files| files.value);
+    let symbols = files.filter(|file| file.kind == SymbolFileKind::KERNEL).flat_map(|file| file.symbols);
+    let symbols = symbols.take(SYMBOLS_MAX).map(|symbol| KernelSymbol {
+        addr: symbol.vaddr,
+        len_bytes: symbol.len_bytes,
+        name: symbol.name.to_vec(),
+    });
+    symbols.collect()
+}

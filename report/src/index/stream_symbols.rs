@@ -1,0 +1,168 @@
+//! Names of code while a recording is read in order: as they are at the place that was reached. What is gone there is forgotten,
+//! so that a stream may go on for ever; [`super::symbolizer::Symbolizer`] keeps all of a recording with its times instead.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bprec_format::bpf::prog_info::BpfProgInfoSection;
+use bprec_format::feature::Feature;
+use bprec_format::records::Ksymbol;
+use bprec_format::state::KernelSymbol;
+use bprec_format::{Endian, FeatureSection};
+
+use super::file_functions::{Files, Mapped, functions_of_files};
+use super::intervals::Intervals;
+use super::sections::{SYMBOLS_MAX, btf_of, kernel_symbols, symbol_of};
+use super::symbols::{Found, KernelSymbols};
+
+/// The most announced symbols that are remembered.
+const ANNOUNCED_MAX: usize = 1 << 17;
+
+/// Names that hold for all of the recording, as far as its sections say.
+#[derive(Debug, Default)]
+pub(crate) struct SectionSymbols {
+    /// BPF functions by `bpf_prog_info`, which says where a function was, but not when. `None` where several programs had an
+    /// address, each at its time: it cannot be told which.
+    programs: Intervals<Option<Arc<[u8]>>>,
+    kernel: KernelSymbols,
+    files: Files,
+}
+
+impl SectionSymbols {
+    /// What the sections have; and kernel functions that are known from elsewhere.
+    pub(crate) fn new(sections: &[FeatureSection<'_>], endian: Endian, kernel: &[KernelSymbol]) -> SectionSymbols {
+        let kernel = kernel.iter().cloned().chain(kernel_symbols(sections, endian)).take(SYMBOLS_MAX);
+        SectionSymbols {
+            programs: Intervals::new(without_shared(program_functions(sections, endian))),
+            kernel: KernelSymbols::new(kernel.collect()),
+            files: functions_of_files(sections, endian),
+        }
+    }
+}
+
+/// Where a BPF function was, and its name unless that cannot be told.
+type ProgramFunction = (Range<u64>, Option<Arc<[u8]>>);
+
+fn program_functions(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<ProgramFunction> {
+    let btf = btf_of(sections, endian);
+    let infos = sections.iter().filter(|section| section.feature == Feature::BPF_PROG_INFO);
+    let infos = infos.flat_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian));
+    let mut found = Vec::new();
+    for info in infos.flatten().flatten() {
+        let functions = info.functions().filter_map(|function| {
+            let range = function.range().filter(|range| !range.is_empty())?;
+            Some((range, Some(symbol_of(&info, &function, &btf).into())))
+        });
+        let free = SYMBOLS_MAX.saturating_sub(found.len());
+        found.extend(functions.take(free));
+    }
+    found
+}
+
+/// Takes the names off all that overlap.
+fn without_shared(mut functions: Vec<ProgramFunction>) -> Vec<ProgramFunction> {
+    functions.sort_by_key(|(range, _)| (range.start, range.end));
+    let mut reaches = 0;
+    for at in 1..functions.len() {
+        if functions[at].0.start < functions[reaches].0.end {
+            functions[at].1 = None;
+            functions[reaches].1 = None;
+        }
+        if functions[at].0.end > functions[reaches].0.end {
+            reaches = at;
+        }
+    }
+    functions
+}
+
+/// The names that code has at the place that was reached.
+#[derive(Debug, Default)]
+pub(crate) struct StreamSymbols {
+    /// By start, what KSYMBOL has announced and not taken back: one past the last address, and the name.
+    announced: BTreeMap<u64, (u64, Arc<[u8]>)>,
+    sections: Arc<SectionSymbols>,
+    /// Some were forgotten because there were too many.
+    pub(crate) has_forgotten: bool,
+}
+
+impl StreamSymbols {
+    /// Takes what sections say, in place of what was taken before.
+    pub(crate) fn set_sections(&mut self, sections: Arc<SectionSymbols>) {
+        self.sections = sections;
+    }
+
+    /// Code came, or went.
+    pub(crate) fn announce(&mut self, symbol: &Ksymbol<'_>) {
+        if symbol.is_unregister() {
+            self.announced.remove(&symbol.addr);
+        } else if symbol.len_bytes > 0 {
+            if self.announced.len() >= ANNOUNCED_MAX {
+                self.announced.clear();
+                self.has_forgotten = true;
+            }
+            let end = symbol.addr.saturating_add(symbol.len_bytes.into());
+            self.announced.insert(symbol.addr, (end, symbol.name.into()));
+        }
+    }
+
+    /// BPF code as KSYMBOL names it, and as perf would; where none says so, by `bpf_prog_info`.
+    pub(crate) fn bpf(&self, ip: u64) -> Option<Found<'_>> {
+        let announced = self.announced.range(..=ip).next_back().filter(|(_, (end, _))| ip < *end);
+        let announced = announced.map(|(start, (_, name))| (&**name, ip - start));
+        match announced {
+            Some((name, offset)) if name.starts_with(b"bpf_prog_") => Some((name, offset)),
+            // An image claims a whole page, and programs may lie behind it.
+            Some((name, offset)) => match self.program(ip) {
+                Some((program, nearer)) if nearer < offset => Some((program, nearer)),
+                _ => Some((name, offset)),
+            },
+            None => self.program(ip),
+        }
+    }
+
+    /// The BPF function at an address, if `bpf_prog_info` tells.
+    fn program(&self, ip: u64) -> Option<Found<'_>> {
+        let (name, offset) = self.sections.programs.at(ip)?;
+        Some((name.as_deref()?, offset))
+    }
+
+    /// The kernel function at an address, and its module if it is a module's.
+    pub(crate) fn kernel(&self, ip: u64) -> Option<(Found<'_>, Option<&[u8]>)> {
+        self.sections.kernel.at(ip)
+    }
+
+    /// The function of a mapped file at an address.
+    pub(crate) fn file(&self, path: &[u8], at: Mapped) -> Option<Found<'_>> {
+        if self.sections.files.is_empty() {
+            return None;
+        }
+        self.sections.files.get(path)?.at(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_two_programs_had_is_neithers() {
+        let function = |addrs, name: &str| (addrs, Some(name.as_bytes().into()));
+        let programs = vec![
+            function(0x1000..0x1080, "alone"),
+            function(0x2000..0x2100, "before"),
+            function(0x2040..0x2060, "within"),
+            function(0x20f0..0x2200, "after"),
+            function(0x2200..0x2240, "behind"),
+        ];
+        let sections =
+            SectionSymbols { programs: Intervals::new(without_shared(programs)), ..SectionSymbols::default() };
+        let symbols = StreamSymbols { sections: Arc::new(sections), ..StreamSymbols::default() };
+        assert_eq!(symbols.bpf(0x107f), Some((&b"alone"[..], 0x7f)));
+        assert_eq!(symbols.bpf(0x1080), None);
+        for ip in [0x2000, 0x2050, 0x20f8, 0x21ff] {
+            assert_eq!(symbols.bpf(ip), None, "{ip:x}");
+        }
+        assert_eq!(symbols.bpf(0x2200), Some((&b"behind"[..], 0)));
+    }
+}
