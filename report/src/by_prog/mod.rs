@@ -11,6 +11,7 @@ mod similar;
 
 use crate::index::Index;
 use crate::index::history::{History, HistoryWalk};
+use crate::input::cut_off::{Cause, CutOff};
 use crate::input::recording::Recording;
 use crate::model::{
     Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
@@ -169,7 +170,7 @@ impl Builder<'_> {
                     cpu_percent: self.length_ns(start_ns).map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64),
                 }),
             }),
-            unfinished: self.recording.is_unfinished(),
+            unfinished: self.recording.cut_off().is_some_and(CutOff::is_unfinished),
             has_kernel_symbols: !self.index.symbols.is_empty(),
         }
     }
@@ -435,10 +436,10 @@ impl Builder<'_> {
             let Some(id) = program.id else { continue };
             if missed.iter().all(|missed| missed.id != id) {
                 let time_ns = program.loaded.filter(TimeBound::is_exact).map(|loaded| loaded.after_ns);
-                let reason = if self.recording.is_unfinished() {
-                    "the recording was cut off before its program infos were written"
-                } else {
-                    "no bpf_prog_info in the recording"
+                let reason = match self.recording.cut_off().map(|cut_off| &cut_off.cause) {
+                    Some(Cause::Recorder(_)) => "the recording was cut off before its program infos were written",
+                    Some(Cause::File | Cause::Stream(_)) => "the recording was cut off before its program infos",
+                    None => "no bpf_prog_info in the recording",
                 };
                 missed.push(MissedProgram { id, tag: program.tag, time_ns, reason: reason.into() });
             }

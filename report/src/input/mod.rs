@@ -1,6 +1,7 @@
 //! Where recordings come from: files, directories, pipes, compressed records. The bytes are here, in the only module of this crate with
 //! `unsafe`: mapping a file.
 
+pub(crate) mod cut_off;
 pub(crate) mod recording;
 pub(crate) mod scan;
 pub(crate) mod source;

@@ -1,5 +1,6 @@
 //! A recording that was opened: its events, what they are for, its features, its records.
 
+use crate::input::cut_off::CutOff;
 use crate::input::unpacked::{RELEASE_BYTES, Slice, Unpacked};
 use crate::{Error, Input, Result};
 use bprec_format::feature::{Compression, Feature, Payload, Text};
@@ -43,7 +44,7 @@ pub(crate) struct Recording<'a> {
     streams: Vec<(&'a [u8], u64)>,
     /// What they hold, if some of the records hold others, compressed.
     unpacked: Option<Unpacked<'a>>,
-    unfinished: bool,
+    cut_off: Option<CutOff>,
     problems: Vec<String>,
     pub(crate) events: Events,
     /// By event.
@@ -58,7 +59,7 @@ impl<'a> Recording<'a> {
     pub(crate) fn open(input: &'a Input) -> Result<Recording<'a>> {
         let failed = |source| Error::Format { path: input.path().to_owned(), source };
         let mut problems = Vec::new();
-        let (mut metadata, mut streams, unfinished);
+        let (mut metadata, mut streams, mut cut_off);
         match Container::detect(input.bytes()).map_err(failed)? {
             Container::File(_) => {
                 let file = File::parse(input.bytes()).map_err(failed)?;
@@ -66,24 +67,31 @@ impl<'a> Recording<'a> {
                 metadata = Metadata::of_file(&file);
                 streams = vec![(file.records().rest(), file.data().offset)];
                 streams.extend(input.parts().iter().map(|part| (part.bytes(), 0)));
-                unfinished = file.is_unfinished();
+                cut_off = CutOff::of_file(&file, input.journal(), &mut metadata);
             }
             Container::Pipe(endian) => {
                 metadata = Metadata::of_stream(endian);
                 let records = input.bytes().get(PIPE_HEADER_BYTES..).unwrap_or_default();
                 streams = vec![(records, PIPE_HEADER_BYTES as u64)];
-                unfinished = false;
+                cut_off = None;
             }
         }
         let endian = metadata.endian();
         let is_stream = metadata.attrs().is_empty();
+        let is_unfinished = cut_off.as_ref().is_some_and(CutOff::is_unfinished);
         let mut compressed = metadata.sections().iter().any(|section| section.feature == Feature::COMPRESSED);
-        if is_stream || unfinished {
+        if is_stream || is_unfinished {
             // What a stream says about itself is among its records, and of a file that was cut off nothing else says
             // whether it is compressed.
             let mut released = 0;
-            for record in streams.iter().flat_map(|(bytes, at)| Records::new(bytes, *at, endian)).map_while(Result::ok)
-            {
+            for record in streams.iter().flat_map(|(bytes, at)| Records::new(bytes, *at, endian)) {
+                let record = match record {
+                    Ok(record) => record,
+                    Err(error) => {
+                        cut_off = cut_off.or_else(|| CutOff::of_stream(&error));
+                        break;
+                    }
+                };
                 if record.offset - released >= RELEASE_BYTES && input.is_spooled() {
                     input.release(released..record.offset);
                     released = record.offset;
@@ -94,12 +102,8 @@ impl<'a> Recording<'a> {
                 }
             }
         }
-        if unfinished
-            && let Some(journal) = input.journal()
-            && let Err(error) = metadata.add_journal(journal)
-        {
-            problems.push(format!("journal beside it: {error}"));
-        }
+        let journal_error = cut_off.as_ref().and_then(CutOff::journal_error);
+        problems.extend(journal_error.map(|error| format!("journal beside it: {error}")));
         let sections = metadata.sections().to_vec();
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
         let names = metadata.event_names();
@@ -111,7 +115,7 @@ impl<'a> Recording<'a> {
             Unpacked::new(input, streams.clone(), endian, limit)
         });
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
-        Ok(Recording { input, endian, sections, streams, unpacked, unfinished, problems, events, names, roles, id_at })
+        Ok(Recording { input, endian, sections, streams, unpacked, cut_off, problems, events, names, roles, id_at })
     }
 
     /// A recording whose records can be read: without an event none of the kernel's can.
@@ -128,9 +132,9 @@ impl<'a> Recording<'a> {
         self.endian
     }
 
-    /// The writer did not come to its end.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        self.unfinished
+    /// Where its end is missing, if it is.
+    pub(crate) fn cut_off(&self) -> Option<&CutOff> {
+        self.cut_off.as_ref()
     }
 
     /// What is wrong with the container.

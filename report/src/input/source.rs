@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Stream};
 
 use crate::input::GZIP_MAGIC;
+use crate::input::cut_off::CutOff;
 use crate::input::recording::Recording;
 use crate::window::Window;
 use crate::{Error, Input, Result, TimeRange};
@@ -179,13 +180,9 @@ fn read_files<'a>(
     let file = File::parse(bytes).map_err(|source| Error::Format { path: path.to_owned(), source })?;
     let mut metadata = Metadata::of_file(&file);
     let mut problems: Vec<String> = file.problems().iter().map(ToString::to_string).collect();
-    if file.is_unfinished() {
-        problems.push(match journal.map(|journal| metadata.add_journal(journal)) {
-            None => "cut off while it was written: no features, and the last records may be missing".into(),
-            Some(Ok(())) => "cut off while it was written: the last records may be missing".into(),
-            Some(Err(error)) => format!("cut off while it was written, and its journal is of no use: {error}"),
-        });
-    }
+    let cut_off = CutOff::of_file(&file, journal, &mut metadata);
+    // That a file is shorter than its header says is among its problems.
+    problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| cut_off.to_string()));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
     let mut streams: Vec<Option<Chunks<'a>>> = vec![Some(file.chunks())];
     for (_, bytes) in files.iter().skip(1) {
@@ -248,7 +245,7 @@ fn read_stream<'a>(path: &Path, reader: &mut impl Read, visitor: &mut impl Visit
     }
     match stream.finish() {
         Err(source) if metadata.is_none() => return Err(Error::Format { path: path.to_owned(), source }),
-        Err(error) => problems.push(error.to_string()),
+        Err(error) => problems.push(CutOff::of_stream(&error).map_or_else(|| error.to_string(), |cut| cut.to_string())),
         Ok(()) => {}
     }
     // A stream may have ended behind its header.

@@ -1,0 +1,176 @@
+//! A recording that lacks its end: the one place that decides it, and says it.
+
+use std::fmt;
+
+use bprec_format::{Error, File, Metadata, Problem};
+
+/// Where a recording was cut off, and by what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CutOff {
+    /// Where its records end: an offset in the input.
+    pub(crate) offset: u64,
+    pub(crate) cause: Cause,
+}
+
+/// What cut a recording off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The recorder did not come to its end: there are no feature sections but those in its journal.
+    Recorder(Journal),
+    /// The file was made shorter than its header says: what stood behind is lost.
+    File,
+    /// The stream ended inside of a record, or of what belongs to one.
+    Stream(Error),
+}
+
+/// What the journal of a recorder that did not come to its end has told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Journal {
+    /// There is none.
+    None,
+    /// What the recorder had put aside for the feature sections.
+    Read,
+    /// It cannot be read.
+    Unusable(Error),
+}
+
+impl CutOff {
+    /// Whether, and where, a file was cut off. What `journal` has is added to `metadata`.
+    pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
+        let (data, there) = (file.data(), file.records().rest().len() as u64);
+        let cause = if file.is_unfinished() {
+            Cause::Recorder(match journal.map(|journal| metadata.add_journal(journal)) {
+                None => Journal::None,
+                Some(Ok(())) => Journal::Read,
+                Some(Err(error)) => Journal::Unusable(error),
+            })
+        } else if there < data.size {
+            Cause::File
+        } else {
+            return None;
+        };
+        Some(CutOff { offset: data.offset.saturating_add(there), cause })
+    }
+
+    /// Of a stream in which nothing more can be read, if that is for want of bytes.
+    pub(crate) fn of_stream(error: &Error) -> Option<CutOff> {
+        let is_short = matches!(error.problem, Problem::Truncated { .. });
+        is_short.then(|| CutOff { offset: error.offset, cause: Cause::Stream(error.clone()) })
+    }
+
+    /// The recorder did not come to its end.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        matches!(self.cause, Cause::Recorder(_))
+    }
+
+    /// What is wrong with the journal.
+    pub(crate) fn journal_error(&self) -> Option<&Error> {
+        match &self.cause {
+            Cause::Recorder(Journal::Unusable(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for CutOff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.offset;
+        match &self.cause {
+            Cause::Recorder(journal) => {
+                write!(f, "cut off while it was written, at offset {at:#x}: ")?;
+                match journal {
+                    Journal::None => f.write_str("no features, and the last records may be missing"),
+                    Journal::Read => f.write_str("the last records may be missing"),
+                    Journal::Unusable(error) => write!(f, "its journal is of no use: {error}"),
+                }
+            }
+            Cause::File => write!(f, "cut off at offset {at:#x}: the file is shorter than its header says"),
+            Cause::Stream(error) => write!(f, "cut off: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::Input;
+    use crate::input::recording::Recording;
+    use bprec_format::{ATTR_SIZES, FILE_HEADER_BYTES, PIPE_HEADER_BYTES};
+
+    /// A stream with one event and two COMM records of 32 bytes.
+    fn stream() -> Vec<u8> {
+        let attr_bytes = ATTR_SIZES[0];
+        let mut bytes = b"PERFILE2".to_vec();
+        bytes.extend((PIPE_HEADER_BYTES as u64).to_le_bytes());
+        // HEADER_ATTR: the attr with its size, and no id.
+        bytes.extend(64u32.to_le_bytes());
+        bytes.extend([0, 0]);
+        bytes.extend((8 + attr_bytes as u16).to_le_bytes());
+        bytes.extend(1u32.to_le_bytes());
+        bytes.extend((attr_bytes as u32).to_le_bytes());
+        bytes.resize(bytes.len() + attr_bytes as usize - 8, 0);
+        comms(&mut bytes);
+        bytes
+    }
+
+    fn comms(bytes: &mut Vec<u8>) {
+        for _ in 0..2 {
+            bytes.extend(3u32.to_le_bytes());
+            bytes.extend([0, 0, 32, 0]);
+            bytes.extend(1u32.to_le_bytes());
+            bytes.extend(1u32.to_le_bytes());
+            bytes.extend(b"task\0\0\0\0\0\0\0\0\0\0\0\0");
+        }
+    }
+
+    /// The same as a file whose header says `data_bytes`.
+    fn file(data_bytes: u64) -> Vec<u8> {
+        let entry_bytes = u64::from(ATTR_SIZES[0]) + 16;
+        let header = FILE_HEADER_BYTES as u64;
+        let mut bytes = b"PERFILE2".to_vec();
+        let data = header + entry_bytes;
+        for word in [header, entry_bytes, header, entry_bytes, data, data_bytes, 0, 0, 0, 0, 0, 0] {
+            bytes.extend(word.to_le_bytes());
+        }
+        let attr = bytes.len();
+        bytes.resize(attr + entry_bytes as usize, 0);
+        bytes[attr..attr + 8].copy_from_slice(&[1, 0, 0, 0, ATTR_SIZES[0] as u8, 0, 0, 0]);
+        comms(&mut bytes);
+        bytes
+    }
+
+    fn cut_off(bytes: Vec<u8>) -> Option<(u64, Cause)> {
+        let input = Input::from_bytes("test", bytes);
+        let recording = Recording::open(&input).unwrap();
+        recording.cut_off().map(|cut_off| (cut_off.offset, cut_off.cause.clone()))
+    }
+
+    #[test]
+    fn what_is_whole_was_not_cut_off() {
+        assert_eq!(cut_off(stream()), None);
+        assert_eq!(cut_off(file(64)), None);
+    }
+
+    /// The recorder never wrote how much it recorded: the records go on to the end of the file.
+    #[test]
+    fn a_recorder_that_was_killed_is_told_from_a_file_that_lost_its_end() {
+        let len = file(0).len() as u64;
+        assert_eq!(cut_off(file(0)), Some((len, Cause::Recorder(Journal::None))));
+        let mut short = file(64);
+        // A file with sections that are lost: the bit of HOSTNAME is set.
+        short[72] = 1 << 3;
+        short.truncate(len as usize - 10);
+        assert_eq!(cut_off(short), Some((len - 10, Cause::File)));
+    }
+
+    #[test]
+    fn a_stream_ends_at_the_record_that_is_not_whole() {
+        let mut short = stream();
+        let last = short.len() as u64 - 32;
+        short.truncate(short.len() - 5);
+        let (offset, cause) = cut_off(short).unwrap();
+        assert_eq!(offset, last);
+        assert!(matches!(cause, Cause::Stream(_)));
+    }
+}
