@@ -343,65 +343,62 @@ fn beside<T>(loaded: &Loaded, name: &str, happens: impl FnOnce() -> T) -> T {
 /// Of so little that thousands of runs a second are too many for it.
 const SMALL_BUDGET: [&str; 6] = ["-F", "100", "--counters", "exact=loop_of_100,loop_of_1000", "--budget", "0.01"];
 
+/// What the kernel counted of a program's runs, and what the program did, between the begin and the end of a recording.
+fn counted_and_entered(loaded: &Loaded, name: &str, recorder: std::process::Child) -> (u64, u64) {
+    let look = || (loaded.run_stats(name).unwrap().run_cnt, loaded.entered(name).unwrap());
+    let (counted, entered) = look();
+    end(recorder);
+    let after = look();
+    (after.0 - counted, after.1 - entered)
+}
+
 #[test]
-fn statistics_that_would_take_too_much_are_off_from_the_start() {
-    let Some(_alone) = allowed("statistics_that_would_take_too_much_are_off_from_the_start") else { return };
+fn statistics_that_would_take_too_much_are_on_in_windows() {
+    let Some(_alone) = allowed("statistics_that_would_take_too_much_are_on_in_windows") else { return };
     let (scratch, loaded) = (Scratch::new(), load());
     let path = scratch.path("perf.data");
-    let [before, after] = beside(&loaded, "loop_of_100", || {
+    let (counted, entered) = beside(&loaded, "loop_of_100", || {
         let child = recording(&path, "3", &SMALL_BUDGET);
-        // The kernel's own number stands still while it is recorded.
-        let counts = [0, 1].map(|_| {
-            std::thread::sleep(Duration::from_millis(300));
-            loaded.run_stats("loop_of_100").unwrap().run_cnt
-        });
         loaded.run("loop_of_1000", 3).unwrap();
-        end(child);
-        counts
+        counted_and_entered(&loaded, "loop_of_100", child)
     });
-    assert_eq!(before, after);
+    assert!(counted < entered / 2, "the kernel counted {counted} of {entered} runs: that is not a part of them");
     let report = report(&path, &[]);
-    let note = report["recording"]["counters_note"].as_str().unwrap();
-    assert!(note.contains("no run statistics: ") && note.contains("(--budget)"), "{note}");
-    for name in ["loop_of_100", "loop_of_1000"] {
-        let program = program(&report, loaded.id_of(name).unwrap());
-        assert!(program["runs"].is_null(), "{program:#}");
-        assert!(program["runs_unknown"].as_str().unwrap().contains("(--budget)"), "{program:#}");
-    }
     let often = program(&report, loaded.id_of("loop_of_100").unwrap());
+    assert!(number(&often["runs"], "count") > 0 && often["runs"]["estimate"].is_object(), "{often:#}");
     assert!(often["exact_unknown"].as_str().unwrap().contains("runs too often"), "{often:#}");
     assert_eq!(number(exact(&report, &loaded, "loop_of_1000"), "runs"), 3);
 }
 
 #[test]
-fn statistics_stay_when_no_budget_is_asked_for() {
-    let Some(_alone) = allowed("statistics_stay_when_no_budget_is_asked_for") else { return };
+fn statistics_are_on_all_the_time_with_the_whole_budget() {
+    let Some(_alone) = allowed("statistics_are_on_all_the_time_with_the_whole_budget") else { return };
     let (scratch, loaded) = (Scratch::new(), load());
     let path = scratch.path("perf.data");
-    let before = loaded.entered("loop_of_100").unwrap();
-    let entered = beside(&loaded, "loop_of_100", || {
-        end(recording(&path, "2", &["-F", "100", "--counters", "exact=loop_of_100"]));
-        loaded.entered("loop_of_100").unwrap() - before
-    });
+    let options = ["-F", "100", "--counters", "exact=loop_of_100", "--budget", "100"];
+    let (counted, entered) =
+        beside(&loaded, "loop_of_100", || counted_and_entered(&loaded, "loop_of_100", recording(&path, "2", &options)));
     let report = report(&path, &[]);
     let often = program(&report, loaded.id_of("loop_of_100").unwrap());
+    assert!(often["runs"]["estimate"].is_null(), "{often:#}");
+    // The kernel counts from a little before the command starts; the command's end is not the recorder's, which has programs to detach.
     let runs = number(&often["runs"], "count");
-    // As many as there were while it was recorded, which is most of the time in between.
-    assert!(runs <= entered && runs > entered / 4, "{runs} of {entered}: {often:#}");
+    assert!(
+        counted <= entered && runs > counted / 4,
+        "{runs} reported, {counted} counted, {entered} entered: {often:#}"
+    );
 }
 
 #[test]
-fn statistics_that_come_to_take_too_much_end_and_say_when() {
-    let Some(_alone) = allowed("statistics_that_come_to_take_too_much_end_and_say_when") else { return };
+fn what_comes_to_take_too_much_is_counted_no_longer_and_says_when() {
+    let Some(_alone) = allowed("what_comes_to_take_too_much_is_counted_no_longer_and_says_when") else { return };
     let (scratch, loaded) = (Scratch::new(), load());
     let path = scratch.path("perf.data");
     let child = recording(&path, "5", &SMALL_BUDGET);
     beside(&loaded, "loop_of_100", || end(child));
     let report = report(&path, &[]);
-    let note = report["recording"]["counters_note"].as_str().unwrap();
-    assert!(note.contains("run statistics until ") && note.contains("(--budget)"), "{note}");
     let often = program(&report, loaded.id_of("loop_of_100").unwrap());
-    assert!(often["runs"].is_null() && often["runs_unknown"].as_str().unwrap().contains("(--budget)"), "{often:#}");
+    assert!(number(&often["runs"], "count") > 0 && often["runs"]["estimate"].is_object(), "{often:#}");
     let ended = often["exact"]["ended"].as_str().unwrap_or_else(|| panic!("{often:#}"));
     assert!(ended.contains("runs too often"), "{ended}");
     assert!(number(&often["exact"], "runs") < loaded.entered("loop_of_100").unwrap());

@@ -11,7 +11,7 @@ use bprec_format::{Endian, FileAttr, SampleLayout};
 use crate::Result;
 use crate::drain::{Closed, Drain, Drained, Message};
 use crate::events::OpenEvent;
-use crate::output::{Sink, StateWriter, Tally, pipe, sections};
+use crate::output::{Sink, StateWriter, pipe, sections};
 use crate::sources::Outlet;
 
 /// Bytes of states that are sent at once.
@@ -119,11 +119,11 @@ impl Outbox {
     ///
     /// # Errors
     /// As above.
-    pub(crate) fn switch(&mut self, sink: Sink, tally: Tally) -> Result<Closed> {
+    pub(crate) fn switch(&mut self, sink: Sink) -> Result<Closed> {
         self.flush()?;
         self.held_back = Some(Vec::new());
         self.sent_bytes = 0;
-        self.drain.switch(sink, tally)
+        self.drain.switch(sink)
     }
 
     /// Bytes of records that were sent since the file began: all but what comes from the rings.

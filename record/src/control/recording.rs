@@ -32,7 +32,7 @@ use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
 use crate::output::complete::{Ending, complete};
 use crate::output::sections::{self, Section};
-use crate::output::{self, Sink, Summary, Tally};
+use crate::output::{self, Follower, Sink, Summary, Tally};
 use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
@@ -63,6 +63,8 @@ struct Recording<'a> {
     /// Go before the events.
     sources: Sources,
     out: Outbox,
+    /// Counts what is in the file; `None` for a stream, which is counted as it passes by.
+    follower: Option<Follower>,
     opened: Arc<OpenEvents>,
     kallsyms: Option<Kallsyms>,
     /// Feature sections that are known already.
@@ -179,7 +181,7 @@ impl<'a> Recording<'a> {
             None
         };
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
-        let out = start_draining(options, abilities, &opened, rings)?;
+        let (out, follower) = start_draining(options, abilities, &opened, rings)?;
 
         let session = Session {
             cpus_online: targets.cpus.len() as u32,
@@ -219,6 +221,7 @@ impl<'a> Recording<'a> {
             targets,
             sources,
             out,
+            follower,
             opened,
             kallsyms: None,
             sections: Vec::new(),
@@ -364,6 +367,8 @@ impl<'a> Recording<'a> {
                 self.sources.read(&mut self.out)?;
             }
             self.out.flush()?;
+            // An error is told at the end, where the rest is read.
+            let _ = self.follower.as_mut().map(Follower::follow);
             let written_bytes = self.out.drain().written_bytes();
             if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
                 self.switch_output()?;
@@ -423,7 +428,8 @@ impl<'a> Recording<'a> {
             let (programs, addresses) = (self.sources.programs.of_file(), std::mem::take(&mut self.sources.addresses));
             let kallsyms = self.kallsyms.take();
             let sampled_ns = (self.sources.session.start_ns, self.end_ns);
-            self.complete(&mut last, &programs, &addresses, kallsyms.as_ref(), sampled_ns)
+            let follower = self.follower.take();
+            self.complete(&mut last, follower, &programs, &addresses, kallsyms.as_ref(), sampled_ns)
         });
         match completed {
             Ok(()) => {
@@ -438,12 +444,17 @@ impl<'a> Recording<'a> {
     fn complete(
         &mut self,
         closed: &mut Closed,
+        follower: Option<Follower>,
         programs: &ProgramsOfFile,
         addresses: &[u64],
         kallsyms: Option<&Kallsyms>,
         sampled_ns: (u64, u64),
     ) -> Result<()> {
         let Closed { sink, tally, account } = closed;
+        if let Some(follower) = follower {
+            let counted = follower.finish(sink.written_bytes());
+            *tally = Some(counted.map_err(|answer| Error::Other(format!("reading back: {answer}")))?);
+        }
         let mut sections = self.sections.clone();
         if sink.is_file() {
             sections.extend(self.program_sections(sink, programs));
@@ -468,7 +479,7 @@ impl<'a> Recording<'a> {
         }
         let used_before = std::mem::replace(&mut self.used_before, sys::usage());
         let ending = Ending { kallsyms, addresses, cost, used_before, sections, sampled_ns };
-        complete(sink, tally, self.out.writer(), ending)
+        tally.as_ref().map_or(Ok(()), |tally| complete(sink, tally, self.out.writer(), ending))
     }
 
     /// What run statistics took of the machine.
@@ -534,11 +545,13 @@ impl<'a> Recording<'a> {
 /// Adds what a file holds.
 fn add(summary: &mut Summary, Closed { sink, tally, .. }: &Closed) {
     summary.files += 1;
-    summary.samples += tally.samples;
-    *summary.bpf_samples.get_or_insert(0) += tally.bpf_samples;
-    summary.of_programs += tally.of_programs;
-    *summary.lost.get_or_insert(0) += tally.lost;
-    summary.throttled += tally.throttled;
+    if let Some(tally) = tally {
+        summary.samples += tally.samples;
+        *summary.bpf_samples.get_or_insert(0) += tally.bpf_samples;
+        summary.of_programs += tally.of_programs;
+        *summary.lost.get_or_insert(0) += tally.lost;
+        summary.throttled += tally.throttled;
+    }
     summary.written_bytes += sink.written_bytes();
 }
 
@@ -550,15 +563,23 @@ fn tally(opened: &OpenEvents) -> Result<Tally> {
 }
 
 /// Creates the output and begins to drain into it.
-fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEvents>, rings: Rings) -> Result<Outbox> {
+fn start_draining(
+    options: &Options,
+    abilities: Abilities,
+    opened: &Arc<OpenEvents>,
+    rings: Rings,
+) -> Result<(Outbox, Option<Follower>)> {
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
-    let tally = tally(opened)?;
     let mut sink = Sink::create(&options.output, &opened.events)?;
     options.compression_level.map_or(Ok(()), |level| sink.compress(level))?;
-    let is_file = sink.is_file();
+    let follower = sink.follower(tally(opened)?)?;
+    let (is_file, passing) = match &follower {
+        Some(_) => (true, None),
+        None => (false, Some(tally(opened)?)),
+    };
     let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);
-    let drain = Drain::start(Arc::clone(opened), rings, sink, tally, &layout)?;
-    Ok(Outbox::new(drain, is_file, &files[0], &files[opened.state]))
+    let drain = Drain::start(Arc::clone(opened), rings, sink, passing, &layout)?;
+    Ok((Outbox::new(drain, is_file, &files[0], &files[opened.state]), follower))
 }
 
 /// What there is to say about the first event.

@@ -56,7 +56,6 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Successor {
     pub(crate) sink: Sink,
-    pub(crate) tally: Tally,
     pub(crate) closed: SyncSender<Closed>,
 }
 
@@ -65,8 +64,8 @@ pub(crate) struct Successor {
 pub(crate) struct Closed {
     /// The output, to be completed.
     pub(crate) sink: Sink,
-    /// Counts of what passed by, in a stream; a file is read back.
-    pub(crate) tally: Tally,
+    /// Counts of what passed by, in a stream; a file is followed (`output::Follower`).
+    pub(crate) tally: Option<Tally>,
     /// How draining into it went.
     pub(crate) account: DrainAccount,
 }
@@ -106,7 +105,8 @@ struct Drainer {
     opened: Arc<OpenEvents>,
     rings: Rings,
     writer: Writer,
-    tally: Tally,
+    /// Of a stream, which cannot be read back.
+    tally: Option<Tally>,
     account: DrainAccount,
     has_rounds: bool,
     /// Bytes that were appended at the last checkpoint.
@@ -127,7 +127,7 @@ impl Drain {
         opened: Arc<OpenEvents>,
         rings: Rings,
         sink: Sink,
-        tally: Tally,
+        tally: Option<Tally>,
         layout: &SampleLayout,
     ) -> Result<Drain> {
         let (waker, ended) = (Waker::new()?, Waker::new()?);
@@ -202,9 +202,9 @@ impl Drain {
     ///
     /// # Errors
     /// When the drain has ended: [`Drain::finish`] tells why.
-    pub(crate) fn switch(&self, sink: Sink, tally: Tally) -> Result<Closed> {
+    pub(crate) fn switch(&self, sink: Sink) -> Result<Closed> {
         let (closed, receive) = sync_channel(1);
-        self.send(Message::Switch(Box::new(Successor { sink, tally, closed })))?;
+        self.send(Message::Switch(Box::new(Successor { sink, closed })))?;
         self.waker.wake();
         receive.recv().map_err(|_| Error::Other("the output has ended".to_owned()))
     }
@@ -310,7 +310,7 @@ impl Drainer {
         rings.take_main(|unread| {
             account.overrun_bytes += unread.overrun_bytes;
             writer.append_pieces(unread.first, unread.second)?;
-            if !writer.is_file() {
+            if let Some(tally) = tally {
                 buffer.clear();
                 buffer.extend_from_slice(unread.first);
                 buffer.extend_from_slice(unread.second);
@@ -335,8 +335,8 @@ impl Drainer {
     fn take(&mut self, message: Message) -> Result<()> {
         match message {
             Message::Records(records) => {
-                if !self.writer.is_file() {
-                    self.tally.add(&records);
+                if let Some(tally) = &mut self.tally {
+                    tally.add(&records);
                 }
                 self.writer.append(records)
             }
@@ -356,10 +356,10 @@ impl Drainer {
             }
             Message::Switch(next) => {
                 self.end_file()?;
-                let Successor { sink, tally, closed } = *next;
+                let Successor { sink, closed } = *next;
                 (self.has_rounds, self.round_ends) = (false, None);
                 self.checkpoint_bytes = 0;
-                let tally = std::mem::replace(&mut self.tally, tally);
+                let tally = self.tally.take();
                 let account = std::mem::take(&mut self.account);
                 // Nobody waits any more when the recording is being given up.
                 self.writer.switch(sink, move |sink| drop(closed.send(Closed { sink, tally, account })))

@@ -10,7 +10,6 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(super) struct Writer {
     way: Way,
-    is_file: bool,
     /// Bytes that were handed to it for this file, before they were compressed.
     appended_bytes: u64,
     /// Bytes of the file as of the last checkpoint.
@@ -31,14 +30,8 @@ impl Writer {
     /// # Errors
     /// When there can be no more threads.
     pub(super) fn new(sink: Sink, written_bytes: Arc<AtomicU64>) -> Result<Writer> {
-        let is_file = sink.is_file();
         let way = if sink.is_compressed() { Way::Compressed(Compressor::start(sink)?) } else { Way::Direct(sink) };
-        Ok(Writer { way, is_file, appended_bytes: 0, written_bytes })
-    }
-
-    /// True for a file, false for a stream.
-    pub(super) fn is_file(&self) -> bool {
-        self.is_file
+        Ok(Writer { way, appended_bytes: 0, written_bytes })
     }
 
     /// Bytes that were handed over for this file.

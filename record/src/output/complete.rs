@@ -6,8 +6,8 @@ use bprec_format::state::{self, Cost, KernelSymbol, State};
 
 use super::sections::{self, Section};
 use super::{Sink, StateWriter, Tally, stamp};
+use crate::Result;
 use crate::sys::{self, Usage};
-use crate::{Error, Result};
 
 /// The bytes of symbols in one payload: what fits into a record, with room for its own fields.
 const SYMBOLS_BYTES: usize = state::PAYLOAD_MAX_BYTES - 1000;
@@ -28,21 +28,11 @@ pub(crate) struct Ending<'a> {
     pub(crate) sampled_ns: (u64, u64),
 }
 
-/// Writes what is missing, then the sections and the header of a file. What there is to tell of the samples of a file is read
-/// back; of a stream it was counted as it passed by.
+/// Writes what is missing, then the sections and the header of a file.
 ///
 /// # Errors
-/// When the output cannot be read or written.
-pub(crate) fn complete(
-    sink: &mut Sink,
-    tally: &mut Tally,
-    writer: &mut StateWriter,
-    mut ending: Ending<'_>,
-) -> Result<()> {
-    if sink.is_file() {
-        let (file, offset, bytes) = sink.contents();
-        tally.add_file(file, offset, bytes).map_err(|answer| Error::Other(format!("reading back: {answer}")))?;
-    }
+/// When the output cannot be written.
+pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter, mut ending: Ending<'_>) -> Result<()> {
     let mut states = Vec::new();
     for part in chunks(kernel_symbols(&ending, tally)) {
         writer.encode(&State::KernelSymbols(part), &mut states)?;

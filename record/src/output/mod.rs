@@ -18,4 +18,4 @@ pub use recover::{Recovered, recover};
 pub(crate) use sink::Sink;
 pub(crate) use state_writer::{StateWriter, stamp};
 pub use summary::Summary;
-pub(crate) use tally::Tally;
+pub(crate) use tally::{Follower, Tally};

@@ -13,6 +13,7 @@ use super::compression::{PackedBytes, Packer};
 use super::journal::{Inode, Journal, create_with, inode, is_foreign, is_still, journal_of, old};
 use super::pipe;
 use super::sections::Section;
+use super::tally::{Follower, Tally};
 use crate::events::OpenEvent;
 use crate::{Error, Output, Result};
 
@@ -193,9 +194,16 @@ impl Sink {
             .is_some_and(|it| self.out.metadata().is_ok_and(|about| about.nlink() > 0 && it.inode.1 != 0))
     }
 
-    /// The file's contents, to be read back, with the place of its first record and the bytes of records.
-    pub(crate) fn contents(&self) -> (&File, u64, u64) {
-        (&self.out, self.head_bytes, self.data_bytes)
+    /// What reads the records of a file while they are written; `None` for a stream.
+    ///
+    /// # Errors
+    /// When there can be no more descriptors.
+    pub(crate) fn follower(&self, tally: Tally) -> Result<Option<Follower>> {
+        if !self.is_file() {
+            return Ok(None);
+        }
+        let file = self.out.try_clone().map_err(|error| self.failed(error))?;
+        Ok(Some(Follower::new(file, self.head_bytes, tally)))
     }
 
     /// Bytes written, those in front of the records included.

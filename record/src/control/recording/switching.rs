@@ -34,10 +34,12 @@ impl Recording<'_> {
         let next = Sink::next(rotation.path(), &self.opened.events).and_then(|mut sink| {
             let level = self.options.compression_level;
             level.map_or(Ok(()), |level| sink.compress(level)).inspect_err(|_| sink.discard())?;
-            Ok(sink)
+            let follower =
+                tally(&self.opened).and_then(|tally| sink.follower(tally)).inspect_err(|_| sink.discard())?;
+            Ok((sink, follower))
         });
-        let sink = match next {
-            Ok(sink) => sink,
+        let (sink, follower) = match next {
+            Ok(next) => next,
             Err(error) => {
                 rotation.take_back(&path);
                 self.go_on_in_same_file(&error);
@@ -46,7 +48,8 @@ impl Recording<'_> {
         };
         self.sources.end_file(&mut self.out)?;
         let sampled_ns = (self.sources.session.start_ns, sys::monotonic_ns());
-        let mut closed = self.out.switch(sink, tally(&self.opened)?)?;
+        let mut closed = self.out.switch(sink)?;
+        let followed = std::mem::replace(&mut self.follower, follower);
         closed.sink.moved_to(&path);
 
         let session = &mut self.sources.session;
@@ -69,7 +72,7 @@ impl Recording<'_> {
             rotation.begin(Instant::now(), self.out.sent_bytes());
         }
 
-        self.complete(&mut closed, &programs, &addresses, named_by.as_ref(), sampled_ns)?;
+        self.complete(&mut closed, followed, &programs, &addresses, named_by.as_ref(), sampled_ns)?;
         add(&mut self.totals, &closed);
         if let Some(rotation) = &mut self.rotation {
             rotation.closed(path);
