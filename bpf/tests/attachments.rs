@@ -364,33 +364,6 @@ fn in_own_network(test: &str) {
     drop(tcx);
 }
 
-/// A network namespace with a name, as `ip netns` makes it.
-struct NamedNetwork(String);
-
-impl NamedNetwork {
-    fn make() -> Option<NamedNetwork> {
-        let name = format!("bprec-test-{}", std::process::id());
-        let made = Command::new("ip").args(["netns", "add", &name]).status().is_ok_and(|status| status.success());
-        made.then_some(NamedNetwork(name))
-    }
-
-    /// Runs a command in it; PIN stands for a path.
-    fn run(&self, command: &str, pin: &std::path::Path) -> bool {
-        let words = command.split(' ').map(|word| if word == "PIN" { pin.to_str().unwrap() } else { word });
-        let output = Command::new("ip").args(["netns", "exec", &self.0]).args(words).output().unwrap();
-        if !output.status.success() {
-            println!("{command}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        output.status.success()
-    }
-}
-
-impl Drop for NamedNetwork {
-    fn drop(&mut self) {
-        drop(Command::new("ip").args(["netns", "del", &self.0]).status());
-    }
-}
-
 #[test]
 fn attachments_in_other_network_namespaces_are_found() {
     let test = "attachments_in_other_network_namespaces_are_found";

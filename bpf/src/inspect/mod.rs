@@ -11,6 +11,7 @@ mod links;
 mod maps;
 mod names;
 mod net;
+mod netlink;
 mod other_networks;
 mod pins;
 mod programs;
@@ -18,6 +19,7 @@ mod stats;
 mod struct_ops;
 mod tracing;
 pub(crate) mod visibility;
+mod xt_bpf;
 
 pub use attachments::Attachments;
 pub use btf::BtfCache;

@@ -2,24 +2,18 @@
 //!
 //! Only interfaces of the network namespace that the calling thread is in are seen.
 
-use std::io;
-use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
-
 use bprec_format::state::Attachment;
 
-use crate::error::{Error, Object, Result};
+use crate::error::Result;
+use crate::inspect::netlink::{self, Attributes};
 use crate::sys;
+use crate::sys::netlink::Family;
 
 /// `rtnetlink(7)` message types and attributes that are used.
 mod rt {
     pub(super) const GETLINK: u16 = 18;
     pub(super) const GETQDISC: u16 = 38;
     pub(super) const GETTFILTER: u16 = 46;
-    pub(super) const DONE: u16 = 3;
-    pub(super) const ERROR: u16 = 2;
-    /// `NLM_F_REQUEST | NLM_F_DUMP`
-    pub(super) const DUMP: u16 = 0x301;
 
     pub(super) const IFLA_IFNAME: u16 = 3;
     pub(super) const IFLA_XDP: u16 = 43;
@@ -39,8 +33,6 @@ mod rt {
     pub(super) const MAJOR: u32 = 0xffff_0000;
 }
 
-/// Bytes of `struct nlmsghdr`.
-const HEADER_BYTES: usize = 16;
 /// Bytes of `struct ifinfomsg`.
 const IFINFO_BYTES: usize = 16;
 /// Bytes of `struct tcmsg`.
@@ -157,87 +149,15 @@ fn filter_prog(attributes: &[u8]) -> Option<u32> {
     Some(sys::get_u32(id, 0)).filter(|id| *id != 0)
 }
 
-/// Walks netlink attributes: `length u16 · type u16 · value`, each padded to four bytes. Ends at the first bad length.
-struct Attributes<'a>(&'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        const NLA_TYPE_MASK: u16 = 0x3fff;
-        let [a, b, c, d] = *self.0.first_chunk::<4>()?;
-        let len = usize::from(u16::from_ne_bytes([a, b]));
-        let value = self.0.get(4..len)?;
-        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((u16::from_ne_bytes([c, d]) & NLA_TYPE_MASK, value))
-    }
-}
-
-/// Sends one dump request and hands the payload of each message of the answer to `each`.
-fn dump(call: &'static str, request: u16, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<()> {
-    let refused = |source: io::Error| {
-        let errno = source.raw_os_error().unwrap_or(libc::EIO);
-        Error::Syscall { call, object: Object::Named("of this network namespace"), errno, remedy: None }
-    };
-    let socket = UnixDatagram::from(sys::netlink::route_socket().map_err(refused)?);
-    // The kernel answers at once or not at all.
-    socket.set_read_timeout(Some(Duration::from_secs(2))).map_err(refused)?;
-    let mut message = Vec::with_capacity(HEADER_BYTES + payload.len());
-    message.extend(((HEADER_BYTES + payload.len()) as u32).to_ne_bytes());
-    message.extend(request.to_ne_bytes());
-    message.extend(rt::DUMP.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(payload);
-    socket.send(&message).map_err(refused)?;
-
-    let mut buffer = vec![0u8; 64 << 10];
-    loop {
-        let len = socket.recv(&mut buffer).map_err(refused)?;
-        let mut rest = buffer.get(..len).unwrap_or_default();
-        if rest.is_empty() {
-            return Err(refused(io::Error::from_raw_os_error(libc::EIO)));
-        }
-        while rest.len() >= HEADER_BYTES {
-            let size = sys::get_u32(rest, 0) as usize;
-            let kind = sys::get_u32(rest, 4) as u16;
-            let Some(body) = rest.get(HEADER_BYTES..size) else {
-                let problem = format!("a message of {size} bytes of which {} came", rest.len());
-                return Err(Error::Answer { call, object: Object::Named("of this network namespace"), problem });
-            };
-            match kind {
-                rt::DONE => return Ok(()),
-                rt::ERROR => {
-                    let errno = sys::get_u32(body, 0).cast_signed().wrapping_neg();
-                    return Err(refused(io::Error::from_raw_os_error(errno)));
-                }
-                _ => each(body),
-            }
-            rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
-        }
-    }
+fn dump(call: &'static str, request: u16, payload: &[u8], each: impl FnMut(&[u8])) -> Result<()> {
+    // An interface or a filter that comes or goes meanwhile makes nothing that is said of the others wrong.
+    netlink::dump(Family::Route, call, request, payload, each).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
-        bytes.extend(kind.to_ne_bytes());
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
-
-    #[test]
-    fn attributes_end_at_the_first_bad_length() {
-        let mut bytes = attribute(3, b"lo\0");
-        bytes.extend(attribute(0x8000 | 43, &[1, 2, 3, 4]));
-        let all: Vec<_> = Attributes(&bytes).collect();
-        assert_eq!(all, [(3, &b"lo\0"[..]), (43, &[1, 2, 3, 4][..])]);
-        assert_eq!(Attributes(&bytes[..bytes.len() - 1]).count(), 1);
-        assert_eq!(Attributes(&[2, 0, 3, 0, 9, 9, 9, 9]).count(), 0, "shorter than its own header");
-    }
+    use crate::inspect::netlink::attribute;
 
     #[test]
     fn a_filter_of_another_kind_has_no_program() {

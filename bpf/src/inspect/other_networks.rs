@@ -1,4 +1,4 @@
-//! Programs on interfaces of other network namespaces: those of containers.
+//! Other network namespaces, those of containers: how they are looked into, and the programs on their interfaces.
 //!
 //! A thread of its own goes from one to the next, and asks there what is asked here. It is not waited for without an end: what could not
 //! be looked at in time is said.
@@ -42,59 +42,80 @@ struct Network {
     hooks: Vec<(u32, u32, u32)>,
 }
 
+/// Looks into each of these namespaces, on a thread of its own that enters one after the other: what was found, and what could not be
+/// looked at, with the reason.
+fn visit<T: Send + 'static>(
+    namespaces: NetworkNamespaces,
+    patience: Duration,
+    look: impl Fn(&NetworkNamespace) -> Result<T> + Send + 'static,
+) -> (Vec<T>, Vec<String>) {
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
+    let mut left = namespaces.others.len();
+    if namespaces.not_opened > 0 {
+        problems.push(format!(
+            "{} network namespaces were not looked into (more than {NAMESPACES_MAX}, or their processes are not ours to see): \
+             programs attached there have no attach points",
+            namespaces.not_opened
+        ));
+    }
+    if left == 0 {
+        return (found, problems);
+    }
+    let deadline = Instant::now() + patience;
+    let (send, looked) = mpsc::channel();
+    let enter_and_look = move |namespace: &NetworkNamespace| {
+        namespace.enter().map_err(|error| {
+            format!("setns to other network namespaces: {error}; needs CAP_SYS_ADMIN: programs attached there have no attach points")
+        })?;
+        look(namespace).map_err(|error| format!("{}: {error}", namespace.label()))
+    };
+    let look_into_all = move || {
+        for namespace in namespaces.others {
+            // Nobody listens any more when it took too long.
+            if send.send(enter_and_look(&namespace)).is_err() {
+                return;
+            }
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("bprec-networks".to_owned()).spawn(look_into_all) {
+        problems.push(format!("{left} network namespaces were not looked into: no thread for it: {error}"));
+        return (found, problems);
+    }
+    while left > 0 {
+        match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Ok(network)) => found.push(network),
+            Ok(Err(problem)) => {
+                // What refuses one refuses all.
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+            Err(_) => {
+                problems.push(format!(
+                    "{left} network namespaces were not looked into within {} ms: programs attached there have no attach points",
+                    patience.as_millis()
+                ));
+                break;
+            }
+        }
+        left -= 1;
+    }
+    (found, problems)
+}
+
+/// What `look` finds in each network namespace that the calling thread is not in, as far as time and numbers allow; and what could not be
+/// looked at, with the reason.
+pub(crate) fn visit_all<T: Send + 'static>(
+    look: impl Fn(&NetworkNamespace) -> Result<T> + Send + 'static,
+) -> (Vec<T>, Vec<String>) {
+    visit(NetworkNamespaces::find(NAMESPACES_MAX), PATIENCE, look)
+}
+
 impl OtherNetworks {
     /// Looks into all that there are, as far as time and numbers allow.
     pub(crate) fn look() -> OtherNetworks {
-        OtherNetworks::look_into(NetworkNamespaces::find(NAMESPACES_MAX), PATIENCE)
-    }
-
-    fn look_into(namespaces: NetworkNamespaces, patience: Duration) -> OtherNetworks {
-        let mut found = OtherNetworks::default();
-        let mut left = namespaces.others.len();
-        if namespaces.not_opened > 0 {
-            found.problems.push(format!(
-                "{} network namespaces were not looked into (more than {NAMESPACES_MAX}, or their processes are not ours to see): \
-                 programs attached there have no attach points",
-                namespaces.not_opened
-            ));
-        }
-        if left == 0 {
-            return found;
-        }
-        let deadline = Instant::now() + patience;
-        let (send, looked) = mpsc::channel();
-        let look = move || {
-            for namespace in namespaces.others {
-                // Nobody listens any more when it took too long.
-                if send.send(Network::of(&namespace)).is_err() {
-                    return;
-                }
-            }
-        };
-        if let Err(error) = thread::Builder::new().name("bprec-networks".to_owned()).spawn(look) {
-            found.problems.push(format!("{left} network namespaces were not looked into: no thread for it: {error}"));
-            return found;
-        }
-        while left > 0 {
-            match looked.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Ok(network)) => found.networks.push(network),
-                Ok(Err(problem)) => {
-                    // What refuses one refuses all.
-                    if !found.problems.contains(&problem) {
-                        found.problems.push(problem);
-                    }
-                }
-                Err(_) => {
-                    found.problems.push(format!(
-                        "{left} network namespaces were not looked into within {} ms: programs attached there have no attach points",
-                        patience.as_millis()
-                    ));
-                    break;
-                }
-            }
-            left -= 1;
-        }
-        found
+        let (networks, problems) = visit_all(Network::of);
+        OtherNetworks { networks, problems }
     }
 
     /// Programs on XDP hooks.
@@ -122,26 +143,20 @@ impl OtherNetworks {
 }
 
 impl Network {
-    fn of(namespace: &NetworkNamespace) -> Result<Network, String> {
-        namespace.enter().map_err(|error| {
-            format!("setns to other network namespaces: {error}; needs CAP_SYS_ADMIN: programs attached there have no attach points")
-        })?;
-        let look = || -> Result<Network> {
-            let interfaces = net::interfaces()?;
-            let tc = net::tc_attachments(&interfaces)?;
-            let mut hooks = Vec::new();
-            let mut ids = [0u32; HOOK_PROGS_MAX];
-            for interface in &interfaces {
-                for hook in HOOKS {
-                    let hook_of = sys::HookOf::Interface(interface.index);
-                    // A hook that this kernel or this interface does not have is refused.
-                    let count = sys::attached_progs(hook_of, hook, &mut ids).unwrap_or(0);
-                    hooks.extend(ids.iter().take(count).map(|id| (interface.index, hook, *id)));
-                }
+    fn of(namespace: &NetworkNamespace) -> Result<Network> {
+        let interfaces = net::interfaces()?;
+        let tc = net::tc_attachments(&interfaces)?;
+        let mut hooks = Vec::new();
+        let mut ids = [0u32; HOOK_PROGS_MAX];
+        for interface in &interfaces {
+            for hook in HOOKS {
+                let hook_of = sys::HookOf::Interface(interface.index);
+                // A hook that this kernel or this interface does not have is refused.
+                let count = sys::attached_progs(hook_of, hook, &mut ids).unwrap_or(0);
+                hooks.extend(ids.iter().take(count).map(|id| (interface.index, hook, *id)));
             }
-            Ok(Network { label: namespace.label().to_owned(), interfaces, tc, hooks })
-        };
-        look().map_err(|error| format!("{}: {error}", namespace.label()))
+        }
+        Ok(Network { label: namespace.label().to_owned(), interfaces, tc, hooks })
     }
 
     fn labelled(&self, attachments: Vec<Attachment>) -> Vec<Attachment> {
@@ -161,15 +176,15 @@ mod tests {
 
     #[test]
     fn what_is_not_looked_into_is_said() {
-        let none =
-            OtherNetworks::look_into(NetworkNamespaces { not_opened: 3, ..NetworkNamespaces::default() }, PATIENCE);
-        assert!(none.problems[0].starts_with("3 network namespaces were not looked into"), "{:?}", none.problems);
+        let not_opened = NetworkNamespaces { not_opened: 3, ..NetworkNamespaces::default() };
+        let (_, problems) = visit(not_opened, PATIENCE, Network::of);
+        assert!(problems[0].starts_with("3 network namespaces were not looked into"), "{problems:?}");
         let namespaces = NetworkNamespaces::find(1);
         if namespaces.others.is_empty() {
             return;
         }
-        let no_time = OtherNetworks::look_into(namespaces, Duration::ZERO);
-        assert!(no_time.problems.iter().any(|it| it.contains("within 0 ms")), "{:?}", no_time.problems);
+        let (_, problems) = visit(namespaces, Duration::ZERO, Network::of);
+        assert!(problems.iter().any(|it| it.contains("within 0 ms")), "{problems:?}");
     }
 
     #[test]

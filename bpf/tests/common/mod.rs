@@ -223,6 +223,33 @@ pub fn own_network() -> bool {
     is_own && private().is_ok_and(|status| status.success())
 }
 
+/// A network namespace with a name, as `ip netns` makes it.
+pub struct NamedNetwork(pub String);
+
+impl NamedNetwork {
+    pub fn make() -> Option<NamedNetwork> {
+        let name = format!("bprec-test-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).status().is_ok_and(|status| status.success());
+        made.then_some(NamedNetwork(name))
+    }
+
+    /// Runs a command in it; PIN stands for a path.
+    pub fn run(&self, command: &str, pin: &Path) -> bool {
+        let words = command.split(' ').map(|word| if word == "PIN" { pin.to_str().unwrap() } else { word });
+        let output = Command::new("ip").args(["netns", "exec", &self.0]).args(words).output().unwrap();
+        if !output.status.success() {
+            println!("{command}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        output.status.success()
+    }
+}
+
+impl Drop for NamedNetwork {
+    fn drop(&mut self) {
+        drop(Command::new("ip").args(["netns", "del", &self.0]).status());
+    }
+}
+
 /// A process of another executable that holds a descriptor, as its standard input.
 pub struct Holder(Child);
 

@@ -1,0 +1,182 @@
+//! Netlink: lists that the kernel dumps, and the attributes in them.
+//!
+//! Only the network namespace that the calling thread is in answers.
+
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use crate::error::{Error, Object, Result};
+use crate::sys;
+use crate::sys::netlink::Family;
+
+/// `NLMSG_ERROR` and `NLMSG_DONE`.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// `NLM_F_REQUEST | NLM_F_DUMP`
+const DUMP: u16 = 0x301;
+/// `NLM_F_DUMP_INTR`: what is listed has changed since the list began.
+const INTERRUPTED: u16 = 0x10;
+/// Bytes of `struct nlmsghdr`.
+const HEADER_BYTES: usize = 16;
+
+/// What a list is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// As it was at one time.
+    Whole,
+    /// It changed while it was read: entries may be missing, or there twice.
+    Changed,
+}
+
+/// Sends one dump request and hands the payload of each message of the answer to `each`.
+///
+/// # Errors
+/// When the kernel refuses, or answers with what is no list of messages.
+pub(crate) fn dump(
+    family: Family,
+    call: &'static str,
+    request: u16,
+    payload: &[u8],
+    mut each: impl FnMut(&[u8]),
+) -> Result<Listed> {
+    let refused = |source: io::Error| refusal(call, source.raw_os_error().unwrap_or(libc::EIO));
+    let socket = UnixDatagram::from(sys::netlink::netlink_socket(family).map_err(refused)?);
+    // The kernel answers at once or not at all.
+    socket.set_read_timeout(Some(Duration::from_secs(2))).map_err(refused)?;
+    let mut message = Vec::with_capacity(HEADER_BYTES + payload.len());
+    message.extend(((HEADER_BYTES + payload.len()) as u32).to_ne_bytes());
+    message.extend(request.to_ne_bytes());
+    message.extend(DUMP.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(payload);
+    socket.send(&message).map_err(refused)?;
+
+    let mut buffer = vec![0u8; 64 << 10];
+    let mut listed = Listed::Whole;
+    loop {
+        let len = socket.recv(&mut buffer).map_err(refused)?;
+        if messages(call, buffer.get(..len).unwrap_or_default(), &mut listed, &mut each)? {
+            return Ok(listed);
+        }
+    }
+}
+
+/// Hands the payloads of one part of an answer on. True when it was the last.
+fn messages(call: &'static str, part: &[u8], listed: &mut Listed, each: &mut impl FnMut(&[u8])) -> Result<bool> {
+    let mut rest = part;
+    if rest.len() < HEADER_BYTES {
+        return Err(refusal(call, libc::EIO));
+    }
+    while rest.len() >= HEADER_BYTES {
+        let size = sys::get_u32(rest, 0) as usize;
+        let (kind, flags) = (get_u16(rest, 4), get_u16(rest, 6));
+        let Some(body) = rest.get(HEADER_BYTES..size) else {
+            let problem = format!("a message of {size} bytes of which {} came", rest.len());
+            return Err(Error::Answer { call, object: OF_NAMESPACE, problem });
+        };
+        if flags & INTERRUPTED != 0 {
+            *listed = Listed::Changed;
+        }
+        match kind {
+            ERROR | DONE => {
+                let errno = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code).wrapping_neg());
+                return if kind == DONE && errno <= 0 { Ok(true) } else { Err(refusal(call, errno)) };
+            }
+            _ => each(body),
+        }
+        rest = rest.get(size.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+const OF_NAMESPACE: Object = Object::Named("of this network namespace");
+
+fn refusal(call: &'static str, errno: i32) -> Error {
+    Error::Syscall { call, object: OF_NAMESPACE, errno, remedy: None }
+}
+
+fn get_u16(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u16::from_ne_bytes(*bytes))
+}
+
+/// Walks netlink attributes: `length u16 · type u16 · value`, each padded to four bytes. Ends at the first bad length.
+pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        const NLA_TYPE_MASK: u16 = 0x3fff;
+        let [a, b, c, d] = *self.0.first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([a, b]));
+        let value = self.0.get(4..len)?;
+        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([c, d]) & NLA_TYPE_MASK, value))
+    }
+}
+
+/// An attribute as the kernel lays it out.
+#[cfg(test)]
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = ((HEADER_BYTES + body.len()) as u32).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(flags.to_ne_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(body);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn read(part: &[u8]) -> (Result<bool>, Listed, Vec<Vec<u8>>) {
+        let (mut listed, mut bodies) = (Listed::Whole, Vec::new());
+        let read = messages("GET", part, &mut listed, &mut |body| bodies.push(body.to_vec()));
+        (read, listed, bodies)
+    }
+
+    #[test]
+    fn a_list_ends_with_its_last_message_and_says_when_it_changed() {
+        let part = [message(0x0a06, 2, b"one"), message(0x0a06, 2, b"second")].concat();
+        let (more, listed, bodies) = read(&part);
+        assert_eq!((more.unwrap(), listed), (false, Listed::Whole));
+        assert_eq!(bodies, [b"one".to_vec(), b"second".to_vec()]);
+        let (last, listed, bodies) = read(&[message(16, 0x12, b"one"), message(DONE, 2, &[0; 4])].concat());
+        assert_eq!((last.unwrap(), listed, bodies.len()), (true, Listed::Changed, 1));
+    }
+
+    #[test]
+    fn refusals_and_cut_off_messages_are_errors() {
+        let code = (-libc::EPERM).to_ne_bytes();
+        for kind in [ERROR, DONE] {
+            assert_eq!(read(&message(kind, 0, &code)).0.unwrap_err().errno(), Some(libc::EPERM));
+        }
+        let whole = message(16, 0, b"12345678");
+        for len in 0..whole.len() {
+            assert!(read(&whole[..len]).0.is_err(), "{len} bytes");
+        }
+        let short = [&15u32.to_ne_bytes()[..], &whole[4..]].concat();
+        assert!(read(&short).0.is_err(), "shorter than its own header");
+    }
+
+    #[test]
+    fn attributes_end_at_the_first_bad_length() {
+        let mut bytes = attribute(3, b"lo\0");
+        bytes.extend(attribute(0x8000 | 43, &[1, 2, 3, 4]));
+        let all: Vec<_> = Attributes(&bytes).collect();
+        assert_eq!(all, [(3, &b"lo\0"[..]), (43, &[1, 2, 3, 4][..])]);
+        assert_eq!(Attributes(&bytes[..bytes.len() - 1]).count(), 1);
+        assert_eq!(Attributes(&[2, 0, 3, 0, 9, 9, 9, 9]).count(), 0, "shorter than its own header");
+    }
+}
