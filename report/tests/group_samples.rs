@@ -8,7 +8,7 @@ use bprec_format::{
     SampleLayout, SampleType, event_type, misc, software,
 };
 use bprec_report::model::{Count, Report};
-use bprec_report::{Input, Options, by_prog};
+use bprec_report::{Fields, Input, Options, ScriptOptions, ScriptSummary, Source, by_prog, script};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -113,14 +113,26 @@ fn perf(bytes: &[u8], arguments: &[&str]) -> Option<BTreeMap<String, Count>> {
         .output()
         .ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(sums_of_lines(&output.stdout))
+}
+
+fn sums_of_lines(text: &[u8]) -> BTreeMap<String, Count> {
     let mut sums: BTreeMap<String, Count> = BTreeMap::new();
-    for line in String::from_utf8(output.stdout).unwrap().lines() {
+    for line in str::from_utf8(text).unwrap().lines().filter(|line| !line.starts_with('#')) {
         let (period, event) = line.trim().split_once(' ').unwrap();
         let sum = sums.entry(event.trim().trim_end_matches(':').into()).or_default();
         sum.samples += 1;
         sum.weight += period.parse::<u64>().unwrap();
     }
-    Some(sums)
+    sums
+}
+
+/// By event: the lines of our script, and the sum of their periods.
+fn script_sums(bytes: &[u8], options: ScriptOptions) -> (BTreeMap<String, Count>, ScriptSummary) {
+    let options = ScriptOptions { fields: Fields::parse("event,period").unwrap(), ..options };
+    let mut text = Vec::new();
+    let summary = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut text).unwrap();
+    (sums_of_lines(&text), summary)
 }
 
 #[track_caller]
@@ -161,6 +173,9 @@ fn selections_are_parts_of_the_same_differences() {
     assert_as_perf(&bytes, &["--time", "5.0015,"], &late);
     let cpu = Options { cpus: Some("1".parse().unwrap()), ..Options::default() };
     let cpu = sums(&report(&bytes, &cpu));
+    let time = ScriptOptions { time: "5.0015,".parse().unwrap(), ..ScriptOptions::default() };
+    assert_eq!(script_sums(&bytes, time).0, late);
+    assert_eq!(script_sums(&bytes, ScriptOptions { cpus: vec![1], ..ScriptOptions::default() }).0, cpu);
     assert_eq!(cpu, expected(&[("cpu-clock", 2, 3_000_000), ("page-faults", 1, 100), ("context-switches", 1, 3)]));
 }
 
@@ -168,18 +183,23 @@ fn selections_are_parts_of_the_same_differences() {
 #[test]
 fn threads_that_inherit_a_group_have_counters_of_their_own() {
     let reads = [read(0, 5, [100, 10, 1]), read(0, 6, [50, 4, 0]), read(0, 5, [300, 11, 1]), read(0, 6, [60, 9, 2])];
-    let report = report(&recording(AttrFlags::INHERIT, &reads), &Options::default());
+    let bytes = recording(AttrFlags::INHERIT, &reads);
+    let report = report(&bytes, &Options::default());
     let expected = expected(&[("cpu-clock", 4, 300 + 60), ("page-faults", 4, 11 + 9), ("context-switches", 2, 1 + 2)]);
     assert_eq!(sums(&report), expected);
+    assert_eq!(script_sums(&bytes, ScriptOptions::default()).0, expected);
     assert_eq!(report.problems, [""; 0]);
 }
 
 #[test]
 fn a_value_that_goes_back_is_said_and_not_counted() {
     let reads = [read(0, 5, [100, 10, 1]), read(0, 5, [200, 9, 2]), read(0, 5, [300, 12, 3])];
-    let report = report(&recording(AttrFlags::default(), &reads), &Options::default());
+    let bytes = recording(AttrFlags::default(), &reads);
+    let report = report(&bytes, &Options::default());
     let expected = expected(&[("cpu-clock", 3, 300), ("page-faults", 2, 10 + 3), ("context-switches", 3, 3)]);
     assert_eq!(sums(&report), expected);
+    let (sums, summary) = script_sums(&bytes, ScriptOptions::default());
+    assert_eq!((sums, summary.unreadable), (expected, 1));
     assert_eq!(report.problems.len(), 1);
     assert!(report.problems[0].contains("value smaller than the one read before"), "{:?}", report.problems);
 }

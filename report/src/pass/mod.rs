@@ -1,7 +1,7 @@
 //! The second pass: every sample that is asked for is attributed and handed to a sink, in parallel.
 
 pub(crate) mod attribution;
-mod readings;
+pub(crate) mod readings;
 
 use crate::index::Index;
 use crate::input::recording::{Recording, Role, payload, read_ahead};

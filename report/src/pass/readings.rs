@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 /// The values that were read last.
 #[derive(Debug, Default)]
-pub(super) struct Readings {
+pub(crate) struct Readings {
     /// By event id and thread.
     last: FxHashMap<(u64, u32), u64>,
 }
@@ -16,7 +16,7 @@ impl Readings {
     ///
     /// # Errors
     /// When a value is of no event, or smaller than the one before. The sample's other values are taken in all the same.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         events: &Events,
         sampled: usize,

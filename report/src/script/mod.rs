@@ -142,6 +142,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
             renames: 0,
             is_live,
             printed: Printed::default(),
+            unknown: 0,
             before: 0,
             path,
         };
@@ -175,6 +176,8 @@ struct Script<'scope, 'a, 'o> {
     /// It arrives while it is printed.
     is_live: bool,
     printed: Printed,
+    /// Records whose event is not known.
+    unknown: u64,
     /// Records that were handed to printers.
     before: u64,
     path: std::path::PathBuf,
@@ -211,7 +214,7 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
         }
         let Some((index, event)) = events.index_of(record).and_then(|index| Some((index, events.all().get(index)?)))
         else {
-            self.printed.unknown += 1;
+            self.unknown += 1;
             return Ok(ControlFlow::Continue(()));
         };
         // Without times on all records there is no order but that of the input. Records that a tool synthesized have time 0:
@@ -322,7 +325,7 @@ impl Script<'_, '_, '_> {
             samples: printed.samples,
             others: printed.others,
             late: self.order.late(),
-            unknown: printed.unknown,
+            unknown: self.unknown,
             unreadable: printed.unreadable,
             first_unreadable: printed.first_unreadable.map(|(_, error)| error),
             problems,

@@ -1,12 +1,11 @@
 //! Records into text, one after the other: what a thread does that prints.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bprec_format::records::Payload;
 use bprec_format::{
-    AttrFlags, Callchain, Endian, Event, EventAttr, Events, ReadFormat, Record, RecordType, SampleFields, SampleId,
-    SampleType, context, sampler,
+    AttrFlags, Callchain, Endian, Event, EventAttr, Events, Record, RecordType, SampleFields, SampleId, SampleType,
+    context, sampler,
 };
 
 use super::deferred::{self, Deferred, Waiting};
@@ -18,6 +17,7 @@ use super::order::Run;
 use super::tasks::{self, Tasks};
 use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
+use crate::pass::readings::Readings;
 use crate::window::Window;
 
 /// A thread's part of a batch are blocks of so many records.
@@ -60,7 +60,6 @@ impl Share {
 pub(super) struct Printed {
     pub(super) samples: u64,
     pub(super) others: u64,
-    pub(super) unknown: u64,
     pub(super) unreadable: u64,
     /// The number of the first that could not be read, and why not.
     pub(super) first_unreadable: Option<(u64, bprec_format::Error)>,
@@ -73,7 +72,6 @@ impl Printed {
     pub(super) fn merge(&mut self, other: Printed) {
         self.samples += other.samples;
         self.others += other.others;
-        self.unknown += other.unknown;
         self.unreadable += other.unreadable;
         let both = [self.first_unreadable.take(), other.first_unreadable].into_iter().flatten();
         self.first_unreadable = both.min_by_key(|(number, _)| *number);
@@ -109,8 +107,9 @@ pub(super) struct Printer<'o> {
     tasks: Tasks,
     frames: FrameTexts,
     deferred: Deferred,
-    /// By id: the count at the last sample, of events that are read with samples.
-    counts: HashMap<u64, u64>,
+    readings: Readings,
+    /// By event: what the last sample's counters have grown by.
+    growth: Vec<(usize, u64)>,
     /// Records that were handed over.
     number: u64,
     pub(super) printed: Printed,
@@ -134,7 +133,8 @@ impl<'o> Printer<'o> {
             tasks: Tasks::default(),
             frames: FrameTexts::default(),
             deferred: Deferred::default(),
-            counts: HashMap::new(),
+            readings: Readings::default(),
+            growth: Vec::new(),
             number: 0,
             printed: Printed::default(),
         }
@@ -302,30 +302,36 @@ impl<'o> Printer<'o> {
         if let Some(words) = &branched {
             fields.callchain = Some(Callchain::new(words, events.endian()));
         }
-        if !self.is_wanted(&fields) {
-            return Ok(());
+        if fields.read.is_some() {
+            return self.readings(events, index, record, &fields);
         }
-        let Some(read) = &fields.read else {
+        if self.is_wanted(&fields) {
             // Where all periods are the same, samples need not say so.
             let always = || (!event.attr.flags.contains(AttrFlags::FREQ)).then_some(event.attr.sample_period);
             self.sample_line(events, index, record, &fields, fields.period.or_else(always));
-            return Ok(());
-        };
-        // The counts of a group go on from sample to sample; each member that moved makes a line.
-        let is_group = event.layout.read_format().contains(ReadFormat::GROUP);
-        for value in read.iter() {
-            let id = value.id.or(fields.id.filter(|_| !is_group)).unwrap_or_default();
-            let Some(member) = events.index_of_id(id) else {
-                self.printed.unknown += 1;
-                continue;
-            };
-            let before = self.counts.insert(id, value.value).unwrap_or_default();
-            let period = value.value.wrapping_sub(before);
-            if period != 0 {
-                self.sample_line(events, member, record, &fields, Some(period));
-            }
         }
         Ok(())
+    }
+
+    /// A line for each counter that has moved since the sample before, which need not be one that is asked for.
+    fn readings(
+        &mut self,
+        events: &Events,
+        index: usize,
+        record: &Record<'_>,
+        fields: &SampleFields<'_>,
+    ) -> bprec_format::Result<()> {
+        let mut growth = std::mem::take(&mut self.growth);
+        let mut taken = self.readings.take(events, index, fields, record.offset, &mut growth);
+        if self.is_wanted(fields) {
+            for (member, period) in &growth {
+                self.sample_line(events, *member, record, fields, Some(*period));
+            }
+        } else {
+            taken = Ok(());
+        }
+        self.growth = growth;
+        taken
     }
 
     fn sample_line(
