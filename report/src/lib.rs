@@ -25,12 +25,9 @@
 //! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
 //! not in the recording is not known and is shown as `n/a`, never as 0.
 
-mod boot_times;
 mod by_prog;
 mod counters;
 mod error;
-mod glob;
-mod header;
 mod index;
 mod input;
 mod maps;
@@ -42,26 +39,22 @@ mod rewrite;
 mod script;
 mod session;
 mod sinks;
-mod text;
-mod traces;
-mod window;
 
 pub use bprec_format as format;
 pub use counters::StatAccumulator;
 pub use error::{Error, Result};
-pub use header::header;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::Input;
 pub use input::source::Source;
-pub use maps::{MapFilter, MapsOptions, maps};
+pub use maps::{MapFilter, MapsOptions};
 pub use model::{CountersReport, Report};
 pub use options::{By, CpuList, Group, Options, ProgFilter, Sort, Split, TimeRange};
 pub use pass::attribution::{Attribution, Charge, Column};
 pub use pass::{SampleView, Sink};
 pub use render::{StatFormat, StatWriter};
 pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
-pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, script};
-pub use session::Session;
+pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};
+pub use session::{Session, maps};
 
 /// Charges every sample of the recording to the BPF program that it was taken in.
 ///

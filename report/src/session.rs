@@ -1,12 +1,15 @@
 //! A recording that was opened and indexed, for as many queries as there are.
 
+use crate::index::sections::btf_of;
 use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
+use crate::input::window::Window;
+use crate::maps::MapsReport;
 use crate::model::{CountersReport, Report};
 use crate::pass::{self, Selection, Sink};
-use crate::window::Window;
-use crate::{Input, Options, Result, Split, by_prog, counters};
+use crate::{Error, Input, MapsOptions, Options, Result, Split, by_prog, counters, render};
+use std::io::Write;
 
 /// A recording and its index: programs, addresses, tasks, symbols. The side band is read once, whatever is asked afterwards.
 #[derive(Debug)]
@@ -79,4 +82,19 @@ impl<'a> Session<'a> {
     pub fn event_names(&self) -> &[String] {
         &self.recording.names
     }
+}
+
+/// Writes the maps of a recording, and what it has of their contents. How many were written.
+///
+/// # Errors
+/// When the recording cannot be read at all, or the output cannot be written.
+pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<usize> {
+    let recording = Recording::open_with_events(input)?;
+    let index = Index::build(&recording, Wanted { contents: true, ..Wanted::default() });
+    let btf = btf_of(recording.sections(), recording.endian());
+    let report = MapsReport::new(&recording, &index, &btf, options);
+    let written =
+        if options.json { render::write_maps_json(&report, out) } else { render::write_maps_text(&report, out) };
+    written.map_err(Error::from)?;
+    Ok(report.maps.len())
 }

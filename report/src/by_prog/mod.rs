@@ -9,10 +9,11 @@ mod sampler;
 mod shares;
 mod similar;
 
+use crate::counters::history::{History, HistoryWalk};
 use crate::index::Index;
-use crate::index::history::{History, HistoryWalk};
 use crate::input::cut_off::{Cause, CutOff};
 use crate::input::recording::Recording;
+use crate::input::window::{Window, since};
 use crate::model::{
     Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
     RecorderCost, Report, SourceRow, StatisticsCost, TimeBound, TraceData, Unit,
@@ -20,7 +21,6 @@ use crate::model::{
 use crate::pass::{self, Selection, Unreadable};
 use crate::sinks::hot;
 use crate::sinks::ledger::{Charges, EventLedger, LedgerSink};
-use crate::window::{Window, since};
 use crate::{Options, Result, model};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};

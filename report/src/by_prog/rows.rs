@@ -2,17 +2,17 @@
 
 use super::sampled::{disagreement, per_run};
 use super::shares::Whole;
+use crate::counters::history::History;
 use crate::counters::{disagreements, exact_program};
 use crate::index::Index;
-use crate::index::history::History;
 use crate::index::programs;
 use crate::index::runs::NoRuns;
+use crate::input::window::{Window, since};
 use crate::model::{
     Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, RunsEstimate,
     SampledPerRun, TimeBound,
 };
 use crate::sinks::ledger::{Charges, EventLedger, Key};
-use crate::window::{Window, since};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;

@@ -5,7 +5,8 @@
 
 use super::shares::percent;
 use crate::index::Index;
-use crate::input::recording::{Recording, Role};
+use crate::input::event_kind::EventKind;
+use crate::input::recording::Recording;
 use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
 use crate::sinks::ledger::EventLedger;
 use bprec_format::state;
@@ -18,7 +19,7 @@ pub(super) fn bpf_sampler(
     asked: &[bool],
     event: usize,
 ) -> Option<BpfSampler> {
-    if recording.roles[event] != Role::Sampler {
+    if recording.kinds[event] != EventKind::BpfSampler {
         return None;
     }
     let told = index.states.sampler.as_ref();
@@ -52,7 +53,7 @@ fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Optio
         index.aggregations.contains_key(&event) || index.states.attachments.iter().any(on_it)
     };
     let is_main =
-        |event: &usize| asked[*event] && recording.roles[*event] == Role::Sampling && !carries_program(*event);
+        |event: &usize| asked[*event] && recording.kinds[*event] == EventKind::Pmu && !carries_program(*event);
     let mut mains = (0..asked.len()).filter(is_main);
     let is_kind = |event: &usize| {
         let attr = &recording.event(*event).attr;

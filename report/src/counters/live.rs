@@ -6,13 +6,13 @@ use super::notes;
 use super::over_time::{About, Scale, says_something};
 use super::track::Track;
 use super::{CounterHistory, Target};
-use crate::boot_times::BootTimes;
+use crate::index::boot_times::BootTimes;
 use crate::index::counters_note;
+use crate::input::window::{Window, since};
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Exact, Known, Note, Reason, Runs, StatRow,
     StatSnapshot,
 };
-use crate::window::{Window, since};
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::{Missed, Session, State};
 use std::collections::BTreeMap;

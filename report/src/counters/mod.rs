@@ -6,6 +6,7 @@
 
 mod estimate;
 mod exact;
+pub(crate) mod history;
 mod live;
 pub(crate) mod notes;
 mod over_time;
@@ -16,9 +17,9 @@ pub use live::StatAccumulator;
 pub(crate) use exact::{disagreements, exact_program};
 pub(crate) use over_time::over_time;
 
-use crate::boot_times::BootTimes;
+use crate::index::boot_times::BootTimes;
+use crate::input::window::Window;
 use crate::model::Counting;
-use crate::window::Window;
 use bprec_format::state::{
     Calibration, CounterEvents, CounterTier, ProgramCounters, RunCounts, RunStats, Session, SharedCounters,
     SharedScope, StatsOff,

@@ -1,18 +1,18 @@
 //! Counters from snapshot to snapshot, and what that adds up to.
 
 use super::exact::exact;
+use super::history::History;
 use super::notes;
 use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::Index;
-use crate::index::history::History;
 use crate::input::recording::Recording;
+use crate::input::window::{Window, since};
+use crate::model::text::UNNAMED;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, Exact, JSON_VERSION, Known,
     NamedReading, Note, RefusedTarget,
 };
-use crate::text::UNNAMED;
-use crate::window::{Window, since};
 use crate::{Options, Result};
 use bprec_format::feature::{CpuCount, Feature};
 use bprec_format::state::SharedScope;

@@ -1,8 +1,8 @@
 //! Snapshots of one target, folded into what happened between them.
 
 use super::estimate::Strata;
+use crate::input::window::Window;
 use crate::model::SnapshotFault;
-use crate::window::Window;
 use bprec_format::state::{Histogram, Reading, RunCounts};
 use std::collections::BTreeMap;
 

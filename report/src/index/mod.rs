@@ -2,12 +2,13 @@
 //! serves many queries.
 
 pub(crate) mod address;
+pub(crate) mod boot_times;
 pub(crate) mod dedup;
 pub(crate) mod file_functions;
 pub(crate) mod guard;
-pub(crate) mod history;
 pub(crate) mod hooks;
 mod intervals;
+pub(crate) mod map_contents;
 pub(crate) mod programs;
 pub(crate) mod runs;
 pub(crate) mod sections;
@@ -15,19 +16,21 @@ pub(crate) mod stream_symbols;
 pub(crate) mod symbolizer;
 pub(crate) mod symbols;
 pub(crate) mod tasks;
+pub(crate) mod traces;
 
 use self::address::{AddressMap, Owner, Range};
 use self::hooks::HookOwners;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
 use self::symbols::{KernelMaps, KernelSymbols, Kind};
 use self::tasks::{Tasks, TasksBuilder};
-use crate::boot_times::BootTimes;
+use crate::index::boot_times::BootTimes;
 use crate::index::dedup::{DedupKey, DedupLog};
-use crate::input::recording::{Recording, Role};
+use crate::index::map_contents::Contents;
+use crate::index::traces::Traces;
+use crate::input::event_kind::EventKind;
+use crate::input::recording::Recording;
 use crate::input::scan::Scanner;
-use crate::maps::Contents;
-use crate::pass::{MAX_THREADS, threads_there_are};
-use crate::traces::Traces;
+use crate::input::threads::{MAX_THREADS, threads_there_are};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
@@ -210,7 +213,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             wanted,
             // Asked once: the system takes its time to say.
             threads: wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS),
-            has_state: recording.roles.contains(&Role::State),
+            has_state: recording.kinds.contains(&EventKind::State),
             side: DedupLog::default(),
             tasks: TasksBuilder::default(),
             symbols: DedupLog::default(),
@@ -312,7 +315,7 @@ impl<'r, 'a> Walk<'r, 'a> {
 
     fn sample(&mut self, record: &Record<'_>) {
         let Some(event) = self.recording.events.index_of(record) else { return };
-        if self.recording.roles[event] != Role::State {
+        if self.recording.kinds[event] != EventKind::State {
             return;
         }
         let layout = &self.recording.event(event).layout;
@@ -327,7 +330,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 
     fn state(&mut self, state: State, offset: u64) {
-        if history::is_snapshot(&state) {
+        if is_snapshot(&state) {
             self.index.snapshots.push((self.slice, offset));
         }
         let states = &mut self.index.states;
@@ -457,4 +460,16 @@ impl<'r, 'a> Walk<'r, 'a> {
 
 fn is_guarded(known: &Program, states: &States) -> bool {
     guard::guards(known.info.and_then(|info| info.prog_type), states.attachments_of(known.id).iter())
+}
+
+/// Whether a state is a snapshot of counters, or says how to read those.
+fn is_snapshot(state: &State) -> bool {
+    matches!(
+        state,
+        State::RunStats(_)
+            | State::StatsOff(_)
+            | State::CounterEvents(_)
+            | State::ProgramCounters(_)
+            | State::SharedCounters(_)
+    )
 }

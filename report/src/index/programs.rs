@@ -4,8 +4,8 @@
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
-use crate::boot_times::BootTimes;
 use crate::index::address::{Owner, Range};
+use crate::index::boot_times::BootTimes;
 use crate::index::dedup::DedupKey;
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;

@@ -1,6 +1,6 @@
 //! Run statistics: what the kernel counted between two snapshots.
 
-use crate::window::Window;
+use crate::input::window::Window;
 use bprec_format::state::{ProgramRuns, RunStats};
 use std::collections::BTreeMap;
 

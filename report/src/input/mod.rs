@@ -2,10 +2,13 @@
 //! `unsafe`: mapping a file.
 
 pub(crate) mod cut_off;
+pub(crate) mod event_kind;
 pub(crate) mod recording;
 pub(crate) mod scan;
 pub(crate) mod source;
+pub(crate) mod threads;
 pub(crate) mod unpacked;
+pub(crate) mod window;
 
 use crate::{Error, Result};
 use memmap2::Mmap;

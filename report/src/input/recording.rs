@@ -1,26 +1,14 @@
 //! A recording that was opened: its events, what they are for, its features, its records.
 
 use crate::input::cut_off::CutOff;
+use crate::input::event_kind::EventKind;
 use crate::input::unpacked::{RELEASE_BYTES, Slice, Unpacked};
 use crate::{Error, Input, Result};
 use bprec_format::feature::{Compression, Feature, Payload, Text};
 use bprec_format::{
-    AttrFlags, Callchain, Container, Endian, Event, EventAttr, Events, FeatureSection, File, Metadata,
-    PIPE_HEADER_BYTES, RECORD_HEADER_BYTES, RecordType, Records, Sample, event_type, sampler, software, state,
+    Container, Endian, Event, Events, FeatureSection, File, Metadata, PIPE_HEADER_BYTES, RECORD_HEADER_BYTES,
+    RecordType, Records,
 };
-
-/// What an event's samples are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Where the machine was.
-    Sampling,
-    /// The same, as [`bprec_format::sampler`] payloads.
-    Sampler,
-    /// [`bprec_format::state`] payloads.
-    State,
-    /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
-    Other,
-}
 
 /// Records are brought into the cache when the one this many bytes before them is looked at.
 const READ_AHEAD_BYTES: usize = 2048;
@@ -50,7 +38,7 @@ pub(crate) struct Recording<'a> {
     /// By event.
     pub(crate) names: Vec<String>,
     /// By event.
-    pub(crate) roles: Vec<Role>,
+    pub(crate) kinds: Vec<EventKind>,
     /// Where samples have the id of their event, if they have.
     id_at: Option<usize>,
 }
@@ -107,7 +95,7 @@ impl<'a> Recording<'a> {
         let sections = metadata.sections().to_vec();
         let events = Events::new(metadata.attrs(), endian).map_err(failed)?;
         let names = metadata.event_names();
-        let roles = events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
+        let kinds = EventKind::of_all(&events, &names);
         let unpacked = compressed.then(|| {
             let section = metadata.feature(Feature::COMPRESSED).next();
             let section = section.and_then(|it| Compression::parse(&it.bytes, it.offset, endian).ok());
@@ -115,7 +103,7 @@ impl<'a> Recording<'a> {
             Unpacked::new(input, streams.clone(), endian, limit)
         });
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
-        Ok(Recording { input, endian, sections, streams, unpacked, cut_off, problems, events, names, roles, id_at })
+        Ok(Recording { input, endian, sections, streams, unpacked, cut_off, problems, events, names, kinds, id_at })
     }
 
     /// A recording whose records can be read: without an event none of the kernel's can.
@@ -180,7 +168,7 @@ impl<'a> Recording<'a> {
     #[inline]
     pub(crate) fn may_hold_state(&self, record: &[u8]) -> bool {
         match self.id_at.and_then(|at| self.endian.u64_at(record, at)) {
-            Some(id) => self.events.index_of_id(id).is_none_or(|event| self.roles[event] == Role::State),
+            Some(id) => self.events.index_of_id(id).is_none_or(|event| self.kinds[event] == EventKind::State),
             None => true,
         }
     }
@@ -200,41 +188,5 @@ impl<'a> Recording<'a> {
                 self.streams.iter().for_each(|stream| visit(&[records(stream)]));
             }
         }
-    }
-}
-
-impl Role {
-    /// The call chain of a sample of an event with this role, which is in a record at `offset`.
-    ///
-    /// # Errors
-    /// When it, or what is in front of it, overruns the record.
-    #[inline]
-    pub(crate) fn callchain<'s>(self, sample: &Sample<'s>, offset: u64) -> bprec_format::Result<Option<Callchain<'s>>> {
-        match self {
-            Role::Sampler => payload(sample, offset).map(|payload| payload.callchain),
-            _ => sample.callchain(),
-        }
-    }
-}
-
-/// What our sampling program says in a sample.
-pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::Payload<'s>> {
-    sampler::Payload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
-}
-
-/// What the samples of an event of this name are.
-pub(crate) fn role(attr: &EventAttr, name: &str) -> Role {
-    match (attr.kind, attr.config) {
-        (event_type::SOFTWARE, software::DUMMY) => Role::Other,
-        (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME => Role::State,
-        (event_type::SOFTWARE, software::BPF_OUTPUT) if name == sampler::EVENT_NAME => Role::Sampler,
-        // A recording without names was cut off; of the bpf-output events that we write only this one is never enabled.
-        (event_type::SOFTWARE, software::BPF_OUTPUT)
-            if name == attr.default_name() && attr.flags.contains(AttrFlags::DISABLED) =>
-        {
-            Role::State
-        }
-        (event_type::SOFTWARE, software::BPF_OUTPUT) => Role::Other,
-        _ => Role::Sampling,
     }
 }

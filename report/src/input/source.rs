@@ -10,7 +10,7 @@ use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, PIPE_HEADER
 use crate::input::GZIP_MAGIC;
 use crate::input::cut_off::CutOff;
 use crate::input::recording::Recording;
-use crate::window::Window;
+use crate::input::window::Window;
 use crate::{Error, Input, Result, TimeRange};
 
 /// What is read from a pipe at a time.

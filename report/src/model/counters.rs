@@ -3,7 +3,7 @@
 use super::known::{Known, known_members};
 use super::note::Disagreement;
 use super::{Anomaly, Note, Unit};
-use crate::text::UNNAMED;
+use crate::model::text::UNNAMED;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 

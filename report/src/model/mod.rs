@@ -8,6 +8,7 @@ mod event;
 mod known;
 mod note;
 mod program;
+pub(crate) mod text;
 
 pub(crate) use counters::ExactMembers;
 pub use counters::{

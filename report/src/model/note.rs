@@ -2,7 +2,7 @@
 
 use super::known::{coded, coded_schema};
 use super::{Anomaly, Reason};
-use crate::text::{counted, decimal, grouped, listed, seconds};
+use crate::model::text::{counted, decimal, grouped, listed, seconds};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

@@ -4,24 +4,19 @@ pub(crate) mod attribution;
 pub(crate) mod readings;
 
 use crate::index::Index;
-use crate::input::recording::{Recording, Role, payload, read_ahead};
+use crate::input::event_kind::{EventKind, payload};
+use crate::input::recording::{Recording, read_ahead};
+use crate::input::threads::{MAX_THREADS, threads_there_are};
 use crate::input::unpacked::Slice;
+use crate::input::window::Window;
 use crate::model::Count;
-use crate::window::Window;
-use crate::{Error, Options, Result, Split, glob};
+use crate::options::glob;
+use crate::{Error, Options, Result, Split};
 use attribution::{Attribution, Attributor};
 use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, SampleType, misc};
 use readings::Readings;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
-
-/// More threads than this gain nothing, and each holds a sink.
-pub(crate) const MAX_THREADS: usize = 16;
-
-/// As many as can run side by side.
-pub(crate) fn threads_there_are() -> usize {
-    std::thread::available_parallelism().map_or(1, Into::into)
-}
 
 /// What a pass feeds.
 ///
@@ -64,7 +59,7 @@ pub struct SampleView<'s> {
     pub fields: &'s Sample<'s>,
     /// Number of the task's name, where names are kept.
     pub(crate) comm: Option<u32>,
-    pub(crate) role: Role,
+    pub(crate) kind: EventKind,
 }
 
 impl SampleView<'_> {
@@ -73,8 +68,8 @@ impl SampleView<'_> {
     /// # Errors
     /// When the sample cannot be read up to there.
     pub fn cgroup(&self) -> bprec_format::Result<Option<u64>> {
-        match self.role {
-            Role::Sampler => Ok(payload(self.fields, self.offset)?.cgroup),
+        match self.kind {
+            EventKind::BpfSampler => Ok(payload(self.fields, self.offset)?.cgroup),
             _ => Ok(self.fields.decode()?.cgroup),
         }
     }
@@ -99,7 +94,7 @@ impl Unreadable {
 /// How the samples of an event are read: made once for all of them.
 #[derive(Debug, Clone, Copy)]
 struct EventPlan {
-    role: Role,
+    kind: EventKind,
     weight: Weight,
     /// The record says how many samples it is: they were counted in the kernel.
     is_aggregated: bool,
@@ -119,22 +114,22 @@ enum Weight {
 impl EventPlan {
     /// `None` for events whose samples are not needed.
     fn new(recording: &Recording<'_>, index: &Index, event: usize, is_asked: bool) -> Option<EventPlan> {
-        let role = recording.roles[event];
+        let kind = recording.kinds[event];
         let attr = &recording.event(event).attr;
-        let weight = match role {
-            Role::Sampling if attr.sample_type.contains(SampleType::READ) => Weight::Readings,
-            Role::Sampling => {
+        let weight = match kind {
+            EventKind::Pmu if attr.sample_type.contains(SampleType::READ) => Weight::Readings,
+            EventKind::Pmu => {
                 Weight::Period { without: if attr.flags.contains(AttrFlags::FREQ) { 1 } else { attr.sample_period } }
             }
-            Role::Sampler => {
+            EventKind::BpfSampler => {
                 let told = index.states.sampler.as_ref().filter(|told| !told.is_frequency);
                 Weight::Payload { without: told.map_or(1, |told| told.rate) }
             }
-            Role::State | Role::Other => return None,
+            EventKind::State | EventKind::Other => return None,
         };
         let is_aggregated = index.aggregations.contains_key(&event);
         // Readings are differences: also those that are not asked for have to be known.
-        (is_asked || weight == Weight::Readings).then_some(EventPlan { role, weight, is_aggregated })
+        (is_asked || weight == Weight::Readings).then_some(EventPlan { kind, weight, is_aggregated })
     }
 
     /// How many samples a record is, and how many of its event they stand for.
@@ -176,7 +171,7 @@ impl<'o> Selection<'o> {
         options: &'o Options,
     ) -> Result<Selection<'o>> {
         let is_asked = |event: usize| {
-            matches!(recording.roles[event], Role::Sampling | Role::Sampler)
+            matches!(recording.kinds[event], EventKind::Pmu | EventKind::BpfSampler)
                 && (options.events.is_empty() || options.events.contains(&recording.names[event]))
         };
         let events: Vec<bool> = (0..recording.names.len()).map(is_asked).collect();
@@ -393,11 +388,11 @@ impl<'i, S: Sink> Worker<'i, S> {
         };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let kernel_ip = if in_kernel { fields.ip() } else { None };
-        let chain = if kernel_ip.is_some() { plan.role.callchain(fields, record.offset)? } else { None };
+        let chain = if kernel_ip.is_some() { plan.kind.callchain(fields, record.offset)? } else { None };
         let attribution = self.attributor.attribution(kernel_ip, chain, time);
         let offset = record.offset;
-        let role = plan.role;
-        let view = SampleView { event, count, time_ns, cpu, pid_tid, kernel_ip, offset, record, fields, comm, role };
+        let kind = plan.kind;
+        let view = SampleView { event, count, time_ns, cpu, pid_tid, kernel_ip, offset, record, fields, comm, kind };
         self.sink.sample(&view, &attribution)
     }
 }

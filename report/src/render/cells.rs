@@ -1,8 +1,8 @@
 //! Cells: one value of a model as the tables have it.
 
+use crate::model::text::{UNKNOWN, clean, decimal, grouped, seconds};
 use crate::model::{Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound};
 use crate::render::grid::Column;
-use crate::text::{UNKNOWN, clean, decimal, grouped, seconds};
 
 /// A value that cannot be true.
 pub(super) const IMPOSSIBLE: &str = "n/a!";

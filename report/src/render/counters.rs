@@ -4,8 +4,8 @@ use super::cells::{self, IMPOSSIBLE, exact_columns, measured, number, plain, tur
 use super::csv::joined;
 use super::grid::{Column, Grid};
 use super::{csv_line, write_notes};
+use crate::model::text::{UNKNOWN, clean, grouped, seconds};
 use crate::model::{CounterRow, CounterSource, CounterTotals, CountersReport, Counting, Exact, Known};
-use crate::text::{UNKNOWN, clean, grouped, seconds};
 use std::io::{self, Write};
 
 pub(super) fn table(report: &CountersReport, out: &mut dyn Write, width: usize) -> io::Result<()> {

@@ -2,8 +2,8 @@
 
 use super::cells::plain;
 use super::csv_line;
+use crate::model::text::clean;
 use crate::model::{Columns, Count, Counting, EventReport, Known, Line, PERCENTILES, Program, Report, Runs, Share};
-use crate::text::clean;
 use std::io::{self, Write};
 
 const COLUMNS: [&str; 31] = [

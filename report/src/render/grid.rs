@@ -1,6 +1,6 @@
 //! Columns side by side: the one writer of tables.
 
-use crate::text::{UNKNOWN, fit};
+use crate::model::text::{UNKNOWN, fit};
 
 /// A column: its name, and what becomes of it when the table is too wide.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Maps as text: a few lines about each, and one line per entry.
 
 use crate::maps::{Frame, Map, MapsReport, Shown};
-use crate::text::{UNKNOWN, clean, grouped, seconds};
+use crate::model::text::{UNKNOWN, clean, grouped, seconds};
 use bprec_format::bpf::names::map_flags;
 use std::io::{self, Write};
 

@@ -2,8 +2,8 @@
 
 use super::cells::percent;
 use super::write_wrapped;
+use crate::model::text::{UNKNOWN, clean, counted, grouped, seconds};
 use crate::model::{BpfSampler, EventReport, Known, Report};
-use crate::text::{UNKNOWN, clean, counted, grouped, seconds};
 use std::io::{self, Write};
 
 /// What was measured, how much of it, and what is missing.

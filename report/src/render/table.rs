@@ -5,12 +5,12 @@ use super::cells::{self, exact_columns, moment, number, percent};
 use super::grid::{Column, Grid};
 use super::opening::opening;
 use super::{write_notes, write_wrapped};
+use crate::model::text::{UNKNOWN, clean, counted, fit, grouped, seconds};
 use crate::model::{
     EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate, Share,
     StatisticsCost,
 };
 use crate::options::{By, Group};
-use crate::text::{UNKNOWN, clean, counted, fit, grouped, seconds};
 use std::io::{self, Write};
 
 /// What the shares are of.
@@ -152,7 +152,7 @@ impl Table<'_> {
         });
         if shows_per_run(self.report, self.event) {
             cells.push(row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
-                format!("{}±{}", crate::text::decimal(it.value), crate::text::decimal(it.margin))
+                format!("{}±{}", crate::model::text::decimal(it.value), crate::model::text::decimal(it.margin))
             }));
         }
         let counting = self.report.counting.iter();
@@ -290,7 +290,7 @@ impl Table<'_> {
                 runs,
                 cells::time(exact),
                 time,
-                source.sampled_ns_per_run.map_or(UNKNOWN.into(), crate::text::decimal),
+                source.sampled_ns_per_run.map_or(UNKNOWN.into(), crate::model::text::decimal),
                 cells::measured(exact),
             ]);
             for function in &program.exact_functions {

@@ -4,9 +4,10 @@ use bprec_format::{Events, Metadata, Record, Sample, misc};
 
 use crate::index::programs::Program;
 use crate::index::{Index, Wanted};
-use crate::input::recording::{Recording, Role, role};
+use crate::input::event_kind::EventKind;
+use crate::input::recording::Recording;
+use crate::input::window::Window;
 use crate::pass::attribution::Attributor;
-use crate::window::Window;
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
 
 /// What is asked for, worked out for one recording.
@@ -56,23 +57,22 @@ pub(super) struct Sieve<'s> {
     selection: &'s Selection,
     attributor: Option<Attributor<'s>>,
     /// By event.
-    roles: Vec<Role>,
+    kinds: Vec<EventKind>,
 }
 
 impl<'s> Sieve<'s> {
     /// For a recording with these events.
     pub(super) fn new(selection: &'s Selection, events: &Events, metadata: &Metadata<'_>) -> Sieve<'s> {
-        let names = metadata.event_names();
-        let roles = events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect();
+        let kinds = EventKind::of_all(events, &metadata.event_names());
         let attributor = selection.programs.as_ref().map(|chosen| Attributor::new(&chosen.index));
-        Sieve { selection, attributor, roles }
+        Sieve { selection, attributor, kinds }
     }
 
     /// Whether a sample stays, and its time if it was selected. What a recorder says about the machine in samples of an event
     /// of its own stays: without it the others could not be understood.
     pub(super) fn keeps(&mut self, record: &Record<'_>, events: &Events) -> (bool, Option<u64>) {
         let Some(index) = events.index_of(record) else { return (false, None) };
-        if self.roles.get(index) == Some(&Role::State) {
+        if self.kinds.get(index) == Some(&EventKind::State) {
             return (true, None);
         }
         let event = events.all().get(index);
@@ -94,8 +94,8 @@ impl<'s> Sieve<'s> {
         let (Some(attributor), Some(chosen)) = (&mut self.attributor, &self.selection.programs) else { return true };
         let in_kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let leaf = sample.ip().filter(|_| in_kernel);
-        let role = self.roles.get(event).copied().unwrap_or(Role::Other);
-        let chain = role.callchain(sample, record.offset).ok().flatten();
+        let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
+        let chain = kind.callchain(sample, record.offset).ok().flatten();
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
         attribution.programs().iter().any(|program| chosen.asked[*program as usize])
     }

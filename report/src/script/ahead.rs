@@ -6,13 +6,14 @@ use bprec_format::state::{KernelSymbol, State};
 use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};
 
 use crate::Input;
-use crate::input::recording::{Recording, Role};
+use crate::input::event_kind::EventKind;
+use crate::input::recording::Recording;
 use crate::input::scan::Scanner;
 
 /// The kernel functions that a recording names. What is wrong with it is told when it is printed.
 pub(super) fn kernel_symbols(input: &Input, threads: usize) -> Vec<KernelSymbol> {
     let Ok(recording) = Recording::open(input) else { return Vec::new() };
-    if !recording.roles.contains(&Role::State) {
+    if !recording.kinds.contains(&EventKind::State) {
         return Vec::new();
     }
     let endian = recording.endian();
@@ -34,7 +35,7 @@ pub(super) fn kernel_symbols(input: &Input, threads: usize) -> Vec<KernelSymbol>
 
 /// What a sample holds, if its event carries states.
 fn state(recording: &Recording<'_>, record: &Record<'_>) -> Option<State> {
-    let event = recording.events.index_of(record).filter(|event| recording.roles[*event] == Role::State)?;
+    let event = recording.events.index_of(record).filter(|event| recording.kinds[*event] == EventKind::State)?;
     let layout = &recording.event(event).layout;
     let offset = record.offset + RECORD_HEADER_BYTES as u64;
     let raw = layout.sample(record.body(), offset).ok()?.raw().ok()?;

@@ -10,7 +10,7 @@ use bprec_format::{
     CONTEXT_MAX, Callchain, Endian, EventAttr, SampleFields, SampleId, SampleType, context, event_type, misc, software,
 };
 
-use crate::input::recording::{Role, role};
+use crate::input::event_kind::EventKind;
 
 use super::fields::{Field, Fields};
 use super::frames::FrameTexts;
@@ -186,7 +186,7 @@ impl Style {
         if let Some(raw) = fields.raw.filter(|_| is_output) {
             let state = || State::decode(raw, 0, line.endian).ok();
             if has(Field::State)
-                && role(line.attr, line.event) == Role::State
+                && EventKind::of(line.attr, line.event) == EventKind::State
                 && let Some(state) = state()
             {
                 state::describe(out, &state);

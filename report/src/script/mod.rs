@@ -6,6 +6,7 @@ mod deferred;
 mod dump;
 mod fields;
 mod frames;
+mod header;
 mod line;
 mod memory;
 mod naming;
@@ -27,10 +28,11 @@ use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
 
 use crate::index::stream_symbols::SectionSymbols;
 use crate::input::source::{Arrival, Source, Visitor};
-use crate::pass::{MAX_THREADS, threads_there_are};
+use crate::input::threads::{MAX_THREADS, threads_there_are};
 use crate::{Error, Result, TimeRange};
 
 pub use fields::{Field, Fields};
+pub use header::header;
 pub use side::Show;
 
 use naming::Naming;

@@ -17,8 +17,8 @@ use super::order::Run;
 use super::tasks::{self, Tasks};
 use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
+use crate::input::window::Window;
 use crate::pass::readings::Readings;
-use crate::window::Window;
 
 /// A thread's part of a batch are blocks of so many records.
 pub(super) const BLOCK_RECORDS: usize = 512;

@@ -1,11 +1,11 @@
 //! One line per value, and one JSON object per line.
 
+use crate::model::text::clean;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, Counting, Disagreement, Exact, JSON_VERSION, Known,
     StatRow, StatSnapshot, Unit,
 };
 use crate::render::json;
-use crate::text::clean;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 use std::io::{self, Write};

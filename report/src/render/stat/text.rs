@@ -2,12 +2,12 @@
 
 use super::StatWriter;
 use super::lines::together;
+use crate::model::text::{UNKNOWN, clean, fit, grouped};
 use crate::model::{CountedEvent, CounterRow, CounterSource, Counting, Exact, Known, StatSnapshot, Unit};
 use crate::render::cells::{self, IMPOSSIBLE, measured, number, turns};
 use crate::render::counters::cpu_percent;
 use crate::render::grid::{Column, Grid};
 use crate::render::write_notes;
-use crate::text::{UNKNOWN, clean, fit, grouped};
 use std::io::{self, Write};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Counters of a window: the snapshots that the index found, folded into what happened between them.
 
-use super::Index;
-use super::runs::RunHistory;
-use crate::counters::CounterHistory;
+use super::CounterHistory;
+use crate::index::Index;
+use crate::index::runs::RunHistory;
 use crate::input::recording::Recording;
-use crate::window::Window;
+use crate::input::window::Window;
 use bprec_format::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Records};
 
@@ -13,18 +13,6 @@ use bprec_format::{RECORD_HEADER_BYTES, Records};
 pub(crate) struct History {
     pub(crate) runs: RunHistory,
     pub(crate) counters: CounterHistory,
-}
-
-/// Whether a state is one that [`History`] is made of.
-pub(crate) fn is_snapshot(state: &State) -> bool {
-    matches!(
-        state,
-        State::RunStats(_)
-            | State::StatsOff(_)
-            | State::CounterEvents(_)
-            | State::ProgramCounters(_)
-            | State::SharedCounters(_)
-    )
 }
 
 /// Walks the snapshots, slice by slice.

@@ -1,6 +1,8 @@
 //! What a report is asked for. Every type reads itself from the text of its command line option.
 
-use crate::{Error, Result, glob};
+pub(crate) mod glob;
+
+use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,9 +1,10 @@
 //! What a recording says about its machine and about itself, one line each, as perf prints it.
 
 use crate::index::sections::{btf_of, symbol_files, symbol_of};
-use crate::input::recording::{Recording, Role};
-use crate::text::clean;
-use crate::traces::Traces;
+use crate::index::traces::Traces;
+use crate::input::event_kind::EventKind;
+use crate::input::recording::Recording;
+use crate::model::text::clean;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
@@ -78,7 +79,7 @@ impl Told {
 
     fn sample(&mut self, recording: &Recording<'_>, record: &Record<'_>) {
         let Some(index) = recording.events.index_of(record) else { return };
-        if recording.roles[index] != Role::State {
+        if recording.kinds[index] != EventKind::State {
             return;
         }
         let layout = &recording.event(index).layout;

@@ -2,7 +2,7 @@
 
 /// Whether `text` as a whole matches `pattern`. What is no pattern, such as `a[`, is a name.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
-    glob::Pattern::new(pattern).map_or(pattern == text, |pattern| pattern.matches(text))
+    ::glob::Pattern::new(pattern).map_or(pattern == text, |pattern| pattern.matches(text))
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 use bprec_format::feature::{Feature, Payload as _, SampleTime};
 use bprec_format::rewrite::{Care, Fate, Rewriter};
-use bprec_format::{Events, FeatureSection, Metadata, RecordType, Writer};
+use bprec_format::{FeatureSection, Metadata, RecordType, Writer};
 
-use crate::input::recording::{Role, role};
+use crate::input::event_kind::EventKind;
 use crate::input::source::{Arrival, Source, Visitor};
 use crate::{CpuList, Error, ProgFilter, Result, TimeRange};
 
@@ -96,7 +96,7 @@ struct Copy<'o, W> {
 struct Begun<'o> {
     rewriter: Rewriter,
     /// By event. From the first sample on: a stream has told the names of its events by then.
-    roles: Option<Vec<Role>>,
+    kinds: Option<Vec<EventKind>>,
     /// From the first sample on, too.
     sieve: Option<Sieve<'o>>,
 }
@@ -112,11 +112,11 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             }
             self.begin(metadata)?;
         }
-        let Some(Begun { rewriter, roles, sieve }) = &mut self.begun else { return Ok(ControlFlow::Continue(())) };
+        let Some(Begun { rewriter, kinds, sieve }) = &mut self.begun else { return Ok(ControlFlow::Continue(())) };
         let is_sample = record.kind == RecordType::SAMPLE && {
-            let roles = roles.get_or_insert_with(|| roles_of(rewriter.events(), metadata));
-            let role = rewriter.events().index_of(record).and_then(|event| roles.get(event));
-            matches!(role, Some(Role::Sampling | Role::Sampler))
+            let kinds = kinds.get_or_insert_with(|| EventKind::of_all(rewriter.events(), &metadata.event_names()));
+            let kind = rewriter.events().index_of(record).and_then(|event| kinds.get(event));
+            matches!(kind, Some(EventKind::Pmu | EventKind::BpfSampler))
         };
         if record.kind == RecordType::SAMPLE
             && let Some(selection) = self.selection
@@ -170,18 +170,12 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
-/// What the samples of each event are.
-fn roles_of(events: &Events, metadata: &Metadata<'_>) -> Vec<Role> {
-    let names = metadata.event_names();
-    events.all().iter().zip(&names).map(|(event, name)| role(&event.attr, name)).collect()
-}
-
 impl<W: Write + Seek> Copy<'_, W> {
     fn begin(&mut self, metadata: &Metadata<'_>) -> Result<()> {
         let care = if self.options.repair { Care::Repair } else { Care::Keep };
         let rewriter = Rewriter::begin(metadata, care, &mut self.buffer);
         let rewriter = rewriter.map_err(|source| Error::Format { path: self.path.clone(), source })?;
-        self.begun = Some(Begun { rewriter, roles: None, sieve: None });
+        self.begun = Some(Begun { rewriter, kinds: None, sieve: None });
         Ok(())
     }
 

@@ -1,15 +1,14 @@
 //! The maps of the recording's programs: what they are, what their keys and values are, and what they held.
 
-mod contents;
+mod entries;
 mod names;
 
-use crate::glob;
-use crate::index::sections::btf_of;
-use crate::index::{Index, Wanted};
+use crate::ProgFilter;
+use crate::index::Index;
+use crate::index::map_contents::Contents;
 use crate::input::recording::Recording;
-use crate::render;
-use crate::window::since;
-use crate::{Error, Input, ProgFilter, Result};
+use crate::input::window::since;
+use crate::options::glob;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::MapType;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
@@ -17,10 +16,9 @@ use bprec_format::feature::Feature;
 use bprec_format::state;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::io::Write;
 use std::str::FromStr;
 
-pub(crate) use contents::{Contents, Entry, Frame, Shown};
+pub(crate) use entries::{Entry, Frame, Shown};
 
 /// What [`maps`] shows.
 #[derive(Debug, Clone, Default)]
@@ -59,21 +57,6 @@ impl MapFilter {
             MapFilter::Name(pattern) => glob::matches(pattern, name),
         }
     }
-}
-
-/// Writes the maps of a recording, and what it has of their contents. How many were written.
-///
-/// # Errors
-/// When the recording cannot be read at all, or the output cannot be written.
-pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<usize> {
-    let recording = Recording::open_with_events(input)?;
-    let index = Index::build(&recording, Wanted { contents: true, ..Wanted::default() });
-    let btf = btf_of(recording.sections(), recording.endian());
-    let report = MapsReport::new(&recording, &index, &btf, options);
-    let written =
-        if options.json { render::write_maps_json(&report, out) } else { render::write_maps_text(&report, out) };
-    written.map_err(Error::from)?;
-    Ok(report.maps.len())
 }
 
 /// A program as a map refers to it.
@@ -124,7 +107,7 @@ pub(crate) struct MapsReport<'a> {
 }
 
 impl<'a> MapsReport<'a> {
-    fn new(
+    pub(crate) fn new(
         recording: &Recording<'_>,
         index: &'a Index,
         btf: &'a BTreeMap<u32, Btf<'a>>,

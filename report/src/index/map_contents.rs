@@ -1,0 +1,93 @@
+//! What a map held, out of the parts that the recording has.
+
+use bprec_format::state::{ContentsEnd, MapContents};
+
+/// The parts of a map's contents, put together.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// The first part, with the bytes of all.
+    pub(crate) whole: MapContents,
+    end: Option<ContentsEnd>,
+    /// A part is missing: what came behind it is left out.
+    has_gap: bool,
+}
+
+impl Contents {
+    /// Takes in the next part. One at the start begins anew: the map was read a second time.
+    pub(crate) fn add(&mut self, mut part: MapContents) {
+        if part.offset == 0 && (!self.whole.bytes.is_empty() || self.end.is_some()) {
+            *self = Contents::default();
+        }
+        if part.offset != self.whole.bytes.len() as u64 || self.has_gap {
+            self.has_gap = true;
+        } else if part.offset == 0 {
+            self.end = part.end.take();
+            self.whole = part;
+        } else {
+            self.end = part.end.take();
+            self.whole.bytes.extend_from_slice(&part.bytes);
+        }
+    }
+
+    /// When reading it began, ns of the recording's clock.
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.whole.time_ns
+    }
+
+    /// Bytes of an entry: its key, and its value on each CPU.
+    pub(crate) fn stride(&self) -> usize {
+        let values = self.whole.cpus.len().max(1);
+        (self.whole.value_bytes as usize).saturating_mul(values).saturating_add(self.whole.key_bytes as usize)
+    }
+
+    /// Entries that are there whole.
+    pub(crate) fn len(&self) -> usize {
+        self.whole.bytes.len().checked_div(self.stride()).unwrap_or(0)
+    }
+
+    /// Why there is not more, if something is missing.
+    pub(crate) fn cut(&self) -> Option<String> {
+        match &self.end {
+            _ if self.has_gap => Some("a part of it is missing in the recording".to_owned()),
+            None => Some("the recording ends within it".to_owned()),
+            Some(end) if !end.cut.is_empty() => Some(end.cut.clone()),
+            Some(end) if end.entries != self.len() as u64 => Some(format!(
+                "it says that it has {} {}",
+                end.entries,
+                if end.entries == 1 { "entry" } else { "entries" }
+            )),
+            Some(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(offset: u64, bytes: &[u8], end: Option<(u64, &str)>) -> MapContents {
+        let end = end.map(|(entries, cut)| ContentsEnd { entries, time_ns: 9, cut: cut.into() });
+        MapContents { key_bytes: 1, value_bytes: 2, offset, bytes: bytes.to_vec(), end, ..MapContents::default() }
+    }
+
+    fn of(parts: &[MapContents]) -> (usize, Option<String>) {
+        let mut contents = Contents::default();
+        parts.iter().cloned().for_each(|part| contents.add(part));
+        (contents.len(), contents.cut())
+    }
+
+    #[test]
+    fn parts_are_put_together_and_what_is_missing_is_said() {
+        let whole = [part(0, &[1, 2], None), part(2, &[3, 4, 5], None), part(5, &[6], Some((2, "")))];
+        assert_eq!(of(&whole), (2, None));
+        assert_eq!(of(&[part(0, &[], Some((0, "no reason")))]), (0, Some("no reason".into())));
+        assert_eq!(of(&[]), (0, Some("the recording ends within it".into())));
+        assert_eq!(of(&whole[..2]), (1, Some("the recording ends within it".into())));
+        let gap = Some("a part of it is missing in the recording".into());
+        assert_eq!(of(&[whole[0].clone(), whole[2].clone()]), (0, gap));
+        assert_eq!(of(&[part(0, &[1, 2, 3], Some((2, "")))]), (1, Some("it says that it has 2 entries".into())));
+        // Read a second time, it is that which counts.
+        let again = [&whole[..], &[part(0, &[9, 9, 9], Some((1, "")))]].concat();
+        assert_eq!(of(&again), (1, None));
+    }
+}

@@ -1,0 +1,57 @@
+//! What the samples of an event are.
+
+use bprec_format::{AttrFlags, Callchain, EventAttr, Events, Sample, event_type, sampler, software, state};
+
+/// What an event's samples are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// Where the machine was.
+    Pmu,
+    /// The same, as [`bprec_format::sampler`] payloads.
+    BpfSampler,
+    /// [`bprec_format::state`] payloads.
+    State,
+    /// Nothing about where the machine was: the event is there for its side band, or carries another tool's payloads.
+    Other,
+}
+
+impl EventKind {
+    /// What the samples of an event of this name are.
+    pub(crate) fn of(attr: &EventAttr, name: &str) -> EventKind {
+        match (attr.kind, attr.config) {
+            (event_type::SOFTWARE, software::DUMMY) => EventKind::Other,
+            (event_type::SOFTWARE, software::BPF_OUTPUT) if name == state::EVENT_NAME => EventKind::State,
+            (event_type::SOFTWARE, software::BPF_OUTPUT) if name == sampler::EVENT_NAME => EventKind::BpfSampler,
+            // A recording without names was cut off; of the bpf-output events that we write only this one is never enabled.
+            (event_type::SOFTWARE, software::BPF_OUTPUT)
+                if name == attr.default_name() && attr.flags.contains(AttrFlags::DISABLED) =>
+            {
+                EventKind::State
+            }
+            (event_type::SOFTWARE, software::BPF_OUTPUT) => EventKind::Other,
+            _ => EventKind::Pmu,
+        }
+    }
+
+    /// The same of each event of a recording.
+    pub(crate) fn of_all(events: &Events, names: &[String]) -> Vec<EventKind> {
+        events.all().iter().zip(names).map(|(event, name)| EventKind::of(&event.attr, name)).collect()
+    }
+
+    /// The call chain of a sample of an event with this kind, which is in a record at `offset`.
+    ///
+    /// # Errors
+    /// When it, or what is in front of it, overruns the record.
+    #[inline]
+    pub(crate) fn callchain<'s>(self, sample: &Sample<'s>, offset: u64) -> bprec_format::Result<Option<Callchain<'s>>> {
+        match self {
+            EventKind::BpfSampler => payload(sample, offset).map(|payload| payload.callchain),
+            _ => sample.callchain(),
+        }
+    }
+}
+
+/// What our sampling program says in a sample.
+pub(crate) fn payload<'s>(sample: &Sample<'s>, offset: u64) -> bprec_format::Result<sampler::Payload<'s>> {
+    sampler::Payload::parse(sample.raw()?.unwrap_or_default(), offset, sample.endian())
+}
