@@ -4,12 +4,13 @@
 
 use bprec_format::records::write_record;
 use bprec_format::{
-    AttrFlags, Endian, EventAttr, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, SampleType, event_type,
-    misc, software,
+    AttrFlags, Endian, EventAttr, Events, File, FileAttr, FileLayout, RecordType, SampleId, SampleLayout, SampleType,
+    event_type, misc, software,
 };
 use bprec_report::model::{EventReport, Known, Reason};
 use bprec_report::{Input, Options, by_prog};
 use std::io::Write;
+use std::path::Path;
 
 const MODULE: u64 = 0xffff_ffff_c010_0000;
 const TEXT: u64 = 0xffff_ffff_8100_0000;
@@ -65,6 +66,46 @@ fn what_runs_in_user_mode_is_not_idle() {
     let event = report(&[(misc::KERNEL, TEXT, 0), (misc::USER, 0x40_0000, 0), (misc::USER, 0x40_0000, 0)]);
     assert_eq!(event.idle, Known::Unknown(Reason::ForeignTasks));
     assert!(event.busy.value().is_none() && event.total.shares.busy.is_none());
+}
+
+/// What each event of a recording says of the idle task: a count, or that it is not known.
+fn idle(bytes: &[u8]) -> Vec<Option<u64>> {
+    let report = by_prog(&Input::from_bytes("changed", bytes.to_vec()), &Options::default()).unwrap();
+    report.events.iter().map(|event| event.idle.value().map(|idle| idle.count.samples)).collect()
+}
+
+/// In recordings of real machines the mode of samples is changed to the user's: of all, and of all but the idle task's.
+#[test]
+fn no_sample_in_user_mode_is_idle() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2");
+    let mut idle_before = 0;
+    for name in ["ratio.data", "switches.data", "xdp.data", "none.data"] {
+        let bytes = std::fs::read(place.join(name)).unwrap();
+        let file = File::parse(&bytes).unwrap();
+        let events = Events::new(file.attrs(), file.endian()).unwrap();
+        let samples: Vec<(usize, bool)> = file
+            .records()
+            .map(Result::unwrap)
+            .filter(|record| record.kind == RecordType::SAMPLE)
+            .map(|record| {
+                let layout = &events.all()[events.index_of(&record).unwrap()].layout;
+                let sample = layout.sample(record.body(), record.offset).unwrap();
+                (record.offset as usize, sample.pid_tid() == Some((0, 0)))
+            })
+            .collect();
+        let in_user_mode = |is_chosen: &dyn Fn(bool) -> bool| {
+            let mut changed = bytes.clone();
+            for (offset, _) in samples.iter().filter(|(_, is_idle_task)| is_chosen(*is_idle_task)) {
+                changed[offset + 4] = changed[offset + 4] & !(misc::CPUMODE_MASK as u8) | misc::USER as u8;
+            }
+            changed
+        };
+        let before = idle(&bytes);
+        idle_before += before.iter().flatten().sum::<u64>();
+        assert!(idle(&in_user_mode(&|_| true)).iter().all(|idle| idle.unwrap_or(0) == 0), "{name}");
+        assert_eq!(idle(&in_user_mode(&|is_idle_task| !is_idle_task)), before, "{name}");
+    }
+    assert!(idle_before > 0);
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! Counters and maps: the table, JSON and CSV of every committed recording say the same. What programs cost is compared in `model.rs`.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use bprec_report::{Input, MapsOptions, Options, counters, maps};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn fixtures() -> Vec<PathBuf> {
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+    let places = std::fs::read_dir(recordings).unwrap().map(|entry| entry.unwrap().path());
+    let files = places.filter(|path| path.is_dir()).flat_map(|place| std::fs::read_dir(place).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "data")).collect()
+}
+
+/// The cells of a line of a table: two blanks and more are between them.
+fn cells(line: &str) -> Vec<&str> {
+    line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
+}
+
+/// A line of CSV whose fields hold no comma.
+fn by_column<'l>(header: &[&'l str], line: &'l str) -> BTreeMap<&'l str, &'l str> {
+    let fields: Vec<&str> = line.split(',').collect();
+    assert_eq!(fields.len(), header.len(), "{line}");
+    header.iter().copied().zip(fields).collect()
+}
+
+/// What CSV has for a member of JSON; as numbers, since one may be written in two ways.
+#[track_caller]
+fn assert_same(field: &str, member: &Value) {
+    match member {
+        Value::Null => assert_eq!(field, ""),
+        Value::Number(number) => {
+            let (ours, theirs) = (field.parse::<f64>().unwrap(), number.as_f64().unwrap());
+            assert!((ours - theirs).abs() <= 1e-12 * theirs.abs(), "{field} {theirs}");
+        }
+        Value::Bool(value) => assert_eq!(field, value.to_string()),
+        other => assert_eq!(field, other.as_str().unwrap()),
+    }
+}
+
+fn number(cell: &str) -> Option<u64> {
+    cell.replace(',', "").parse().ok()
+}
+
+#[test]
+fn counters_are_the_same_in_table_json_and_csv() {
+    let (mut compared, mut events_compared) = (0, 0);
+    for path in fixtures() {
+        let at = path.display();
+        let report = counters(&Input::open(&path).unwrap(), &Options::default()).unwrap();
+        let (mut table, mut json, mut csv) = (Vec::new(), Vec::new(), Vec::new());
+        report.write_table(&mut table, usize::MAX).unwrap();
+        report.write_json(&mut json).unwrap();
+        report.write_csv(&mut csv).unwrap();
+        let json: Value = serde_json::from_slice(&json).unwrap();
+        let (table, csv) = (String::from_utf8(table).unwrap(), String::from_utf8(csv).unwrap());
+        let rows = ["intervals", "totals"].map(|kind| json[kind].as_array().unwrap().clone()).concat();
+        let mut csv = csv.lines();
+        let header: Vec<&str> = csv.next().unwrap().split(',').collect();
+        let mut table = table.lines().filter(|line| !line.starts_with('#') && !line.starts_with("--"));
+        let columns = cells(table.next().unwrap_or_default());
+        let shown = |row: &&Value| row["source"] != "shared";
+        for row in &rows {
+            let line = by_column(&header, csv.next().unwrap());
+            for member in ["source", "kind", "id", "load_time_ns", "function", "name", "from_ns", "to_ns"] {
+                assert_same(line[member], &row[member]);
+            }
+            let counts = &row["counts"];
+            if !shown(&row) || !counts.is_object() {
+                continue;
+            }
+            for member in ["runs", "misses", "nesting_overflow", "discarded", "measured_ns", "cpu_percent", "ipc"] {
+                assert_same(line[member], &counts[member]);
+                compared += 1;
+            }
+            assert_same(line["measured_runs"], &counts["measured"]);
+            assert_same(line["ns_per_run"], &counts["ns_per_run"]["value"]);
+            assert_same(line["ns_per_run_error"], &counts["ns_per_run"]["error"]);
+            for (percentile, name) in counts["percentiles"].as_array().unwrap().iter().zip(["p50", "p99", "p999"]) {
+                for edge in ["from_ns", "to_ns"] {
+                    assert_same(line[format!("{name}_{edge}").as_str()], &percentile[edge]);
+                }
+            }
+            let names = json["exact"]["events"].as_array().map_or(&[][..], Vec::as_slice);
+            for (event, reading) in names.iter().zip(counts["readings"].as_array().unwrap()) {
+                let event = event["name"].as_str().unwrap();
+                assert_same(line[event], &reading["value"]);
+                assert_same(line[format!("{event}_enabled_ns").as_str()], &reading["enabled_ns"]);
+                events_compared += 1;
+            }
+        }
+        assert_eq!(csv.next(), None, "{at}");
+        for row in rows.iter().filter(shown) {
+            let line = table.next().unwrap();
+            let cells: BTreeMap<&str, &str> = columns.iter().copied().zip(cells(line)).collect();
+            assert_eq!(number(cells["ID"]), row["id"].as_u64(), "{at}: {line}");
+            assert_eq!(cells["SOURCE"], row["source"], "{at}: {line}");
+            let counts = &row["counts"];
+            if counts.is_object() {
+                assert_eq!(number(cells["RUNS"]), counts["runs"].as_u64(), "{at}: {line}");
+                assert_eq!(number(cells["MISSES"]), counts["misses"].as_u64(), "{at}: {line}");
+                let percent = counts["cpu_percent"].as_f64().map_or("n/a".into(), |percent| format!("{percent:.3}"));
+                assert_eq!(cells["CPU%"], percent, "{at}: {line}");
+                compared += 3;
+            }
+        }
+    }
+    assert!(compared > 500 && events_compared > 0, "{compared} {events_compared}");
+}
+
+#[test]
+fn maps_are_the_same_in_text_and_json() {
+    let (mut compared, mut entries_compared) = (0, 0);
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let write = |json| {
+            let mut out = Vec::new();
+            maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let (text, json) = (write(false), write(true));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let text = format!("\n{text}");
+        let mut blocks = text.split("\nMAP ").skip(1);
+        for map in json["maps"].as_array().unwrap() {
+            let block = blocks.next().unwrap();
+            let at = format!("{}: {block}", path.display());
+            let mut lines = block.lines();
+            let name = map["name"].as_str().unwrap_or_default();
+            assert_eq!(lines.next().unwrap().trim_end(), format!("{} {name}", map["id"]).trim_end(), "{at}");
+            let facts = lines.next().unwrap().trim();
+            if map["type"].is_null() {
+                assert_eq!(facts, "the recording only has its id");
+            } else {
+                let plain = facts.replace(',', "");
+                let memory = map["memory_bytes"].as_u64().map_or("n/a".into(), |bytes| bytes.to_string());
+                let mut expected = format!(
+                    "{} key {} bytes value {} bytes at most {} entries memory {memory} bytes",
+                    map["type"].as_str().unwrap(),
+                    map["key_bytes"],
+                    map["value_bytes"],
+                    map["max_entries"],
+                );
+                let flags: Vec<&str> = map["flags"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+                if !flags.is_empty() {
+                    expected += &format!(" flags {}", flags.join(" "));
+                }
+                if map["frozen"] == true {
+                    expected += " frozen";
+                }
+                assert_eq!(plain, expected, "{at}");
+            }
+            let users: Vec<String> = map["programs"].as_array().unwrap().iter().map(user).collect();
+            if users.is_empty() {
+                assert!(block.contains("used by no program"), "{at}");
+            } else {
+                assert!(block.contains(&format!("  used by {}\n", users.join(", "))), "{at}");
+            }
+            if let Some(contents) = map["contents"].as_object() {
+                let shown = block.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     ")).count();
+                assert_eq!(shown, contents["list"].as_array().unwrap().len(), "{at}");
+                entries_compared += shown;
+            }
+            compared += 1;
+        }
+        assert_eq!(blocks.next(), None);
+    }
+    assert!(compared > 100, "{compared} maps, {entries_compared} entries");
+}
+
+fn user(program: &Value) -> String {
+    format!("{} {}", program["id"], program["name"].as_str().unwrap())
+}
