@@ -4,13 +4,13 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::Fixture;
-use support::{Scratch, bpf_ids, bprec, record, report, root, succeed};
+use support::{Scratch, bpf_ids, bprec, perf, record, report, root, skip, succeed};
 
 /// A shell cannot hand on that it ignores SIGCHLD.
 const IGNORING_CHILDREN: &str = "env --ignore-signal=CHLD";
@@ -277,4 +277,95 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     // The load alone is more than a quarter of two CPUs' time.
     let idle = report(&path, &[])["events"][0]["idle"]["percent"].as_f64().unwrap_or(0.0);
     assert!(idle < 75.0, "{idle} % idle");
+}
+
+/// Pages that the load touches, one fault each, and its threads that sleep meanwhile.
+const PAGES: usize = 3000;
+const THREADS: usize = 1100;
+
+/// The load, as a process of its own: when the FIFO `go` has something, a thread of a name of its own touches pages; then it says `done`.
+#[test]
+#[ignore = "run by another test"]
+fn many_threads_of_which_one_touches_pages() {
+    let fifo = |name: &str| Path::new(&std::env::var("FIFOS").unwrap()).join(name);
+    let sleep = || {
+        loop {
+            thread::park();
+        }
+    };
+    for _ in 0..THREADS {
+        thread::Builder::new().stack_size(16 << 10).spawn(sleep).unwrap();
+    }
+    fs::write(fifo("ready"), "").unwrap();
+    fs::read(fifo("go")).unwrap();
+    let touch = move || {
+        // SAFETY: a plain system call: no huge pages, of which one fault would be for many.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+        let mut memory: Vec<u8> = Vec::with_capacity(PAGES * 4096);
+        for page in 0..PAGES {
+            memory.spare_capacity_mut()[page * 4096].write(1);
+        }
+        fs::write(fifo("done"), "").unwrap();
+    };
+    thread::Builder::new().name("toucher".to_owned()).spawn(touch).unwrap().join().unwrap();
+    sleep();
+}
+
+/// A cgroup, removed with this.
+struct OwnCgroup(PathBuf);
+
+impl Drop for OwnCgroup {
+    fn drop(&mut self) {
+        // It is empty some time after its last task.
+        support::wait_for("an empty cgroup", || fs::remove_dir(&self.0).is_ok().then_some(()));
+    }
+}
+
+/// Events of all threads on all CPUs would be thousands of descriptors; the process has a cgroup to itself.
+#[test]
+fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
+    let test = "a_process_of_many_threads_is_recorded_by_way_of_its_cgroup";
+    if !root(test) || !support::perf_installed(test) {
+        return;
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let unified = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|words| words[2] == "cgroup2");
+    let Some(unified) = unified else {
+        return skip(test, "no cgroup2 is mounted");
+    };
+    let scratch = Scratch::new();
+    let cgroup = OwnCgroup(Path::new(unified[1]).join(format!("bprec-threads-{}", std::process::id())));
+    fs::create_dir(&cgroup.0).unwrap();
+    let fifos = ["ready", "go", "done"].map(|name| scratch.path(name));
+    succeed(Command::new("mkfifo").args(&fifos));
+    let mut load = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "many_threads_of_which_one_touches_pages"])
+        .env("FIFOS", scratch.path(""))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    fs::read(&fifos[0]).unwrap();
+    fs::write(cgroup.0.join("cgroup.procs"), load.id().to_string()).unwrap();
+    let (path, pid) = (scratch.path("perf.data"), load.id().to_string());
+    let script = "echo > go; cat done; ls -l /proc/$PPID/fd | grep -c perf_event > descriptors; true";
+    let output = bprec()
+        .current_dir(scratch.path(""))
+        .args(["record", "-v", "-p", &pid, "-e", "page-faults", "-c", "1", "-o"])
+        .arg(&path)
+        .args(["--", "sh", "-c", script])
+        .output()
+        .unwrap();
+    load.kill().unwrap();
+    load.wait().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("threads are recorded by way of their cgroup"), "{said}");
+    let descriptors = fs::read_to_string(scratch.path("descriptors")).unwrap();
+    assert!(descriptors.trim().parse::<usize>().unwrap() < THREADS, "{descriptors} events for {THREADS} threads");
+    let script = perf(&["script", "-F", "comm,pid,event", "-i", path.to_str().unwrap()]);
+    let words = || script.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let samples = || words().filter(|words| words[2] == "page-faults:");
+    assert!(samples().all(|words| words[1] == pid), "{script}");
+    let touched = samples().filter(|words| words[0] == "toucher").count();
+    // Its stack and what prints are a few faults more.
+    assert!((PAGES..PAGES + 100).contains(&touched), "{touched} samples of {PAGES} faults");
 }

@@ -83,17 +83,18 @@ impl OpenEvents {
     pub(crate) fn open(options: &Options, samplers: &mut [Sampler], targets: &CpuThreadTargets) -> Result<OpenEvents> {
         for sampler in samplers.iter_mut() {
             let cpus = cpus_of(sampler, &targets.cpus);
-            let (Some(task), Some(cpu)) = (targets.tasks.first(), cpus.first()) else {
+            let places = targets.places();
+            let (Some(place), Some(cpu)) = (places.first(), cpus.first()) else {
                 let problem = format!("its PMU counts on none of the CPUs {:?}", targets.cpus);
                 return Err(Error::Event { event: sampler.spec.name.clone(), problem });
             };
             // The first thread may be gone already; any other will do.
-            let mut settled = sampler.settle(options, targets.binding, *task, *cpu as i32);
-            for task in targets.tasks.iter().skip(1) {
+            let mut settled = sampler.settle(options, targets, *place, *cpu as i32);
+            for place in places.iter().skip(1) {
                 if !settled.as_ref().is_err_and(is_gone) {
                     break;
                 }
-                settled = sampler.settle(options, targets.binding, *task, *cpu as i32);
+                settled = sampler.settle(options, targets, *place, *cpu as i32);
             }
             settled?;
         }
@@ -325,20 +326,21 @@ impl OpenEvents {
 /// # Errors
 /// When no place is left, or one is refused.
 pub(crate) fn everywhere(sampler: &Sampler, targets: &CpuThreadTargets) -> Result<Vec<(u32, OwnedFd)>> {
+    let places = targets.places();
     let mut last = None;
     let mut opened = Vec::new();
     for cpu in cpus_of(sampler, &targets.cpus) {
-        for task in &targets.tasks {
-            match sys::perf_event_open(&sampler.attr, *task, cpu as i32) {
+        for place in &places {
+            match targets.open_event(&sampler.attr, *place, cpu as i32) {
                 Ok(fd) => opened.push((cpu, fd)),
-                Err(error) if skippable(&error) => last = Some((*task, cpu, error)),
-                Err(error) => return Err(sampling::refused(&sampler.spec.name, *task, cpu as i32, error)),
+                Err(error) if skippable(&error) => last = Some((*place, cpu, error)),
+                Err(error) => return Err(sampling::refused(&sampler.spec.name, *place, cpu as i32, error)),
             }
         }
     }
     match last {
-        Some((task, cpu, error)) if opened.is_empty() => {
-            Err(sampling::refused(&sampler.spec.name, task, cpu as i32, error))
+        Some((place, cpu, error)) if opened.is_empty() => {
+            Err(sampling::refused(&sampler.spec.name, place, cpu as i32, error))
         }
         _ => Ok(opened),
     }

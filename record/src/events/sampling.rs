@@ -8,7 +8,8 @@ use bprec_format::{AttrFlags, EventAttr, SampleType, event_type, software};
 use super::abilities::Abilities;
 use super::machine;
 use super::syntax::{self, EventSpec};
-use crate::{Error, Level, Options, Rate, Result, UserChains, sys};
+use super::targets::{Binding, CpuThreadTargets};
+use crate::{Error, Level, Options, Rate, Result, UserChains};
 
 /// The user registers that perf samples to unwind a stack, by their numbers in `asm/perf_regs.h`: on x86-64 all but DS, ES, FS
 /// and GS, on arm64 x0 to pc.
@@ -27,17 +28,6 @@ pub(crate) struct Sampler {
     pub(crate) attr: EventAttr,
     /// Why it is not what was asked for; empty when it is.
     pub(crate) note: String,
-}
-
-/// How an event is opened, as far as it matters for its attr.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Binding {
-    /// Bound to tasks, rather than to CPUs.
-    pub(crate) tasks: bool,
-    /// Children and new threads inherit it.
-    pub(crate) inherit: bool,
-    /// Switched on by the exec of the command.
-    pub(crate) enable_on_exec: bool,
 }
 
 /// The events asked for, cycles where none are.
@@ -104,12 +94,12 @@ impl Sampler {
     ///
     /// # Errors
     /// What the kernel said to the last try.
-    pub(crate) fn settle(&mut self, options: &Options, binding: Binding, pid: i32, cpu: i32) -> Result<()> {
+    pub(crate) fn settle(&mut self, options: &Options, targets: &CpuThreadTargets, place: i32, cpu: i32) -> Result<()> {
         loop {
-            match sys::perf_event_open(&self.attr, pid, cpu) {
+            match targets.open_event(&self.attr, place, cpu) {
                 Ok(_) => return Ok(()),
-                Err(error) if self.fall_back(&error, options, binding) => (),
-                Err(error) => return Err(refused(&self.spec.name, pid, cpu, error)),
+                Err(error) if self.fall_back(&error, options, targets.binding) => (),
+                Err(error) => return Err(refused(&self.spec.name, place, cpu, error)),
             }
         }
     }

@@ -1,10 +1,30 @@
 //! Whose events: tasks and CPUs.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::sampling::Binding;
-use crate::{Error, Options, Result, Target};
+use bprec_format::{AttrFlags, EventAttr, event_type, software};
+use bprec_host::Cgroup;
+
+use crate::{Error, Level, Options, Result, Target, sys};
+
+/// With so many descriptors for each event, processes are recorded by way of their cgroup if that holds nobody else.
+const PLACES_MAX: usize = 1024;
+
+/// How an event is opened, as far as it matters for its attr.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Binding {
+    /// Bound to tasks, rather than to CPUs.
+    pub(crate) tasks: bool,
+    /// Children and new threads inherit it.
+    pub(crate) inherit: bool,
+    /// Switched on by the exec of the command.
+    pub(crate) enable_on_exec: bool,
+}
 
 /// Where events are opened: tasks (−1 for all) and CPUs.
 #[derive(Debug, Clone)]
@@ -15,6 +35,8 @@ pub(crate) struct CpuThreadTargets {
     pub(crate) cpus: Vec<u32>,
     /// How that shows in the attrs.
     pub(crate) binding: Binding,
+    /// The cgroup that the tasks have to themselves, where an event is opened for it and not for each of them.
+    cgroup: Option<Arc<OwnedFd>>,
 }
 
 impl CpuThreadTargets {
@@ -26,7 +48,9 @@ impl CpuThreadTargets {
         let everyone = Binding { tasks: false, inherit: false, enable_on_exec: false };
         let bound = Binding { tasks: true, inherit: true, enable_on_exec: false };
         Ok(match &options.target {
-            Target::System => CpuThreadTargets { tasks: vec![-1], cpus: online.to_vec(), binding: everyone },
+            Target::System => {
+                CpuThreadTargets { tasks: vec![-1], cpus: online.to_vec(), binding: everyone, cgroup: None }
+            }
             Target::Cpus(asked) => {
                 if let Some(cpu) = asked.iter().find(|cpu| !online.contains(cpu)) {
                     return Err(Error::Other(format!("cpu {cpu} is not online (online are {online:?})")));
@@ -34,7 +58,7 @@ impl CpuThreadTargets {
                 let mut cpus = asked.clone();
                 cpus.sort_unstable();
                 cpus.dedup();
-                CpuThreadTargets { tasks: vec![-1], cpus, binding: everyone }
+                CpuThreadTargets { tasks: vec![-1], cpus, binding: everyone, cgroup: None }
             }
             Target::Processes(pids) => {
                 let mut tasks = Vec::new();
@@ -43,25 +67,46 @@ impl CpuThreadTargets {
                 }
                 tasks.sort_unstable();
                 tasks.dedup();
-                CpuThreadTargets { tasks, cpus: online.to_vec(), binding: bound }
+                let cgroup = if tasks.len() * online.len() > PLACES_MAX { own_cgroup(pids) } else { None };
+                let binding = match &cgroup {
+                    Some((path, _)) => {
+                        let text = format!("{} threads are recorded by way of their cgroup {path}", tasks.len());
+                        (options.notify)(Level::Detail, &text);
+                        everyone
+                    }
+                    None => bound,
+                };
+                let cgroup = cgroup.map(|(_, directory)| Arc::new(directory));
+                CpuThreadTargets { tasks, cpus: online.to_vec(), binding, cgroup }
             }
             Target::Threads(tids) => {
                 let tasks = tids.iter().map(|tid| task_number(*tid)).collect::<Result<_>>()?;
-                CpuThreadTargets { tasks, cpus: online.to_vec(), binding: Binding { inherit: false, ..bound } }
+                let binding = Binding { inherit: false, ..bound };
+                CpuThreadTargets { tasks, cpus: online.to_vec(), binding, cgroup: None }
             }
             Target::Command => {
                 let Some(pid) = command else {
                     return Err(Error::Other("no command to record; give one, or -a".to_owned()));
                 };
                 let binding = Binding { enable_on_exec: options.delay.is_none(), ..bound };
-                CpuThreadTargets { tasks: vec![pid], cpus: online.to_vec(), binding }
+                CpuThreadTargets { tasks: vec![pid], cpus: online.to_vec(), binding, cgroup: None }
             }
         })
     }
 
+    /// What an event is opened for on each CPU, to be handed to [`CpuThreadTargets::open_event`].
+    pub(crate) fn places(&self) -> Vec<i32> {
+        self.cgroup.as_ref().map_or_else(|| self.tasks.clone(), |directory| vec![directory.as_raw_fd()])
+    }
+
+    /// Opens an event for one of [`CpuThreadTargets::places`] on a CPU.
+    pub(crate) fn open_event(&self, attr: &EventAttr, place: i32, cpu: i32) -> io::Result<OwnedFd> {
+        sys::open_counter_at(attr, place, cpu, None, self.cgroup.is_some())
+    }
+
     /// The processes of the tasks; `None` when everyone is meant.
     pub(crate) fn processes(&self) -> Option<Vec<u32>> {
-        if !self.binding.tasks {
+        if self.tasks == [-1] {
             return None;
         }
         let mut processes: Vec<u32> = self.tasks.iter().filter_map(|task| process_of(*task)).collect();
@@ -69,6 +114,35 @@ impl CpuThreadTargets {
         processes.dedup();
         Some(processes)
     }
+}
+
+/// The cgroup that these processes, and nobody else, are in, and its directory; `None` where there is none, or it cannot be recorded.
+fn own_cgroup(pids: &[u32]) -> Option<(String, OwnedFd)> {
+    let path_of = |pid: &u32| {
+        let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        cgroups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
+    };
+    let path = path_of(pids.first()?)?;
+    if path == "/" || !pids.iter().all(|pid| path_of(pid).as_ref() == Some(&path)) {
+        return None;
+    }
+    let directory = Cgroup::find(Path::new(&path)).ok()?.directory;
+    let members = fs::read_to_string(directory.join("cgroup.procs")).ok()?;
+    let members: BTreeSet<u32> = members.lines().filter_map(|line| line.parse().ok()).collect();
+    let has_children = fs::read_dir(&directory).ok()?.flatten().any(|it| it.file_type().is_ok_and(|it| it.is_dir()));
+    if members != pids.iter().copied().collect() || has_children {
+        return None;
+    }
+    let directory = OwnedFd::from(File::open(directory).ok()?);
+    // It takes the rights that a whole CPU takes, and a kernel and a mount where cgroups are told apart for perf events.
+    let dummy = EventAttr {
+        kind: event_type::SOFTWARE,
+        config: software::DUMMY,
+        flags: AttrFlags::DISABLED,
+        ..EventAttr::default()
+    };
+    sys::open_counter_at(&dummy, directory.as_raw_fd(), 0, None, true).ok()?;
+    Some((path, directory))
 }
 
 /// The process of a thread.
