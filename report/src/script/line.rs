@@ -1,5 +1,6 @@
 //! A sample as text: one line, and one more per frame when there is a call chain.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use bprec_format::feature::tracing::{EventFormat, PrintFormat};
@@ -46,7 +47,7 @@ pub(crate) struct Stamp<'a> {
 /// One sample of one event: a READ group makes one of each member.
 pub(crate) struct Line<'a> {
     pub(crate) attr: &'a EventAttr,
-    pub(crate) event: &'a str,
+    pub(crate) plan: &'a EventPlan,
     pub(crate) fields: &'a SampleFields<'a>,
     pub(crate) period: Option<u64>,
     pub(crate) misc: u16,
@@ -56,9 +57,19 @@ pub(crate) struct Line<'a> {
     pub(crate) sampled: Option<&'a Payload<'a>>,
     /// What its registers are called, where that is known.
     pub(crate) registers: &'static [&'static str],
-    /// Of a tracepoint.
-    pub(crate) format: Option<&'a TracepointFormat>,
 }
+
+/// What the lines of an event have in common.
+pub(crate) struct EventPlan {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) kind: EventKind,
+    /// Of a tracepoint.
+    pub(crate) format: Option<TracepointFormat>,
+}
+
+/// Of an event of which nothing is known but that it is there.
+pub(super) static UNKNOWN_EVENT: EventPlan =
+    EventPlan { name: Cow::Borrowed("[unknown]"), kind: EventKind::Other, format: None };
 
 /// How the fields of a tracepoint are shown: as the kernel would, or one by one.
 pub(crate) struct TracepointFormat {
@@ -136,10 +147,10 @@ impl Style {
             self.number(out, Field::Period, line.period, |out, period| write!(out, "{period:>10} "));
         }
         if has(Field::Event) {
-            let _ = write!(out, "{:>width$}: ", Plain(line.event.as_bytes()), width = self.event_width);
+            let _ = write!(out, "{:>width$}: ", Plain(line.plan.name.as_bytes()), width = self.event_width);
         }
         if has(Field::Trace)
-            && let (Some(format), Some(raw)) = (line.format, fields.raw)
+            && let (Some(format), Some(raw)) = (&line.plan.format, fields.raw)
         {
             let _ = write!(out, "{}", Plain(format.show(raw).trim_end().as_bytes()));
         }
@@ -186,7 +197,7 @@ impl Style {
         if let Some(raw) = fields.raw.filter(|_| is_output) {
             let state = || State::decode(raw, 0, line.endian).ok();
             if has(Field::State)
-                && EventKind::of(line.attr, line.event) == EventKind::State
+                && line.plan.kind == EventKind::State
                 && let Some(state) = state()
             {
                 state::describe(out, &state);

@@ -1,4 +1,4 @@
-//! What a recording calls things: its events, and code.
+//! What a recording says of its events, and what it calls code.
 
 use std::sync::Arc;
 
@@ -6,16 +6,15 @@ use bprec_format::feature::tracing::{EventFormat, PrintFormat, TracingData};
 use bprec_format::feature::{Feature, Partial, Payload as _, Text};
 use bprec_format::{EventAttr, Metadata, event_type, sampler};
 
-use super::line::TracepointFormat;
+use super::line::{EventPlan, TracepointFormat};
 use crate::index::stream_symbols::SectionSymbols;
+use crate::input::event_kind::EventKind;
 
 /// The names that a recording's sections have for events and for code.
 #[derive(Default)]
 pub(super) struct Naming {
     /// By event.
-    pub(super) names: Vec<String>,
-    /// By event: the format of a tracepoint.
-    pub(super) formats: Vec<Option<TracepointFormat>>,
+    pub(super) plans: Vec<EventPlan>,
     /// What registers are called on the machine that was recorded, where that is known.
     pub(super) registers: &'static [&'static str],
     /// Width of the longest name of an event.
@@ -34,7 +33,13 @@ impl Naming {
         let registers = arch.and_then(|arch| sampler::register_names(&arch)).unwrap_or_default();
         let event_width = names.iter().map(String::len).max().unwrap_or(0);
         let formats = formats(metadata, names.len());
-        Naming { names, formats, registers, event_width, code }
+        let plans = metadata.attrs().iter().zip(names).zip(formats);
+        let plans = plans.map(|((event, name), format)| EventPlan {
+            kind: EventKind::of(&event.attr, &name),
+            name: name.into(),
+            format,
+        });
+        Naming { plans: plans.collect(), registers, event_width, code }
     }
 }
 

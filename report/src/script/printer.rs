@@ -11,12 +11,13 @@ use bprec_format::{
 use super::deferred::{self, Deferred, Waiting};
 use super::fields::Field;
 use super::frames::FrameTexts;
-use super::line::{Line, Stamp, Style};
+use super::line::{Line, Stamp, Style, UNKNOWN_EVENT};
 use super::naming::Naming;
 use super::order::Run;
 use super::tasks::{self, Tasks};
 use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
+use crate::input::event_kind::EventKind;
 use crate::input::window::Window;
 use crate::pass::readings::Readings;
 
@@ -343,19 +344,17 @@ impl<'o> Printer<'o> {
         period: Option<u64>,
     ) {
         self.printed.samples += 1;
-        let format = self.naming.formats.get(index).and_then(Option::as_ref);
-        let event = self.naming.names.get(index).map_or("[unknown]", String::as_str);
-        let payload = fields.raw.filter(|_| event == sampler::EVENT_NAME);
+        let plan = self.naming.plans.get(index).unwrap_or(&UNKNOWN_EVENT);
+        let payload = fields.raw.filter(|_| plan.kind == EventKind::BpfSampler);
         let payload = payload.and_then(|raw| sampler::Payload::parse(raw, record.offset, events.endian()).ok());
         let merged = payload.as_ref().map(|payload| sampled::merged(fields, payload));
         let line = Line {
             attr: &events.all()[index].attr,
-            event,
+            plan,
             fields: merged.as_ref().unwrap_or(fields),
             period: merged.as_ref().and_then(|merged| merged.period).or(period),
             misc: record.misc,
             endian: events.endian(),
-            format,
             sampled: payload.as_ref(),
             registers: self.naming.registers,
         };
