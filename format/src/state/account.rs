@@ -65,7 +65,7 @@ pub struct Cost {
     pub missed: u32,
     /// The longest time between two looks at the rings; None in older recordings.
     pub longest_gap_ns: Option<u64>,
-    /// Bytes of the rings that were overwritten before they could be read.
+    /// Bytes of the rings that were overwritten before they could be read, or are no records.
     pub overrun_bytes: u64,
     /// What run statistics took of the machine for this recording: runs while they were on, times what they add to a run. None
     /// when that is not known.

@@ -469,12 +469,8 @@ impl<'a> Recording<'a> {
             statistics_ns: self.statistics_ns(),
             ..Cost::default()
         };
-        if let Some(packed) = sink.packed_bytes().filter(|packed| packed.skipped_bytes > 0) {
-            let text = format!(
-                "compressing did not keep up: {} of {} bytes of records are in the file as they are; a lower -z level takes less",
-                packed.skipped_bytes,
-                packed.skipped_bytes + packed.unpacked_bytes
-            );
+        let uncompressed = sink.packed_bytes().and_then(|packed| packed.uncompressed());
+        for text in account.loss().into_iter().chain(uncompressed) {
             (self.options.notify)(Level::Warning, &text);
         }
         let used_before = std::mem::replace(&mut self.used_before, sys::usage());

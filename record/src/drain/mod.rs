@@ -96,8 +96,20 @@ pub(crate) struct DrainAccount {
     pub(crate) wakeups: u64,
     /// The longest time between two of them.
     pub(crate) longest_gap: Duration,
-    /// Bytes in rings that were overwritten before they could be read.
+    /// Bytes in rings that were overwritten before they could be read, or are no records.
     pub(crate) overrun_bytes: u64,
+}
+
+impl DrainAccount {
+    /// What could not be read, in words; None when that is nothing.
+    pub(crate) fn loss(&self) -> Option<String> {
+        let bytes = self.overrun_bytes;
+        (bytes > 0).then(|| format!("{bytes} bytes in the rings could not be read as records: what they held is lost"))
+    }
+
+    fn add_overrun(&mut self, bytes: u64) {
+        self.overrun_bytes = self.overrun_bytes.saturating_add(bytes);
+    }
 }
 
 /// What the thread works with.
@@ -298,7 +310,8 @@ impl Drainer {
     /// What a file still lacks when it ends: samples of rings that are overwritten, and what the side band has of their time.
     fn end_file(&mut self) -> Result<()> {
         let mut newest = Vec::new();
-        self.rings.take_newest(&self.opened, &mut newest)?;
+        let passed_over_bytes = self.rings.take_newest(&self.opened, &mut newest)?;
+        self.account.add_overrun(passed_over_bytes);
         self.writer.append(newest)?;
         self.drain_rings()?;
         self.writer.finished_round()?;
@@ -308,7 +321,7 @@ impl Drainer {
     fn drain_rings(&mut self) -> Result<()> {
         let Drainer { rings, writer, tally, account, buffer, .. } = self;
         rings.take_main(|unread| {
-            account.overrun_bytes += unread.overrun_bytes;
+            account.add_overrun(unread.overrun_bytes);
             writer.append_pieces(unread.first, unread.second)?;
             if let Some(tally) = tally {
                 buffer.clear();
@@ -320,7 +333,7 @@ impl Drainer {
         })?;
         buffer.clear();
         rings.take_code(|unread| {
-            account.overrun_bytes += unread.overrun_bytes;
+            account.add_overrun(unread.overrun_bytes);
             buffer.extend_from_slice(unread.first);
             buffer.extend_from_slice(unread.second);
             Ok(())

@@ -47,7 +47,7 @@ pub(crate) struct Unread<'a> {
     /// The part behind the wrap, usually empty.
     pub(crate) second: &'a [u8],
     head: u64,
-    /// Bytes that the kernel has written over: not to be had any more.
+    /// Bytes between the last position and the kernel's, where that is further than the ring is large: not to be had any more.
     pub(crate) overrun_bytes: u64,
 }
 
@@ -128,8 +128,8 @@ impl BackwardRing {
     }
 
     /// Appends the whole records that are there and were not read before, the oldest first. The event's output is paused: what
-    /// was being written then is there, or is left out.
-    pub(crate) fn read(&mut self, records: &mut Vec<u8>) {
+    /// was being written then is there, or is left out. Returns the bytes behind what is no record, which are passed over.
+    pub(crate) fn read(&mut self, records: &mut Vec<u8>) -> u64 {
         // ATOMICS: as in `Ring::unread`.
         let head = self.ring.control(DATA_HEAD).load(Ordering::Acquire);
         let written = self.read_to.wrapping_sub(head) as usize;
@@ -137,12 +137,16 @@ impl BackwardRing {
         let limit = written.min(self.ring.data_bytes);
         self.sizes.clear();
         let mut bytes = 0;
+        let mut passed_over = 0;
         while bytes + RECORD_HEADER_BYTES <= limit {
             let mut header = [0; RECORD_HEADER_BYTES];
             self.copy(head, bytes, &mut header);
             let size = u16::from_ne_bytes([header[6], header[7]]);
-            // Behind the oldest record that is whole lies a part of the one before it.
-            if usize::from(size) < RECORD_HEADER_BYTES || bytes + usize::from(size) > limit {
+            let is_header = usize::from(size) >= RECORD_HEADER_BYTES;
+            if !is_header || bytes + usize::from(size) > limit {
+                // Behind the oldest record that is whole lies a part of the one before it, in a ring that was written over.
+                let is_cut_off = is_header && written > limit;
+                passed_over = if is_cut_off { 0 } else { limit - bytes };
                 break;
             }
             self.sizes.push(size);
@@ -154,6 +158,7 @@ impl BackwardRing {
             records.resize(at + size, 0);
             self.copy(head, bytes, &mut records[at..]);
         }
+        passed_over as u64
     }
 
     /// Copies from `offset` bytes behind `head`.
@@ -163,5 +168,154 @@ impl BackwardRing {
         let (front, back) = out.split_at_mut(first);
         front.copy_from_slice(self.ring.data(start, first));
         back.copy_from_slice(self.ring.data(0, back.len()));
+    }
+}
+
+/// Rings in memory, which tests write into in the kernel's place.
+#[cfg(test)]
+pub(super) mod in_memory {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    /// A record of this size, made of one number.
+    pub(crate) fn record(size: u16, fill: u8) -> Vec<u8> {
+        let mut bytes = vec![fill; usize::from(size)];
+        bytes[6..8].copy_from_slice(&size.to_ne_bytes());
+        bytes
+    }
+
+    impl Ring {
+        pub(crate) fn in_memory(data_bytes: usize) -> Ring {
+            let page_bytes = sys::page_bytes();
+            let map = MmapRaw::from(MmapOptions::new().len(page_bytes + data_bytes).map_anon().unwrap());
+            Ring { map, page_bytes, data_bytes, tail: 0 }
+        }
+
+        /// Writes behind `at`, as the kernel does, over whatever is there.
+        pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
+            for (offset, byte) in bytes.iter().enumerate() {
+                let position = (at as usize).wrapping_add(offset) & (self.data_bytes - 1);
+                // SAFETY: inside the data pages of a private mapping, of which no slice is borrowed here.
+                unsafe { self.map.as_mut_ptr().add(self.page_bytes + position).write(*byte) };
+            }
+        }
+
+        pub(crate) fn set_head(&self, head: u64) {
+            self.control(DATA_HEAD).store(head, Ordering::Release);
+        }
+
+        pub(crate) fn published_tail(&self) -> u64 {
+            self.control(DATA_TAIL).load(Ordering::Acquire)
+        }
+    }
+
+    impl BackwardRing {
+        pub(crate) fn in_memory(data_bytes: usize) -> BackwardRing {
+            BackwardRing { ring: Ring::in_memory(data_bytes), read_to: 0, sizes: Vec::new() }
+        }
+
+        /// Writes records one in front of the other, and publishes where the newest begins.
+        pub(crate) fn push(&self, records: &[Vec<u8>]) {
+            let mut head = self.ring.control(DATA_HEAD).load(Ordering::Acquire);
+            for record in records {
+                head = head.wrapping_sub(record.len() as u64);
+                self.ring.write(head, record);
+            }
+            self.ring.set_head(head);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_memory::record;
+    use super::*;
+
+    fn ring_bytes() -> usize {
+        sys::page_bytes()
+    }
+
+    #[test]
+    fn what_wraps_is_there_in_two_parts() {
+        let mut ring = Ring::in_memory(ring_bytes());
+        let size = ring_bytes() as u64;
+        // All but 16 bytes have been read before.
+        ring.consume(size - 16);
+        let written = record(48, 7);
+        ring.write(size - 16, &written);
+        ring.set_head(size + 32);
+        let unread = ring.unread();
+        assert_eq!((unread.first.len(), unread.second.len(), unread.overrun_bytes), (16, 32, 0));
+        assert_eq!([unread.first, unread.second].concat(), written);
+        let head = unread.head();
+        ring.consume(head);
+        assert_eq!((ring.published_tail(), ring.unread().len()), (size + 32, 0));
+    }
+
+    #[test]
+    fn a_head_that_is_too_far_ahead_is_counted_and_reading_goes_on_there() {
+        let mut ring = Ring::in_memory(ring_bytes());
+        let size = ring_bytes() as u64;
+        ring.consume(96);
+        // As full as it can be.
+        ring.set_head(96 + size);
+        assert_eq!((ring.unread().len() as u64, ring.unread().overrun_bytes), (size, 0));
+        ring.set_head(96 + size + 8);
+        let unread = ring.unread();
+        assert_eq!((unread.len(), unread.overrun_bytes), (0, size + 8));
+        let head = unread.head();
+        ring.consume(head);
+        let next = record(24, 3);
+        ring.write(head, &next);
+        ring.set_head(head + 24);
+        let unread = ring.unread();
+        assert_eq!(([unread.first, unread.second].concat(), unread.overrun_bytes), (next, 0));
+    }
+
+    #[test]
+    fn records_that_are_overwritten_come_out_in_the_order_of_time() {
+        let mut ring = BackwardRing::in_memory(ring_bytes());
+        let (one, two, three) = (record(16, 1), record(40, 2), record(24, 3));
+        ring.push(&[one.clone(), two.clone()]);
+        let mut records = Vec::new();
+        assert_eq!(ring.read(&mut records), 0);
+        assert_eq!(records, [one, two].concat());
+        ring.push(std::slice::from_ref(&three));
+        records.clear();
+        assert_eq!((ring.read(&mut records), records), (0, three));
+        // More than has room: the oldest are gone, and the one of which a part is left is not passed over but overwritten.
+        let many: Vec<Vec<u8>> = (0..=ring_bytes() / 40).map(|index| record(40, index as u8)).collect();
+        ring.push(&many);
+        let mut records = Vec::new();
+        assert_eq!(ring.read(&mut records), 0);
+        assert_eq!(records, many[many.len() - ring_bytes() / 40..].concat());
+    }
+
+    #[test]
+    fn what_is_no_record_is_passed_over_and_counted() {
+        let newest = record(24, 2);
+        for size in [0u16, 7, 4000] {
+            let mut damaged = record(32, 1);
+            damaged[6..8].copy_from_slice(&size.to_ne_bytes());
+            let mut ring = BackwardRing::in_memory(ring_bytes());
+            ring.push(&[record(16, 9), damaged, newest.clone()]);
+            let mut records = Vec::new();
+            assert_eq!(ring.read(&mut records), 32 + 16, "size {size}");
+            assert_eq!(records, newest);
+            // What comes later is read again.
+            ring.push(&[record(8, 5)]);
+            records.clear();
+            assert_eq!((ring.read(&mut records), records), (0, record(8, 5)));
+        }
+        // Where no size can be, in a ring that was written over too.
+        let mut ring = BackwardRing::in_memory(ring_bytes());
+        ring.push(&vec![record(64, 0); ring_bytes() / 64]);
+        let mut damaged = record(64, 1);
+        damaged[6..8].fill(0);
+        ring.push(&[damaged, newest.clone()]);
+        let mut records = Vec::new();
+        assert_eq!(ring.read(&mut records), (ring_bytes() - 24) as u64);
+        assert_eq!(records, newest);
     }
 }

@@ -110,11 +110,12 @@ impl Rings {
     }
 
     /// Appends what is in the rings that are overwritten and was not taken before, ring by ring. Samples of the time that this
-    /// takes are not recorded.
+    /// takes are not recorded. Returns the bytes that were passed over because they are no records.
     ///
     /// # Errors
     /// When the kernel does not stop to write into them.
-    pub(super) fn take_newest(&mut self, opened: &OpenEvents, records: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn take_newest(&mut self, opened: &OpenEvents, records: &mut Vec<u8>) -> Result<u64> {
+        let mut passed_over_bytes = 0;
         for CpuBackwardRing { cpu, ring, owner } in &mut self.newest {
             let owner = opened.fds[*owner].fd.as_fd();
             let pause = |is_paused| {
@@ -126,10 +127,10 @@ impl Rings {
                 })
             };
             pause(true)?;
-            ring.read(records);
+            passed_over_bytes += ring.read(records);
             pause(false)?;
         }
-        Ok(())
+        Ok(passed_over_bytes)
     }
 }
 
@@ -166,5 +167,38 @@ fn map_ring<R>(
                 });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DrainAccount;
+    use super::super::ring::in_memory::record;
+    use super::*;
+
+    #[test]
+    fn a_ring_whose_place_is_lost_is_said_once_and_the_others_are_read() {
+        let page = sys::page_bytes();
+        let rings = [Ring::in_memory(page), Ring::in_memory(page)];
+        rings[0].set_head(3 * page as u64);
+        rings[1].write(0, &record(40, 1));
+        rings[1].set_head(40);
+        let mut rings: Vec<CpuRing> =
+            rings.into_iter().zip(0..).map(|(ring, cpu)| CpuRing { cpu, ring, owner: 0 }).collect();
+        let mut taken = Vec::new();
+        let mut account = DrainAccount::default();
+        assert_eq!(account.loss(), None);
+        for _ in 0..2 {
+            take_all(&mut rings, |unread| {
+                account.add_overrun(unread.overrun_bytes);
+                taken.push((unread.overrun_bytes, [unread.first, unread.second].concat()));
+                Ok(())
+            })
+            .map_err(|error| error.to_string())
+            .unwrap();
+        }
+        let said = account.loss().unwrap_or_default();
+        assert!(said.starts_with(&format!("{} bytes in the rings could not be read", 3 * page)), "{said}");
+        assert_eq!(taken, [(3 * page as u64, Vec::new()), (0, record(40, 1))]);
     }
 }

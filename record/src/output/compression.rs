@@ -39,6 +39,16 @@ pub(crate) struct PackedBytes {
     pub(crate) skipped_bytes: u64,
 }
 
+impl PackedBytes {
+    /// What compression did not keep up with, in words; None when that is nothing.
+    pub(crate) fn uncompressed(self) -> Option<String> {
+        let (bytes, all) = (self.skipped_bytes, self.skipped_bytes + self.unpacked_bytes);
+        (bytes > 0).then(|| {
+            format!("compressing did not keep up: {bytes} of {all} bytes of records are in the file as they are; a lower -z level takes less")
+        })
+    }
+}
+
 impl Packer {
     /// Begins a stream.
     ///
