@@ -107,9 +107,10 @@ pub(crate) struct Args {
     max_files: Option<NonZeroUsize>,
 
     /// Compress records with zstd while recording; a higher LEVEL (to 22) makes a smaller file and takes longer [default LEVEL: 1].
+    /// `-z3` is `-z=3`.
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
         value_parser = clap::value_parser!(u8).range(1..=22))]
-    compression_level: Option<u8>,
+    pub(crate) compression_level: Option<u8>,
 
     /// Start sampling so many milliseconds after the command; -1: when --control says `enable`.
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]

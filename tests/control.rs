@@ -151,11 +151,15 @@ fn a_snapshot_ends_a_file() {
     assert_eq!(first.len(), 1, "{first:?}");
     let sampled = samples(&first[0]);
     assert!((3_000..3_100).contains(&sampled), "{sampled}");
-    control.send("enable faster");
+    control.send("faster");
+    control.send("enable page-faults");
+    control.send("evlist -v");
     control.done("evlist");
     control.done("stop");
     let said = end(recorder);
-    assert!(said.contains("'enable faster' is not known"), "{said}");
+    assert!(said.contains("'faster' is not known"), "{said}");
+    assert!(said.contains("'enable page-faults' is not supported: all events are switched together"), "{said}");
+    assert!(said.contains("'evlist -v' is not supported: evlist without options"), "{said}");
     assert!(said.contains("page-faults"), "{said}");
     assert_eq!(closed().len(), 2, "{said}");
 }

@@ -39,6 +39,8 @@ pub(super) enum Command {
     Ping,
     /// Say which events are recorded.
     Events,
+    /// A command that perf has, and why it is not carried out here.
+    Unsupported(String, &'static str),
     /// Nothing that is known here.
     Unknown(String),
 }
@@ -121,7 +123,14 @@ fn parse(text: &[u8]) -> Command {
         b"stop" => Command::Stop,
         b"ping" => Command::Ping,
         b"evlist" => Command::Events,
-        other => Command::Unknown(String::from_utf8_lossy(other).escape_debug().take(100).collect()),
+        other => {
+            let text = String::from_utf8_lossy(other).escape_debug().take(100).collect();
+            match other.split(u8::is_ascii_whitespace).next() {
+                Some(b"enable" | b"disable") => Command::Unsupported(text, "all events are switched together"),
+                Some(b"evlist") => Command::Unsupported(text, "evlist without options names the events"),
+                _ => Command::Unknown(text),
+            }
+        }
     }
 }
 
@@ -139,8 +148,10 @@ mod tests {
         assert!(remote.take().is_empty());
         write.write_all(b"enable\n\0disable\nsto").unwrap();
         assert_eq!(remote.take(), [Command::Enable, Command::Disable]);
-        write.write_all(b"p\n\nenable cycles\nsnapshot\0\nping").unwrap();
-        assert_eq!(remote.take(), [Command::Stop, Command::Unknown("enable cycles".to_owned()), Command::Snapshot]);
+        write.write_all(b"p\n\nenable cycles\nenablecycles\nsnapshot\0\nping").unwrap();
+        let one_event = Command::Unsupported("enable cycles".to_owned(), "all events are switched together");
+        let unknown = Command::Unknown("enablecycles".to_owned());
+        assert_eq!(remote.take(), [Command::Stop, one_event, unknown, Command::Snapshot]);
         drop(write);
         assert_eq!(remote.take(), [Command::Ping]);
         assert!(remote.commands().is_none() && remote.take().is_empty());

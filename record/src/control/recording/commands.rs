@@ -27,6 +27,10 @@ impl Recording<'_> {
                     (self.options.notify)(Level::Warning, &format!("events: {}", names.join(", ")));
                     true
                 }
+                Command::Unsupported(text, why) => {
+                    (self.options.notify)(Level::Warning, &format!("--control: '{text}' is not supported: {why}"));
+                    false
+                }
                 Command::Unknown(text) => {
                     let text = format!(
                         "--control: '{text}' is not known; enable, disable, snapshot, stop, ping and evlist are"
