@@ -44,8 +44,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "TID,…", value_delimiter = ',', conflicts_with = "cgroup")]
     tid: Vec<u32>,
 
-    /// Events of each of these cgroups, with those below: paths as in /proc/PID/cgroup.
-    #[arg(short = 'G', long, value_name = "PATH,…", value_delimiter = ',')]
+    /// Events of each of these cgroups, with those below: paths as in /proc/PID/cgroup. All events are counted in each, as with perf's
+    /// --for-each-cgroup.
+    #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',')]
     cgroup: Vec<PathBuf>,
 
     /// Count events at each context switch, once for all sessions on this machine, perf's `stat --bpf-counters` too; for the

@@ -226,6 +226,87 @@ fn events_of_a_command_are_those_of_perf() {
     agree("context-switches", &switches, 100.0, 0.2);
 }
 
+/// Cgroups of the test's own, empty at its end.
+struct Cgroups {
+    mount: PathBuf,
+    names: Vec<String>,
+}
+
+impl Cgroups {
+    fn make(count: usize) -> Option<Cgroups> {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mount = PathBuf::from(mounts.find(|words| words[2] == "cgroup2")?[1]);
+        let mut cgroups = Cgroups { mount, names: Vec::new() };
+        for index in 0..count {
+            let name = format!("bprec-test-{}-{index}", std::process::id());
+            fs::create_dir(cgroups.mount.join(&name)).ok()?;
+            cgroups.names.push(name);
+        }
+        Some(cgroups)
+    }
+
+    fn procs(&self, index: usize) -> String {
+        self.mount.join(&self.names[index]).join("cgroup.procs").to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        self.names.iter().for_each(|name| drop(fs::remove_dir(self.mount.join(name))));
+    }
+}
+
+/// The counts of events in cgroups, from lines of which one field is the event and another the cgroup.
+fn in_cgroups(text: &str, cgroups: &[String], events: &[&str]) -> Vec<f64> {
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let count = |cgroup: &String, event: &str| {
+        let is_it = |row: &&Vec<&str>| {
+            row.contains(&event) && row.iter().any(|field| field.trim_start_matches('/') == cgroup.as_str())
+        };
+        let row = rows.iter().find(is_it).unwrap_or_else(|| panic!("{event} in {cgroup}: {text}"));
+        row[0].parse().unwrap_or_else(|_| panic!("{text}"))
+    };
+    cgroups.iter().flat_map(|cgroup| events.iter().map(move |event| count(cgroup, event))).collect()
+}
+
+#[test]
+fn events_of_cgroups_are_those_of_perf() {
+    let test = "events_of_cgroups_are_those_of_perf";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    let Some(cgroups) = Cgroups::make(2) else {
+        skip(test, "no cgroups (v2) to be made");
+        return;
+    };
+    // 64 MiB touched outside of them, once in the first, three times in the second.
+    let touch = "dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null";
+    let (first, second) = (cgroups.procs(0), cgroups.procs(1));
+    let load = format!(
+        "{touch}; sh -c 'echo $$ >{first}; {touch}; :'; sh -c 'echo $$ >{second}; {touch}; {touch}; {touch}; :'"
+    );
+    let events = ["page-faults", "minor-faults"];
+    let counts = |mut command: Command, target: &[&str], cgroups: &[String], events: &[&str]| {
+        command.args(["stat", "-x,", "-e", &events.join(",")]).args(target).args(["--", "sh", "-c", &load]);
+        let output = succeed(command.env("LC_ALL", "C"));
+        in_cgroups(&String::from_utf8_lossy(&output.stderr), cgroups, events)
+    };
+    let both = cgroups.names.join(",");
+    measured(|| {
+        for (target, cgroups) in [("-G", &cgroups.names[..1]), ("--for-each-cgroup", &cgroups.names[..])] {
+            let names = if cgroups.len() == 1 { &cgroups[0] } else { &both };
+            let perf = counts(Command::new("perf"), &["-a", target, names], cgroups, &events);
+            let ours = counts(bprec(), &[target, names], cgroups, &events);
+            let agree = ours.iter().zip(&perf).all(|(ours, perf)| (ours - perf).abs() <= 0.02 * perf && *perf >= 32.0);
+            if !agree || ours.len() != cgroups.len() * events.len() {
+                return Err(format!("{target}: perf {perf:?}, ours {ours:?}"));
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn the_machine_has_as_much_time_as_its_cpus() {
     if !root("the_machine_has_as_much_time_as_its_cpus") {
