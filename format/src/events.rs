@@ -1,6 +1,7 @@
 //! Which event a record belongs to.
 
-use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout, stretched};
+use crate::trailer::{payload_bytes, stretched_behind};
+use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};
 
 /// An event with the layout of its records.
 #[derive(Debug, Clone)]
@@ -143,8 +144,9 @@ impl Events {
 
     /// Index of the event of a record that the kernel made too long: the one whose id stands where its trailer would.
     fn index_of_stretched(&self, record: &Record<'_>, from_end: usize) -> Option<usize> {
+        let payload_bytes = payload_bytes(record, self.endian)?;
         self.events.iter().enumerate().find_map(|(index, event)| {
-            let trailer = stretched(record, &event.layout)?;
+            let trailer = stretched_behind(record, payload_bytes, &event.layout)?;
             let id_at = (trailer + event.layout.trailer_bytes()).checked_sub(from_end)?;
             let id = self.endian.u64_at(record.body(), id_at)?;
             (self.index_of_id(id) == Some(index)).then_some(index)

@@ -93,7 +93,11 @@ impl SampleLayout {
 /// Where the trailer stands in the body of a record that the kernel made too long, if this is one and `layout` is its
 /// event's; `None` for all others, where the trailer is the end.
 pub fn stretched(record: &Record<'_>, layout: &SampleLayout) -> Option<usize> {
-    let payload_bytes = payload_bytes(record, layout.endian)?;
+    stretched_behind(record, payload_bytes(record, layout.endian)?, layout)
+}
+
+/// The same, where the length of the payload is known.
+pub(crate) fn stretched_behind(record: &Record<'_>, payload_bytes: usize, layout: &SampleLayout) -> Option<usize> {
     let trailer_bytes = layout.trailer_bytes();
     let trailer = record.body().get(payload_bytes..payload_bytes.checked_add(trailer_bytes)?)?;
     // A record that was mended has zeros here and its trailer at the end.
@@ -102,7 +106,7 @@ pub fn stretched(record: &Record<'_>, layout: &SampleLayout) -> Option<usize> {
 }
 
 /// Bytes of the payload by its own account, for the kinds that the kernel may make too long.
-fn payload_bytes(record: &Record<'_>, endian: Endian) -> Option<usize> {
+pub(crate) fn payload_bytes(record: &Record<'_>, endian: Endian) -> Option<usize> {
     let body = record.body();
     match record.kind {
         RecordType::BPF_EVENT => Some(16),

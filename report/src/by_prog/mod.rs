@@ -28,6 +28,7 @@ use bprec_format::sampler::Parts;
 use bprec_format::{SampleType, event_type, software};
 use groups::{Grouped, Grouping, grouped};
 use rows::{Basis, ProgramRow, program_rows, programs};
+use rustc_hash::FxHashSet;
 use sampler::bpf_sampler;
 use shares::{Whole, percent};
 use std::collections::BTreeSet;
@@ -432,9 +433,10 @@ impl Builder<'_> {
             reason: missed.reason.clone(),
         });
         let mut missed: Vec<MissedProgram> = told.collect();
+        let mut ids: FxHashSet<u32> = missed.iter().map(|missed| missed.id).collect();
         for program in programs.iter().filter(|program| !program.captured && !program.counts_others) {
             let Some(id) = program.id else { continue };
-            if missed.iter().all(|missed| missed.id != id) {
+            if ids.insert(id) {
                 let time_ns = program.loaded.filter(TimeBound::is_exact).map(|loaded| loaded.after_ns);
                 let reason = match self.recording.cut_off().map(|cut_off| &cut_off.cause) {
                     Some(Cause::Recorder(_)) => "the recording was cut off before its program infos were written",

@@ -4,8 +4,6 @@
 //! there. Images (trampolines, dispatchers, struct_ops stubs) claim a whole page although others live in it: an address
 //! belongs to the nearest start before it among those that are there at the time, so that a claim ends at the next start.
 
-use std::collections::BTreeMap;
-
 /// What code belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -45,6 +43,11 @@ pub(crate) struct Range {
 }
 
 impl Range {
+    /// Whether there is any address, and any time, that it holds.
+    fn is_any(&self) -> bool {
+        self.start < self.end && self.from_ns <= self.to_ns
+    }
+
     /// The times at which it becomes or stops being a candidate, or a better one.
     fn changes(&self) -> [u64; 4] {
         let freed = self.to_ns.saturating_add(FREE_DELAY_NS).saturating_add(1);
@@ -58,6 +61,12 @@ const FREE_DELAY_NS: u64 = 10_000_000_000;
 const CLOCK_SKEW_NS: u64 = 1_000_000;
 /// Ranges that overlap without end are not from a kernel; a search gives up after so many.
 const MAX_STEPS: usize = 4096;
+
+/// From the first address of ranges to the end of the last; `None` when there is nothing.
+pub(crate) fn span(ranges: &[Range]) -> Option<(u64, u64)> {
+    let spans = ranges.iter().filter(|range| range.is_any()).map(|range| (range.start, range.end));
+    spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)))
+}
 
 /// The ranges of a recording, for lookup.
 #[derive(Debug, Default)]
@@ -80,43 +89,42 @@ pub(crate) struct AddressMap {
 
 impl AddressMap {
     pub(crate) fn new(ranges: impl IntoIterator<Item = Range>) -> AddressMap {
-        let mut by_start: BTreeMap<u64, Vec<Range>> = BTreeMap::new();
-        let mut pages = PageFilter::default();
-        for range in ranges {
-            if range.start < range.end && range.from_ns <= range.to_ns {
-                // The page of the byte before, too: see `may_contain`.
-                pages.insert(range.start.saturating_sub(1), range.end);
-                by_start.entry(range.start).or_default().push(range);
-            }
+        let mut ranges: Vec<Range> = ranges.into_iter().filter(Range::is_any).collect();
+        // Of one start and time, those that were said first stay first.
+        ranges.sort_by_key(|range| (range.start, range.from_ns));
+        let mut map = AddressMap::default();
+        for range in &ranges {
+            // The page of the byte before, too: see `may_contain`.
+            map.pages.insert(range.start.saturating_sub(1), range.end);
         }
-        let mut map = AddressMap { pages, ..AddressMap::default() };
-        let mut reach = 0;
-        for (start, mut versions) in by_start {
-            versions.sort_by_key(|range| range.from_ns);
+        let (mut reach, mut first, mut changes) = (0, 0, Vec::new());
+        for versions in ranges.chunk_by(|a, b| a.start == b.start) {
             reach = versions.iter().fold(reach, |reach, range| reach.max(range.end));
-            let mut changes: Vec<u64> = versions.iter().flat_map(Range::changes).collect();
+            changes.clear();
+            changes.extend(versions.iter().flat_map(Range::changes));
             changes.sort_unstable();
             changes.dedup();
             map.first_change.push(map.changes.len() as u32);
-            map.changes.extend(changes);
-            map.starts.push(start);
-            map.first.push(map.ranges.len() as u32);
+            map.changes.extend_from_slice(&changes);
+            map.starts.extend(versions.first().map(|range| range.start));
+            map.first.push(first);
+            first += versions.len() as u32;
             map.reach.push(reach);
             let mut gone_by_ns = 0;
             map.gone_by_ns.extend(versions.iter().map(|range| {
                 gone_by_ns = range.to_ns.max(gone_by_ns);
                 gone_by_ns
             }));
-            map.ranges.extend(versions);
         }
-        map.first.push(map.ranges.len() as u32);
+        map.first.push(first);
         map.first_change.push(map.changes.len() as u32);
+        map.ranges = ranges;
         map
     }
 
-    /// From the first address to the last; `None` when there is nothing.
-    pub(crate) fn span(&self) -> Option<(u64, u64)> {
-        Some((*self.starts.first()?, *self.reach.last()?))
+    /// How many ranges there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
     }
 
     /// Tells quickly that `addr` and the address behind it are nobody's.
@@ -127,13 +135,22 @@ impl AddressMap {
 
     /// Whose code `addr` was at `time_ns`.
     pub(crate) fn find(&self, addr: u64, time_ns: u64) -> Option<Owner> {
-        if self.pages.may_contain(addr) { self.search(addr, time_ns) } else { None }
+        if self.pages.may_contain(addr) { self.search(addr, self.starts_up_to(addr), time_ns) } else { None }
     }
 
-    /// From when to when [`AddressMap::find`] gives for `addr` what it gives for it at `time_ns`.
-    pub(crate) fn lasts(&self, addr: u64, time_ns: u64) -> std::ops::Range<u64> {
+    /// The same, and from when to when that is the answer.
+    pub(crate) fn find_lasting(&self, addr: u64, time_ns: u64) -> (Option<Owner>, std::ops::Range<u64>) {
+        let below = self.starts_up_to(addr);
+        (self.search(addr, below, time_ns), self.lasts(addr, below, time_ns))
+    }
+
+    /// How many starts there are up to an address.
+    fn starts_up_to(&self, addr: u64) -> usize {
+        self.starts.partition_point(|start| *start <= addr)
+    }
+
+    fn lasts(&self, addr: u64, below: usize, time_ns: u64) -> std::ops::Range<u64> {
         let mut lasts = 0..u64::MAX;
-        let below = self.starts.partition_point(|start| *start <= addr);
         for at in (0..below).rev().take(MAX_STEPS).take_while(|at| self.reach[*at] > addr) {
             let changes = &self.changes[self.first_change[at] as usize..self.first_change[at + 1] as usize];
             let next = changes.partition_point(|change| *change <= time_ns);
@@ -147,9 +164,8 @@ impl AddressMap {
         lasts
     }
 
-    fn search(&self, addr: u64, time_ns: u64) -> Option<Owner> {
+    fn search(&self, addr: u64, below: usize, time_ns: u64) -> Option<Owner> {
         let mut second_best: Option<((u8, u64), Owner)> = None;
-        let below = self.starts.partition_point(|start| *start <= addr);
         for at in (0..below).rev().take(MAX_STEPS) {
             if self.reach[at] <= addr {
                 break;
@@ -311,8 +327,8 @@ mod tests {
         let near: Vec<u64> = near.collect();
         for addr in (0xef0..0x1f20).step_by(0x10) {
             for time in &times {
-                let (answer, lasts) = (map.find(addr, *time), map.lasts(addr, *time));
-                assert!(lasts.contains(time));
+                let (answer, lasts) = map.find_lasting(addr, *time);
+                assert!(lasts.contains(time) && answer == map.find(addr, *time));
                 for other in near.iter().filter(|other| lasts.contains(other)) {
                     assert_eq!(map.find(addr, *other), answer, "{addr:#x} at {other}, as at {time}");
                 }

@@ -7,6 +7,7 @@ pub(crate) mod dedup;
 pub(crate) mod file_functions;
 pub(crate) mod guard;
 pub(crate) mod hooks;
+pub(crate) mod images;
 mod intervals;
 pub(crate) mod map_contents;
 pub(crate) mod programs;
@@ -404,8 +405,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
         let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
         let ranges = std::mem::take(&mut programs.ranges);
-        let code = AddressMap::new(ranges.iter().copied());
-        index.bpf_span = code.span();
+        index.bpf_span = address::span(&ranges);
         index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(interpreter));
         index.hooks = HookOwners::new(&index.symbols, &programs.list, &index.states.attachments);
         index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states)).collect();

@@ -7,6 +7,7 @@
 use crate::index::address::{Owner, Range};
 use crate::index::boot_times::BootTimes;
 use crate::index::dedup::DedupKey;
+use crate::index::images::{Attached, Image, ImageKind};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
@@ -92,58 +93,6 @@ pub(crate) struct ProgInfoSummary {
     pub(crate) uid: Option<u32>,
 }
 
-/// Code that exists to run programs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Image {
-    pub(crate) name: String,
-    pub(crate) kind: ImageKind,
-    /// The one program that it runs, when there is only one that it can be.
-    pub(crate) program: Option<u32>,
-}
-
-/// What an image is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ImageKind {
-    /// Calls what is attached to this function, by its BTF object (or program) and type.
-    Trampoline(TrampolineKey),
-    /// Jumps to a program.
-    Dispatcher,
-    /// Enters a struct_ops program.
-    StructOps,
-}
-
-/// What a trampoline instruments: the number in its name (`bpf_trampoline_compute_key` in the kernel).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrampolineKey {
-    /// A function of a program.
-    Program {
-        /// The program.
-        id: u32,
-        /// The function in the program's BTF.
-        btf_id: u32,
-    },
-    /// A kernel function.
-    Kernel {
-        /// BTF of vmlinux or a module.
-        btf_obj_id: u32,
-        /// The function in it.
-        btf_id: u32,
-    },
-}
-
-impl TrampolineKey {
-    const KERNEL: u64 = 0x8000_0000;
-
-    fn new(key: u64) -> TrampolineKey {
-        let (high, low) = ((key >> 32) as u32, (key & !TrampolineKey::KERNEL) as u32);
-        if key & TrampolineKey::KERNEL == 0 {
-            TrampolineKey::Program { id: high, btf_id: low }
-        } else {
-            TrampolineKey::Kernel { btf_obj_id: high, btf_id: low }
-        }
-    }
-}
-
 /// The programs of a recording, their images, and where all of it was.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
@@ -211,7 +160,7 @@ impl Timeline {
         match kind {
             SidebandKind::Symbol { addr, len_bytes, kind: KsymbolKind::BPF, gone, name } => {
                 let symbol = Symbol { addr, len_bytes, from_ns: time_ns, to_ns: u64::MAX, name, program: None };
-                match image(&symbol.name) {
+                match Image::of_symbol(&symbol.name) {
                     Some(image) => self.image(symbol, image, gone),
                     None if gone => self.gone(symbol, place),
                     None => self.came(symbol, place),
@@ -345,10 +294,17 @@ impl Timeline {
         let owners = self.match_infos(infos);
         let mut ranges = Vec::new();
         let mut symbol_functions: Vec<Option<(u32, u32)>> = vec![None; self.symbols.len()];
-        let mut by_addr: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
-        for (index, symbol) in self.symbols.iter().enumerate() {
-            by_addr.entry(symbol.addr).or_default().push(index as u32);
+        // Programs that come and go have the same addresses one after the other: a function looks at the symbols of its own program, and at those of
+        // none.
+        let mut of_program: Vec<(u64, u32, u32)> = Vec::with_capacity(self.symbols.len());
+        let mut of_none: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
+        for (index, symbol) in (0..).zip(&self.symbols) {
+            match symbol.program {
+                Some(program) => of_program.push((symbol.addr, program, index)),
+                None => of_none.entry(symbol.addr).or_default().push(index),
+            }
         }
+        of_program.sort_unstable();
         for (info_index, info) in infos.iter().enumerate() {
             let program = owners[info_index];
             let since = info.load_time_ns().and_then(|load_time_ns| boot_times.to_recording(load_time_ns)).unwrap_or(0);
@@ -361,7 +317,13 @@ impl Timeline {
                 let Some(range) = function.range() else { continue };
                 let at = (program, function.index as u32);
                 let mut announced = false;
-                for index in by_addr.get(&range.start).into_iter().flatten() {
+                let own = (range.start, program);
+                let first = of_program.partition_point(|(addr, of, _)| (*addr, *of) < own);
+                for (.., index) in of_program[first..].iter().take_while(|(addr, of, _)| (*addr, *of) == own) {
+                    symbol_functions[*index as usize] = Some(at);
+                    announced = true;
+                }
+                for index in of_none.get(&range.start).into_iter().flatten() {
                     let symbol = &mut self.symbols[*index as usize];
                     // A symbol that no BPF_EVENT followed is this program's if it is the same code.
                     if symbol.program.is_none() && u64::from(symbol.len_bytes) == range.end - range.start {
@@ -506,9 +468,11 @@ impl Programs {
     }
 
     fn place_images(&mut self, images: Vec<(Symbol, Image)>, infos: &[ProgInfo<'_>]) {
+        let info_of = |(program, known): (usize, &Program)| Some((program as u32, infos.get(known.info?.at)?));
+        let attached = Attached::new(infos, self.list.iter().enumerate().filter_map(info_of));
         for (symbol, mut image) in images {
             image.program = match image.kind {
-                ImageKind::Trampoline(key) => self.only_one_attached(key, infos),
+                ImageKind::Trampoline(key) => attached.only_one(key),
                 ImageKind::Dispatcher | ImageKind::StructOps => None,
             };
             self.ranges.push(Range {
@@ -521,25 +485,6 @@ impl Programs {
             });
             self.images.push(image);
         }
-    }
-
-    /// The program that is attached to what a trampoline instruments, if it is one only.
-    fn only_one_attached(&self, key: TrampolineKey, infos: &[ProgInfo<'_>]) -> Option<u32> {
-        let (btf_obj_id, btf_id) = match key {
-            TrampolineKey::Kernel { btf_obj_id, btf_id } => (btf_obj_id, btf_id),
-            TrampolineKey::Program { id, btf_id } => {
-                let target = infos.iter().find(|info| info.id() == Some(id))?;
-                (target.btf_id().filter(|id| *id != 0)?, btf_id)
-            }
-        };
-        let mut attached = self.list.iter().enumerate().filter(|(_, known)| {
-            known.info.is_some_and(|info| {
-                let info = &infos[info.at];
-                info.attach_btf_id() == Some(btf_id) && info.attach_btf_obj_id() == Some(btf_obj_id)
-            })
-        });
-        let (program, _) = attached.next()?;
-        attached.next().is_none().then_some(program as u32)
     }
 }
 
@@ -557,21 +502,6 @@ fn place_interpreters(mut entries: Vec<u64>, ranges: &mut Vec<Range>) {
         owner: Owner::Interpreter,
         announced: true,
     }));
-}
-
-/// What a symbol's name says it is, if it is not a program's function.
-fn image(name: &[u8]) -> Option<Image> {
-    let kind = if let Some(key) = name.strip_prefix(b"bpf_trampoline_") {
-        let key: u64 = std::str::from_utf8(key).ok()?.parse().ok()?;
-        ImageKind::Trampoline(TrampolineKey::new(key))
-    } else if name.starts_with(b"bpf_dispatcher_") {
-        ImageKind::Dispatcher
-    } else if name.starts_with(b"bpf__") {
-        ImageKind::StructOps
-    } else {
-        return None;
-    };
-    Some(Image { name: lossy(name), kind, program: None })
 }
 
 /// Tag and name of a function in `bpf_prog_<tag>_<name>`; what does not look so is all name.

@@ -2,10 +2,10 @@
 
 use crate::input::window::Window;
 use bprec_format::state::{ProgramRuns, RunStats};
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 
-/// By part of the window: the first and last snapshot in it.
-type Snapshots = BTreeMap<usize, Part>;
+/// By part of the window, in order: the first and last snapshot in it. Nearly always there is one part.
+type Snapshots = Vec<(usize, Part)>;
 
 /// What the snapshots in one part of the window come to.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ struct Windows {
 /// First and last snapshot of each program in each part of the window.
 #[derive(Debug, Default)]
 pub(crate) struct RunHistory {
-    snapshots: BTreeMap<(u32, u64), Snapshots>,
+    snapshots: FxHashMap<(u32, u64), Snapshots>,
     first_on: Option<On>,
     last_on: Option<On>,
     /// Snapshots were taken.
@@ -88,8 +88,13 @@ impl RunHistory {
         for program in &stats.programs {
             let snapshot = Snapshot { time_ns: stats.time_ns, on_ns: stats.on_ns, runs: *program };
             let parts = self.snapshots.entry((program.id, program.load_time_ns)).or_default();
-            let new = Part { first: snapshot, last: snapshot, windows: Windows::default() };
-            let part = parts.entry(part).or_insert(new);
+            let at = parts.partition_point(|(number, _)| *number < part);
+            if parts.get(at).is_none_or(|(number, _)| *number != part) {
+                // The first is as large as it has to be: there is one for each program.
+                parts.reserve_exact(usize::from(parts.is_empty()));
+                parts.insert(at, (part, Part { first: snapshot, last: snapshot, windows: Windows::default() }));
+            }
+            let (_, part) = &mut parts[at];
             if stats.time_ns < part.first.time_ns {
                 part.first = snapshot;
             }

@@ -7,6 +7,7 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::fmt::Write;
 
 /// A moment of which the recording knows a lower and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -175,8 +176,16 @@ impl Program {
 
     /// Who holds it: `comm/pid`, then where it is pinned.
     pub fn holders(&self) -> String {
-        let owners = self.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid));
-        owners.chain(self.pins.iter().cloned()).collect::<Vec<_>>().join(" ")
+        let mut text = String::new();
+        for owner in &self.owners {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{}/{} ", owner.comm, owner.pid);
+        }
+        for pin in &self.pins {
+            text.extend([pin.as_str(), " "]);
+        }
+        text.pop();
+        text
     }
 }
 

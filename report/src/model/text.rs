@@ -1,5 +1,6 @@
 //! Numbers and names as text, for prose and for renderers.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// What stands for a number that is not known.
@@ -9,13 +10,52 @@ pub(crate) const UNNAMED: &str = "[no name]";
 
 /// Thousands apart: `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    let mut left = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let mut text = String::with_capacity(left + left / 3);
+    while left > 0 {
+        left -= 1;
+        push_digit(&mut text, number, left);
+        if left > 0 && left.is_multiple_of(3) {
             text.push(',');
         }
-        text.push(digit);
+    }
+    text
+}
+
+/// Appends the digit of a number that has so many behind it.
+fn push_digit(text: &mut String, number: u64, behind: usize) {
+    const POWERS: [u64; 20] = {
+        let mut powers = [1; 20];
+        let mut at = 1;
+        while at < powers.len() {
+            powers[at] = powers[at - 1] * 10;
+            at += 1;
+        }
+        powers
+    };
+    text.push((b'0' + (number / POWERS[behind] % 10) as u8) as char);
+}
+
+/// A number with so many decimals, at least one, as `{:.N}` prints it: tables have tens of thousands of them.
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+    /// Far more than the product below may be off by.
+    const UNSURE: f64 = 1e-6;
+    let scaled = value * 10f64.powi(decimals as i32);
+    let rest = scaled.fract();
+    // A large number, one of a sign, and one that is about half way between two texts are left to exact arithmetic.
+    let is_sure = value.is_sign_positive() && scaled < 1e9 && (rest - 0.5).abs() > UNSURE;
+    if !is_sure {
+        return format!("{value:.decimals$}");
+    }
+    let number = scaled as u64 + u64::from(rest > 0.5);
+    let mut left = (number.checked_ilog10().unwrap_or(0) as usize + 1).max(decimals + 1);
+    let mut text = String::with_capacity(left + 1);
+    while left > 0 {
+        left -= 1;
+        push_digit(&mut text, number, left);
+        if left == decimals {
+            text.push('.');
+        }
     }
     text
 }
@@ -34,6 +74,9 @@ pub(crate) fn seconds(ns: i64) -> String {
 
 /// A name as a terminal may have it: control characters, and those that change the direction of text, are escaped.
 pub(crate) fn clean(name: &str) -> String {
+    if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return name.to_owned();
+    }
     let mut text = String::with_capacity(name.len());
     for c in name.chars() {
         let hidden =
@@ -51,7 +94,7 @@ pub(crate) fn clean(name: &str) -> String {
 /// One decimal below 1000, whole thousands apart above; what is whole but for the rounding of a float stays whole.
 pub(crate) fn decimal(value: f64) -> String {
     let whole = (value + 1e-6) as u64;
-    if whole >= 1000 { grouped(whole) } else { format!("{value:.1}") }
+    if whole >= 1000 { grouped(whole) } else { fixed(value, 1) }
 }
 
 /// A few names, and how many more.
@@ -63,15 +106,20 @@ pub(crate) fn listed(names: &[String]) -> String {
 }
 
 /// Cuts a text to `width` characters, the last of them `…` when something is missing.
-pub(crate) fn fit(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
+pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
+    if chars(text) <= width {
+        return text.into();
     }
     let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
     if width > 0 {
         cut.push('…');
     }
-    cut
+    cut.into()
+}
+
+/// Characters of a text.
+pub(crate) fn chars(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.chars().count() }
 }
 
 #[cfg(test)]
@@ -84,8 +132,26 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_000), "1,000");
         assert_eq!(grouped(12_345_678), "12,345,678");
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
         assert_eq!(seconds(1_234_567_890), "1.235");
         assert_eq!(seconds(-1_500_000), "-0.002");
+    }
+
+    /// The standard library rounds exactly: that is what is expected, also of numbers between two texts.
+    #[test]
+    fn decimals_are_rounded_exactly() {
+        let special = [0.0, -0.0, 0.005, 0.015, 0.125, 0.375, 1.005, 2.675, 99.995, 100.0, 1e7, 1e9, 1e300, -3.75];
+        let not_finite = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        let shares = (0..4000u64).map(|part| part as f64 * 100.0 / 2777.0);
+        let halves = (0..4000u64).map(|part| part as f64 / 1000.0);
+        let near = (0..4000u64).flat_map(|part| {
+            let half = (part as f64 + 0.5) / 100.0;
+            [half.next_down(), half, half.next_up(), half + 2e-8, half - 2e-8]
+        });
+        for value in special.into_iter().chain(not_finite).chain(shares).chain(halves).chain(near) {
+            assert_eq!(fixed(value, 1), format!("{value:.1}"));
+            assert_eq!(fixed(value, 2), format!("{value:.2}"));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use crate::index::Index;
 use crate::index::address::Owner;
-use crate::index::programs::{ImageKind, TrampolineKey};
+use crate::index::images::{ImageKind, TrampolineKey};
 use crate::index::symbols::Kind;
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 use std::ops::Range;
@@ -109,8 +109,10 @@ pub(crate) struct Attributor<'i> {
     area: Area,
     /// Programs of the last chain.
     inside: Inside,
-    /// What some addresses were found to be, by their hash.
+    /// What some addresses were found to be, by their hash. Their number is a power of two.
     seen: Box<[Seen]>,
+    /// By how much a hash is shifted to be a position among them.
+    seen_shift: u32,
 }
 
 /// Where BPF code can be; no bytes where that is not known.
@@ -139,8 +141,11 @@ enum Place {
     Owned(Owner),
 }
 
-/// So many addresses are remembered: samples meet the same few thousand again and again.
-const SEEN_BITS: u32 = 12;
+/// Samples meet the same addresses again and again: so many are remembered for each range of code,
+const SEEN_PER_RANGE: usize = 4;
+/// at least so many, and at most.
+const SEEN_MIN: usize = 1 << 12;
+const SEEN_MAX: usize = 1 << 16;
 
 /// Packs of programs are allocated in units of this size: around known code there may be other of its kind.
 const PACK_BYTES: u64 = 2 << 20;
@@ -151,6 +156,7 @@ impl<'i> Attributor<'i> {
         let spans = index.kernel.module_area().into_iter().chain(index.bpf_span);
         let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
         let area = area.filter(|_| !index.kernel.is_empty());
+        let seen = (index.map.len() * SEEN_PER_RANGE).clamp(SEEN_MIN, SEEN_MAX).next_power_of_two();
         Attributor {
             index,
             area: area.map_or(Area::default(), |(low, high)| {
@@ -158,7 +164,8 @@ impl<'i> Attributor<'i> {
                 Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
             }),
             inside: Inside::default(),
-            seen: vec![Seen { addr: 0, is_leaf: false, lasts: 0..0, place: Place::Plain }; 1 << SEEN_BITS].into(),
+            seen: vec![Seen { addr: 0, is_leaf: false, lasts: 0..0, place: Place::Plain }; seen].into(),
+            seen_shift: u64::BITS - seen.ilog2(),
         }
     }
 
@@ -232,7 +239,7 @@ impl<'i> Attributor<'i> {
     /// What the code at the address of a frame is, as remembered or looked up.
     #[inline]
     fn place(&mut self, addr: u64, is_leaf: bool, time_ns: u64) -> Place {
-        let at = addr.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SEEN_BITS);
+        let at = addr.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.seen_shift;
         let seen = &self.seen[at as usize];
         if seen.addr == addr && seen.is_leaf == is_leaf && seen.lasts.contains(&time_ns) {
             return seen.place;
@@ -246,17 +253,16 @@ impl<'i> Attributor<'i> {
     #[cold]
     fn look_up(&self, addr: u64, is_leaf: bool, time_ns: u64) -> Seen {
         let map = &self.index.map;
-        let mut lasts = map.lasts(addr, time_ns);
-        let mut owner = None;
-        if !is_leaf {
-            // A return address is behind the call, so that the byte before it is asked for. Below an interrupt it is the
-            // address where the program was, which may be its first.
-            let before = addr.wrapping_sub(1);
-            owner = map.find(before, time_ns);
-            let other = map.lasts(before, time_ns);
+        // A return address is behind the call, so that the byte before it is asked for. Below an interrupt it is the address where
+        // the program was, which may be its first.
+        let before = if is_leaf { addr } else { addr.wrapping_sub(1) };
+        let (mut owner, mut lasts) = map.find_lasting(before, time_ns);
+        if owner.is_none() && !is_leaf {
+            let (other_owner, other) = map.find_lasting(addr, time_ns);
             lasts = lasts.start.max(other.start)..lasts.end.min(other.end);
+            owner = other_owner;
         }
-        let place = match owner.or_else(|| map.find(addr, time_ns)) {
+        let place = match owner {
             Some(owner) => Place::Owned(owner),
             None if self.is_unknown_code(addr) => Place::UnknownCode,
             None => Place::Plain,

@@ -1,6 +1,6 @@
 //! Cells: one value of a model as the tables have it.
 
-use crate::model::text::{UNKNOWN, clean, decimal, grouped, seconds};
+use crate::model::text::{UNKNOWN, clean, decimal, fixed, grouped, seconds};
 use crate::model::{Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound};
 use crate::render::grid::Column;
 
@@ -9,7 +9,7 @@ pub(super) const IMPOSSIBLE: &str = "n/a!";
 
 /// A share in per cent with two decimals.
 pub(super) fn percent(share: Option<f64>) -> String {
-    share.map_or(UNKNOWN.into(), |percent| format!("{percent:.2}"))
+    share.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 2))
 }
 
 /// A number with its thousands apart.
@@ -44,7 +44,7 @@ pub(super) fn ns_per_run(runs: &Runs) -> String {
     match runs.ns_per_run {
         None => UNKNOWN.into(),
         Some(ns) if ns >= 1000.0 => grouped(ns as u64),
-        Some(ns) => format!("{ns:.1}"),
+        Some(ns) => fixed(ns, 1),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Columns side by side: the one writer of tables.
 
-use crate::model::text::{UNKNOWN, fit};
+use crate::model::text::{UNKNOWN, chars, fit};
 
 /// A column: its name, and what becomes of it when the table is too wide.
 #[derive(Debug, Clone)]
@@ -59,9 +59,8 @@ impl Column {
     }
 }
 
-fn chars(text: &str) -> usize {
-    text.chars().count()
-}
+/// Blanks between two columns.
+const GAP: usize = 2;
 
 /// Columns of a table that grows: they get wider, and more, as rows come that need it.
 #[derive(Debug, Clone)]
@@ -132,7 +131,7 @@ impl Grid {
 }
 
 fn total(widths: &[Option<usize>]) -> usize {
-    widths.iter().flatten().map(|width| width + 2).sum::<usize>().saturating_sub(2)
+    widths.iter().flatten().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
 impl Layout<'_> {
@@ -148,19 +147,31 @@ impl Layout<'_> {
 
     /// A row.
     pub(super) fn line(&self, row: &[String]) -> String {
-        let mut line = String::new();
+        let mut line = String::with_capacity(total(&self.widths) + GAP);
         for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
             let Some(width) = *width else { continue };
             let cell = fit(cell, width);
-            let padding = " ".repeat(width - chars(&cell));
-            match column.align {
-                Align::Left => line.extend([cell.as_str(), &padding]),
-                Align::Right => line.extend([padding.as_str(), &cell]),
+            let padding = width - chars(&cell);
+            if column.align == Align::Right {
+                push_blanks(&mut line, padding);
             }
-            line.push_str("  ");
+            line.push_str(&cell);
+            if column.align == Align::Left {
+                push_blanks(&mut line, padding);
+            }
+            push_blanks(&mut line, GAP);
         }
         line.truncate(line.trim_end().len());
-        fit(&line, self.limit)
+        if chars(&line) <= self.limit { line } else { fit(&line, self.limit).into_owned() }
+    }
+}
+
+fn push_blanks(line: &mut String, mut count: usize) {
+    const BLANKS: &str = "                                ";
+    while count > 0 {
+        let some = count.min(BLANKS.len());
+        line.push_str(&BLANKS[..some]);
+        count -= some;
     }
 }
 

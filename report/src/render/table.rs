@@ -37,7 +37,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
         if report.programs.is_empty() {
             hottest(event, out, width)?;
         } else {
-            let table = Table { report, event };
+            let table = Table::new(report, event);
             table.write(out, width)?;
             table.sources(out, width)?;
             write_notes(&table.notes(), out, width)?;
@@ -54,7 +54,7 @@ pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::R
 }
 
 /// The columns in order. The first to go are those with the highest number.
-fn columns(report: &Report, event: &EventReport) -> Vec<Column> {
+fn columns(report: &Report, event: &EventReport, shows_per_run: bool) -> Vec<Column> {
     let share = |name: &str, order| Column::number(name).droppable(order).nothing("0.00");
     let [first, name] = match report.by {
         Some(By::Group(group)) => [
@@ -85,7 +85,7 @@ fn columns(report: &Report, event: &EventReport) -> Vec<Column> {
         Column::number("CPU%").droppable(5).nothing("0.00"),
         Column::number("MISSES").droppable(5),
     ];
-    if shows_per_run(report, event) {
+    if shows_per_run {
         columns.push(Column::number(format!("≈{}/RUN", without_modifiers(&event.name))).droppable(4));
     }
     columns.extend(report.counting.iter().flat_map(exact_columns));
@@ -111,11 +111,10 @@ fn shows_per_run(report: &Report, event: &EventReport) -> bool {
     !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }
 
-/// Cells of a line from `%MACHINE` to `TOTAL%`.
-fn ledger_cells(line: &Line) -> Vec<String> {
+/// Appends the cells of a line from `%MACHINE` to `TOTAL%`.
+fn push_ledger_cells(cells: &mut Vec<String>, line: &Line) {
     let shares = &line.shares;
-    let mut cells =
-        vec![percent(shares.machine), percent(shares.busy), percent(shares.bpf), grouped(line.count.samples)];
+    cells.extend([percent(shares.machine), percent(shares.busy), percent(shares.bpf), grouped(line.count.samples)]);
     let share = |share: &Known<Share>| match share {
         Known::Value(share) => percent(share.percent),
         Known::Unknown(crate::model::Reason::NotForThisLine) => String::new(),
@@ -123,34 +122,47 @@ fn ledger_cells(line: &Line) -> Vec<String> {
     };
     match &line.columns {
         Some(columns) => cells.extend([&columns.own, &columns.helper, &columns.entry, &columns.inclusive].map(share)),
-        None => cells.resize(8, String::new()),
+        None => cells.extend([const { String::new() }; 4]),
     }
-    cells
 }
 
 struct Table<'r> {
     report: &'r Report,
     event: &'r EventReport,
+    columns: Vec<Column>,
+    shows_per_run: bool,
 }
 
-impl Table<'_> {
+impl<'r> Table<'r> {
+    fn new(report: &'r Report, event: &'r EventReport) -> Table<'r> {
+        let shows_per_run = shows_per_run(report, event);
+        Table { report, event, columns: columns(report, event, shows_per_run), shows_per_run }
+    }
+
+    /// The first cells of a row.
+    fn cells<const N: usize>(&self, first: [String; N]) -> Vec<String> {
+        let mut cells = Vec::with_capacity(self.columns.len());
+        cells.extend(first);
+        cells
+    }
+
     fn program(&self, row: &Row, rows: &mut Vec<Vec<String>>) {
         let program = &self.report.programs[row.program];
         let blind = if row.blind.is_some() { "~" } else { "" };
-        let mut cells = vec![
-            program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
+        let mut cells = self.cells([
+            program.id.map_or_else(|| UNKNOWN.into(), |id| id.to_string()),
             clean(&program.label()) + blind,
-            program.prog_type.map_or(UNKNOWN.into(), |prog_type| prog_type.to_string()),
-        ];
+            program.prog_type.map_or_else(|| UNKNOWN.into(), |prog_type| prog_type.to_string()),
+        ]);
         match &row.line {
-            Some(line) => cells.extend(ledger_cells(line)),
+            Some(line) => push_ledger_cells(&mut cells, line),
             None => cells.resize(11, UNKNOWN.into()),
         }
         cells.extend(match &self.report.counting {
             None => statistics(program.runs.value()),
             Some(_) => best_runs(program),
         });
-        if shows_per_run(self.report, self.event) {
+        if self.shows_per_run {
             cells.push(row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
                 format!("{}±{}", crate::model::text::decimal(it.value), crate::model::text::decimal(it.margin))
             }));
@@ -171,9 +183,9 @@ impl Table<'_> {
 
     fn group(&self, group: &GroupRow) -> Vec<String> {
         let blind = if group.blind_programs > 0 { "~" } else { "" };
-        let mut cells = vec![grouped(group.programs.len() as u64), clean(&group.name) + blind, String::new()];
+        let mut cells = self.cells([grouped(group.programs.len() as u64), clean(&group.name) + blind, String::new()]);
         match &group.line {
-            Some(line) => cells.extend(ledger_cells(line)),
+            Some(line) => push_ledger_cells(&mut cells, line),
             None => cells.resize(11, UNKNOWN.into()),
         }
         let [runs, time, cpu, misses] = statistics(group.runs.value());
@@ -184,8 +196,8 @@ impl Table<'_> {
     }
 
     fn line(&self, name: &str, line: &Line) -> Vec<String> {
-        let mut cells = vec![String::new(), name.to_owned(), String::new()];
-        cells.extend(ledger_cells(line));
+        let mut cells = self.cells([String::new(), name.to_owned(), String::new()]);
+        push_ledger_cells(&mut cells, line);
         self.filled(cells)
     }
 
@@ -205,7 +217,7 @@ impl Table<'_> {
     }
 
     fn filled(&self, mut cells: Vec<String>) -> Vec<String> {
-        cells.resize(columns(self.report, self.event).len(), String::new());
+        cells.resize(self.columns.len(), String::new());
         cells
     }
 
@@ -253,7 +265,7 @@ impl Table<'_> {
 
     fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let [rows, totals] = self.rows();
-        let mut grid = Grid::new(columns(self.report, self.event));
+        let mut grid = Grid::new(self.columns.clone());
         grid.fit(&rows);
         grid.fit(&totals);
         let layout = grid.layout(width);

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::index::address::{AddressMap, Range};
-use crate::index::programs::{Image, Programs};
+use crate::index::images::Image;
+use crate::index::programs::Programs;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
 use crate::model::Count;
 use crate::options::Split;
