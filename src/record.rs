@@ -37,7 +37,8 @@ pub(crate) struct Args {
     #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"])]
     cpu: Option<String>,
 
-    /// These processes, all their threads and children.
+    /// These processes, all their threads and children. Where that would be more than 1024 descriptors for each event, their
+    /// cgroup is recorded instead, if it holds nobody else.
     #[arg(short, long, value_name = "PID,…", value_delimiter = ',', conflicts_with = "tid")]
     pid: Vec<u32>,
 
