@@ -87,6 +87,9 @@ struct Recording<'a> {
 /// Records as `options` say.
 pub(crate) fn record(options: &Options) -> Result<Summary> {
     let open_files = sys::raise_open_files();
+    if options.switch_output.is_some() {
+        sys::return_large_blocks();
+    }
     let signals = Signals::block(options.switch_output.is_some_and(|how| how.on_signal))?;
     // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
     let kallsyms = thread::spawn(Kallsyms::read);

@@ -16,7 +16,7 @@ pub(crate) use perf_event::{
 };
 pub(crate) use process::{
     Inherited, Usage, become_favoured, become_urgent, children_usage, duplicate, hold_before_exec, memory_bytes,
-    raise_open_files, release_free_memory, usage,
+    raise_open_files, release_free_memory, return_large_blocks, usage,
 };
 pub(crate) use rustix::param::page_size as page_bytes;
 pub(crate) use signals::{Asked, Signals};

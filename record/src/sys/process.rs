@@ -11,6 +11,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::signals::{BLOCKED, set_disposition};
 
+/// Blocks from this size on are mapped by themselves.
+#[cfg(target_env = "gnu")]
+const LARGE_BLOCK_BYTES: libc::c_int = 256 << 10;
+
 /// What the command gets back as it was before the recorder changed it for itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Inherited {
@@ -163,5 +167,15 @@ pub(crate) fn release_free_memory() {
     // SAFETY: it takes no pointers, and other threads may go on allocating.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Has large blocks given back when they are freed. By itself the allocator comes to keep those that are freed again and again, between
+/// smaller ones that stay.
+pub(crate) fn return_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointers; without effect, memory is only given back later.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
     }
 }
