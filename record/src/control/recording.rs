@@ -6,19 +6,17 @@
 //! the last ring has been read, so that our letting go of them is not in the recording.
 
 mod commands;
+mod ending;
 mod switching;
 
 use std::collections::HashMap;
-use std::path::Path;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{BtfCache, Kallsyms, Refs};
 use bprec_format::feature::Feature;
-use bprec_format::journal::Frame;
-use bprec_format::state::{Cost, Session, State};
+use bprec_format::state::{Session, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
 use super::command::Workload;
@@ -27,10 +25,9 @@ use super::outbox::Outbox;
 use super::remote::Remote;
 use super::rotation::Rotation;
 use super::sources::Sources;
-use crate::drain::{Closed, Drain, Drained, Rings};
+use crate::drain::{Drain, Rings};
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
-use crate::output::complete::{Ending, complete};
 use crate::output::sections::{self, Section};
 use crate::output::{self, Follower, Sink, Summary, Tally};
 use crate::sources::Outlet;
@@ -39,7 +36,7 @@ use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::bpf_sampler::BpfSampler;
 use crate::sources::exact::{self, ExactCounters, ExactOffer};
 use crate::sources::hotplug::Hotplug;
-use crate::sources::inventory::{Inventory, LoadWatcher, Programs, ProgramsOfFile, Purpose};
+use crate::sources::inventory::{Inventory, LoadWatcher, Programs, Purpose};
 use crate::sources::map_dumps::MapDumps;
 use crate::sources::sampling::Sampling;
 use crate::sources::shared::SharedCounters;
@@ -412,146 +409,6 @@ impl<'a> Recording<'a> {
             false => Err(Error::Other("the output has ended".to_owned())),
         }
     }
-
-    /// Ends sampling, has everything written, and makes the output whole.
-    fn finish(mut self, outcome: Result<()>, command: Option<ExitStatus>) -> Result<Summary> {
-        let outcome = outcome.and_then(|()| {
-            self.sources.disable();
-            self.end_ns = sys::monotonic_ns();
-            self.sources.finish(&mut self.out)
-        });
-        let Drained { mut last, outcome: drained } = self.out.finish()?;
-        // What ended the drain ended the rest.
-        let outcome = drained.and(outcome);
-        if !self.has_begun {
-            // Nothing was sampled yet that would be worth keeping.
-            last.sink.discard();
-        }
-        let completed = outcome.and_then(|()| {
-            let (programs, addresses) = (self.sources.programs.of_file(), std::mem::take(&mut self.sources.addresses));
-            let kallsyms = self.kallsyms.take();
-            let sampled_ns = (self.sources.session.start_ns, self.end_ns);
-            let follower = self.follower.take();
-            self.complete(&mut last, follower, &programs, &addresses, kallsyms.as_ref(), sampled_ns)
-        });
-        match completed {
-            Ok(()) => {
-                self.close_last(&mut last);
-                Ok(Summary { command, ..self.summary(&last) })
-            }
-            Err(error) => self.give_up(error, last),
-        }
-    }
-
-    /// Makes a file whole that nothing more is recorded into.
-    fn complete(
-        &mut self,
-        closed: &mut Closed,
-        follower: Option<Follower>,
-        programs: &ProgramsOfFile,
-        addresses: &[u64],
-        kallsyms: Option<&Kallsyms>,
-        sampled_ns: (u64, u64),
-    ) -> Result<()> {
-        let Closed { sink, tally, account } = closed;
-        if let Some(follower) = follower {
-            let counted = follower.finish(sink.written_bytes());
-            *tally = Some(counted.map_err(|answer| Error::Other(format!("reading back: {answer}")))?);
-        }
-        let mut sections = self.sections.clone();
-        if sink.is_file() {
-            sections.extend(self.program_sections(sink, programs));
-        }
-        let cost = Cost {
-            end_ns: sampled_ns.1,
-            wakeups: account.wakeups,
-            programs: programs.infos.len() as u32 + programs.let_go,
-            missed: self.sources.programs.counts().1,
-            longest_gap_ns: Some(u64::try_from(account.longest_gap.as_nanos()).unwrap_or(u64::MAX)),
-            overrun_bytes: account.overrun_bytes,
-            statistics_ns: self.statistics_ns(),
-            ..Cost::default()
-        };
-        let uncompressed = sink.packed_bytes().and_then(|packed| packed.uncompressed());
-        for text in account.loss().into_iter().chain(uncompressed) {
-            (self.options.notify)(Level::Warning, &text);
-        }
-        let used_before = std::mem::replace(&mut self.used_before, sys::usage());
-        let ending = Ending { kallsyms, addresses, cost, used_before, sections, sampled_ns };
-        tally.as_ref().map_or(Ok(()), |tally| complete(sink, tally, self.out.writer(), ending))
-    }
-
-    /// What run statistics took of the machine.
-    fn statistics_ns(&self) -> Option<u64> {
-        let mut summary = Summary::default();
-        self.sources.sum_up(&mut summary);
-        summary.statistics_time.and_then(|time| u64::try_from(time.as_nanos()).ok())
-    }
-
-    /// The programs and their types. Those that are held no longer are in the journal alone.
-    fn program_sections(&self, sink: &mut Sink, programs: &ProgramsOfFile) -> Vec<Section> {
-        let ProgramsOfFile { infos, btfs, let_go } = programs;
-        if *let_go > 0 {
-            let mut frames = Vec::new();
-            btfs.iter().for_each(|(id, data)| Frame::Btf { id: *id, data }.encode(&mut frames, Endian::NATIVE));
-            sink.journal(&frames);
-            match sink.journaled() {
-                Some(mut sections) => {
-                    sections.retain(|(bit, _)| [Feature::BPF_PROG_INFO.0, Feature::BPF_BTF.0].contains(bit));
-                    return sections;
-                }
-                None => {
-                    let text =
-                        "the journal could not be kept: programs that were unloaded during the recording are not in it";
-                    (self.options.notify)(Level::Warning, text);
-                }
-            }
-        }
-        vec![sections::programs(infos), sections::btfs(btfs.iter().map(|(id, data)| (*id, &data[..])))]
-    }
-
-    fn summary(&self, last: &Closed) -> Summary {
-        let usage = sys::usage();
-        let mut summary = self.totals.clone();
-        add(&mut summary, last);
-        summary.bpf_samples = self.options.bpf_sampler.is_some().then_some(summary.bpf_samples.unwrap_or(0));
-        summary.path = last.sink.path().map(Path::to_path_buf);
-        summary.cpu_time = Duration::from_nanos(usage.user_ns + usage.system_ns);
-        self.sources.sum_up(&mut summary);
-        summary
-    }
-
-    /// What an error leaves behind.
-    fn give_up(&self, error: Error, last: Closed) -> Result<Summary> {
-        let is_closed_pipe = matches!(&error, Error::File { answer, .. }
-            if answer.kind() == std::io::ErrorKind::BrokenPipe && !last.sink.is_file());
-        if is_closed_pipe {
-            return Ok(Summary { lost: None, ..self.summary(&last) });
-        }
-        let mut sink = last.sink;
-        sink.cut();
-        Err(match error {
-            Error::File { answer, .. } if sink.is_there() => Error::Incomplete {
-                path: sink.path().map(Path::to_path_buf).unwrap_or_default(),
-                answer,
-                kept_bytes: sink.written_bytes(),
-            },
-            error => error,
-        })
-    }
-}
-
-/// Adds what a file holds.
-fn add(summary: &mut Summary, Closed { sink, tally, .. }: &Closed) {
-    summary.files += 1;
-    if let Some(tally) = tally {
-        summary.samples += tally.samples;
-        *summary.bpf_samples.get_or_insert(0) += tally.bpf_samples;
-        summary.of_programs += tally.of_programs;
-        *summary.lost.get_or_insert(0) += tally.lost;
-        summary.throttled += tally.throttled;
-    }
-    summary.written_bytes += sink.written_bytes();
 }
 
 /// Nothing counted yet.

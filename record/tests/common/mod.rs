@@ -128,7 +128,7 @@ pub const SPIN: &str = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); done";
 /// Waits until what a counter counts has come to rest.
 pub fn settled(counter: &Counter) {
     let mut last = u64::MAX;
-    for _ in 0..200 {
+    for _ in 0..600 {
         thread::sleep(Duration::from_millis(300));
         let now = counter.value().unwrap();
         if now == last {

@@ -8,7 +8,8 @@ use bprec_bpf::Kallsyms;
 use bprec_format::feature::Feature;
 use bprec_format::state::State;
 
-use super::{Recording, add, tally};
+use super::ending::add;
+use super::{Recording, tally};
 use crate::drain::Closed;
 use crate::output::Sink;
 use crate::{Error, Level, Result, synth, sys};
