@@ -156,8 +156,9 @@ fn programs_that_come_and_go_are_counted() {
         assert!(runs >= 200);
         assert_eq!(number(&total["stats"]["runs"]), runs, "{name}");
         assert!(total["unloaded_ns"].is_i64(), "{total:#}");
-        let parts = intervals.iter().filter(|row| row["id"] == id).map(|row| number(&row["stats"]["runs"]));
-        assert_eq!(parts.sum::<u64>(), runs);
+        // What counts exactly may tell of a program in an interval in which the kernel's count of it was not read.
+        let parts = intervals.iter().filter(|row| row["id"] == id && row["stats"].is_object());
+        assert_eq!(parts.map(|row| number(&row["stats"]["runs"])).sum::<u64>(), runs);
     }
 }
 

@@ -126,30 +126,34 @@ impl PerCpuStats {
         let mut of_ends = [0; OPEN];
         let ends = [CLOSED].into_iter().chain(DISCARDED_AT_EXIT..READINGS + 3 * events).chain(BUCKETS..OPEN);
         let mut deadline = None;
-        loop {
+        // What begins moves on its own, but no run of this CPU ends and another begins while the sequence keeps still. Read in between,
+        // it is of the same moment: a reader that is interrupted here would have more runs than the measured ones are of.
+        let [runs, opened, too_deep, discarded_at_entry] = loop {
             let sequence = word(SEQUENCE);
             ends.clone().for_each(|index| of_ends[index] = word(index));
+            // The runs come last: one has begun before anything else is known of it.
+            let of_begins = [OPENED, NESTING_OVERFLOW, DISCARDED_AT_ENTRY, RUNS].map(word);
             // Every word is read with acquire semantics: this one after those above.
             if sequence.is_multiple_of(2) && word(SEQUENCE) == sequence {
-                break;
+                let [opened, too_deep, discarded_at_entry, runs] = of_begins;
+                break [runs, opened, too_deep, discarded_at_entry];
             }
             if Instant::now() > *deadline.get_or_insert_with(|| Instant::now() + PATIENCE) {
                 return None;
             }
             std::hint::spin_loop();
-        }
+        };
         let readings = of_ends[READINGS..BUCKETS].chunks_exact(3).take(events);
         let taken = of_ends[BUCKETS..].iter().enumerate().filter(|(_, runs)| **runs != 0);
         Some(Counted {
             measured: of_ends[MEASURED],
-            too_deep: word(NESTING_OVERFLOW),
-            discarded: word(DISCARDED_AT_ENTRY) + of_ends[DISCARDED_AT_EXIT],
-            open: word(OPENED).saturating_sub(of_ends[CLOSED]),
+            too_deep,
+            discarded: discarded_at_entry + of_ends[DISCARDED_AT_EXIT],
+            open: opened.saturating_sub(of_ends[CLOSED]),
             time_ns: of_ends[TIME_NS],
             readings: readings.map(|reading| [reading[0], reading[1], reading[2]]).collect(),
             buckets: taken.map(|(bucket, runs)| (bucket as u16, *runs)).collect(),
-            // The last: a run has begun before anything else is known of it.
-            runs: word(RUNS),
+            runs,
         })
     }
 }
