@@ -68,13 +68,11 @@ mod tests {
         assert!((known.margin - 1.96 * 2_000.0 / 80f64.sqrt()).abs() < 1e-6, "{}", known.margin);
 
         let estimate = |count_margin| Some(RunsEstimate { counted_for_ns: 1, count_margin });
-        let Known::Value(known) = per_run(&charges, &Runs { estimate: estimate(Some(500)), ..runs.clone() }) else {
-            panic!()
-        };
+        let Known::Value(known) = per_run(&charges, &Runs { estimate: estimate(Some(500)), ..runs }) else { panic!() };
         let expected = 2_000.0 * (1.96f64 * 1.96 / 80.0 + 0.25 * 0.25).sqrt();
         assert!((known.margin - expected).abs() < 1e-6, "{}", known.margin);
         assert_eq!(
-            per_run(&charges, &Runs { estimate: estimate(None), ..runs.clone() }),
+            per_run(&charges, &Runs { estimate: estimate(None), ..runs }),
             Known::Unknown(Reason::StatisticsWereOff)
         );
         assert_eq!(per_run(&Charges::default(), &runs), Known::Unknown(Reason::NoSamples));

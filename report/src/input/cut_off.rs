@@ -108,7 +108,7 @@ mod tests {
         bytes.extend([0, 0]);
         bytes.extend((8 + attr_bytes as u16).to_le_bytes());
         bytes.extend(1u32.to_le_bytes());
-        bytes.extend((attr_bytes as u32).to_le_bytes());
+        bytes.extend(attr_bytes.to_le_bytes());
         bytes.resize(bytes.len() + attr_bytes as usize - 8, 0);
         comms(&mut bytes);
         bytes
