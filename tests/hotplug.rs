@@ -8,6 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use bprec_fixtures::{Fixture, Loaded, run_on_cpu};
 use support::{Running, Scratch, bprec, report, skip, succeed};
 
 const SWITCH: &str = "/sys/devices/system/cpu/cpu1/online";
@@ -91,4 +92,41 @@ fn a_cpu_that_came_too_late_is_said() {
     assert_eq!(unsampled.as_array().unwrap().len(), 1, "{unsampled}");
     assert_eq!((&unsampled[0]["cpu"], &unsampled[0]["came_online"]), (&1.into(), &true.into()));
     assert!(said.contains("CPU 1 came online"), "{said}");
+}
+
+/// Loads programs on CPU 1: their ids, and what keeps them.
+fn loaded_on_cpu_1() -> (Vec<u32>, Loaded) {
+    let load = || {
+        run_on_cpu(1).unwrap();
+        Fixture::COUNTED.open().unwrap().load().unwrap()
+    };
+    let loaded = thread::spawn(load).join().unwrap();
+    (loaded.programs().unwrap().iter().map(|program| program.id).collect(), loaded)
+}
+
+/// The kernel tells of a load on the CPU where it happens.
+#[test]
+fn programs_loaded_on_a_cpu_that_came_later_are_in_the_recording() {
+    let test = "programs_loaded_on_a_cpu_that_came_later_are_in_the_recording";
+    let Some(cpu) = Cpu1::find(test) else { return };
+    let scratch = Scratch::new();
+    cpu.switch(false);
+    let (mut ids, mut kept) = (Vec::new(), None);
+    let (report, _) = recorded(&scratch.path("loads.data"), || {
+        cpu.switch(true);
+        // Before the recorder has seen the CPU, and there to the end.
+        let (before, loaded) = loaded_on_cpu_1();
+        kept = Some(loaded);
+        thread::sleep(Duration::from_millis(1_500));
+        // After that, and gone long before the end.
+        let (after, loaded) = loaded_on_cpu_1();
+        thread::sleep(Duration::from_millis(500));
+        drop(loaded);
+        ids.extend(before.into_iter().chain(after));
+    });
+    assert!(ids.len() >= 10, "{ids:?}");
+    for id in ids {
+        assert_eq!(support::program(&report, id)["captured"], true, "{id}");
+    }
+    drop(kept);
 }

@@ -16,6 +16,13 @@ pub(crate) fn possible_cpus() -> u32 {
     highest.or_else(|| online_cpus().last().copied()).map_or(1, |cpu| cpu + 1)
 }
 
+/// One more than the highest number of a CPU that is there, online or not. Machines that could be given more have hundreds that are
+/// possible.
+pub(crate) fn present_cpus() -> u32 {
+    let highest = bprec_host::present_cpus().ok().and_then(|cpus| cpus.last().copied());
+    highest.map_or_else(possible_cpus, |cpu| cpu + 1)
+}
+
 /// A number under /proc/sys/kernel.
 pub(crate) fn kernel_sysctl(name: &str) -> Option<i64> {
     bprec_host::sysctl_number(&format!("kernel/{name}"))

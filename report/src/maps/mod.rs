@@ -20,7 +20,7 @@ use std::str::FromStr;
 
 pub(crate) use entries::{Entry, Frame, Shown};
 
-/// What [`maps`] shows.
+/// What is shown of maps, and of which.
 #[derive(Debug, Clone, Default)]
 pub struct MapsOptions {
     /// Only maps that one of these matches; empty: all.

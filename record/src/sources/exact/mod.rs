@@ -241,7 +241,7 @@ impl Prepared {
     fn new(asked: &Asked, notify: fn(Level, &str), counting: Counting) -> Result<Prepared> {
         let failed = |error: bprec_bpf::Error| crate::Error::Other(error.to_string());
         let Counting { events, absent, open, partial } = counting;
-        let profiler = Profiler::load(&sources(&events), partial, machine::possible_cpus()).map_err(not_allowed)?;
+        let profiler = Profiler::load(&sources(&events), partial, machine::present_cpus()).map_err(not_allowed)?;
         for (event, cpu, fd) in &open {
             profiler.set_event(*event, *cpu, std::os::fd::AsFd::as_fd(fd)).map_err(failed)?;
         }

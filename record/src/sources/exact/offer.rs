@@ -21,7 +21,7 @@ impl Source for ExactOffer {
         }
         // Where tracing is not allowed, it is refused here.
         let Ok(refusals) = Refusals::look() else { return Ok(()) };
-        if Profiler::load(&[], 0, machine::possible_cpus()).is_err() {
+        if Profiler::load(&[], 0, machine::present_cpus()).is_err() {
             return Ok(());
         }
         let pattern = Pattern::new(None);
