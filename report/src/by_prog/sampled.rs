@@ -49,7 +49,9 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
             None => return Known::Unknown(Reason::StatisticsWereOff),
         },
     };
-    Known::Value(SampledPerRun { value, margin: value * by_samples.hypot(by_runs) })
+    // `hypot` is of the C library, and not the same to the last bit on every machine; these are.
+    let margin = value * (by_samples * by_samples + by_runs * by_runs).sqrt();
+    Known::Value(SampledPerRun { value, margin })
 }
 
 #[cfg(test)]
