@@ -55,6 +55,12 @@ fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or_else(|| panic!("{name} in {value:#}"))
 }
 
+/// Every run is counted; where the kernel preempts, its recursion guard keeps a few from being measured.
+fn nearly_all_are_measured(exact: &Value) {
+    let (runs, measured) = (number(exact, "runs"), number(exact, "measured"));
+    assert!(measured <= runs && runs - measured <= runs / 100, "{exact:#}");
+}
+
 /// None of the numbers of this file's programs can be: what there is of time has room for all runs.
 fn check_possible(report: &Value, elapsed: Duration, cpus: u64) {
     let mut seen = 0;
@@ -112,7 +118,8 @@ fn exact_runs_are_the_programs_own_counts() {
     for name in ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"] {
         let exact = exact(&report, &loaded, name);
         let runs = loaded.entered(name).unwrap();
-        assert_eq!((number(exact, "runs"), number(exact, "measured")), (runs, runs), "{name}: {exact:#}");
+        assert_eq!(number(exact, "runs"), runs, "{name}: {exact:#}");
+        nearly_all_are_measured(exact);
         assert_eq!((number(exact, "nesting_overflow"), number(exact, "discarded")), (0, 0), "{name}");
         assert_eq!(number(exact, "every"), 1);
     }
@@ -323,7 +330,7 @@ fn a_program_that_comes_later_joins() {
     let exact = exact(&report, &loaded, "loop_of_1000");
     let (runs, entered) = (number(exact, "runs"), loaded.entered("loop_of_1000").unwrap());
     assert!(runs > 0 && runs <= entered, "{runs} of {entered}");
-    assert_eq!(number(exact, "measured"), runs);
+    nearly_all_are_measured(exact);
 }
 
 /// Runs it again and again while something happens.
