@@ -1,8 +1,8 @@
 //! Running all tests, here and in guests, and saying in one line how they went.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,7 +15,8 @@ use anyhow::{Context, Result, ensure};
 use crate::neighbours::Neighbours;
 use crate::vm::{self, Builds};
 
-/// Runs `cargo test --workspace` with `arguments`, passes its output through and closes with `N passed, N failed, N skipped`.
+/// Runs `cargo test --workspace` with `arguments`, says how each test program went, what the failed ones printed, and closes with
+/// `N passed, N failed, N skipped`. Everything that was printed is in `test.log` where cargo builds.
 ///
 /// A test that cannot run here prints a line `SKIP <test>: <reason>` and returns; it counts as skipped, not as passed.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
@@ -52,16 +53,21 @@ fn here_beside_others(builds: &Builds, arguments: &[&str], tally: &mut Tally) ->
 }
 
 fn here(arguments: &[&str], tally: &mut Tally) -> Result<()> {
+    let log = target_directory().join("test.log");
+    fs::create_dir_all(target_directory())?;
+    let mut kept = BufWriter::new(File::create(&log).with_context(|| format!("create {}", log.display()))?);
+    // One pipe for both, so that lines stay in order.
+    let (output, input) = io::pipe()?;
     let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(arguments)
         // Without this the output of tests that pass, SKIP lines too, is thrown away.
         .args(["--", "--show-output"])
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(input.try_clone()?)
+        .stderr(input)
         .spawn()
         .context("run cargo test")?;
-    let output = child.stdout.take().context("cargo test has no output")?;
     let (send, lines) = mpsc::channel();
     let reader = thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
@@ -75,8 +81,13 @@ fn here(arguments: &[&str], tally: &mut Tally) -> Result<()> {
         match lines.recv_timeout(LOOK_EVERY) {
             Ok(line) => {
                 let line = String::from_utf8_lossy(&line);
-                tally.line(&line);
-                writeln!(std::io::stdout(), "{line}")?;
+                writeln!(kept, "{line}")?;
+                // What is said while no test program runs is cargo's.
+                match (tally.running, tally.line(&line)) {
+                    (_, Some(result)) => println!("{result}"),
+                    (false, None) if !tally.running && !line.is_empty() => println!("{line}"),
+                    _ => {}
+                }
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -91,11 +102,13 @@ fn here(arguments: &[&str], tally: &mut Tally) -> Result<()> {
             }
         }
     }
+    kept.flush().with_context(|| format!("write {}", log.display()))?;
     let success = child.wait().context("wait for cargo test")?.success();
     if reader.is_finished() {
         drop(reader.join());
     }
     tally.end(success);
+    println!("all of it is in {}", log.display());
     Ok(())
 }
 
@@ -117,6 +130,10 @@ pub(crate) struct Tally {
     test: String,
     /// Measurements that were made once more because they did not agree.
     again: Vec<String>,
+    /// What the test program has printed that runs.
+    printed: VecDeque<String>,
+    /// What failed, and the end of what it printed.
+    failures: Vec<String>,
 }
 
 /// Time between two looks whether the tests have ended, while they print nothing.
@@ -127,13 +144,20 @@ const LEFT_BEHIND: Duration = Duration::from_secs(10);
 /// How many measurements may be made once more in a run of all tests. Most runs need none: chance and a busy moment account for a few, a rare wrong
 /// number for more.
 const MAX_AGAIN: usize = 6;
+/// So many lines are kept of a test program's output; more are in the log.
+const MAX_PRINTED: usize = 400;
 
 impl Tally {
-    /// Takes a line of a test binary's output.
-    pub(crate) fn line(&mut self, line: &str) {
+    /// Takes a line of a test binary's output. Gives how the binary went where it is the line that says so.
+    pub(crate) fn line(&mut self, line: &str) -> Option<String> {
+        if self.printed.len() == MAX_PRINTED {
+            self.printed.pop_front();
+        }
+        self.printed.push_back(line.to_owned());
         if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
             self.binary_died();
             self.running = true;
+            self.printed = VecDeque::from([line.to_owned()]);
         } else if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
             test.clone_into(&mut self.test);
         } else if let Some(miss) = line.strip_prefix("AGAIN: ") {
@@ -156,19 +180,38 @@ impl Tally {
                 part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
             };
             let skipped = self.skipped_here.len();
-            self.passed += count("passed").saturating_sub(skipped);
-            self.failed += count("failed");
+            let (passed, failed) = (count("passed").saturating_sub(skipped), count("failed"));
+            self.passed += passed;
+            self.failed += failed;
             self.skipped += skipped;
             self.skipped_here.clear();
             self.running = false;
+            if failed > 0 {
+                // Before it are the tests that passed.
+                while self.printed.iter().any(|line| line == "failures:") && self.printed[0] != "failures:" {
+                    self.printed.pop_front();
+                }
+                self.keep_printed();
+            }
+            let some = |count: usize, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+            return Some(format!("{passed} passed{}{}", some(failed, "failed"), some(skipped, "skipped")));
         }
+        None
     }
 
     /// A binary that was running and gave no result was killed or aborted: that is a failure too.
     fn binary_died(&mut self) {
-        self.failed += usize::from(self.running);
+        if self.running {
+            self.failed += 1;
+            self.printed.push_back("FAILED: a test program ended without a result".into());
+            self.keep_printed();
+        }
         self.running = false;
         self.skipped_here.clear();
+    }
+
+    fn keep_printed(&mut self) {
+        self.failures.push(Vec::from(std::mem::take(&mut self.printed)).join("\n"));
     }
 
     /// No more lines come; without success there is a failure, even if no line told of one.
@@ -176,15 +219,19 @@ impl Tally {
         self.binary_died();
         if !success && self.failed == 0 {
             self.failed = 1;
+            self.failures.push("FAILED: it ended without success before any test had failed".into());
         }
     }
 
-    /// Says where the tests were, in what is said of those so far.
-    pub(crate) fn place(&mut self, place: &str) {
+    /// Says where the tests were and what has all they printed, in what is said of those so far.
+    pub(crate) fn place(&mut self, place: &str, log: &str) {
         for reason in self.reasons.iter_mut().chain(&mut self.again) {
             if let Some((word, rest)) = reason.split_once(' ') {
                 *reason = format!("{word} {place} {rest}");
             }
+        }
+        for failure in &mut self.failures {
+            *failure = format!("in {place}, {log}:\n{failure}");
         }
     }
 
@@ -195,6 +242,7 @@ impl Tally {
         self.skipped += other.skipped;
         self.reasons.extend(other.reasons);
         self.again.extend(other.again);
+        self.failures.extend(other.failures);
     }
 
     /// One check held.
@@ -204,7 +252,9 @@ impl Tally {
 
     /// One check did not hold; says so.
     pub(crate) fn fail(&mut self, check: &str, why: &str) {
-        println!("FAILED {check}: {why}");
+        let failure = format!("FAILED {check}: {why}");
+        println!("{failure}");
+        self.failures.push(failure);
         self.failed += 1;
     }
 
@@ -214,7 +264,7 @@ impl Tally {
         self.skipped += 1;
     }
 
-    /// Prints every reason to skip, every measurement that was made again, and the closing line.
+    /// Prints every reason to skip, every measurement that was made again, what failed, and the closing line.
     ///
     /// # Errors
     /// When something failed.
@@ -225,6 +275,9 @@ impl Tally {
         println!("{} measurements made again, at most {MAX_AGAIN} may be", self.again.len());
         if self.again.len() > MAX_AGAIN {
             self.fail("measurements", "too many do not agree at once");
+        }
+        for failure in &self.failures {
+            println!("\n{failure}");
         }
         println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
         ensure!(self.failed == 0, "tests failed");
@@ -238,7 +291,7 @@ mod tests {
 
     fn tally(lines: &[&str], success: bool) -> (usize, usize, usize) {
         let mut tally = Tally::default();
-        lines.iter().for_each(|line| tally.line(line));
+        lines.iter().for_each(|line| drop(tally.line(line)));
         tally.end(success);
         (tally.passed, tally.failed, tally.skipped)
     }
@@ -264,12 +317,24 @@ mod tests {
         let close = |times: usize| {
             let mut tally = Tally::default();
             tally.line("---- shares_agree stdout ----");
-            (0..times).for_each(|_| tally.line("AGAIN: measurement 1 does not agree: 3 of 5"));
-            tally.place("vm x");
+            (0..times).for_each(|_| drop(tally.line("AGAIN: measurement 1 does not agree: 3 of 5")));
+            tally.place("vm x", "out");
             assert!(tally.again.iter().all(|line| line.starts_with("AGAIN vm x shares_agree: measurement 1")));
             tally.close()
         };
         assert!(close(0).is_ok() && close(MAX_AGAIN).is_ok() && close(MAX_AGAIN + 1).is_err());
+    }
+
+    #[test]
+    fn what_a_failed_test_printed_is_kept_and_nothing_else() {
+        let mut tally = Tally::default();
+        let program = ["running 2 tests", "test good ... ok", "failures:", "---- bad stdout ----", "1 is not 2", BAD];
+        let said: Vec<_> =
+            ["running 3 tests", "much", OK].into_iter().chain(program).filter_map(|it| tally.line(it)).collect();
+        assert_eq!(said, ["3 passed", "2 passed, 1 failed"]);
+        tally.end(false);
+        tally.place("vm x", "out");
+        assert_eq!(tally.failures, [format!("in vm x, out:\nfailures:\n---- bad stdout ----\n1 is not 2\n{BAD}")]);
     }
 
     #[test]
