@@ -16,6 +16,14 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// A file became shorter while it was read, or its disk failed.
+    #[error("{path}: was truncated while it was read: nothing at offset {offset:#x}")]
+    Truncated {
+        /// Which file.
+        path: PathBuf,
+        /// From where on it could not be read.
+        offset: u64,
+    },
     /// The bytes are not a recording, or are damaged where nothing can be read without them.
     #[error("{path}: {source}")]
     Format {

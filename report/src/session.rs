@@ -35,9 +35,11 @@ impl<'a> Session<'a> {
     }
 
     fn with(input: &'a Input, wanted: Wanted) -> Result<Session<'a>> {
-        let recording = Recording::open_with_events(input)?;
-        let index = Index::build(&recording, wanted);
-        Ok(Session { recording, index })
+        let session = Recording::open_with_events(input).map(|recording| {
+            let index = Index::build(&recording, wanted);
+            Session { recording, index }
+        });
+        input.checked(session)
     }
 
     /// Charges every sample to the BPF program that it was taken in.
@@ -45,7 +47,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When `options` name an event or a time that the recording does not have.
     pub fn by_prog(&self, options: &Options) -> Result<Report> {
-        by_prog::build(&self.recording, &self.index, options)
+        self.recording.checked(by_prog::build(&self.recording, &self.index, options))
     }
 
     /// What counters counted from snapshot to snapshot: run statistics, exact and shared counters.
@@ -53,7 +55,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When `options` name a time that the recording does not have.
     pub fn counters(&self, options: &Options) -> Result<CountersReport> {
-        counters::over_time(&self.recording, &self.index, options)
+        self.recording.checked(counters::over_time(&self.recording, &self.index, options))
     }
 
     /// Hands every sample that `query` asks for to a sink, attributed to the program that it was taken in; by
@@ -65,7 +67,7 @@ impl<'a> Session<'a> {
         let window = Window::of(&query.time, &self.recording, self.index.start_ns())?;
         let selection = Selection::new(&self.recording, &self.index, &window, query)?;
         let (sink, _) = pass::run(&self.recording, &self.index, &selection, sink, |_, _| {});
-        Ok(sink)
+        self.recording.checked(Ok(sink))
     }
 
     /// Looks up addresses of the kernel and of programs.
@@ -89,12 +91,11 @@ impl<'a> Session<'a> {
 /// # Errors
 /// When the recording cannot be read at all, or the output cannot be written.
 pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result<usize> {
-    let recording = Recording::open_with_events(input)?;
-    let index = Index::build(&recording, Wanted { contents: true, ..Wanted::default() });
+    let Session { recording, index } = Session::with(input, Wanted { contents: true, ..Wanted::default() })?;
     let btf = btf_of(recording.sections(), recording.endian());
     let report = MapsReport::new(&recording, &index, &btf, options);
     let written =
         if options.json { render::write_maps_json(&report, out) } else { render::write_maps_text(&report, out) };
-    written.map_err(Error::from)?;
+    recording.checked(written.map_err(Error::from))?;
     Ok(report.maps.len())
 }

@@ -1,21 +1,22 @@
-//! Where recordings come from: files, directories, pipes, compressed records. The bytes are here, in the only module of this crate with
-//! `unsafe`: mapping a file.
+//! Where recordings come from: files, directories, pipes, compressed records.
 
 pub(crate) mod cut_off;
 pub(crate) mod event_kind;
+mod mapping;
 pub(crate) mod recording;
 pub(crate) mod scan;
 pub(crate) mod source;
+mod spool;
 pub(crate) mod threads;
 pub(crate) mod unpacked;
 pub(crate) mod window;
 
 use crate::{Error, Result};
-use memmap2::Mmap;
-#[cfg(unix)]
-use memmap2::UncheckedAdvice;
+use bprec_format::{Container, PIPE_HEADER_BYTES};
+use mapping::Mapping;
+use spool::spool;
 use std::fs::File;
-use std::io::{self, BufWriter, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -29,7 +30,7 @@ pub struct Input {
     path: PathBuf,
     content: Content,
     parts: Vec<Input>,
-    journal: Option<Mmap>,
+    journal: Option<Mapping>,
     /// The map is of a temporary copy of ours.
     spooled: bool,
 }
@@ -38,13 +39,16 @@ pub struct Input {
 #[derive(Debug)]
 enum Content {
     /// In a file; `None` when it is empty, which cannot be mapped.
-    Mapped(Option<Mmap>),
+    Mapped(Option<Mapping>),
     /// In memory.
     Owned(Vec<u8>),
 }
 
 impl Input {
     /// Opens `path`: a file, a directory as `perf record --threads` writes it, or `-` for standard input.
+    ///
+    /// The first file that is opened installs a handler for SIGBUS, which reading a file raises that has become shorter: it acts on the
+    /// files of inputs alone and leaves all else to what was installed before.
     ///
     /// # Errors
     /// When it cannot be read, or the spool not be written.
@@ -57,12 +61,14 @@ impl Input {
                 None => Input::spooled(path, &mut io::stdin().lock()),
             };
         }
+        // A FIFO is waited for, as whoever names one wants.
         let file = File::open(path).map_err(failed("open"))?;
         let metadata = file.metadata().map_err(failed("stat"))?;
         if metadata.is_dir() {
-            let mut input = Input::open(path.join("data"))?;
-            for part in parts(path).map_err(failed("read directory"))? {
-                input.parts.push(Input::open(part)?);
+            let part = |path: &Path| Input::of_file(path, &ordinary(path).map_err(io_error("open", path))?);
+            let mut input = part(&path.join("data"))?;
+            for path in parts(path).map_err(failed("read directory"))? {
+                input.parts.push(part(&path)?);
             }
             return Ok(input);
         }
@@ -81,18 +87,42 @@ impl Input {
 
     /// Everything that `from` has, called `path` in messages.
     pub(crate) fn spooled(path: &Path, from: &mut dyn Read) -> Result<Input> {
-        let failed = |source| Error::Io { call: "spool", path: path.to_owned(), source };
-        let file = spool(from).map_err(failed)?;
+        let file = copy("spool", path, from, &[&GZIP_MAGIC], u64::MAX)?;
         Ok(Input { spooled: true, ..Input::of_file(path, &file)? })
+    }
+
+    /// What was found in it, or not, unless a part of it could not be read meanwhile: then nothing of that is to be believed.
+    ///
+    /// # Errors
+    /// When a part of it could not be read; and what `found` is.
+    pub(crate) fn checked<T>(&self, found: Result<T>) -> Result<T> {
+        self.check_whole()?;
+        found
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        let lost_from = |map: &Mapping| map.lost_from();
+        let content = match &self.content {
+            Content::Mapped(map) => map.as_ref().and_then(lost_from),
+            Content::Owned(_) => None,
+        };
+        if let Some(offset) = content.or_else(|| self.journal.as_ref().and_then(lost_from)) {
+            return Err(Error::Truncated { path: self.path.clone(), offset });
+        }
+        self.parts.iter().try_for_each(Input::check_whole)
     }
 
     /// What standard input is, if it is a file from its start: that needs no copy.
     #[cfg(unix)]
     pub(crate) fn of_redirected_stdin(path: &Path) -> Result<Option<Input>> {
-        use std::io::Seek;
+        use std::io::{IsTerminal, Seek};
         use std::os::fd::AsFd;
         let Ok(descriptor) = io::stdin().as_fd().try_clone_to_owned() else { return Ok(None) };
         let mut file = File::from(descriptor);
+        if file.is_terminal() {
+            let source = io::Error::other("is a terminal, not a recording");
+            return Err(io_error("read", path)(source));
+        }
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         if is_file && file.stream_position().is_ok_and(|position| position == 0) {
             return Input::of_file(path, &file).map(Some);
@@ -106,13 +136,17 @@ impl Input {
     }
 
     fn of_file(path: &Path, file: &File) -> Result<Input> {
-        let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
-        let mut map = map(file).map_err(failed("map"))?;
-        if let Some(bytes) = &map
-            && bytes.starts_with(&GZIP_MAGIC)
+        let mut map = Mapping::new(file).map_err(io_error("map", path))?;
+        if let Some(packed) = &map
+            && packed.starts_with(&GZIP_MAGIC)
         {
-            let inflated = spool(&mut flate2::read::MultiGzDecoder::new(&bytes[..])).map_err(failed("gunzip"))?;
-            map = self::map(&inflated).map_err(failed("map"))?;
+            let limit_bytes = spool::inflated_limit_bytes(packed.len() as u64);
+            let mut inflated = flate2::read::MultiGzDecoder::new(&packed[..]);
+            let inflated = copy("gunzip", path, &mut inflated, &[], limit_bytes);
+            if let Some(offset) = packed.lost_from() {
+                return Err(Error::Truncated { path: path.to_owned(), offset });
+            }
+            map = Mapping::new(&inflated?).map_err(io_error("map", path))?;
         }
         let content = Content::Mapped(map);
         Ok(Input { path: path.to_owned(), content, parts: Vec::new(), journal: None, spooled: false })
@@ -138,25 +172,11 @@ impl Input {
 
     /// Lets go of the memory of a part that was read. It can be read again.
     pub(crate) fn release(&self, part: Range<u64>) {
-        #[cfg(unix)]
         if let Content::Mapped(Some(map)) = &self.content
             && self.spooled
         {
-            // Whole pages, of any size that machines have.
-            const PAGE_BYTES: u64 = 64 << 10;
-            let from = part.start.next_multiple_of(PAGE_BYTES);
-            let to = part.end.min(map.len() as u64) / PAGE_BYTES * PAGE_BYTES;
-            if from < to {
-                let (from, len) = (from as usize, (to - from) as usize);
-                // SAFETY: the mapping is read-only, and of a file of our own that has no name and that nobody writes any
-                // more: pages that are let go come back from it with the same bytes. The range lies within the mapping.
-                let released = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, from, len) };
-                // Memory that cannot be let go of is merely used.
-                drop(released);
-            }
+            map.release(part);
         }
-        #[cfg(not(unix))]
-        drop(part);
     }
 
     /// The files of a directory that hold records only.
@@ -168,6 +188,26 @@ impl Input {
     pub(crate) fn journal(&self) -> Option<&[u8]> {
         self.journal.as_deref()
     }
+}
+
+/// Copies what begins as a recording, or with one of `others`, into a temporary file. Anything else is not read on: it may have no end.
+fn copy(call: &'static str, path: &Path, from: &mut dyn Read, others: &[&[u8]], limit_bytes: u64) -> Result<File> {
+    let failed = io_error(call, path);
+    let mut head = [0; PIPE_HEADER_BYTES];
+    let mut len = 0;
+    while len < head.len() {
+        match from.read(&mut head[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let head = &head[..len];
+    if !head.is_empty() && !others.iter().any(|magic| head.starts_with(magic)) {
+        Container::detect(head).map_err(|source| Error::Format { path: path.to_owned(), source })?;
+    }
+    spool(&mut head.chain(from), limit_bytes).map_err(failed)
 }
 
 /// The files `data.<number>` of a directory, in the order of their numbers.
@@ -186,45 +226,28 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// A journal that cannot be read is as good as none: the recording is reported without.
-fn journal(path: &Path) -> Option<Mmap> {
+fn journal(path: &Path) -> Option<Mapping> {
     let mut name = path.as_os_str().to_owned();
     name.push(".journal");
-    map(&File::open(name).ok()?).ok()?
+    Mapping::new(&ordinary(Path::new(&name)).ok()?).ok()?
 }
 
-/// The file's bytes; `None` when it is empty, which cannot be mapped.
-fn map(file: &File) -> io::Result<Option<Mmap>> {
-    if file.metadata()?.len() == 0 {
-        return Ok(None);
-    }
-    // SAFETY: the mapping is private and read-only, and nothing here writes to the file. Another process could: then bytes
-    // change under us, which all readers bear since they check every value they use and keep no assumption about bytes
-    // read before. If it is truncated, touching the lost pages raises SIGBUS and ends the process; no memory of ours is
-    // read or written in place of them.
-    unsafe { Mmap::map(file) }.map(Some)
-}
-
-/// Copies everything into a temporary file without a name, which nobody else can open: recordings tell what a machine does.
-fn spool(from: &mut dyn Read) -> io::Result<File> {
-    const BUFFER_BYTES: usize = 1 << 20;
-    let file = tempfile::tempfile()?;
+/// Opens what has to be an ordinary file, since nobody has asked for it by its name: opening a FIFO would wait for a writer, and reading
+/// a device never end.
+fn ordinary(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true);
     #[cfg(unix)]
-    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, file);
-    io::copy(from, &mut out)?;
-    Ok(out.into_inner()?)
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    let refused = || io::Error::other("is no ordinary file");
+    // Opening a device may do something.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(refused());
+    }
+    let file = options.open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(refused()) }
 }
 
-#[cfg(all(test, unix))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-    use std::os::unix::fs::MetadataExt;
-
-    #[test]
-    fn a_spool_has_no_name_and_is_its_owners_alone() {
-        let file = spool(&mut &b"records"[..]).unwrap();
-        let metadata = file.metadata().unwrap();
-        assert_eq!((metadata.nlink(), metadata.mode() & 0o777, metadata.len()), (0, 0o600, 7));
-    }
+fn io_error(call: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Io { call, path: path.to_owned(), source }
 }

@@ -116,6 +116,11 @@ impl<'a> Recording<'a> {
         Ok(recording)
     }
 
+    /// What was found in it, unless a part of the input could not be read: see [`Input::checked`].
+    pub(crate) fn checked<T>(&self, found: Result<T>) -> Result<T> {
+        self.input.checked(found)
+    }
+
     pub(crate) fn endian(&self) -> Endian {
         self.endian
     }

@@ -111,7 +111,12 @@ impl Source {
     /// When the recording cannot be read, or has no times to take a part of.
     pub(crate) fn window(&mut self, range: &TimeRange) -> Result<Window> {
         match range {
-            TimeRange::Percent(_) => Window::of(range, &Recording::open_with_events(self.whole()?)?, None),
+            TimeRange::Percent(_) => {
+                let input = self.whole()?;
+                let window =
+                    Recording::open_with_events(input).and_then(|recording| Window::of(range, &recording, None));
+                input.checked(window)
+            }
             TimeRange::All | TimeRange::Absolute(..) => Window::new(range, None),
         }
     }
@@ -139,20 +144,19 @@ impl Source {
     pub(crate) fn for_each<'a>(&'a mut self, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
         self.settle()?;
         let path = &self.path;
-        let (files, journal): (Vec<(&Path, &'a [u8])>, _) = match &mut self.kind {
+        let input: &'a Input = match &mut self.kind {
             Kind::Stream(reader) => return read_stream(path, reader, visitor),
-            Kind::Input(input) => {
-                let input: &'a Input = input;
-                let files = [input].into_iter().chain(input.parts());
-                (files.map(|input| (input.path(), input.bytes())).collect(), input.journal())
-            }
+            Kind::Input(input) => input,
         };
-        match files[..] {
+        let files: Vec<(&Path, &'a [u8])> =
+            [input].into_iter().chain(input.parts()).map(|input| (input.path(), input.bytes())).collect();
+        let read = match files[..] {
             [(_, mut bytes)] if matches!(Container::detect(bytes), Ok(Container::Pipe(_))) => {
                 read_stream(path, &mut bytes, visitor)
             }
-            _ => read_files(path, &files, journal, visitor),
-        }
+            _ => read_files(path, &files, input.journal(), visitor),
+        };
+        input.checked(read)
     }
 }
 

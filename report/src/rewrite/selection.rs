@@ -44,8 +44,8 @@ impl Selection {
 }
 
 fn look(input: &Input, options: &RewriteOptions) -> Result<Chosen> {
-    let recording = Recording::open_with_events(input)?;
-    let index = Index::build(&recording, Wanted::default());
+    let index = Recording::open_with_events(input).map(|recording| Index::build(&recording, Wanted::default()));
+    let index = input.checked(index)?;
     let is_asked = |filter: &ProgFilter, known: &Program| filter.matches(known.id, known.tag, known.name());
     let known = index.programs.list.iter();
     let asked = known.map(|known| options.programs.iter().any(|filter| is_asked(filter, known))).collect();

@@ -24,18 +24,21 @@ use std::fmt::Write;
 /// # Errors
 /// When the recording cannot be read at all.
 pub fn header(input: &Input) -> Result<String> {
-    let recording = Recording::open(input)?;
+    input.checked(Recording::open(input).map(|recording| all(&recording)))
+}
+
+fn all(recording: &Recording<'_>) -> String {
     let mut lines = vec!["# ========".to_owned()];
     for section in recording.sections() {
-        lines.extend(feature(&recording, section).into_iter().map(|line| format!("# {line}")));
+        lines.extend(feature(recording, section).into_iter().map(|line| format!("# {line}")));
         if section.feature == Feature::CMDLINE {
-            lines.extend(events(&recording).map(|line| format!("# {line}")));
+            lines.extend(events(recording).map(|line| format!("# {line}")));
         }
     }
     if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
-        lines.extend(events(&recording).map(|line| format!("# {line}")));
+        lines.extend(events(recording).map(|line| format!("# {line}")));
     }
-    let Told { longest_gap_ns, traces } = Told::of(&recording);
+    let Told { longest_gap_ns, traces } = Told::of(recording);
     lines.extend(longest_gap_ns.map(|ns| format!("# longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
     if traces.bytes > 0 {
         let kind = traces.kind().unwrap_or_else(|| "of an unknown type".into());
@@ -47,7 +50,7 @@ pub fn header(input: &Input) -> Result<String> {
     lines.push(format!("# missing features: {}", missing.join(" ")));
     lines.extend(recording.problems().iter().map(|problem| format!("# problem: {}", clean(problem))));
     lines.push("# ========\n#\n".to_owned());
-    Ok(lines.join("\n"))
+    lines.join("\n")
 }
 
 /// What the records say, other than the sections.

@@ -125,7 +125,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     let is_live = lasting.is_none();
     let threads = if is_live || options.dump { 1 } else { threads };
     let window = &window;
-    std::thread::scope(move |scope| {
+    let summary = std::thread::scope(|scope| {
         let printers = match threads {
             1 => Printers::Alone(Box::new(Printer::new(options, window))),
             _ => Printers::Team(Team::start(scope, threads, || Printer::new(options, window))),
@@ -150,7 +150,12 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         };
         let problems = source.for_each(&mut script)?;
         script.summary(problems)
-    })
+    });
+    // Threads may have printed from the input until now.
+    match source.lasting() {
+        Some(input) => input.checked(summary),
+        None => summary,
+    }
 }
 
 /// Who prints.

@@ -1,0 +1,68 @@
+//! What a pipe brings is kept in a temporary file while it is read: another user finds nothing to read, and no name to put something at.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::{Scratch, root, wait_for};
+
+/// Nobody, who is neither the owner nor of its group.
+const STRANGER: &str = "65534";
+
+/// Whether a stranger can read a file.
+fn stranger_reads(path: &Path) -> bool {
+    let ids = ["--reuid", STRANGER, "--regid", STRANGER, "--clear-groups", "cat"];
+    let output = Command::new("setpriv").args(ids).arg(path).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    output.expect("setpriv is of util-linux").success()
+}
+
+#[test]
+fn nobody_else_can_read_or_replace_what_came_through_a_pipe() {
+    if !root("nobody_else_can_read_or_replace_what_came_through_a_pipe") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let temporary = scratch.path("tmp");
+    fs::create_dir(&temporary).unwrap();
+    // Like /tmp: everyone may make files there.
+    fs::set_permissions(scratch.path(""), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(&temporary, PermissionsExt::from_mode(0o1777)).unwrap();
+    let readable = temporary.join("readable");
+    fs::write(&readable, "by all").unwrap();
+    fs::set_permissions(&readable, PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(stranger_reads(&readable), "the stranger can read what it may");
+    fs::remove_file(&readable).unwrap();
+
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-6.1/ratio.data");
+    let recording = fs::read(recording).unwrap();
+    let mut reader = Command::new(env!("CARGO_BIN_EXE_bprec"))
+        .args(["report", "-i", "-"])
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut pipe = reader.stdin.take().unwrap();
+    pipe.write_all(&recording[..recording.len() / 2]).unwrap();
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", reader.id()));
+    let spool = wait_for("a temporary file", || {
+        let mut files = fs::read_dir(&descriptors).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        files.find(|file| fs::read_link(file).is_ok_and(|target| target.starts_with(&temporary)))
+    });
+    let metadata = wait_for("what the pipe brought", || fs::metadata(&spool).ok().filter(|file| file.len() > 0));
+    assert_eq!((metadata.nlink(), metadata.mode() & 0o777, metadata.uid()), (0, 0o600, 0));
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "it has no name");
+    assert!(fs::read(&spool).unwrap().starts_with(b"PERFILE2"), "its owner can read it");
+    assert!(!stranger_reads(&spool), "a stranger can read it");
+    pipe.write_all(&recording[recording.len() / 2..]).unwrap();
+    drop(pipe);
+    assert!(reader.wait().unwrap().success());
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "nothing is left");
+}
