@@ -119,7 +119,7 @@ impl Events {
 
     /// Index of the event that wrote `record`: a sample by its id, another record by its trailer's id, the first event
     /// where there is only one, or where the id is 0 (synthesized records). `None` when the id is not known.
-    #[inline]
+    #[inline(always)]
     pub fn index_of(&self, record: &Record<'_>) -> Option<usize> {
         if self.events.len() == 1 {
             return Some(0);

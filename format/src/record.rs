@@ -308,7 +308,30 @@ impl<'a> Records<'a> {
         self.offset += bytes as u64;
     }
 
+    /// Goes on to the next sample; `None` at the end, and at a record that cannot be read.
+    #[inline(always)]
+    pub fn next_sample(&mut self) -> Option<Record<'a>> {
+        loop {
+            let [t0, t1, t2, t3, m0, m1, s0, s1] = *self.rest.first_chunk::<RECORD_HEADER_BYTES>()?;
+            let kind = RecordType(self.endian.u32([t0, t1, t2, t3]));
+            let size = usize::from(self.endian.u16([s0, s1]));
+            if kind != RecordType::SAMPLE {
+                self.next()?.ok()?;
+                continue;
+            }
+            if size < RECORD_HEADER_BYTES || self.failed {
+                return None;
+            }
+            let (bytes, rest) = self.rest.split_at_checked(size)?;
+            let record = Record { offset: self.offset, kind, misc: self.endian.u16([m0, m1]), bytes, outside: &[] };
+            self.rest = rest;
+            self.offset += size as u64;
+            return Some(record);
+        }
+    }
+
     /// The bytes not walked yet.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -269,9 +269,27 @@ impl<'a> Sample<'a> {
     /// When the fields before it, or its length, overrun the record.
     #[inline]
     pub fn callchain(&self) -> Result<Option<Callchain<'a>>> {
-        if !self.layout.sample_type.contains(SampleType::CALLCHAIN) {
+        let sample_type = self.layout.sample_type;
+        if !sample_type.contains(SampleType::CALLCHAIN) {
             return Ok(None);
         }
+        match self.leading_chain().filter(|_| !sample_type.contains(SampleType::READ)) {
+            Some(chain) => Ok(Some(chain)),
+            None => self.chain_behind_counters(),
+        }
+    }
+
+    /// The call chain where it is the first of the fields that vary in length, and there whole.
+    #[inline]
+    fn leading_chain(&self) -> Option<Callchain<'a>> {
+        let (endian, head) = (self.layout.endian, self.layout.head as usize);
+        let nr = endian.u64_at(self.body, head)?;
+        let bytes = usize::try_from(nr).ok()?.checked_mul(8)?;
+        Some(Callchain::new(self.body.get(head + 8..)?.get(..bytes)?, endian))
+    }
+
+    #[cold]
+    fn chain_behind_counters(&self) -> Result<Option<Callchain<'a>>> {
         let mut reader = self.variable_part();
         if self.layout.sample_type.contains(SampleType::READ) {
             ReadValues::parse(&mut reader, self.layout.read_format)?;

@@ -1,5 +1,6 @@
 //! Where recordings come from: files, directories, pipes, compressed records.
 
+pub(crate) mod cache;
 pub(crate) mod cut_off;
 pub(crate) mod event_kind;
 mod mapping;

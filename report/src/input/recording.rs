@@ -10,18 +10,6 @@ use bprec_format::{
     RecordType, Records,
 };
 
-/// Records are brought into the cache when the one this many bytes before them is looked at.
-const READ_AHEAD_BYTES: usize = 2048;
-
-/// Touches bytes that will be read soon: where the next record starts is known only when this one has been read, so that the
-/// processor cannot do it by itself.
-#[inline]
-pub(crate) fn read_ahead(rest: &[u8]) {
-    if let Some(byte) = rest.get(READ_AHEAD_BYTES) {
-        std::hint::black_box(*byte);
-    }
-}
-
 /// A recording.
 #[derive(Debug)]
 pub(crate) struct Recording<'a> {

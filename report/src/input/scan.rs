@@ -4,7 +4,7 @@
 
 use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
 
-use crate::input::recording::read_ahead;
+use crate::input::cache::read_ahead;
 
 /// Samples are handed to threads in parts of about this many bytes.
 const PART_BYTES: usize = 1 << 20;

@@ -4,8 +4,9 @@ pub(crate) mod attribution;
 pub(crate) mod readings;
 
 use crate::index::Index;
+use crate::input::cache::read_ahead;
 use crate::input::event_kind::{EventKind, payload};
-use crate::input::recording::{Recording, read_ahead};
+use crate::input::recording::Recording;
 use crate::input::threads::{MAX_THREADS, threads_there_are};
 use crate::input::unpacked::Slice;
 use crate::input::window::Window;
@@ -13,7 +14,7 @@ use crate::model::Count;
 use crate::options::glob;
 use crate::{Error, Options, Result, Split};
 use attribution::{Attribution, Attributor};
-use bprec_format::{AttrFlags, Endian, Record, RecordType, Records, Sample, SampleType, misc};
+use bprec_format::{AttrFlags, Endian, Record, Records, Sample, SampleType, misc};
 use readings::Readings;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -133,7 +134,7 @@ impl EventPlan {
     }
 
     /// How many samples a record is, and how many of its event they stand for.
-    #[inline]
+    #[inline(always)]
     fn count(&self, sample: &Sample<'_>, offset: u64) -> bprec_format::Result<Count> {
         let weight = match self.weight {
             Weight::Period { without } => sample.period().unwrap_or(without),
@@ -307,16 +308,14 @@ impl<'i, S: Sink> Worker<'i, S> {
 
     fn walk(&mut self, mut records: Records<'_>) {
         let start = records.offset();
-        while let Some(Ok(record)) = records.next() {
+        while let Some(record) = records.next_sample() {
             read_ahead(records.rest());
-            if record.kind == RecordType::SAMPLE {
-                self.record(&record);
-            }
+            self.record(&record);
         }
         self.recording.release(start..records.offset());
     }
 
-    #[inline]
+    #[inline(always)]
     fn record(&mut self, record: &Record<'_>) {
         let Some(event) = self.recording.events.index_of(record) else {
             return self.unreadable(record.offset, || "sample of an unknown event".into());

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::text::{PADDING_BYTES, Text};
+use crate::input::cache::prefetch;
 
 /// So many frames are kept, by the hash of their address.
 const KEPT_BITS: u32 = 16;
@@ -54,11 +55,16 @@ impl FrameTexts {
         self.places.clear();
     }
 
+    /// The text of the frame at an address of an address space will be asked for soon.
+    #[inline]
+    pub(super) fn expect(&self, place: (u32, u64)) {
+        prefetch(&self.kept[slot(place)]);
+    }
+
     /// Appends the text of the frame at an address of an address space, which `write` makes when it is not kept.
     #[inline]
     pub(super) fn push(&mut self, out: &mut Text, (space, ip): (u32, u64), write: impl FnOnce(&mut Text)) {
-        let hash = (ip ^ u64::from(space).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let at = (hash >> (64 - KEPT_BITS)) as usize;
+        let at = slot((space, ip));
         if (self.kept[at].ip, self.kept[at].space) != (ip, space) {
             self.make(at, (space, ip), write);
         }
@@ -96,4 +102,11 @@ impl FrameTexts {
         self.numbers.insert(text.into(), number);
         number
     }
+}
+
+/// Where the frame at an address of an address space is kept.
+#[inline]
+fn slot((space, ip): (u32, u64)) -> usize {
+    let hash = (ip ^ u64::from(space).rotate_left(40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> (64 - KEPT_BITS)) as usize
 }

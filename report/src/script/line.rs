@@ -212,9 +212,18 @@ impl Style {
     }
 
     fn frames(&self, out: &mut Text, (tasks, texts): (&Tasks, &mut FrameTexts), pid: u32, chain: Callchain<'_>) {
-        let start = out.len();
+        let is_kernel = |ip| matches!(ip, context::KERNEL | context::GUEST_KERNEL | context::HV);
+        let spaces = [false, true].map(|kernel| tasks.space(pid, kernel));
         let mut kernel = false;
-        let mut space = tasks.space(pid, kernel);
+        for ip in chain.iter().take(self.max_stack) {
+            if ip >= CONTEXT_MAX {
+                kernel = is_kernel(ip);
+            } else {
+                texts.expect((spaces[usize::from(kernel)], ip));
+            }
+        }
+        let start = out.len();
+        kernel = false;
         let mut shown = 0;
         let mut is_cookie = false;
         for (at, ip) in chain.iter().enumerate() {
@@ -224,8 +233,7 @@ impl Style {
                     out.truncate(start);
                     return;
                 }
-                kernel = matches!(ip, context::KERNEL | context::GUEST_KERNEL | context::HV);
-                space = tasks.space(pid, kernel);
+                kernel = is_kernel(ip);
                 is_cookie = ip == context::USER_DEFERRED;
                 continue;
             }
@@ -237,7 +245,7 @@ impl Style {
             if std::mem::take(&mut is_cookie) {
                 self.cookie(out, ip);
             } else {
-                self.frame(out, (tasks, texts), space, (pid, ip, kernel));
+                self.frame(out, (tasks, texts), spaces[usize::from(kernel)], (pid, ip, kernel));
             }
             out.push('\n');
         }
