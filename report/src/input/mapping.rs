@@ -1,4 +1,4 @@
-//! Files in memory, read-only. The only module of this crate with `unsafe`.
+//! Files in memory, read-only. `unsafe` is that of mapping them.
 //!
 //! A file may get shorter while it is mapped, and its disk may fail: touching what is no longer there raises SIGBUS, which would end the
 //! process. A handler puts zeros in place of it instead, which no reader takes for a record, and remembers where: whoever has read asks
