@@ -104,9 +104,10 @@ fn message(error: &anyhow::Error) -> String {
     })
 }
 
-/// One line on standard error. That it cannot be written is nothing to fail for.
-fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+/// A line on standard error, or several. That it cannot be written is nothing to fail for. Names of a recording may be in it.
+fn say(text: &str) {
+    let mut out = io::stderr().lock();
+    text.lines().for_each(|line| drop(writeln!(out, "{}", bprec_report::printable(line))));
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

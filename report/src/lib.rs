@@ -47,6 +47,7 @@ pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::Input;
 pub use input::source::Source;
 pub use maps::{MapFilter, MapsOptions};
+pub use model::text::printable;
 pub use model::{CountersReport, Report};
 pub use options::{By, CpuList, Group, Options, ProgFilter, Sort, Split, TimeRange};
 pub use pass::attribution::{Attribution, Charge, Column};

@@ -72,23 +72,45 @@ pub(crate) fn seconds(ns: i64) -> String {
     format!("{sign}{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// A name as a terminal may have it: control characters, and those that change the direction of text, are escaped.
-pub(crate) fn clean(name: &str) -> String {
-    if name.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        return name.to_owned();
+/// Text as a terminal may have it: control characters, and those that cannot be seen or change the direction of others, are escaped as
+/// `\u{1b}`.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if is_plain(text.as_bytes()) || !text.chars().any(is_steering) {
+        return text.into();
     }
-    let mut text = String::with_capacity(name.len());
-    for c in name.chars() {
-        let hidden =
-            matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-        if c.is_control() || hidden {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_steering(c) {
             // Writing to a string cannot fail.
-            let _ = write!(text, "\\u{{{:x}}}", c as u32);
+            let _ = write!(escaped, "\\u{{{:x}}}", c as u32);
         } else {
-            text.push(c);
+            escaped.push(c);
         }
     }
-    text
+    escaped.into()
+}
+
+/// The same, owned.
+pub(crate) fn clean(text: &str) -> String {
+    printable(text).into_owned()
+}
+
+/// Whether a terminal obeys a character, or a reader is misled by it: all that no name of a program, a task or a file needs.
+pub(crate) fn is_steering(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            // Marks, embeddings, overrides and isolates of direction; separators of lines; what has no width; tags.
+            '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Whether all of it is ASCII that a terminal shows.
+#[inline]
+pub(crate) fn is_plain(text: &[u8]) -> bool {
+    // Without a way out in the middle, several bytes are looked at at once.
+    text.iter().fold(true, |plain, byte| plain & (b' '..=b'~').contains(byte))
 }
 
 /// One decimal below 1000, whole thousands apart above; what is whole but for the rounding of a float stays whole.
@@ -163,6 +185,9 @@ mod tests {
 
     #[test]
     fn names_cannot_steer_a_terminal() {
+        let hostile = "\0\t\n\r\u{1b}\u{7f}\u{80}\u{9b}\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2028}\u{2066}\u{2069}";
+        assert!(hostile.chars().all(is_steering));
+        assert!(!"é ñ 日本 … · ≈ ± ×".chars().any(is_steering));
         assert_eq!(clean("a\u{1b}]0;x\u{7}b\u{202e}"), "a\\u{1b}]0;x\\u{7}b\\u{202e}");
         assert_eq!(fit("heavy_enter", 6), "heavy…");
         assert_eq!(fit("heavy", 5), "heavy");

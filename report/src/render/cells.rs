@@ -1,6 +1,6 @@
 //! Cells: one value of a model as the tables have it.
 
-use crate::model::text::{UNKNOWN, clean, decimal, fixed, grouped, seconds};
+use crate::model::text::{UNKNOWN, decimal, fixed, grouped, seconds};
 use crate::model::{Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound};
 use crate::render::grid::Column;
 
@@ -29,7 +29,7 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
 /// Where a program is attached, each place once.
 pub(super) fn attachments(program: &Program) -> String {
     let mut places: Vec<(String, usize)> = Vec::new();
-    for attachment in program.attachments.iter().map(|attachment| clean(attachment)) {
+    for attachment in program.attachments.iter().cloned() {
         match places.iter_mut().find(|(place, _)| *place == attachment) {
             Some((_, times)) => *times += 1,
             None => places.push((attachment, 1)),
@@ -50,7 +50,7 @@ pub(super) fn ns_per_run(runs: &Runs) -> String {
 
 /// Columns of exact counters: events per run, instructions per cycle and percentiles.
 pub(super) fn exact_columns(counting: &Counting) -> Vec<Column> {
-    let events = counting.events.iter().map(|event| Column::number(format!("{}/RUN", clean(&event.name))).droppable(4));
+    let events = counting.events.iter().map(|event| Column::number(format!("{}/RUN", event.name)).droppable(4));
     let tail = [("IPC", 4), ("P50", 5), ("P99", 4), ("P99.9", 6)];
     events.chain(tail.map(|(name, order)| Column::number(name).droppable(order))).collect()
 }

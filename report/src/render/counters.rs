@@ -3,12 +3,13 @@
 use super::cells::{self, IMPOSSIBLE, exact_columns, measured, number, plain, turns};
 use super::csv::joined;
 use super::grid::{Column, Grid};
-use super::{csv_line, write_notes};
-use crate::model::text::{UNKNOWN, clean, grouped, seconds};
+use super::screen::Screen;
+use super::write_notes;
+use crate::model::text::{UNKNOWN, grouped, seconds};
 use crate::model::{CounterRow, CounterSource, CounterTotals, CountersReport, Counting, Exact, Known};
-use std::io::{self, Write};
+use std::io;
 
-pub(super) fn table(report: &CountersReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
+pub(super) fn table(report: &CountersReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     let is_shared = |row: &CounterRow| row.source == CounterSource::Shared;
     let mut blocks = Vec::new();
     if report.totals.iter().any(|row| !is_shared(row)) {
@@ -34,8 +35,8 @@ pub(super) fn table(report: &CountersReport, out: &mut dyn Write, width: usize) 
     if !report.totals.is_empty() {
         notes.push(LEGEND.to_owned());
     }
-    notes.extend(report.notes.iter().map(|note| clean(&note.to_string())));
-    notes.extend(report.problems.iter().map(|problem| clean(problem)));
+    notes.extend(report.notes.iter().map(|note| note.to_string()));
+    notes.extend(report.problems.iter().cloned());
     write_notes(&notes, out, width)
 }
 
@@ -117,7 +118,7 @@ pub(super) fn cpu_percent(counts: &CounterTotals) -> String {
 fn shared(report: &CountersReport) -> Block {
     let mut columns = vec![Column::text("TIME"), Column::text("SCOPE"), Column::number("ID"), Column::text("NAME")];
     let events = report.shared.as_ref().map_or(&[][..], |counting| &counting.events);
-    columns.extend(events.iter().map(|event| Column::number(clean(&event.name))));
+    columns.extend(events.iter().map(|event| Column::number(event.name.clone())));
     columns.push(Column::number("IPC"));
     Block::new(
         report,
@@ -149,8 +150,8 @@ fn time(row: &CounterRow) -> String {
 
 fn name(row: &CounterRow) -> String {
     match row.target.kind {
-        "program" => clean(&row.target.label()),
-        _ => clean(&row.target.name),
+        "program" => row.target.label(),
+        _ => row.target.name.clone(),
     }
 }
 
@@ -184,7 +185,7 @@ const CSV_COLUMNS: [&str; 27] = [
     "problem",
 ];
 
-pub(super) fn csv(report: &CountersReport, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<()> {
     let mut events: Vec<String> = Vec::new();
     for counting in [&report.exact, &report.shared].into_iter().flatten() {
         for event in &counting.events {
@@ -195,7 +196,6 @@ pub(super) fn csv(report: &CountersReport, out: &mut dyn Write) -> io::Result<()
     }
     let mut names: Vec<String> = CSV_COLUMNS.map(str::to_owned).into();
     for event in &events {
-        let event = clean(event);
         names.extend([
             event.clone(),
             format!("{event}_enabled_ns"),
@@ -204,7 +204,7 @@ pub(super) fn csv(report: &CountersReport, out: &mut dyn Write) -> io::Result<()
             format!("{event}_per_run_error"),
         ]);
     }
-    csv_line(names, out)?;
+    out.values(names, ",")?;
     let rows = report.rows.iter().map(|row| ("interval", row)).chain(report.totals.iter().map(|row| ("total", row)));
     for (kind, row) in rows {
         let mut cells = vec![
@@ -214,14 +214,14 @@ pub(super) fn csv(report: &CountersReport, out: &mut dyn Write) -> io::Result<()
             row.target.id.to_string(),
             plain(row.target.load_time_ns),
             row.target.function.to_string(),
-            clean(&row.target.name),
+            row.target.name.clone(),
             row.from_ns.to_string(),
             row.to_ns.to_string(),
         ];
         match row.counts.value() {
             None => {
                 cells.resize(CSV_COLUMNS.len() - 1, String::new());
-                cells.push(clean(&plain(row.counts.why())));
+                cells.push(plain(row.counts.why()));
             }
             Some(counts) => {
                 cells.extend(csv_counts(row.source, counts));
@@ -240,7 +240,7 @@ pub(super) fn csv(report: &CountersReport, out: &mut dyn Write) -> io::Result<()
             }
         }
         cells.resize(CSV_COLUMNS.len() + events.len() * 5, String::new());
-        csv_line(cells, out)?;
+        out.values(cells, ",")?;
     }
     Ok(())
 }
@@ -248,7 +248,7 @@ pub(super) fn csv(report: &CountersReport, out: &mut dyn Write) -> io::Result<()
 /// From `runs` to `unknown`.
 fn csv_counts(source: CounterSource, counts: &CounterTotals) -> Vec<String> {
     let exact: &Exact = &counts.values;
-    let anomalies = clean(&joined(&exact.anomalies));
+    let anomalies = joined(&exact.anomalies);
     let ipc = plain(exact.ipc);
     if source == CounterSource::Shared {
         let mut cells = vec![String::new(); 16];

@@ -1,10 +1,9 @@
 //! Comma-separated values (RFC 4180, but lines end in a plain newline): what is not known is an empty field.
 
 use super::cells::plain;
-use super::csv_line;
-use crate::model::text::clean;
+use super::screen::Screen;
 use crate::model::{Columns, Count, Counting, EventReport, Known, Line, PERCENTILES, Program, Report, Runs, Share};
-use std::io::{self, Write};
+use std::io;
 
 const COLUMNS: [&str; 31] = [
     "event",
@@ -40,17 +39,17 @@ const COLUMNS: [&str; 31] = [
     "programs",
 ];
 
-pub(super) fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
     let counting = report.counting.as_ref();
     let mut names: Vec<String> = COLUMNS.map(str::to_owned).into();
     names.extend(counting.into_iter().flat_map(exact_columns));
     let columns = names.len();
-    csv_line(names, out)?;
+    out.values(names, ",")?;
     for event in &report.events {
         for cells in event_cells(report, event) {
             let mut cells = cells.0;
             cells.resize(columns, String::new());
-            csv_line(cells, out)?;
+            out.values(cells, ",")?;
         }
     }
     Ok(())
@@ -67,11 +66,11 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
         let cells = cells.set("disagreement", plain(row.disagreement.as_ref()));
         lines.push(cells.exact(program, report.counting.as_ref()));
         for part in row.parts.iter().flatten() {
-            lines.push(line("part").program(program).set("part", clean(&part.name)).ledger(Some(&part.line)));
+            lines.push(line("part").program(program).set("part", part.name.clone()).ledger(Some(&part.line)));
         }
     }
     for group in &event.groups {
-        let cells = line("group").set("name", clean(&group.name)).set("programs", group.programs.len().to_string());
+        let cells = line("group").set("name", group.name.clone()).set("programs", group.programs.len().to_string());
         lines.push(cells.ledger(group.line.as_ref()).runs(group.runs.value()));
     }
     for (kind, others) in [("others", &event.others), ("counting", &event.counting_programs)] {
@@ -96,7 +95,7 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
         let cells = line("bpf_sampler").set("samples", plain(sampler.written));
         lines.push(cells.set("runs", plain(sampler.runs)).set("misses", plain(lost)));
         if let Some(blind) = &sampler.blind_spot {
-            let cells = line("blind_spot").set("name", clean(&blind.event)).count(Some(blind.inside));
+            let cells = line("blind_spot").set("name", blind.event.clone()).count(Some(blind.inside));
             lines.push(cells.set("samples_percent", plain(blind.percent)));
         }
     }
@@ -115,7 +114,7 @@ struct Cells(Vec<String>);
 
 impl Cells {
     fn new(event: &EventReport, kind: &str) -> Cells {
-        Cells(vec![String::new(); COLUMNS.len()]).set("event", clean(&event.name)).set("kind", kind.into())
+        Cells(vec![String::new(); COLUMNS.len()]).set("event", event.name.clone()).set("kind", kind.into())
     }
 
     fn set(mut self, column: &str, value: String) -> Cells {
@@ -128,18 +127,17 @@ impl Cells {
     fn program(self, program: &Program) -> Cells {
         self.set("id", plain(program.id))
             .set("load_time_ns", plain(program.load_time_ns))
-            .set("name", clean(&program.name))
+            .set("name", program.name.clone())
             .set("type", plain(program.prog_type))
             .set("tag", plain(program.tag))
     }
 
     fn facts(self, program: &Program) -> Cells {
-        let attached: Vec<String> = program.attachments.iter().map(|attachment| clean(attachment)).collect();
         self.runs(program.runs.value())
             .set("loaded_ns", plain(program.loaded.map(|loaded| loaded.before_ns)))
             .set("unloaded_ns", plain(program.unloaded.map(|unloaded| unloaded.before_ns)))
-            .set("attached", attached.join(" "))
-            .set("owner", clean(&program.holders()))
+            .set("attached", program.attachments.join(" "))
+            .set("owner", program.holders())
     }
 
     fn runs(self, runs: Option<&Runs>) -> Cells {
@@ -206,7 +204,7 @@ fn exact_columns(counting: &Counting) -> impl Iterator<Item = String> {
         "disagreements",
     ];
     let events = counting.events.iter().flat_map(|event| {
-        let name = clean(&event.name);
+        let name = &event.name;
         [format!("{name}_per_run"), format!("{name}_per_run_error"), format!("{name}_running")]
     });
     fixed.map(str::to_owned).into_iter().chain(events)
@@ -229,11 +227,11 @@ fn exact_cells(program: &Program, counting: &Counting) -> Vec<String> {
         cells.push(plain(percentile.and_then(|percentile| percentile.to_ns)));
     }
     cells.push(plain(exact.and_then(|exact| exact.ipc)));
-    cells.push(clean(&match exact {
+    cells.push(match exact {
         None => plain(program.exact.why()),
         Some(exact) => joined(&exact.anomalies),
-    }));
-    cells.push(clean(&joined(&program.disagreements)));
+    });
+    cells.push(joined(&program.disagreements));
     for at in 0..counting.events.len() {
         let event = exact.and_then(|exact| exact.events.get(at)?.counted.value());
         cells.push(plain(event.map(|event| event.per_run.value)));

@@ -1,6 +1,6 @@
 //! Columns side by side: the one writer of tables.
 
-use crate::model::text::{UNKNOWN, chars, fit};
+use crate::model::text::{UNKNOWN, chars, fit, printable};
 
 /// A column: its name, and what becomes of it when the table is too wide.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ pub(super) struct Layout<'g> {
 
 impl Grid {
     pub(super) fn new(columns: Vec<Column>) -> Grid {
-        let widths = columns.iter().map(|column| chars(&column.name)).collect();
+        let widths = columns.iter().map(|column| chars(&printable(&column.name))).collect();
         let kept = columns.iter().map(|column| column.always).collect();
         Grid { columns, widths, kept }
     }
@@ -90,7 +90,7 @@ impl Grid {
         let before = (self.widths.clone(), self.kept.clone());
         for row in rows {
             for (at, cell) in row.iter().enumerate() {
-                self.widths[at] = self.widths[at].max(chars(cell));
+                self.widths[at] = self.widths[at].max(chars(&printable(cell)));
                 self.kept[at] |= self.columns[at].says_something(cell);
             }
         }
@@ -150,7 +150,8 @@ impl Layout<'_> {
         let mut line = String::with_capacity(total(&self.widths) + GAP);
         for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
             let Some(width) = *width else { continue };
-            let cell = fit(cell, width);
+            let cell = printable(cell);
+            let cell = fit(&cell, width);
             let padding = width - chars(&cell);
             if column.align == Align::Right {
                 push_blanks(&mut line, padding);

@@ -1,6 +1,7 @@
 //! Models as JSON: what they serialize to, with what a terminal would obey escaped. `docs/json.md` says what each member
 //! means, and when the version changes.
 
+use crate::model::text::{is_plain, is_steering};
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
@@ -19,7 +20,7 @@ pub(super) fn line(model: &impl Serialize, out: &mut dyn Write) -> io::Result<()
     writeln!(out)
 }
 
-/// A formatter that also escapes the control characters beyond ASCII, which some terminals obey.
+/// A formatter that also escapes what terminals obey, or readers are misled by, beyond ASCII: [`is_steering`].
 struct Escaping<F>(F);
 
 macro_rules! forward {
@@ -46,10 +47,13 @@ impl<F: Formatter> Formatter for Escaping<F> {
     }
 
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        if is_plain(fragment.as_bytes()) {
+            return writer.write_all(fragment.as_bytes());
+        }
         let mut rest = fragment;
-        while let Some((at, c)) = rest.char_indices().find(|(_, c)| c.is_control()) {
+        while let Some((at, c)) = rest.char_indices().find(|(_, c)| is_steering(*c)) {
             writer.write_all(&rest.as_bytes()[..at])?;
-            write!(writer, "\\u{:04x}", u32::from(c))?;
+            c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))?;
             rest = &rest[at + c.len_utf8()..];
         }
         writer.write_all(rest.as_bytes())
@@ -63,7 +67,11 @@ mod tests {
     #[test]
     fn names_cannot_steer_a_terminal() {
         let mut out = Vec::new();
-        line(&"a\"b\u{1b}[0m\\ \u{9b}\u{7f}é\n", &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "\"a\\\"b\\u001b[0m\\\\ \\u009b\\u007fé\\n\"\n");
+        let name = "a\"b\u{1b}[0m\\ \u{9b}\u{7f}é\n\u{202e}\u{e0041}";
+        line(&name, &mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "\"a\\\"b\\u001b[0m\\\\ \\u009b\\u007fé\\n\\u202e\\udb40\\udc41\"\n"
+        );
     }
 }

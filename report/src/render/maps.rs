@@ -1,56 +1,60 @@
 //! Maps as text: a few lines about each, and one line per entry.
 
+use super::screen::Screen;
 use crate::maps::{Frame, Map, MapsReport, Shown};
-use crate::model::text::{UNKNOWN, clean, grouped, seconds};
+use crate::model::text::{UNKNOWN, grouped, seconds};
 use bprec_format::bpf::names::map_flags;
-use std::io::{self, Write};
+use std::io;
 
-pub(crate) fn write(report: &MapsReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     for (n, map) in report.maps.iter().enumerate() {
         if n > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "MAP {} {}", map.id, clean(&map.name))?;
+        writeln!(out, "MAP {} {}", map.id, map.name)?;
         facts(map, out)?;
         users(map, out)?;
         types(map, out)?;
         contents(report, map, out)?;
     }
     for problem in &report.problems {
-        writeln!(out, "problem: {}", clean(problem))?;
+        writeln!(out, "problem: {}", problem)?;
     }
     Ok(())
 }
 
-fn facts(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     let Some(about) = map.about else { return writeln!(out, "  the recording only has its id") };
     let memory = about.memlock_bytes.map_or_else(|| UNKNOWN.to_owned(), grouped);
-    write!(out, "  {}", map.map_type().map(|it| it.to_string()).unwrap_or_default())?;
-    write!(out, ", key {} bytes, value {} bytes", grouped(about.key_bytes.into()), grouped(about.value_bytes.into()))?;
-    write!(out, ", at most {} entries, memory {memory} bytes", grouped(about.max_entries.into()))?;
+    let map_type = map.map_type().map(|it| it.to_string()).unwrap_or_default();
+    let (key_bytes, value_bytes) = (grouped(about.key_bytes.into()), grouped(about.value_bytes.into()));
+    let max_entries = grouped(about.max_entries.into());
     let flags: Vec<String> = map_flags(about.flags).collect();
-    if !flags.is_empty() {
-        write!(out, ", flags {}", flags.join(" "))?;
-    }
-    writeln!(out, "{}", if about.frozen { ", frozen" } else { "" })
+    let flags = if flags.is_empty() { String::new() } else { format!(", flags {}", flags.join(" ")) };
+    let frozen = if about.frozen { ", frozen" } else { "" };
+    writeln!(
+        out,
+        "  {map_type}, key {key_bytes} bytes, value {value_bytes} bytes, at most {max_entries} entries, memory {memory} \
+         bytes{flags}{frozen}"
+    )
 }
 
-fn users(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn users(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     if map.users.is_empty() {
         return writeln!(out, "  used by no program of the recording");
     }
-    let users: Vec<String> = map.users.iter().map(|user| format!("{} {}", user.id, clean(&user.name))).collect();
+    let users: Vec<String> = map.users.iter().map(|user| format!("{} {}", user.id, user.name)).collect();
     writeln!(out, "  used by {}", users.join(", "))
 }
 
-fn types(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn types(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     let Some(types) = &map.types else { return Ok(()) };
     for (what, id) in [("key  ", types.key), ("value", types.value)] {
         if id == 0 {
             continue;
         }
         for (n, definition) in types.btf.definitions(id).iter().enumerate() {
-            writeln!(out, "  {}  {}", if n == 0 { what } else { "     " }, clean(definition))?;
+            writeln!(out, "  {}  {}", if n == 0 { what } else { "     " }, definition)?;
         }
     }
     if types.annotated {
@@ -59,17 +63,17 @@ fn types(map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     let Some(contents) = map.contents else { return Ok(()) };
     let when = seconds(report.since_start_ns(contents));
-    let cut = contents.cut().map(|cut| format!("; {}", clean(&cut))).unwrap_or_default();
+    let cut = contents.cut().map(|cut| format!("; {}", cut)).unwrap_or_default();
     let entries = match contents.len() {
         1 => "1 entry".to_owned(),
         entries => format!("{} entries", grouped(entries as u64)),
     };
     writeln!(out, "  {entries} at {when} s{cut}")?;
     for entry in report.entries(map) {
-        let key = entry.key.map(|key| format!("{}: ", clean(&key.to_string()))).unwrap_or_default();
+        let key = entry.key.map(|key| format!("{}: ", key)).unwrap_or_default();
         match &entry.values[..] {
             [(None, Shown::Stack(frames))] => {
                 writeln!(out, "    {key}{} frames", frames.len())?;
@@ -92,9 +96,9 @@ fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut dyn Write) -> io::
 }
 
 fn shown(report: &MapsReport<'_>, value: &Shown<'_>) -> String {
-    let name = |name: Option<&str>| name.map(|name| format!(" {}", clean(name))).unwrap_or_default();
+    let name = |name: Option<&str>| name.map(|name| format!(" {}", name)).unwrap_or_default();
     match value {
-        Shown::Value(value) => clean(&value.to_string()),
+        Shown::Value(value) => value.to_string(),
         Shown::Stack(frames) => frames.iter().map(frame).collect::<Vec<_>>().join(" "),
         Shown::Program(id) => format!("program {id}{}", name(report.program_name(*id))),
         Shown::Map(id) => format!("map {id}{}", name(report.map_name(*id))),
@@ -108,7 +112,7 @@ fn frame(frame: &Frame) -> String {
             // The module stands behind the name of its function.
             let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
             let module = if module.is_empty() { String::new() } else { format!(" {module}") };
-            format!("{addr:#x} {}", clean(&format!("{function}+{offset:#x}{module}")))
+            format!("{addr:#x} {function}+{offset:#x}{module}")
         }
         Frame::File { build_id, offset } => format!("{build_id}+{offset:#x}"),
     }

@@ -8,15 +8,17 @@ mod json;
 mod json_maps;
 mod maps;
 mod opening;
+mod screen;
 mod stat;
 mod table;
 
 pub(crate) use json_maps::write as write_maps_json;
-pub(crate) use maps::write as write_maps_text;
 pub use stat::{StatFormat, StatWriter};
 
 use crate::Result;
+use crate::maps::MapsReport;
 use crate::model::{CountersReport, Report};
+use screen::Screen;
 use std::io::{self, Write};
 
 impl Report {
@@ -25,7 +27,7 @@ impl Report {
     /// # Errors
     /// When it cannot be written.
     pub fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(table::write(self, out, width)?)
+        Ok(table::write(self, &mut Screen::new(out), width)?)
     }
 
     /// One JSON document; `docs/json.md` describes it.
@@ -41,7 +43,7 @@ impl Report {
     /// # Errors
     /// When it cannot be written.
     pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(csv::write(self, out)?)
+        Ok(csv::write(self, &mut Screen::new(out))?)
     }
 }
 
@@ -51,7 +53,7 @@ impl CountersReport {
     /// # Errors
     /// When it cannot be written.
     pub fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(counters::table(self, out, width)?)
+        Ok(counters::table(self, &mut Screen::new(out), width)?)
     }
 
     /// One JSON document; `docs/json.md` describes it.
@@ -67,12 +69,17 @@ impl CountersReport {
     /// # Errors
     /// When it cannot be written.
     pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(counters::csv(self, out)?)
+        Ok(counters::csv(self, &mut Screen::new(out))?)
     }
 }
 
+/// Maps as text.
+pub(crate) fn write_maps_text(report: &MapsReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+    maps::write(report, &mut Screen::new(out))
+}
+
 /// Notes below a table.
-fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Result<()> {
+fn write_notes(notes: &[String], out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     if !notes.is_empty() {
         writeln!(out, "#")?;
     }
@@ -80,7 +87,7 @@ fn write_notes(notes: &[String], out: &mut dyn Write, width: usize) -> io::Resul
 }
 
 /// A note on as many lines as it needs.
-fn write_wrapped(note: &str, out: &mut dyn Write, width: usize) -> io::Result<()> {
+fn write_wrapped(note: &str, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     let mut line = String::from("#");
     for word in note.split(' ') {
         if line.chars().count() + 1 + word.chars().count() > width && line.len() > 4 {
@@ -91,12 +98,4 @@ fn write_wrapped(note: &str, out: &mut dyn Write, width: usize) -> io::Result<()
         line.push_str(word);
     }
     writeln!(out, "{line}")
-}
-
-/// A line of comma-separated values (RFC 4180, but lines end in a plain newline).
-fn csv_line(cells: impl IntoIterator<Item = String>, out: &mut dyn Write) -> io::Result<()> {
-    let quoted = cells.into_iter().map(|cell| {
-        if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
-    });
-    writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))
 }

@@ -1,22 +1,23 @@
 //! The lines above the table.
 
 use super::cells::percent;
+use super::screen::Screen;
 use super::write_wrapped;
-use crate::model::text::{UNKNOWN, clean, counted, grouped, seconds};
+use crate::model::text::{UNKNOWN, counted, grouped, seconds};
 use crate::model::{BpfSampler, EventReport, Known, Report};
-use std::io::{self, Write};
+use std::io;
 
 /// What was measured, how much of it, and what is missing.
-pub(super) fn opening(report: &Report, event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
+pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     let recording = &report.recording;
-    let mut parts = vec![clean(&event.name)];
+    let mut parts = vec![event.name.clone()];
     if let Some(ns) = recording.elapsed_ns {
         parts.push(format!("{} s", seconds(i64::try_from(ns).unwrap_or(i64::MAX))));
     }
     if let Some(cpus) = recording.cpus {
         parts.push(format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }));
     }
-    parts.extend(recording.target.as_deref().map(clean));
+    parts.extend(recording.target.clone());
     writeln!(out, "# {}", parts.join(" · "))?;
     let bpf = &event.total;
     let mut parts = vec![counted(event.samples.samples, "sample")];
@@ -41,7 +42,7 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut dyn Write,
         Some(sampler) => bpf_sampler(sampler).iter().try_for_each(|line| write_wrapped(line, out, width))?,
         None => {
             if let Some(note) = &recording.event_note {
-                write_wrapped(&clean(note), out, width)?;
+                write_wrapped(note, out, width)?;
             }
         }
     }
@@ -61,7 +62,7 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut dyn Write,
     }
     // Where counts are not from where they were asked to be.
     if let Some(note) = &recording.counters_note {
-        write_wrapped(&clean(note), out, width)?;
+        write_wrapped(note, out, width)?;
     }
     writeln!(out, "#")
 }
@@ -71,7 +72,7 @@ fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
     let mut lines = Vec::new();
     let rate = sampler.frequency.map(|rate| format!(" at {} Hz", grouped(rate)));
     let rate = rate.or(sampler.period.map(|period| format!(", one per {}", grouped(period))));
-    let carrier = sampler.carrier.as_deref().map_or(UNKNOWN.into(), clean);
+    let carrier = sampler.carrier.as_deref().unwrap_or(UNKNOWN);
     let fate = match (sampler.runs, sampler.written, sampler.full) {
         (Some(runs), Some(written), Some(full)) => {
             let failed = match sampler.failed {

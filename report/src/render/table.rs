@@ -4,14 +4,15 @@
 use super::cells::{self, exact_columns, moment, number, percent};
 use super::grid::{Column, Grid};
 use super::opening::opening;
+use super::screen::Screen;
 use super::{write_notes, write_wrapped};
-use crate::model::text::{UNKNOWN, clean, counted, fit, grouped, seconds};
+use crate::model::text::{UNKNOWN, counted, fit, grouped, seconds};
 use crate::model::{
     EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate, Share,
     StatisticsCost,
 };
 use crate::options::{By, Group};
-use std::io::{self, Write};
+use std::io;
 
 /// What the shares are of.
 const LEGEND: &str = "%MACHINE: of all CPUs' time; %BUSY: of what was not idle; %BPF: of all BPF; \
@@ -27,7 +28,7 @@ const PARTIAL_RUNS: &str = "≥: a sum without programs whose runs are not known
 /// Above the comparison.
 const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
 
-pub(super) fn write(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
+pub(super) fn write(report: &Report, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
     for (nth, (index, event)) in shown.enumerate() {
         if nth > 0 {
@@ -151,7 +152,7 @@ impl<'r> Table<'r> {
         let blind = if row.blind.is_some() { "~" } else { "" };
         let mut cells = self.cells([
             program.id.map_or_else(|| UNKNOWN.into(), |id| id.to_string()),
-            clean(&program.label()) + blind,
+            program.label() + blind,
             program.prog_type.map_or_else(|| UNKNOWN.into(), |prog_type| prog_type.to_string()),
         ]);
         match &row.line {
@@ -173,17 +174,18 @@ impl<'r> Table<'r> {
             moment(program.loaded),
             moment(program.unloaded),
             cells::attachments(program),
-            clean(&program.holders()),
+            program.holders(),
         ]);
         rows.push(cells);
         for Part { name, line } in row.parts.iter().flatten() {
-            rows.push(self.line(&format!("  {}", clean(name)), line));
+            rows.push(self.line(&format!("  {}", name), line));
         }
     }
 
     fn group(&self, group: &GroupRow) -> Vec<String> {
         let blind = if group.blind_programs > 0 { "~" } else { "" };
-        let mut cells = self.cells([grouped(group.programs.len() as u64), clean(&group.name) + blind, String::new()]);
+        let mut cells =
+            self.cells([grouped(group.programs.len() as u64), format!("{}{blind}", group.name), String::new()]);
         match &group.line {
             Some(line) => push_ledger_cells(&mut cells, line),
             None => cells.resize(11, UNKNOWN.into()),
@@ -263,7 +265,7 @@ impl<'r> Table<'r> {
         [rows, totals]
     }
 
-    fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         let [rows, totals] = self.rows();
         let mut grid = Grid::new(self.columns.clone());
         grid.fit(&rows);
@@ -276,7 +278,7 @@ impl<'r> Table<'r> {
     }
 
     /// The same by its sources, where exact counters are one.
-    fn sources(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    fn sources(&self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         if self.event.sources.is_empty() {
             return Ok(());
         }
@@ -297,7 +299,7 @@ impl<'r> Table<'r> {
             let [runs, time, ..] = statistics(program.runs.value());
             rows.push(vec![
                 program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
-                clean(&program.label()),
+                program.label(),
                 grouped(exact.runs),
                 runs,
                 cells::time(exact),
@@ -308,7 +310,7 @@ impl<'r> Table<'r> {
             for function in &program.exact_functions {
                 rows.push(vec![
                     String::new(),
-                    format!("  {}", clean(&function.name)),
+                    format!("  {}", function.name),
                     grouped(function.runs),
                     String::new(),
                     cells::time(function),
@@ -335,7 +337,7 @@ impl<'r> Table<'r> {
         if self.event.groups.iter().any(|group| group.programs_with_runs < group.programs.len()) {
             notes.push(PARTIAL_RUNS.to_owned());
         }
-        notes.extend(self.event.notes.iter().map(|note| clean(&note.to_string())));
+        notes.extend(self.event.notes.iter().map(|note| note.to_string()));
         notes
     }
 }
@@ -375,10 +377,10 @@ fn best_runs(program: &Program) -> [String; 4] {
 /// Names the events that a table stands for, too.
 fn same_rows(events: &[&EventReport]) -> Option<String> {
     let name = |event: &&EventReport| match event.samples.samples {
-        0 => format!("{} (no samples)", clean(&event.name)),
+        0 => format!("{} (no samples)", event.name),
         _ => {
             let (samples, bpf) = (counted(event.samples.samples, "sample"), grouped(event.total.count.samples));
-            format!("{} ({samples}, {bpf} in BPF)", clean(&event.name))
+            format!("{} ({samples}, {bpf} in BPF)", event.name)
         }
     };
     let names: Vec<String> = events.iter().map(name).collect();
@@ -388,7 +390,7 @@ fn same_rows(events: &[&EventReport]) -> Option<String> {
 }
 
 /// What was hit most, when there is no program.
-fn hottest(event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result<()> {
+fn hottest(event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     writeln!(out, "# no BPF programs in this recording; what was hit most:")?;
     writeln!(out, "SAMPLES%    SAMPLES  SYMBOL OR ADDRESS")?;
     for hot in &event.hot {
@@ -396,8 +398,8 @@ fn hottest(event: &EventReport, out: &mut dyn Write, width: usize) -> io::Result
             "{:>8}  {:>9}  {}  {}",
             percent(hot.share.percent),
             grouped(hot.share.count.samples),
-            clean(&hot.name),
-            clean(&hot.object)
+            hot.name,
+            hot.object
         );
         writeln!(out, "{}", fit(line.trim_end(), width))?;
     }
@@ -410,11 +412,11 @@ const MISSED_NAMED: usize = 3;
 /// A program that was not captured.
 fn missed(missed: &MissedProgram) -> String {
     let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
-    format!("id {}{when} ({})", missed.id, clean(&missed.reason))
+    format!("id {}{when} ({})", missed.id, missed.reason)
 }
 
 /// What concerns the recording as a whole.
-fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()> {
+fn closing(report: &Report, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     let mut notes = Vec::new();
     if !report.missed.is_empty() {
         let s = if report.missed.len() == 1 { " was" } else { "s were" };
@@ -425,7 +427,7 @@ fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()>
         };
         notes.push(format!("{} program{s} seen but not captured: {}{more}", report.missed.len(), first.join("; ")));
     }
-    notes.extend(report.notes.iter().map(|note| clean(&note.to_string())));
+    notes.extend(report.notes.iter().map(|note| note.to_string()));
     if let Some(cost) = &report.recording.cost {
         let time = |ns: u64| seconds(i64::try_from(ns).unwrap_or(i64::MAX));
         notes.push(format!(
@@ -435,6 +437,6 @@ fn closing(report: &Report, out: &mut dyn Write, width: usize) -> io::Result<()>
             grouped(cost.written_bytes)
         ));
     }
-    notes.extend(report.problems.iter().map(|problem| clean(problem)));
+    notes.extend(report.problems.iter().cloned());
     write_notes(&notes, out, width)
 }

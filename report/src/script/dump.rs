@@ -6,13 +6,15 @@ use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Endian, Error, Event, RECORD_HEADER_BYTES, Record, RecordType, Sample, SampleId, context};
 
 use super::side;
-use super::text::{Text, printable};
+use super::text::{Text, dotted};
 
 /// Appends a record.
 pub(crate) fn record(out: &mut Text, record: &Record<'_>, endian: Endian, event: Option<&Event>) {
     let size = record.bytes.len();
-    let _ = writeln!(out, "\n{:#x} [{size:#x}]: event: {}\n.", record.offset, record.kind.0);
-    let _ = writeln!(out, ". ... raw event: size {size} bytes");
+    out.push('\n');
+    out.line(format_args!("{:#x} [{size:#x}]: event: {}", record.offset, record.kind.0));
+    out.push_str(".\n");
+    out.line(format_args!(". ... raw event: size {size} bytes"));
     hex_dump(out, record.bytes);
     out.push('\n');
     let body_offset = record.offset + RECORD_HEADER_BYTES as u64;
@@ -26,7 +28,7 @@ pub(crate) fn record(out: &mut Text, record: &Record<'_>, endian: Endian, event:
         Some(event) => Payload::decode(record, &event.layout).map(|(payload, id)| other(out, record, &payload, &id)),
     };
     if let Err(error) = decoded {
-        let _ = writeln!(out, "{:#x} [{size:#x}]: PERF_RECORD_{}: {error}", record.offset, record.kind);
+        out.line(format_args!("{:#x} [{size:#x}]: PERF_RECORD_{}: {error}", record.offset, record.kind));
     }
 }
 
@@ -76,11 +78,11 @@ fn sample(out: &mut Text, record: &Record<'_>, sample: &Sample<'_>) -> bprec_for
     out.push('\n');
     if let Some(read) = &fields.read {
         for value in read.iter() {
-            let _ = writeln!(out, "... sample_read: value {} id {:?} lost {:?}", value.value, value.id, value.lost);
+            out.line(format_args!("... sample_read: value {} id {:?} lost {:?}", value.value, value.id, value.lost));
         }
     }
     if let Some(chain) = fields.callchain {
-        let _ = writeln!(out, "... FP chain: nr:{}", chain.len());
+        out.line(format_args!("... FP chain: nr:{}", chain.len()));
         for (index, ip) in chain.iter().enumerate() {
             let mark = match ip {
                 context::HV => " (hypervisor)",
@@ -90,29 +92,29 @@ fn sample(out: &mut Text, record: &Record<'_>, sample: &Sample<'_>) -> bprec_for
                 context::GUEST | context::GUEST_KERNEL | context::GUEST_USER => " (guest)",
                 _ => "",
             };
-            let _ = writeln!(out, "..... {index:2}: {ip:016x}{mark}");
+            out.line(format_args!("..... {index:2}: {ip:016x}{mark}"));
         }
     }
     if let Some(branches) = &fields.branches {
-        let _ = writeln!(out, "... branch stack: nr:{}", branches.len());
+        out.line(format_args!("... branch stack: nr:{}", branches.len()));
         for (index, branch) in branches.iter().enumerate() {
-            let _ =
-                writeln!(out, "..... {index:2}: {:016x} -> {:016x} flags {:#x}", branch.from, branch.to, branch.flags);
+            let (from, to, flags) = (branch.from, branch.to, branch.flags);
+            out.line(format_args!("..... {index:2}: {from:016x} -> {to:016x} flags {flags:#x}"));
         }
     }
     for (name, regs) in [("user", &fields.regs_user), ("intr", &fields.regs_intr)] {
         if let Some(regs) = regs {
-            let _ = writeln!(out, "... {name} regs: mask {:#x} ABI {}", regs.mask, regs.abi);
+            out.line(format_args!("... {name} regs: mask {:#x} ABI {}", regs.mask, regs.abi));
         }
     }
     if let Some(stack) = fields.stack_user {
-        let _ = writeln!(out, "... ustack: size {}", stack.len());
+        out.line(format_args!("... ustack: size {}", stack.len()));
     }
     if let Some(raw) = fields.raw {
-        let _ = writeln!(out, "... raw: size {}", raw.len());
+        out.line(format_args!("... raw: size {}", raw.len()));
     }
     if let Some(aux) = fields.aux {
-        let _ = writeln!(out, "... aux: size {}", aux.len());
+        out.line(format_args!("... aux: size {}", aux.len()));
     }
     Ok(())
 }
@@ -124,7 +126,7 @@ pub(crate) fn hex_dump(out: &mut Text, bytes: &[u8]) {
         row.iter().for_each(|b| {
             let _ = write!(out, " {b:02x}");
         });
-        let text = printable(row);
-        let _ = writeln!(out, "{:width$}  {text}", "", width = (16 - row.len()) * 3);
+        let text = dotted(row);
+        out.line(format_args!("{:width$}  {text}", "", width = (16 - row.len()) * 3));
     }
 }

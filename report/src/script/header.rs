@@ -4,7 +4,7 @@ use crate::index::sections::{btf_of, symbol_files, symbol_of};
 use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
-use crate::model::text::clean;
+use crate::model::text::{clean, printable};
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
@@ -48,9 +48,17 @@ fn all(recording: &Recording<'_>) -> String {
     let missing = missing.filter(|feature| recording.sections_of(*feature).next().is_none());
     let missing: Vec<String> = missing.filter_map(|feature| feature.name().map(str::to_owned)).collect();
     lines.push(format!("# missing features: {}", missing.join(" ")));
-    lines.extend(recording.problems().iter().map(|problem| format!("# problem: {}", clean(problem))));
-    lines.push("# ========\n#\n".to_owned());
-    lines.join("\n")
+    lines.extend(recording.problems().iter().map(|problem| format!("# problem: {problem}")));
+    lines.extend(["# ========", "#", ""].map(str::to_owned));
+    lines.iter().map(|line| printable_line(line)).collect::<Vec<_>>().join("\n")
+}
+
+/// A line of the header as a terminal may have it. Parts of a program are set off by a tab.
+fn printable_line(line: &str) -> String {
+    match line.split_once("# \t") {
+        Some(("", rest)) => format!("# \t{}", printable(rest)),
+        _ => clean(line),
+    }
 }
 
 /// What the records say, other than the sections.
@@ -103,7 +111,7 @@ fn event(event: &Event, name: &str) -> String {
     let attr = &event.attr;
     let join = |names: Vec<&str>| names.join("|");
     let ids: Vec<String> = event.ids.iter().map(ToString::to_string).collect();
-    let mut line = format!("event : name = {}, id = {{ {} }}", clean(name), ids.join(", "));
+    let mut line = format!("event : name = {name}, id = {{ {} }}", ids.join(", "));
     let sample_type =
         SampleType::NAMES.iter().filter(|(bit, _)| attr.sample_type.contains(*bit)).map(|(_, name)| *name);
     let read_format =
@@ -132,7 +140,7 @@ fn event(event: &Event, name: &str) -> String {
 }
 
 fn text(bytes: &[u8]) -> String {
-    clean(&String::from_utf8_lossy(bytes))
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The lines of a feature.
@@ -179,7 +187,7 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
                 // The leader is one of them. As many as there are, whatever the section says.
                 let names = recording.names.iter().skip(group.leader_index as usize).take(group.members as usize);
                 let names: Vec<&str> = names.map(String::as_str).collect();
-                format!("group: {}{{{}}}", text(group.name), clean(&names.join(",")))
+                format!("group: {}{{{}}}", text(group.name), names.join(","))
             };
             groups.iter().map(group).collect()
         }),

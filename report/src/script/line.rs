@@ -19,7 +19,7 @@ use super::memory;
 use super::sampled;
 use super::state;
 use super::tasks::Tasks;
-use super::text::{Plain, Text, printable};
+use super::text::{Plain, Text, dotted};
 
 /// What is not known.
 const UNKNOWN: &[u8] = b"[unknown]";
@@ -253,8 +253,10 @@ impl Style {
 
     /// What stands for the user part of a chain that is not there.
     fn cookie(&self, out: &mut Text, cookie: u64) {
-        let number = format!("{cookie:>16x}");
-        for (field, text) in [(Field::Ip, number.as_str()), (Field::Sym, " (cookie)"), (Field::Dso, " ([unknown])")] {
+        if self.fields.has(Field::Ip) {
+            out.push_address(cookie);
+        }
+        for (field, text) in [(Field::Sym, " (cookie)"), (Field::Dso, " ([unknown])")] {
             if self.fields.has(field) {
                 out.push_str(text);
             }
@@ -273,7 +275,7 @@ impl Style {
         let has_chain = self.chains && self.fields.has(Field::Ip);
         let SampleId { pid_tid, cpu, time_ns, .. } = *id;
         self.stamp(out, &Stamp { comm: &comm, pid_tid, cpu, time_ns, has_chain });
-        let _ = writeln!(out, "DEFERRED CALLCHAIN [cookie: {:x}]", chain.cookie);
+        out.line(format_args!("DEFERRED CALLCHAIN [cookie: {:x}]", chain.cookie));
         if has_chain {
             self.frames(out, (tasks, texts), pid_tid.map_or(u32::MAX, |(pid, _)| pid), chain.ips);
             out.push('\n');
@@ -357,11 +359,12 @@ fn is_kernel(record_misc: u16) -> bool {
 fn bpf_output(out: &mut Text, raw: &[u8]) {
     let mut at = "      BPF output:";
     for (row, bytes) in raw.chunks(8).enumerate() {
-        let _ = write!(out, "\n{at:>17} {:04x}: ", row * 8);
+        out.push('\n');
+        let _ = write!(out, "{at:>17} {:04x}: ", row * 8);
         bytes.iter().for_each(|b| {
             let _ = write!(out, "{b:02x} ");
         });
-        let text = printable(bytes);
+        let text = dotted(bytes);
         let _ = write!(out, "{:width$} {text}", "", width = (8 - bytes.len()) * 3);
         at = "";
     }

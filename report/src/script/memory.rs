@@ -80,11 +80,11 @@ fn set<'n>(bits: u64, names: &'n [&'n str]) -> impl Iterator<Item = &'n str> {
 }
 
 /// Those names, but for hit and miss, which follow.
-fn join(out: &mut Text, bits: u64, names: &[&str]) {
+fn join(out: &mut Text, bits: u64, names: &[&'static str]) {
     let is_level = names.len() > SNOOPS.len();
     let shown: Vec<&str> = set(if is_level { bits & !(HIT | MISS) } else { bits }, names).collect();
     out.push_str(if shown.is_empty() { "N/A" } else { "" });
-    out.push_str(&shown.join(" or "));
+    let _ = write!(out, "{}", shown.join(" or "));
 }
 
 fn hit_or_miss(out: &mut Text, bits: u64) {

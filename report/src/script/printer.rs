@@ -206,10 +206,9 @@ impl<'o> Printer<'o> {
 
     /// Says in its place that a record cannot be read.
     fn unreadable(&mut self, record: &Record<'_>, error: bprec_format::Error) {
-        use std::fmt::Write as _;
         self.printed.unreadable += 1;
         // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "# {:#x}: PERF_RECORD_{} cannot be read: {error}", record.offset, record.kind);
+        self.text.line(format_args!("# {:#x}: PERF_RECORD_{} cannot be read: {error}", record.offset, record.kind));
         let number = self.number;
         self.printed.first_unreadable.get_or_insert((number, error));
     }

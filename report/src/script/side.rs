@@ -136,7 +136,8 @@ fn write_payload(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) -> 
         }
         Payload::Namespaces(namespaces) => {
             const NAMES: [&str; 7] = ["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"];
-            write!(out, " {}/{} - nr_namespaces: {}\n\t\t[", namespaces.pid, namespaces.tid, namespaces.links.len())?;
+            write!(out, " {}/{} - nr_namespaces: {}", namespaces.pid, namespaces.tid, namespaces.links.len())?;
+            out.push_str("\n\t\t[");
             for (index, link) in namespaces.links.iter().enumerate() {
                 if index > 0 {
                     out.push_str(if index % 4 == 0 { ", \n\t\t " } else { ", " });
@@ -245,7 +246,10 @@ fn write_user(out: &mut Text, user: &UserPayload<'_>) -> std::fmt::Result {
         UserPayload::BpfMetadata(metadata) => {
             write!(out, " prog {}", Plain(&metadata.prog_name))?;
             let mut pairs = metadata.entries.iter();
-            pairs.try_for_each(|(key, value)| write!(out, "\n  entry: {:>20} = {}", Plain(key), Plain(value)))
+            pairs.try_for_each(|(key, value)| {
+                out.push('\n');
+                write!(out, "  entry: {:>20} = {}", Plain(key), Plain(value))
+            })
         }
         _ => Ok(()),
     }

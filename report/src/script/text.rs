@@ -2,10 +2,13 @@
 
 use std::fmt;
 
+use crate::model::text::{is_plain, is_steering, printable};
+
 /// What [`Text::push_padded`] copies at once.
 pub(crate) const PADDING_BYTES: usize = 64;
 
-/// Text that is being made.
+/// Text that is being made. What is written into it as a value is escaped, whatever it is and wherever it comes from: only
+/// [`Text::push`] and [`Text::push_str`], which take what stands in this program, can end a line.
 ///
 /// Names are bytes, and what comes out of [`Plain`] is UTF-8, so that nothing has to be checked twice.
 #[derive(Debug, Default)]
@@ -29,7 +32,7 @@ impl Text {
         self.0.push(ascii as u8);
     }
 
-    pub(crate) fn push_str(&mut self, text: &str) {
+    pub(crate) fn push_str(&mut self, text: &'static str) {
         self.0.extend_from_slice(text.as_bytes());
     }
 
@@ -68,9 +71,23 @@ impl Text {
     }
 }
 
+impl Text {
+    /// Appends a line.
+    pub(crate) fn line(&mut self, line: fmt::Arguments<'_>) {
+        // Writing to a text cannot fail.
+        let _ = fmt::write(self, line);
+        self.push('\n');
+    }
+}
+
 impl fmt::Write for Text {
+    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push_str(text);
+        if is_plain(text.as_bytes()) {
+            self.0.extend_from_slice(text.as_bytes());
+        } else {
+            self.0.extend_from_slice(printable(text).as_bytes());
+        }
         Ok(())
     }
 }
@@ -115,7 +132,7 @@ impl fmt::Display for Plain<'_> {
         let mut text = String::new();
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() {
+                if is_steering(c) {
                     let mut utf8 = [0; 4];
                     c.encode_utf8(&mut utf8).bytes().for_each(|b| text.push_str(&format!("\\x{b:02x}")));
                 } else {
@@ -128,13 +145,8 @@ impl fmt::Display for Plain<'_> {
     }
 }
 
-/// Whether all of it is ASCII that a terminal shows.
-fn is_plain(name: &[u8]) -> bool {
-    name.iter().all(|b| (b' '..=b'~').contains(b))
-}
-
 /// Bytes as text of the same length, for beside their numbers: a dot for what is not to be printed.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+pub(crate) fn dotted(bytes: &[u8]) -> String {
     bytes.iter().map(|b| if (b' '..=b'~').contains(b) { *b as char } else { '.' }).collect()
 }
 
@@ -145,7 +157,12 @@ mod tests {
     #[test]
     fn nothing_reaches_the_terminal() {
         assert_eq!(Plain(b"\x1b]0;x\x07\xffok\xc3\xa9").to_string(), "\\x1b]0;x\\x07\\xffok\u{e9}");
+        assert_eq!(Plain("a\u{202e}b".as_bytes()).to_string(), "a\\xe2\\x80\\xaeb");
         assert_eq!(format!("{:>5}", Plain(b"sh")), "   sh");
+        // Forgetting to say that a name is one changes nothing.
+        let mut text = Text::default();
+        text.line(format_args!("{}\n{:>3}é", "a\u{1b}[0m\u{202e}", '\r'));
+        assert_eq!(std::str::from_utf8(text.as_bytes()), Ok("a\\u{1b}[0m\\u{202e}\\u{a}  \\u{d}é\n"));
     }
 
     #[test]

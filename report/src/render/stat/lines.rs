@@ -1,11 +1,11 @@
 //! One line per value, and one JSON object per line.
 
-use crate::model::text::clean;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, Counting, Disagreement, Exact, JSON_VERSION, Known,
     StatRow, StatSnapshot, Unit,
 };
 use crate::render::json;
+use crate::render::screen::Screen;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 use std::io::{self, Write};
@@ -42,7 +42,7 @@ pub(super) fn csv(
     separator: &str,
     over_time: bool,
     per_cpu: bool,
-    out: &mut dyn Write,
+    out: &mut Screen<'_>,
 ) -> io::Result<()> {
     for row in &snapshot.rows {
         for value in values(snapshot, row) {
@@ -62,7 +62,7 @@ pub(super) fn csv(
             fields.extend([
                 value.value.unwrap_or_default(),
                 value.unit.to_owned(),
-                clean(&value.event),
+                value.event,
                 running_ns.map(|ns| ns.to_string()).unwrap_or_default(),
                 percent.map(|percent| format!("{percent:.2}")).unwrap_or_default(),
                 value.metric.unwrap_or_default(),
@@ -71,13 +71,9 @@ pub(super) fn csv(
                 row.target.kind.to_owned(),
                 row.target.id.to_string(),
                 row.target.function.to_string(),
-                clean(&row.target.name),
+                row.target.name.clone(),
             ]);
-            let quoted = fields.into_iter().map(|field| match field.contains(separator) || field.contains('"') {
-                true => format!("\"{}\"", field.replace('"', "\"\"")),
-                false => field,
-            });
-            writeln!(out, "{}", quoted.collect::<Vec<_>>().join(separator))?;
+            out.values(fields, separator)?;
         }
     }
     Ok(())

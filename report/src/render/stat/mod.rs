@@ -6,6 +6,7 @@ mod text;
 use super::grid::Grid;
 use crate::Result;
 use crate::model::StatSnapshot;
+use crate::render::screen::Screen;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ impl StatWriter {
     ) -> Result<()> {
         self.write(snapshot, out)?;
         match &self.format {
-            StatFormat::Text(width) => text::end(snapshot, self.per_cpu, command_time, out, *width)?,
+            StatFormat::Text(width) => text::end(snapshot, self.per_cpu, command_time, &mut Screen::new(out), *width)?,
             StatFormat::Csv(_) => {}
             StatFormat::Json => lines::json_end(snapshot, command_time, out)?,
         }
@@ -71,8 +72,10 @@ impl StatWriter {
     fn write(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> io::Result<()> {
         let first = !std::mem::replace(&mut self.begun, true);
         match self.format.clone() {
-            StatFormat::Text(width) => self.text(snapshot, first, out, width),
-            StatFormat::Csv(separator) => lines::csv(snapshot, &separator, self.over_time, self.per_cpu, out),
+            StatFormat::Text(width) => self.text(snapshot, first, &mut Screen::new(out), width),
+            StatFormat::Csv(separator) => {
+                lines::csv(snapshot, &separator, self.over_time, self.per_cpu, &mut Screen::new(out))
+            }
             StatFormat::Json => lines::json(snapshot, first, out),
         }
     }

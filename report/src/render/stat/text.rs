@@ -2,13 +2,14 @@
 
 use super::StatWriter;
 use super::lines::together;
-use crate::model::text::{UNKNOWN, clean, fit, grouped};
+use crate::model::text::{UNKNOWN, fit, grouped};
 use crate::model::{CountedEvent, CounterRow, CounterSource, Counting, Exact, Known, StatSnapshot, Unit};
 use crate::render::cells::{self, IMPOSSIBLE, measured, number, turns};
 use crate::render::counters::cpu_percent;
 use crate::render::grid::{Column, Grid};
+use crate::render::screen::Screen;
 use crate::render::write_notes;
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 /// Lines after which the names of the columns come again.
@@ -19,13 +20,13 @@ impl StatWriter {
         &mut self,
         snapshot: &StatSnapshot,
         first: bool,
-        out: &mut dyn Write,
+        out: &mut Screen<'_>,
         width: usize,
     ) -> io::Result<()> {
         if first {
-            writeln!(out, "# {}", fit(&clean(&snapshot.target), width.saturating_sub(2)))?;
+            writeln!(out, "# {}", fit(&snapshot.target, width.saturating_sub(2)))?;
             if let Some(note) = snapshot.note.as_ref().filter(|_| self.over_time) {
-                writeln!(out, "# {}", fit(&clean(note), width.saturating_sub(2)))?;
+                writeln!(out, "# {}", fit(note, width.saturating_sub(2)))?;
             }
         }
         let time = match (self.over_time, snapshot.is_total) {
@@ -62,7 +63,7 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
     let mut columns = vec![Column::number("TIME"), Column::number("ID"), text("TYPE"), text("PROGRAM")];
     columns.extend(["CPU", "RUNS", "NS/RUN", "CPU%", "MISSES"].map(Column::number));
     for event in events {
-        let name = clean(&event.name);
+        let name = &event.name;
         columns.extend([name.to_uppercase(), format!("{name}/RUN").to_uppercase()].map(Column::number));
     }
     columns.extend(["IPC", "P50", "P99", "P99.9", "MEASURED"].map(Column::number));
@@ -74,7 +75,7 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
             (true, Some(cpu)) => cpu.to_string(),
         };
         let mut cells =
-            vec![time.to_owned(), row.target.id.to_string(), clean(&row.prog_type), clean(&row.target.label()), cpu];
+            vec![time.to_owned(), row.target.id.to_string(), row.prog_type.clone(), row.target.label(), cpu];
         let best = row.best();
         let misses = number(row.misses());
         match best.map(|row| (row.counts.value(), row)) {
@@ -142,11 +143,11 @@ fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Col
     let is_alone = snapshot.rows.len() == 1;
     let mut rows = Vec::new();
     for row in &snapshot.rows {
-        let target = if is_alone { String::new() } else { clean(&row.target.label()) };
+        let target = if is_alone { String::new() } else { row.target.label() };
         let shared = row.shared.as_ref().and_then(Known::value);
         for (at, event) in counting.events.iter().enumerate() {
             let [value, unit, rate, of, running] = value_cells(shared, counting, event, at, elapsed_s);
-            rows.push(vec![time.to_owned(), target.clone(), value, unit, clean(&event.name), rate, of, running]);
+            rows.push(vec![time.to_owned(), target.clone(), value, unit, event.name.clone(), rate, of, running]);
         }
     }
     (columns, rows)
@@ -206,10 +207,10 @@ pub(super) fn end(
     snapshot: &StatSnapshot,
     per_cpu: bool,
     command_time: Option<(Duration, Duration)>,
-    out: &mut dyn Write,
+    out: &mut Screen<'_>,
     width: usize,
 ) -> io::Result<()> {
-    let mut notes: Vec<String> = snapshot.notes.iter().map(|note| clean(&note.to_string())).collect();
+    let mut notes: Vec<String> = snapshot.notes.iter().map(|note| note.to_string()).collect();
     if per_cpu && snapshot.shared.is_none() && snapshot.exact.is_none() {
         notes.push("the kernel's run statistics are of all CPUs together: only exact counters tell them apart".into());
     }
@@ -228,21 +229,20 @@ pub(super) fn end(
         })
         .collect();
     writeln!(out)?;
-    write!(out, "{elapsed_s:>15.6} s elapsed")?;
+    let mut elapsed = format!("{elapsed_s:>15.6} s elapsed");
     if costs.len() > 1 && elapsed_s > 0.0 {
         let sum_s: f64 = costs.iter().sum();
-        write!(
-            out,
+        elapsed.push_str(&format!(
             ", {:.3} ms of it in these {} programs: {:.3} % of one CPU",
             sum_s * 1e3,
             costs.len(),
             sum_s / elapsed_s * 100.0
-        )?;
+        ));
         if let Some(cpus) = snapshot.cpus.filter(|cpus| *cpus > 1) {
-            write!(out, ", {:.3} % of all {cpus}", sum_s / elapsed_s * 100.0 / f64::from(cpus))?;
+            elapsed.push_str(&format!(", {:.3} % of all {cpus}", sum_s / elapsed_s * 100.0 / f64::from(cpus)));
         }
     }
-    writeln!(out)?;
+    writeln!(out, "{elapsed}")?;
     if let Some((user, system)) = command_time {
         writeln!(out, "{:>15.6} s user, {:.6} s system of the command", user.as_secs_f64(), system.as_secs_f64())?;
     }

@@ -1,0 +1,177 @@
+//! Names, reasons and all other text of a recording may hold anything. None of it reaches a terminal as more than text: no output has a
+//! control character, nor one that changes the direction of text or cannot be seen; JSON and CSV stay what they are.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+#[path = "../../format/tests/common/mod.rs"]
+mod common;
+
+use bprec_format::Container;
+use bprec_report::{
+    By, Fields, Group, Input, MapsOptions, Options, ScriptOptions, Show, Source, Split, by_prog, counters, header,
+    maps, printable, script,
+};
+
+/// What may not be seen in an output, with what stands for it somewhere in one: the last may not be there by chance.
+const HOSTILE: [(&str, &str); 8] = [
+    ("\u{1b}[2J", "1b"),
+    ("\u{7}\r\n", "7"),
+    ("\u{7f}\u{8}", "7f"),
+    ("\u{9b}1m", "9b"),
+    ("\u{202e}", "202e"),
+    ("\u{2066}", "2066"),
+    ("\u{61c}\u{200f}", "61c"),
+    ("\u{2028}", "2028"),
+];
+
+/// A generator of numbers that are the same in every run (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % bound.max(1) as u64) as usize
+    }
+}
+
+/// Writes hostile text into some of what looks like text.
+fn spoil(bytes: &mut [u8], numbers: &mut Numbers) {
+    const TEXT_MIN_BYTES: usize = 5;
+    let is_text = |byte: &u8| (b' '..=b'~').contains(byte);
+    // Behind the magic of the file.
+    let mut at = 8;
+    while at < bytes.len() {
+        let len = bytes[at..].iter().take_while(|byte| is_text(byte)).count();
+        if len >= TEXT_MIN_BYTES && numbers.below(3) == 0 {
+            let (hostile, _) = HOSTILE[numbers.below(HOSTILE.len())];
+            let from = at + numbers.below(len - TEXT_MIN_BYTES + 1);
+            if hostile.len() <= len {
+                let from = from.min(at + len - hostile.len());
+                bytes[from..from + hostile.len()].copy_from_slice(hostile.as_bytes());
+            }
+        }
+        at += len + 1;
+    }
+}
+
+/// That text has lines and, in front of a frame or a part, tabs, and nothing else that is no text.
+fn is_harmless(what: &str, text: &[u8], found: &mut String) {
+    let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for line in text.split('\n') {
+        let hostile = line.trim_start_matches('\t').trim_start_matches("# \t").chars().find(|c| {
+            let c = u32::from(*c);
+            c < 0x20
+                || (0x7f..=0x9f).contains(&c)
+                || [0x61c, 0x200e, 0x200f, 0x2028, 0x2029, 0xfeff].contains(&c)
+                || (0x202a..=0x202e).contains(&c)
+                || (0x2066..=0x2069).contains(&c)
+        });
+        assert_eq!(hostile, None, "{what}: {line:?}");
+    }
+    found.push_str(text);
+}
+
+/// Values of a line of a CSV file, after RFC 4180.
+fn values(line: &str) -> usize {
+    let mut quoted = false;
+    1 + line
+        .chars()
+        .filter(|c| {
+            quoted ^= *c == '"';
+            *c == ',' && !quoted
+        })
+        .count()
+}
+
+fn is_csv(what: &str, text: &[u8], found: &mut String) {
+    is_harmless(what, text, found);
+    let text = std::str::from_utf8(text).unwrap();
+    let columns = values(text.lines().next().unwrap_or_default());
+    text.lines().for_each(|line| assert_eq!(values(line), columns, "{what}: {line}"));
+}
+
+fn is_json(what: &str, text: &[u8], found: &mut String) {
+    is_harmless(what, text, found);
+    let parsed: Result<serde_json::Value, _> = serde_json::from_slice(text);
+    assert!(parsed.is_ok(), "{what}: {parsed:?}");
+}
+
+/// All that is printed of a recording.
+fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
+    let input = Input::from_bytes("test", bytes.to_vec());
+    let splits = Split::NAMES.iter().map(|(split, _)| By::from(*split));
+    let groups = Group::NAMES.iter().map(|(group, _)| By::from(*group));
+    let by: Vec<Option<By>> = std::iter::once(None).chain(splits.chain(groups).map(Some)).collect();
+    let options = Options { by: by[numbers.below(by.len())], all: true, threads: Some(1), ..Options::default() };
+    let mut out = Vec::new();
+    if let Ok(report) = by_prog(&input, &options) {
+        report.write_table(&mut out, [60, 132, usize::MAX][numbers.below(3)]).unwrap();
+        is_harmless(what, &out, found);
+        out.clear();
+        report.write_json(&mut out).unwrap();
+        is_json(what, &out, found);
+        out.clear();
+        report.write_csv(&mut out).unwrap();
+        is_csv(what, &out, found);
+    }
+    if let Ok(report) = counters(&input, &options) {
+        out.clear();
+        report.write_table(&mut out, usize::MAX).unwrap();
+        is_harmless(what, &out, found);
+        out.clear();
+        report.write_json(&mut out).unwrap();
+        is_json(what, &out, found);
+        out.clear();
+        report.write_csv(&mut out).unwrap();
+        is_csv(what, &out, found);
+    }
+    for json in [false, true] {
+        out.clear();
+        if maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut out).is_ok() {
+            (if json { is_json } else { is_harmless })(what, &out, found);
+        }
+    }
+    if let Ok(text) = header(&input) {
+        is_harmless(what, text.as_bytes(), found);
+    }
+    for dump in [false, true] {
+        out.clear();
+        let fields = Fields::parse(["+state,+trace,+cgroup,+bpf-output", "+addr,+period"][numbers.below(2)]).unwrap();
+        let options = ScriptOptions { show: Show::ALL, dump, fields, threads: Some(1), ..ScriptOptions::default() };
+        // An error comes behind lines that were printed before.
+        let printed = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut out);
+        is_harmless(what, &out, found);
+        for said in printed.map(|summary| summary.problems).unwrap_or_else(|error| vec![error.to_string()]) {
+            is_harmless(what, printable(&said).as_bytes(), found);
+        }
+    }
+}
+
+#[test]
+fn no_text_of_a_recording_steers_a_terminal() {
+    const ROUNDS: u64 = 12;
+    let recordings: Vec<(String, Vec<u8>)> = common::recordings().into_iter().chain(common::fixtures()).collect();
+    let recordings = recordings.iter().filter(|(_, bytes)| Container::detect(bytes).is_ok() && bytes.len() < 400_000);
+    let mut found = String::new();
+    for (name, bytes) in recordings {
+        for round in 0..ROUNDS {
+            let mut numbers = Numbers(round);
+            let mut spoilt = bytes.clone();
+            spoil(&mut spoilt, &mut numbers);
+            let before = found.len();
+            print(&format!("{name}, round {round}"), &spoilt, &mut numbers, &mut found);
+            // What was said is kept once of each.
+            let said = found.split_off(before);
+            for (_, stands_for) in HOSTILE {
+                if said.contains(&format!("\\u{{{stands_for}}}")) && !found.contains(&format!("\\u{{{stands_for}}}")) {
+                    found.push_str(&format!("\\u{{{stands_for}}}"));
+                }
+            }
+        }
+    }
+    for (_, stands_for) in HOSTILE {
+        assert!(found.contains(&format!("\\u{{{stands_for}}}")), "{stands_for} was in no text that is printed");
+    }
+}
