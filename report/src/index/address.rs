@@ -59,8 +59,12 @@ impl Range {
 const FREE_DELAY_NS: u64 = 10_000_000_000;
 /// Clocks of two CPUs may differ by this much.
 const CLOCK_SKEW_NS: u64 = 1_000_000;
-/// Ranges that overlap without end are not from a kernel; a search gives up after so many.
-const MAX_STEPS: usize = 4096;
+/// Ranges that overlap without end are not from a kernel; a search gives up after so many starts. An image claims a page, in which there are
+/// at most 64 programs.
+const MAX_STEPS: usize = 256;
+/// The kernel has one at a time at a start: of those that a recording has there at one time so many of the newest are looked at, and, since what
+/// is only known to have been there at some time stands first, as many of the oldest.
+const MAX_VERSIONS: usize = 64;
 
 /// From the first address of ranges to the end of the last; `None` when there is nothing.
 pub(crate) fn span(ranges: &[Range]) -> Option<(u64, u64)> {
@@ -185,25 +189,30 @@ impl AddressMap {
         second_best.map(|(_, owner)| owner)
     }
 
-    /// Of the ranges of a start those that had come by `time_ns`, the newest first, each with the latest time at which it or an older one
-    /// went.
-    fn newest_first(&self, at: usize, time_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
+    /// Of the ranges of a start those that had come by `time_ns`, or come within `early_ns` after it, the newest first, each with the latest
+    /// time at which it or an older one went. Of many, those far from that time are left out, but for the oldest.
+    fn newest_first(&self, at: usize, time_ns: u64, early_ns: u64) -> impl Iterator<Item = (&Range, u64)> {
         let of_start = self.first[at] as usize..self.first[at + 1] as usize;
         let (versions, gone_by_ns) = (&self.ranges[of_start.clone()], &self.gone_by_ns[of_start]);
         let come = versions.partition_point(|range| range.from_ns <= time_ns);
-        versions[..come].iter().zip(gone_by_ns[..come].iter().copied()).rev().take(MAX_STEPS)
+        let soon = come.saturating_add(MAX_VERSIONS).min(versions.len());
+        let latest_ns = time_ns.saturating_add(early_ns);
+        let early = versions[come..soon].partition_point(|range| range.from_ns <= latest_ns);
+        let newest = come.saturating_sub(MAX_VERSIONS)..come + early;
+        let oldest = 0..newest.start.min(MAX_VERSIONS);
+        newest.rev().chain(oldest.rev()).map(|version| (&versions[version], gone_by_ns[version]))
     }
 
     /// The newest range of a start that is known to be there at the time.
     fn announced_at(&self, at: usize, time_ns: u64) -> Option<&Range> {
-        let mut there = self.newest_first(at, time_ns).take_while(|(_, gone_by_ns)| time_ns < *gone_by_ns);
+        let mut there = self.newest_first(at, time_ns, 0).take_while(|(_, gone_by_ns)| time_ns < *gone_by_ns);
         there.find(|(range, _)| range.announced && time_ns < range.to_ns).map(|(range, _)| range)
     }
 
     /// The likeliest of a start's ranges that hold an address, when none is known to be there; of equals the oldest.
     fn likeliest_at(&self, at: usize, addr: u64, time_ns: u64) -> Option<((u8, u64), Owner)> {
         let mut best: Option<((u8, u64), Owner)> = None;
-        for (range, gone_by_ns) in self.newest_first(at, time_ns.saturating_add(CLOCK_SKEW_NS)) {
+        for (range, gone_by_ns) in self.newest_first(at, time_ns, CLOCK_SKEW_NS) {
             // All that is left went earlier, and is the less likely the earlier.
             let is_late = time_ns.checked_sub(gone_by_ns).is_some_and(|late| match best {
                 Some(((1, best), _)) => late > best,
@@ -398,6 +407,21 @@ mod tests {
         assert_eq!(map.find(0x1010, S), Some(function(9)));
         assert_eq!(map.find(0x1010, 2 * S), Some(function(1)));
         assert_eq!(map.find(0x1010, 3 * S), Some(function(9)));
+    }
+
+    /// A lookup takes as many steps among a million versions as among a few hundred, whatever stays for ever.
+    #[test]
+    fn reloads_at_one_address_do_not_add_up() {
+        const RELOADS: u64 = 100_000;
+        let stays = Range { announced: false, ..range(0x1000, 0x80, 0, u64::MAX, function(0)) };
+        let reload = |n: u64| range(0x1000, 0x80, (2 * n + 1) * S, (2 * n + 2) * S, function(n as u32 + 1));
+        let map = AddressMap::new(std::iter::once(stays).chain((0..RELOADS).map(reload)));
+        for n in [0, 1, 100, RELOADS / 2, RELOADS - 1] {
+            let (loaded_ns, gone_ns) = ((2 * n + 1) * S, (2 * n + 2) * S);
+            assert_eq!(map.find(0x1010, loaded_ns), Some(function(n as u32 + 1)));
+            assert_eq!(map.find(0x1010, gone_ns + S / 2), Some(function(0)), "what was there at some time");
+            assert!(map.newest_first(0, gone_ns + S / 2, u64::MAX).count() <= 3 * MAX_VERSIONS);
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
 use bprec_format::records::{BpfEventKind, KsymbolKind};
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, VecDeque};
 
 /// A record of the side band about code that came or went.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -297,11 +297,11 @@ impl Timeline {
         // Programs that come and go have the same addresses one after the other: a function looks at the symbols of its own program, and at those of
         // none.
         let mut of_program: Vec<(u64, u32, u32)> = Vec::with_capacity(self.symbols.len());
-        let mut of_none: FxHashMap<u64, Vec<u32>> = FxHashMap::default();
+        let mut of_none: FxHashMap<(u64, u64), Vec<u32>> = FxHashMap::default();
         for (index, symbol) in (0..).zip(&self.symbols) {
             match symbol.program {
                 Some(program) => of_program.push((symbol.addr, program, index)),
-                None => of_none.entry(symbol.addr).or_default().push(index),
+                None => of_none.entry((symbol.addr, symbol.len_bytes.into())).or_default().push(index),
             }
         }
         of_program.sort_unstable();
@@ -323,16 +323,11 @@ impl Timeline {
                     symbol_functions[*index as usize] = Some(at);
                     announced = true;
                 }
-                for index in of_none.get(&range.start).into_iter().flatten() {
-                    let symbol = &mut self.symbols[*index as usize];
-                    // A symbol that no BPF_EVENT followed is this program's if it is the same code.
-                    if symbol.program.is_none() && u64::from(symbol.len_bytes) == range.end - range.start {
-                        symbol.program = Some(program);
-                    }
-                    if symbol.program == Some(program) {
-                        symbol_functions[*index as usize] = Some(at);
-                        announced = true;
-                    }
+                // A symbol that no BPF_EVENT followed is the first program's that is the same code.
+                for index in of_none.remove(&(range.start, range.end - range.start)).unwrap_or_default() {
+                    self.symbols[index as usize].program = Some(program);
+                    symbol_functions[index as usize] = Some(at);
+                    announced = true;
                 }
                 if !announced {
                     let owner = Owner::Function { program, function: at.1 };
@@ -361,23 +356,33 @@ impl Timeline {
 
     /// The program of each info: one of its id that is not taken, the one that has its code if there are several.
     fn match_infos(&mut self, infos: &[ProgInfo<'_>]) -> Vec<u32> {
-        let mut by_id: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        // Those that are taken go from the front: however often an id or an address comes again, each is passed over once.
+        let mut by_id: FxHashMap<u32, VecDeque<u32>> = FxHashMap::default();
         for (program, known) in self.known.iter().enumerate() {
-            by_id.entry(known.id.unwrap_or(0)).or_default().push(program as u32);
+            by_id.entry(known.id.unwrap_or(0)).or_default().push_back(program as u32);
         }
-        let mut addrs: FxHashMap<(u32, u64), ()> = FxHashMap::default();
-        for symbol in &self.symbols {
-            if let Some(program) = symbol.program {
-                addrs.insert((program, symbol.addr), ());
-            }
+        let mut by_code: FxHashMap<(u32, u64), VecDeque<u32>> = FxHashMap::default();
+        let mut bound: Vec<(u32, u64)> =
+            self.symbols.iter().filter_map(|symbol| Some((symbol.program?, symbol.addr))).collect();
+        bound.sort_unstable();
+        bound.dedup();
+        for (program, addr) in bound {
+            let id = self.known[program as usize].id.unwrap_or(0);
+            by_code.entry((id, addr)).or_default().push_back(program);
         }
         let mut owners = Vec::with_capacity(infos.len());
         for (index, info) in infos.iter().enumerate() {
             let id = info.id().unwrap_or(0);
-            let free = || by_id.get(&id).into_iter().flatten().filter(|p| self.known[**p as usize].info.is_none());
-            let same_code =
-                free().find(|p| info.functions().any(|f| f.addr.is_some_and(|addr| addrs.contains_key(&(**p, addr)))));
-            let program = match same_code.or_else(|| free().next()).copied() {
+            let first_free = |programs: Option<&mut VecDeque<u32>>| {
+                let programs = programs?;
+                while programs.front().is_some_and(|program| self.known[*program as usize].info.is_some()) {
+                    programs.pop_front();
+                }
+                programs.front().copied()
+            };
+            let addrs = info.functions().filter_map(|function| function.addr);
+            let same_code = addrs.filter_map(|addr| first_free(by_code.get_mut(&(id, addr)))).min();
+            let program = match same_code.or_else(|| first_free(by_id.get_mut(&id))) {
                 Some(program) => program,
                 None => {
                     self.known.push(Program { id: Some(id), ..Program::default() });
@@ -399,6 +404,9 @@ impl Timeline {
 
     /// Gives every symbol its function: one of its program's, a new one, or one of a program that is not known otherwise.
     fn place_symbols(&mut self, functions: &[Option<(u32, u32)>], ranges: &mut Vec<Range>) {
+        // Functions by program and address, of programs that a symbol adds one to.
+        let mut places: FxHashMap<(u32, u64), u32> = FxHashMap::default();
+        let mut placed: FxHashSet<u32> = FxHashSet::default();
         for (index, symbol) in self.symbols.iter().enumerate() {
             let (tag, name) = symbol_name(&symbol.name);
             let (program, function) = match functions[index] {
@@ -421,11 +429,16 @@ impl Timeline {
                         self.known.len() as u32 - 1
                     });
                     let known = &mut self.known[program as usize].functions;
-                    let at = known.iter().position(|f| f.addr == Some(symbol.addr)).unwrap_or_else(|| {
+                    if placed.insert(program) {
+                        for (at, addr) in (0..).zip(&*known).filter_map(|(at, function)| Some((at, function.addr?))) {
+                            places.entry((program, addr)).or_insert(at);
+                        }
+                    }
+                    let at = *places.entry((program, symbol.addr)).or_insert_with(|| {
                         known.push(Function { name, addr: Some(symbol.addr) });
-                        known.len() - 1
+                        known.len() as u32 - 1
                     });
-                    (program, at as u32)
+                    (program, at)
                 }
             };
             ranges.push(Range {

@@ -7,8 +7,16 @@ use bprec_format::CONTEXT_MAX;
 use bprec_format::bpf::btf::{Limits, Value};
 use bprec_format::bpf::names::MapType;
 
-/// How much of one key or value is shown.
-const LIMITS: Limits = Limits { depth: 32, elements: 1 << 16, chars: 1 << 20 };
+/// How much is shown of one key or value that has so many bytes. Types are from the recording, too: unions, and what has no size, can make any
+/// number of values of a byte.
+fn limits(bytes: &[u8]) -> Limits {
+    const CHARS_MIN: usize = 1 << 10;
+    const CHARS_PER_BYTE: usize = 1 << 8;
+    const CHARS_MAX: usize = 1 << 20;
+    let chars = bytes.len().saturating_mul(CHARS_PER_BYTE).saturating_add(CHARS_MIN).min(CHARS_MAX);
+    Limits { depth: 32, elements: 1 << 16, chars }
+}
+
 /// `BPF_F_STACK_BUILD_ID`: a stack trace has build ids and offsets instead of addresses.
 const STACK_BUILD_ID: u32 = 1 << 5;
 /// Bytes of `struct bpf_stack_build_id`: `status s32, build_id[20], offset or ip u64`.
@@ -72,7 +80,7 @@ impl MapsReport<'_> {
 
     fn key<'s>(&'s self, map: &'s Map<'_>, bytes: &[u8]) -> Value<'s> {
         match (&map.types, map.map_type()) {
-            (Some(types), _) if types.key != 0 => types.btf.value(types.key, bytes, &LIMITS),
+            (Some(types), _) if types.key != 0 => types.btf.value(types.key, bytes, &limits(bytes)),
             // The kernel has them be an index or a number of its own.
             (
                 _,
@@ -102,7 +110,7 @@ impl MapsReport<'_> {
             _ => {}
         }
         Shown::Value(match &map.types {
-            Some(types) if types.value != 0 => types.btf.value(types.value, bytes, &LIMITS),
+            Some(types) if types.value != 0 => types.btf.value(types.value, bytes, &limits(bytes)),
             _ => Value::Bytes(bytes.to_vec()),
         })
     }

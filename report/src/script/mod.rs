@@ -8,6 +8,7 @@ mod fields;
 mod frames;
 mod header;
 mod line;
+mod mappings;
 mod memory;
 mod naming;
 mod order;

@@ -1,6 +1,5 @@
 //! Who is who while a recording is read in order: names of tasks, their mappings, kernel code that came and went.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -11,6 +10,8 @@ use bprec_format::{Record, RecordType, misc};
 use crate::index::file_functions::Mapped;
 use crate::index::stream_symbols::{SectionSymbols, StreamSymbols};
 use crate::index::symbols::Found;
+
+use super::mappings::{Mapping, Mappings};
 
 /// The most tasks that are remembered. A machine has at most 4 Mi pids; a stream that goes on for ever meets them all.
 const TASKS_MAX: usize = 1 << 17;
@@ -23,22 +24,10 @@ const KERNEL_PID: u32 = u32::MAX;
 /// What the kernel's own map is called.
 const KERNEL_NAME: &[u8] = b"[kernel.kallsyms]";
 
-/// A mapping.
-#[derive(Debug, Clone)]
-struct Map {
-    /// Where it started before others took from it.
-    start: u64,
-    end: u64,
-    pgoff: u64,
-    name: Arc<[u8]>,
-}
-
-type Maps = BTreeMap<u64, Map>;
-
 /// What a process has mapped.
 #[derive(Debug, Clone, Default)]
 struct Space {
-    maps: Arc<Maps>,
+    maps: Mappings,
     /// The same for two spaces only if the same lies in them.
     version: u32,
 }
@@ -149,10 +138,10 @@ impl Tasks {
             return Place { symbol: Some((name, offset)), dso: Some(name) };
         }
         let pid = if kernel { KERNEL_PID } else { pid };
-        let map = self.spaces.get(&pid).and_then(|space| space.maps.range(..=ip).next_back());
+        let map = self.spaces.get(&pid).and_then(|space| space.maps.before(ip));
         // The kernel's own code goes on behind the part that is mapped as its text: initial code, per-CPU entry code.
-        let covers = |map: &Map| ip < map.end || kernel && &*map.name == KERNEL_NAME;
-        let map = map.map(|(_, map)| map).filter(|map| covers(map));
+        let covers = |map: &Mapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
+        let map = map.filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);
         let in_file =
             map.and_then(|map| self.symbols.file(&map.name, Mapped { ip, map_start: map.start, pgoff: map.pgoff }));
@@ -177,30 +166,11 @@ impl Tasks {
         }
         let space = self.spaces.entry(pid).or_default();
         space.version = version;
-        let maps = Arc::make_mut(&mut space.maps);
-        if maps.len() >= MAPS_MAX {
-            maps.clear();
+        if space.maps.len() >= MAPS_MAX {
+            space.maps.clear();
             self.forgot = true;
         }
-        let end = addr.saturating_add(len);
-        // What was mapped there before is gone, but for what sticks out.
-        let below =
-            maps.range(..addr).next_back().filter(|(_, map)| map.end > addr).map(|(start, map)| (*start, map.clone()));
-        if let Some((start, map)) = below {
-            if map.end > end {
-                maps.insert(end, map.clone());
-            }
-            maps.insert(start, Map { end: addr, ..map });
-        }
-        let covered: Vec<u64> = maps.range(addr..end).map(|(start, _)| *start).collect();
-        for start in covered {
-            if let Some(map) = maps.remove(&start)
-                && map.end > end
-            {
-                maps.insert(end, map);
-            }
-        }
-        maps.insert(addr, Map { start: addr, end, pgoff, name: name.into() });
+        space.maps.insert(Mapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into() });
     }
 
     /// Versions come back after four thousand million changes; no text is kept for so long.

@@ -90,7 +90,8 @@ impl<'a> Decoder<'_, 'a> {
         let Some(size) = size else { return self.raw(bytes) };
         let mut items = Vec::new();
         for n in 0..array.len as usize {
-            if n >= self.limits.elements || self.chars_left == 0 {
+            // Of what has no size one is like the other, and there may be any number of them.
+            if n >= self.limits.elements || self.chars_left == 0 || size == 0 && n > 0 {
                 items.push(Value::Cut);
                 break;
             }

@@ -346,3 +346,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_has_no_size_is_shown_once() {
+    // struct {}[1 << 31] in a struct, and the same as elements of another array: neither takes a byte.
+    let specs = [
+        Spec { once: vec![2, 3, 1 << 31], ..spec(Kind::ARRAY, None, 0) },
+        spec(Kind::STRUCT, None, 0),
+        Spec { once: vec![4], ..spec(Kind::INT, Some(3), 4) },
+        Spec { once: vec![1, 3, 1 << 31], ..spec(Kind::ARRAY, None, 0) },
+    ];
+    let blob = write(Endian::Little, &specs, None);
+    let btf = Btf::parse(&blob).unwrap();
+    let limits = Limits { depth: 32, elements: 1 << 16, chars: 1 << 20 };
+    assert_eq!(btf.value_text(1, &[], &limits), "{ {}, ... }");
+    assert_eq!(btf.value_text(4, &[], &limits), "{ { {}, ... }, ... }");
+}
