@@ -1,20 +1,31 @@
-//! A recording being written that takes its name only when it is whole.
+//! A file being written that takes its name only when it is whole and on the disk.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use tempfile::TempPath;
 
-/// A file beside the one that it is to become. It is removed unless it becomes that.
+/// A file without a name, in the directory of the one that it is to become; where the file system has no such files, one with a name
+/// of its own, which is removed unless it becomes that.
 pub(crate) struct Draft {
     pub(crate) file: File,
-    path: PathBuf,
+    named: Option<TempPath>,
     target: PathBuf,
 }
 
+/// What becomes of a file `<name>.old` when a file is kept under this name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Older {
+    /// It is replaced.
+    Replaced,
+    /// It must not be there.
+    Refused,
+}
+
 impl Draft {
-    /// Creates the file that is to become `target`.
+    /// Begins the file that is to become `target`.
     pub(crate) fn create(target: &Path) -> Result<Draft> {
         if target == Path::new("-") {
             bail!("-o -: the header of a file is written last, which standard output may not allow; give a file");
@@ -22,48 +33,136 @@ impl Draft {
         if fs::metadata(target).is_ok_and(|about| !about.is_file()) {
             bail!("{} exists and is not a file to write a recording to", target.display());
         }
-        // In the same directory, so that it can be renamed.
-        let path = with_suffix(target, ".part");
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true);
-        // Recordings tell what a machine does: only their owner may read them.
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => anyhow!(
-                "{} exists: another run writes it, or one was interrupted; remove it when none does",
-                path.display()
-            ),
-            _ => Error::new(error).context(format!("create {}", path.display())),
-        })?;
-        Ok(Draft { file, path, target: target.to_owned() })
+        let (file, named) = match unnamed(directory(target)) {
+            Some(file) => (file, None),
+            None => {
+                let (file, path) =
+                    builder().tempfile_in(directory(target)).with_context(|| creating(target))?.into_parts();
+                (file, Some(path))
+            }
+        };
+        Ok(Draft { file, named, target: target.to_owned() })
     }
 
-    /// Gives it its name; a file that had the name before is gone.
-    pub(crate) fn replace(self) -> Result<()> {
-        let renamed = fs::rename(&self.path, &self.target);
-        renamed.with_context(|| format!("rename {} to {}", self.path.display(), self.target.display()))
-    }
-
-    /// Gives it its name; a file that had the name before is kept as `<name>.old`, with its journal, as the recorder does it.
-    pub(crate) fn take_over(self) -> Result<()> {
-        let old = with_suffix(&self.target, ".old");
-        let failed = || format!("rename {} to {}", self.target.display(), old.display());
-        if is_renamed(&self.target, &old).with_context(failed)? {
-            let (journal, old_journal) = (with_suffix(&self.target, ".journal"), with_suffix(&old, ".journal"));
-            if !is_renamed(&journal, &old_journal).unwrap_or(false) {
-                drop(fs::remove_file(old_journal));
+    /// Whether the target has these contents already.
+    pub(crate) fn is_there(&mut self) -> io::Result<bool> {
+        let Ok(mut there) = File::open(&self.target) else { return Ok(false) };
+        self.file.rewind()?;
+        if there.metadata()?.len() != self.file.metadata()?.len() {
+            return Ok(false);
+        }
+        let (mut ours, mut theirs) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
+        loop {
+            let len = self.file.read(&mut ours)?;
+            if len == 0 {
+                return Ok(true);
+            }
+            if there.read_exact(&mut theirs[..len]).is_err() || ours[..len] != theirs[..len] {
+                return Ok(false);
             }
         }
-        self.replace()
+    }
+
+    /// Puts it on the disk under its name; a file that had the name before is kept as `<name>.old`, with its journal, as the recorder
+    /// does it.
+    pub(crate) fn take_over(mut self, older: Older) -> Result<()> {
+        self.file.sync_all().with_context(|| format!("sync {}", self.target.display()))?;
+        let path = match self.named.take() {
+            Some(path) => path,
+            None => name(&self.file, &self.target).with_context(|| creating(&self.target))?,
+        };
+        keep(&self.target, older)?;
+        path.persist(&self.target).with_context(|| creating(&self.target))?;
+        sync_directory(&self.target)
     }
 }
 
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // When it has its name, there is nothing left under this one.
-        drop(fs::remove_file(&self.path));
+/// Bytes that are compared at a time.
+const COMPARED_BYTES: usize = 256 << 10;
+
+/// Has a file, if it is there, renamed to `<name>.old`, and its journal with it.
+fn keep(target: &Path, older: Older) -> Result<()> {
+    let old = with_suffix(target, ".old");
+    let (journal, old_journal) = (with_suffix(target, ".journal"), with_suffix(&old, ".journal"));
+    if older == Older::Refused {
+        let there = [&old, &old_journal].into_iter().find(|path| fs::symlink_metadata(path).is_ok());
+        if let Some(there) = there {
+            bail!(
+                "{} exists: {} as it was would be kept under this name. Move one of them away, or give another name with -o",
+                there.display(),
+                target.display()
+            );
+        }
     }
+    if is_renamed(target, &old).with_context(|| format!("rename {} to {}", target.display(), old.display()))?
+        && !is_renamed(&journal, &old_journal).unwrap_or(false)
+    {
+        // The one of the recording that was called so before.
+        drop(fs::remove_file(old_journal));
+    }
+    Ok(())
+}
+
+fn creating(target: &Path) -> String {
+    format!("create {}", target.display())
+}
+
+/// Where the file is.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn builder() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".bprec-").suffix(".part");
+    builder
+}
+
+/// A file without a name, for its owner alone: recordings tell what a machine does.
+#[cfg(target_os = "linux")]
+fn unnamed(directory: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags, open};
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?);
+    // What gives it a name.
+    itself(&file).exists().then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn unnamed(_directory: &Path) -> Option<File> {
+    None
+}
+
+/// Gives a file without a name one that no other has.
+#[cfg(target_os = "linux")]
+fn name(file: &File, target: &Path) -> io::Result<TempPath> {
+    use rustix::fs::{AtFlags, CWD, linkat};
+    let link = |path: &Path| Ok(linkat(CWD, itself(file), CWD, path, AtFlags::SYMLINK_FOLLOW)?);
+    builder().make_in(directory(target), link).map(tempfile::NamedTempFile::into_temp_path)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn name(_file: &File, _target: &Path) -> io::Result<TempPath> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(target_os = "linux")]
+fn itself(file: &File) -> PathBuf {
+    use std::os::fd::AsRawFd;
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Puts the names in a file's directory on the disk.
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
+    #[cfg(unix)]
+    {
+        let directory = directory(path);
+        let synced = File::open(directory).and_then(|file| file.sync_all());
+        synced.with_context(|| format!("sync {}", directory.display()))?;
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+    Ok(())
 }
 
 /// Renames a file if it is there.
@@ -75,7 +174,8 @@ fn is_renamed(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// `perf.data` → `perf.data.old`.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

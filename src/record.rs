@@ -505,16 +505,11 @@ fn ring_size(text: &str) -> Option<RingSize> {
     number.checked_mul(1 << shift).map(RingSize::Bytes)
 }
 
-/// Makes a recording of ours that was cut off whole in its place, with what its journal has; false when it has none.
+/// Writes the end of a recording of ours that lacks nothing else; false for any other.
 pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
-    let mut journal = file.as_os_str().to_owned();
-    journal.push(".journal");
-    if !Path::new(&journal).exists() {
-        return Ok(false);
-    }
     let path = file.display();
     match bprec_record::recover(file)? {
-        Recovered::Whole => say(&format!("bprec: {path} is whole; nothing to do")),
+        Recovered::Unproven => return Ok(false),
         Recovered::Mended { data_bytes, dropped_bytes, programs } => {
             let programs = match programs {
                 Some(programs) => format!("{programs} BPF programs from its journal"),

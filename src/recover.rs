@@ -1,46 +1,83 @@
 //! `bprec recover`.
 
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use bprec_report::{RewriteOptions, Source, rewrite};
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Older, with_suffix};
 use crate::rewrite::tell;
 use crate::{Outcome, say};
 
 /// Make a recording that was cut off or damaged whole again, so that any perf opens it. Any recorder's will do.
+///
+/// What is whole in it is written into a new file, FILE.recovered, and FILE stays as it is. Records behind a damaged one are found
+/// again; what had to be skipped is said.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write it; the recording itself when not given. An existing file is kept as NAME.old.
-    #[arg(short, long, value_name = "FILE")]
+    /// Where to write it. An existing file is kept as NAME.old [default: FILE.recovered].
+    #[arg(short, long, value_name = "FILE", conflicts_with = "in_place")]
     output: Option<PathBuf>,
+
+    /// Mend FILE itself. Where nothing but the end of a recording of bprec is missing, only the end is written, which takes no
+    /// more of the disk. Otherwise FILE as it was is kept as FILE.old, which must not be there.
+    #[arg(long)]
+    in_place: bool,
 
     /// The recording.
     file: PathBuf,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
+    if args.file == Path::new("-") && args.output.is_none() {
+        bail!("-: say with -o where to write what standard input has");
+    }
+    let file = &resolved(&args.file);
+    // As long as this is open.
+    let _lock = if args.in_place { Some(lock(file)?) } else { None };
     #[cfg(all(feature = "record", target_os = "linux"))]
-    if args.output.is_none() && crate::record::mend(&args.file)? {
+    if args.in_place && crate::record::mend(file)? {
         return Ok(Outcome::Done);
     }
-    let file: &Path = &args.file;
+    let (target, older) = match args.output {
+        Some(ref output) => (output.clone(), Older::Replaced),
+        None if args.in_place => (file.clone(), Older::Refused),
+        None => (with_suffix(file, ".recovered"), Older::Replaced),
+    };
     let mut source = Source::open(file)?;
-    let mut draft = Draft::create(args.output.as_deref().unwrap_or(file))?;
+    let mut draft = Draft::create(&target)?;
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     let summary = rewrite(&mut source, &options, &mut draft.file)?;
-    let is_whole = summary.problems.is_empty() && summary.dropped.is_empty();
-    match &args.output {
-        None if is_whole => {
-            say(&format!("bprec: {} is whole; nothing to do", file.display()));
-            return Ok(Outcome::Done);
-        }
-        None => draft.replace()?,
-        Some(_) => draft.take_over()?,
+    if args.output.is_none() && summary.problems.is_empty() && summary.dropped.is_empty() {
+        say(&format!("bprec: {} is whole; nothing to do", file.display()));
+        return Ok(Outcome::Done);
+    }
+    if args.output.is_some() || args.in_place || !draft.is_there()? {
+        draft.take_over(older)?;
     }
     tell(file, &summary);
-    let result = args.output.as_deref().unwrap_or(file).display();
-    say(&format!("bprec: {result} is whole: {} records, {} samples", summary.records, summary.samples));
+    let before = match older {
+        Older::Refused => format!("; as it was: {}", with_suffix(file, ".old").display()),
+        Older::Replaced => String::new(),
+    };
+    let (records, samples) = (summary.records, summary.samples);
+    say(&format!("bprec: {} is whole: {records} records, {samples} samples{before}", target.display()));
     Ok(Outcome::Done)
+}
+
+/// The file that a link leads to: what belongs to it lies beside it.
+fn resolved(path: &Path) -> PathBuf {
+    let is_link = fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink());
+    is_link.then(|| fs::canonicalize(path).ok()).flatten().unwrap_or_else(|| path.to_owned())
+}
+
+/// Makes sure that nobody records into a file, or mends it.
+fn lock(path: &Path) -> Result<File> {
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => bail!("{} is being written: --in-place would spoil it", path.display()),
+        // Not every file system has locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+    }
 }

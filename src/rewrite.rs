@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use bprec_report::{CpuList, ProgFilter, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Older};
 use crate::{Outcome, say};
 
 /// Write a recording anew as one ordinary perf.data file: all of it, or the samples that are asked for.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         say("bprec: no program in the recording matches --prog: nothing is written");
         return Ok(Outcome::NothingMatched);
     }
-    draft.take_over()?;
+    draft.take_over(Older::Replaced)?;
     let left_out = match summary.filtered {
         0 => String::new(),
         filtered => format!(", {filtered} left out"),

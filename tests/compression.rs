@@ -156,7 +156,7 @@ fn a_killed_recorder_leaves_what_can_be_unpacked() {
     support::kill(&path, recorder);
     let cut_off = sampled(&path).unwrap();
 
-    succeed(bprec().arg("recover").arg(&path));
+    succeed(bprec().args(["recover", "--in-place"]).arg(&path));
     let script = perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
     let theirs = script.lines().filter(|line| line.contains("cpu-clock")).count() as u64;
     assert_eq!(sampled(&path), Some(theirs));

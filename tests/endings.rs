@@ -121,7 +121,7 @@ fn a_killed_recorder_leaves_what_it_had() {
     }
 
     let records_before = file.records().map_while(Result::ok).count();
-    succeed(bprec().arg("recover").arg(&path));
+    succeed(bprec().args(["recover", "--in-place"]).arg(&path));
     let (samples, mended) = contents(&path);
     let bytes = fs::read(&path).unwrap();
     assert_eq!(File::parse(&bytes).unwrap().records().count(), records_before);

@@ -1,61 +1,259 @@
-//! `bprec recover` on recordings that other tools did not finish.
+//! `bprec recover`: what it makes of recordings that were cut off or damaged, and what it leaves alone.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn recover(arguments: &[&Path]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bprec")).arg("recover").args(arguments).output().unwrap();
+use bprec_format::feature::Feature;
+use bprec_format::{Events, File, RecordType};
+
+/// Samples of the first event of the fixture that was cut off: `perf script -F event` prints so many lines.
+const CUT_OFF_SAMPLES: usize = 254;
+
+fn bprec(arguments: &[&str], path: &Path) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_bprec")).args(arguments).arg(path).output().unwrap();
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
 }
 
+fn recover(path: &Path) -> (bool, String) {
+    bprec(&["recover"], path)
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(name)
+}
+
+/// All files of a directory.
+fn files(dir: &tempfile::TempDir) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap());
+    entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap_or_default()))
+        .collect()
+}
+
+fn names(dir: &tempfile::TempDir) -> Vec<String> {
+    files(dir).into_keys().collect()
+}
+
 /// Lines of samples that `bprec script` prints.
-fn samples(path: &Path) -> usize {
+fn printed(path: &Path) -> usize {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bprec"));
     let output = command.args(["script", "-F", "time,ip", "-i"]).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().count()
 }
 
-/// perf leaves a file whose header has no size yet, and whose last record may be there in part.
-#[test]
-fn what_perf_left_behind_is_made_whole_in_its_place() {
-    let dir = tempfile::tempdir().unwrap();
+/// Samples of the first event, and how many programs are in the features; every record must be whole.
+fn contents(bytes: &[u8]) -> (usize, u32) {
+    let file = File::parse(bytes).unwrap();
+    let events = Events::new(file.attrs(), file.endian()).unwrap();
+    let records: Vec<_> = file.records().map(Result::unwrap).collect();
+    let is_sample = |record: &&_| events.index_of(record) == Some(0);
+    let samples = records.iter().filter(|record| record.kind == RecordType::SAMPLE).filter(is_sample).count();
+    let programs = file.feature(Feature::BPF_PROG_INFO.0);
+    (samples, programs.and_then(|(bytes, _)| file.endian().u32_at(bytes, 0)).unwrap_or(0))
+}
+
+/// Whether perf opens it, where there is a perf.
+fn perf_opens(path: &Path) {
+    if let Ok(output) = Command::new("perf").args(["script", "-f", "-F", "event", "-i"]).arg(path).output() {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A copy of the recording that was cut off, with its journal.
+fn cut_off(dir: &tempfile::TempDir) -> PathBuf {
     let path = dir.path().join("perf.data");
-    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/corpus/perf.data.singleprocess-3.8");
-    let mut bytes = fs::read(&original).unwrap();
+    fs::copy(fixture("recordings/linux-6.1/cut-off.data"), &path).unwrap();
+    fs::copy(fixture("recordings/linux-6.1/cut-off.data.journal"), dir.path().join("perf.data.journal")).unwrap();
+    path
+}
+
+/// Sets the size of a record to 0.
+fn damage(path: &Path, number: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    let at = File::parse(&bytes).unwrap().records().nth(number).unwrap().unwrap().offset as usize;
+    bytes[at + 6..at + 8].fill(0);
+    fs::write(path, &bytes).unwrap();
+}
+
+/// What perf leaves when it is killed: a header that has no size yet, and a last record that may be there in part.
+fn killed_perf(dir: &tempfile::TempDir) -> PathBuf {
+    let path = dir.path().join("perf.data");
+    let mut bytes = fs::read(fixture("corpus/perf.data.singleprocess-3.8")).unwrap();
     let data_end =
         u64::from_le_bytes(bytes[40..48].try_into().unwrap()) + u64::from_le_bytes(bytes[48..56].try_into().unwrap());
     bytes.truncate(data_end as usize - 4);
     bytes[48..56].fill(0);
     fs::write(&path, &bytes).unwrap();
-    let before = samples(&path);
+    path
+}
+
+#[test]
+fn what_perf_left_behind_is_made_whole_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = killed_perf(&dir);
+    let original = fs::read(&path).unwrap();
+    let before = printed(&path);
     assert!(before > 0);
 
-    let (done, text) = recover(&[&path]);
-    assert!(done, "{text}");
-    assert!(text.contains("cut off while it was written"), "{text}");
-    assert_eq!(samples(&path), before);
-    let mended = fs::read(&path).unwrap();
-    assert_ne!(mended[48..56], [0; 8], "the header says how much there is");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    let (done, text) = recover(&path);
+    assert!(done && text.contains("cut off while it was written"), "{text}");
+    let recovered = dir.path().join("perf.data.recovered");
+    assert_eq!(printed(&recovered), before);
+    assert_ne!(fs::read(&recovered).unwrap()[48..56], [0; 8], "the header says how much there is");
+    assert_eq!(fs::read(&path).unwrap(), original, "the source is as it was");
+
+    let after = files(&dir);
+    assert_eq!(after.len(), 2, "nothing else is left beside it");
+    assert!(recover(&path).0 && files(&dir) == after, "another time nothing changes");
+    let (done, text) = recover(&recovered);
+    assert!(done && text.contains("nothing to do"), "{text}");
+    assert_eq!(files(&dir), after);
+}
+
+#[test]
+fn in_its_place_the_one_before_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = killed_perf(&dir);
+    let original = fs::read(&path).unwrap();
+    let before = printed(&path);
+    fs::write(dir.path().join("perf.data.old"), "an older one").unwrap();
+    let (done, text) = bprec(&["recover", "--in-place"], &path);
+    assert!(!done && text.contains("perf.data.old exists"), "{text}");
+    assert_eq!(fs::read(&path).unwrap(), original);
+    assert_eq!(names(&dir), ["perf.data", "perf.data.old"]);
+
+    fs::remove_file(dir.path().join("perf.data.old")).unwrap();
+    let (done, text) = bprec(&["recover", "--in-place"], &path);
+    assert!(done && text.contains("perf.data.old"), "{text}");
+    assert_eq!(fs::read(dir.path().join("perf.data.old")).unwrap(), original);
+    assert_eq!(printed(&path), before);
+    assert_eq!(names(&dir), ["perf.data", "perf.data.old"]);
 }
 
 #[test]
 fn whole_recordings_are_left_alone_and_others_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("perf.data");
-    let whole = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/corpus/ro_sample.perf")).unwrap();
-    fs::write(&path, &whole).unwrap();
-    let (done, text) = recover(&[&path]);
-    assert!(done && text.contains("nothing to do"), "{text}");
-    assert_eq!(fs::read(&path).unwrap(), whole);
+    let whole = fs::read(fixture("corpus/ro_sample.perf")).unwrap();
+    for arguments in [&["recover"][..], &["recover", "--in-place"]] {
+        fs::write(&path, &whole).unwrap();
+        let (done, text) = bprec(arguments, &path);
+        assert!(done && text.contains("nothing to do"), "{text}");
+        assert_eq!(fs::read(&path).unwrap(), whole);
 
-    fs::write(&path, b"not a recording").unwrap();
-    let (done, text) = recover(&[&path]);
-    assert!(!done && text.contains("this is no perf.data"), "{text}");
-    assert_eq!(fs::read(&path).unwrap(), b"not a recording");
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+        fs::write(&path, b"not a recording").unwrap();
+        let (done, text) = bprec(arguments, &path);
+        assert!(!done && text.contains("this is no perf.data"), "{text}");
+        assert_eq!(fs::read(&path).unwrap(), b"not a recording");
+        assert_eq!(names(&dir), ["perf.data"], "nothing is left beside it");
+    }
+}
+
+#[test]
+fn records_behind_a_damaged_one_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = cut_off(&dir);
+    let records = File::parse(&fs::read(&path).unwrap()).unwrap().records().flatten().count();
+    assert_eq!(contents(&fs::read(&path).unwrap()).0, CUT_OFF_SAMPLES);
+    damage(&path, 60);
+    let before = files(&dir);
+
+    let (done, text) = recover(&path);
+    assert!(done && text.contains("bytes skipped"), "{text}");
+    let recovered = fs::read(dir.path().join("perf.data.recovered")).unwrap();
+    let (samples, programs) = contents(&recovered);
+    assert!(samples >= CUT_OFF_SAMPLES - 1 && programs > 0, "{samples} samples, {programs} programs");
+    assert_eq!(File::parse(&recovered).unwrap().records().count(), records - 1);
+    perf_opens(&dir.path().join("perf.data.recovered"));
+    let mut after = files(&dir);
+    after.remove("perf.data.recovered");
+    assert_eq!(after, before, "recording and journal are as they were");
+
+    let (done, text) = bprec(&["recover", "--in-place"], &path);
+    assert!(done, "{text}");
+    let after = files(&dir);
+    assert_eq!(after["perf.data"], recovered);
+    assert_eq!(after["perf.data.old"], before["perf.data"]);
+    assert_eq!(after["perf.data.old.journal"], before["perf.data.journal"]);
+    assert_eq!(after.len(), 4);
+}
+
+#[test]
+fn where_only_the_end_is_missing_only_the_end_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = cut_off(&dir);
+    let before = fs::read(&path).unwrap();
+    let file = File::parse(&before).unwrap();
+    let data = file.data();
+    let records_end = file.records().flatten().last().map(|it| it.offset + it.total_bytes() as u64).unwrap();
+    let (done, text) = bprec(&["recover", "--in-place"], &path);
+    assert!(done && text.contains("from its journal"), "{text}");
+    assert_eq!(names(&dir), ["perf.data"]);
+    let after = fs::read(&path).unwrap();
+    let (from, to) = (data.offset as usize, records_end as usize);
+    assert!(after[from..to] == before[from..to]);
+    assert_eq!(contents(&after).0, CUT_OFF_SAMPLES);
+    perf_opens(&path);
+    let (done, text) = bprec(&["recover", "--in-place"], &path);
+    assert!(done && text.contains("nothing to do") && fs::read(&path).unwrap() == after, "{text}");
+}
+
+/// A size that reaches beyond the end looks like a last record of which a part is missing.
+#[test]
+fn records_behind_one_that_seems_cut_off_are_no_tail() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = cut_off(&dir);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = File::parse(&bytes).unwrap().records().nth(480).unwrap().unwrap().offset as usize;
+    bytes[at + 6..at + 8].copy_from_slice(&0xfff8u16.to_le_bytes());
+    assert!(at + 0xfff8 > bytes.len());
+    fs::write(&path, &bytes).unwrap();
+    let (done, text) = bprec(&["recover", "--in-place"], &path);
+    assert!(done && text.contains("bytes skipped"), "{text}");
+    assert!(contents(&fs::read(&path).unwrap()).0 >= CUT_OFF_SAMPLES - 1);
+    assert!(fs::read(dir.path().join("perf.data.old")).unwrap() == bytes);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_journal_is_found_beside_what_a_link_leads_to() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("links")).unwrap();
+    let path = cut_off(&dir);
+    let link = dir.path().join("links/latest");
+    std::os::unix::fs::symlink("../perf.data", &link).unwrap();
+    let (done, text) = recover(&link);
+    assert!(done, "{text}");
+    let recovered = fs::read(path.with_extension("data.recovered")).unwrap();
+    assert!(contents(&recovered).1 > 0, "programs from the journal");
+}
+
+/// Nothing waits for the other end of a pipe, or reads what has no end.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_no_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = cut_off(&dir);
+    let journal = dir.path().join("perf.data.journal");
+    let make_pipe = || assert!(Command::new("mkfifo").arg(&journal).status().unwrap().success());
+    let make_link = || std::os::unix::fs::symlink("/dev/zero", &journal).unwrap();
+    for make in [&make_pipe as &dyn Fn(), &make_link] {
+        fs::remove_file(&journal).unwrap();
+        make();
+        let out = dir.path().join("out.data");
+        let rewrite = ["rewrite", "-o", out.to_str().unwrap(), "-i"];
+        for arguments in [&["report", "-i"][..], &["script", "-F", "time", "-i"], &rewrite, &["recover"]] {
+            let (done, text) = bprec(arguments, &path);
+            assert!(done, "{arguments:?}: {text}");
+        }
+        let (done, text) = bprec(&["recover", "--in-place"], &path);
+        assert!(done, "{text}");
+        assert!(fs::symlink_metadata(&journal).is_ok(), "it is not ours to remove");
+        fs::copy(fixture("recordings/linux-6.1/cut-off.data"), &path).unwrap();
+    }
 }

@@ -439,7 +439,8 @@ fn a_cut_off_recording_can_be_made_whole() {
         let whole = directory.path().join("whole.data");
         fs::copy(beside(recording, "data"), &whole).unwrap();
         fs::copy(beside(recording, "data.journal"), directory.path().join("whole.data.journal")).unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_bprec")).arg("recover").arg(&whole).output().unwrap();
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_bprec")).args(["recover", "--in-place"]).arg(&whole).output().unwrap();
         assert!(output.status.success(), "{recording}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(!directory.path().join("whole.data.journal").exists(), "{recording}");
 

@@ -107,6 +107,8 @@ pub struct Chunks<'a> {
     /// What is left of the compressed record that is being unpacked.
     packed: &'a [u8],
     error: Option<Error>,
+    /// What is stepped over, first to last.
+    damage: std::vec::IntoIter<Range<u64>>,
 }
 
 impl<'a> Chunks<'a> {
@@ -114,7 +116,14 @@ impl<'a> Chunks<'a> {
     /// one compressed record may hold, as the COMPRESSED feature says (`mmap_len`).
     pub fn new(bytes: &'a [u8], offset: u64, endian: Endian, unpacked_limit_bytes: Option<u64>) -> Chunks<'a> {
         let inflate = Inflate::new(unpacked_limit_bytes);
-        Chunks { rest: bytes, offset, endian, inflate, packed: &[], error: None }
+        Chunks { rest: bytes, offset, endian, inflate, packed: &[], error: None, damage: Vec::new().into_iter() }
+    }
+
+    /// Steps over these stretches, ascending offsets in the input between which all records are whole
+    /// ([`Resync::damage`](crate::Resync::damage)).
+    #[must_use]
+    pub fn around(self, damage: Vec<Range<u64>>) -> Chunks<'a> {
+        Chunks { damage: damage.into_iter(), ..self }
     }
 
     /// Offset in the input up to which it has been read.
@@ -135,10 +144,22 @@ impl<'a> Chunks<'a> {
             self.rest = &[];
             return Some(Err(error));
         }
+        let mut whole_bytes = self.rest.len();
+        while let Some(damage) = self.damage.as_slice().first() {
+            if damage.start > self.offset {
+                whole_bytes = whole_bytes.min(usize::try_from(damage.start - self.offset).unwrap_or(usize::MAX));
+                break;
+            }
+            let skipped = damage.end.saturating_sub(self.offset).min(self.rest.len() as u64);
+            self.rest = &self.rest[skipped as usize..];
+            self.offset += skipped;
+            whole_bytes = self.rest.len();
+            self.damage.next();
+        }
         if self.rest.is_empty() {
             return self.inflate.finish().err().map(Err);
         }
-        let run = first_run(self.rest, self.offset, self.endian);
+        let run = first_run(&self.rest[..whole_bytes], self.offset, self.endian);
         let (bytes, rest) = self.rest.split_at(run.len);
         if let Some(range) = run.compressed {
             self.packed = bytes.get(range).unwrap_or_default();

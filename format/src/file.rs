@@ -193,6 +193,11 @@ impl<'a> File<'a> {
         self.unfinished
     }
 
+    /// Whether an event can be the one that carries `bprec:state`: recordings of bprec have it.
+    pub fn carries_states(&self) -> bool {
+        self.attrs.iter().any(|event| carries_state(&event.attr))
+    }
+
     /// The records, as far as they are there.
     pub fn records(&self) -> Records<'a> {
         Records::new(self.data.clip(self.bytes).0, self.data.offset, self.endian)

@@ -11,7 +11,8 @@
 //! | 26 | one BTF: its entry in `BPF_BTF`, `id u32, data_size u32, data` |
 //! | other below 256 | a feature section as it is; the last one of a kind counts |
 //!
-//! A frame that is not there whole was being written when the recorder ended: it and what follows is left out.
+//! A frame that is not there whole was being written when the recorder ended: it and what follows is left out, as is what
+//! follows zeros, which a file has where its bytes did not reach the disk.
 
 use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, write_section};
 use crate::{Endian, Error, Reader, Result, Writer};
@@ -111,14 +112,18 @@ impl Journal {
         let mut programs: Vec<ProgInfoBuf> = Vec::new();
         let mut btfs: Vec<&[u8]> = Vec::new();
         while let Some((kind, payload)) = frame(&mut r) {
+            // The first frame comes once: this is a part that did not reach the disk.
+            if kind == BEGIN {
+                break;
+            }
             match u8::try_from(kind) {
                 Ok(BPF_PROG_INFO) => programs.extend(ProgInfoBuf::from_blob(payload, endian)),
                 Ok(BPF_BTF) => btfs.push(payload),
-                Ok(bit) if bit != 0 => {
+                Ok(bit) => {
                     features.retain(|(known, _)| *known != bit);
                     features.push((bit, payload.to_vec()));
                 }
-                _ => (),
+                Err(_) => (),
             }
         }
         let mut section = Vec::new();
@@ -182,6 +187,15 @@ mod tests {
         }
         let two = Journal::parse(&whole[..whole.len() - 1], Endian::Little).unwrap();
         assert_eq!(two.features[0].1, b"first");
+    }
+
+    #[test]
+    fn zeros_in_a_journal_are_its_end() {
+        let mut bytes = sample(Endian::Little);
+        let whole = Journal::parse(&bytes, Endian::Little).unwrap();
+        bytes.resize(bytes.len() + 4096, 0);
+        Frame::Feature { bit: 3, payload: b"later" }.encode(&mut bytes, Endian::Little);
+        assert_eq!(Journal::parse(&bytes, Endian::Little).unwrap(), whole);
     }
 
     #[test]

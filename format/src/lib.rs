@@ -21,6 +21,7 @@ pub mod journal;
 mod metadata;
 mod record;
 pub mod records;
+mod resync;
 pub mod rewrite;
 mod sample;
 pub mod sampler;
@@ -37,6 +38,7 @@ pub use events::{Event, Events};
 pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
 pub use metadata::{FeatureSection, Metadata};
 pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
+pub use resync::Resync;
 pub use sample::{
     Branch, Branches, CONTEXT_MAX, Callchain, ReadValue, ReadValues, Regs, Sample, SampleFields, SampleLayout, Words,
     context,

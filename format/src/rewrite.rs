@@ -8,16 +8,12 @@
 use std::collections::BTreeMap;
 
 use crate::feature::tracing::{TracingData, TracingSystem};
-use crate::feature::{Feature, Payload as _};
+use crate::feature::{Feature, Payload as _, SampleTime};
 use crate::file::FileLayout;
-use crate::records::Payload;
+use crate::resync::Resync;
 use crate::{
-    Error, Event, Events, FILE_HEADER_BYTES, FeatureSection, Metadata, RECORD_HEADER_BYTES, Record, RecordType, Result,
-    Writer, event_type,
+    Error, Events, FILE_HEADER_BYTES, FeatureSection, Metadata, Record, RecordType, Result, Writer, event_type,
 };
-
-/// Types of tools' records beyond this one are known to no perf.
-const LAST_TOOL_TYPE: RecordType = RecordType::SCHEDSTAT_DOMAIN;
 
 /// How much a record has to be in order to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,9 +31,12 @@ pub struct Rewriter {
     layout: FileLayout,
     events: Events,
     care: Care,
+    is_stream: bool,
     data_bytes: u64,
     /// Offset in the new file and size of AUXTRACE records.
     traces: Vec<(u64, u64)>,
+    /// Times of the first and the last sample, ns; of a repaired file only.
+    times: Option<(u64, u64)>,
 }
 
 /// What became of a record.
@@ -71,7 +70,15 @@ impl Rewriter {
             }
             _ => FileLayout::begin(attrs, metadata.endian(), out),
         };
-        Ok(Rewriter { layout, events, care, data_bytes: 0, traces: Vec::new() })
+        Ok(Rewriter {
+            layout,
+            events,
+            care,
+            is_stream: metadata.is_stream(),
+            data_bytes: 0,
+            traces: Vec::new(),
+            times: None,
+        })
     }
 
     /// The events.
@@ -91,9 +98,15 @@ impl Rewriter {
             return Fate::Dropped("its data is not there");
         }
         if self.care == Care::Repair
-            && let Some(reason) = self.unfit(record)
+            && let Some(reason) = Resync::new(&self.events, self.is_stream).unfit(record)
         {
             return Fate::Dropped(reason);
+        }
+        if self.care == Care::Repair
+            && let Some(time_ns) = self.sample_time_ns(record)
+        {
+            let (first, last) = self.times.unwrap_or((time_ns, time_ns));
+            self.times = Some((first.min(time_ns), last.max(time_ns)));
         }
         if record.kind == RecordType::AUXTRACE {
             self.traces.push((self.layout.data_offset() + self.data_bytes, record.bytes.len() as u64));
@@ -137,6 +150,12 @@ impl Rewriter {
         if self.care == Care::Repair && !merged.contains_key(&Feature::TRACING_DATA.0) {
             merged.extend(self.unknown_tracepoints().map(|section| (Feature::TRACING_DATA.0, section)));
         }
+        if let Some((first_ns, last_ns)) = self.times.filter(|_| merged.is_empty()) {
+            // Without a feature it would be one that was cut off.
+            let mut section = Vec::new();
+            SampleTime { first_ns, last_ns }.encode(&mut Writer::new(&mut section, endian));
+            merged.insert(Feature::SAMPLE_TIME.0, section);
+        }
         let unused_bytes = if self.care == Care::Keep { metadata.unused_bytes() } else { 0 };
         let bits: Vec<u8> = merged.keys().copied().collect();
         let features: Vec<(u8, Vec<u8>)> = merged.into_iter().collect();
@@ -147,6 +166,14 @@ impl Rewriter {
     /// Bytes of records so far. Without any, perf takes a file for one that was cut off.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
+    }
+
+    fn sample_time_ns(&self, record: &Record<'_>) -> Option<u64> {
+        if record.kind != RecordType::SAMPLE {
+            return None;
+        }
+        let event = self.events.all().get(self.events.index_of(record)?)?;
+        event.layout.sample(record.body(), record.offset).ok()?.time_ns().filter(|time_ns| *time_ns > 0)
     }
 
     /// Formats for tracepoints of which nothing is known any more: without any, perf refuses the file. They have no field
@@ -177,27 +204,6 @@ impl Rewriter {
         tracing.encode(&mut Writer::new(&mut section, self.events.endian()));
         Some(section)
     }
-
-    /// Why perf would stumble over a record, if it would.
-    fn unfit(&self, record: &Record<'_>) -> Option<&'static str> {
-        if !record.kind.is_kernel() {
-            if record.kind > LAST_TOOL_TYPE {
-                return Some("a type that perf does not know");
-            }
-            let may_be_odd = matches!(record.kind, RecordType::HEADER_FEATURE | RecordType::HEADER_TRACING_DATA);
-            return (!may_be_odd && !record.bytes.len().is_multiple_of(8)).then_some("a size that is no multiple of 8");
-        }
-        if !record.bytes.len().is_multiple_of(8) {
-            return Some("a size that is no multiple of 8");
-        }
-        if record.kind.name().is_none() {
-            return Some("a type that perf does not know");
-        }
-        let Some(event) = self.events.index_of(record).and_then(|index| self.events.all().get(index)) else {
-            return Some("an event that is not known");
-        };
-        (!is_readable(record, event)).then_some("fields that do not fit into it")
-    }
 }
 
 /// What every ring buffer of 64-bit kernels looks like.
@@ -216,14 +222,6 @@ fn unknown_format(id: u64) -> String {
          \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
          print fmt: \"\"\n"
     )
-}
-
-fn is_readable(record: &Record<'_>, event: &Event) -> bool {
-    let offset = record.offset + RECORD_HEADER_BYTES as u64;
-    match record.kind {
-        RecordType::SAMPLE => event.layout.sample(record.body(), offset).is_ok_and(|sample| sample.decode().is_ok()),
-        _ => Payload::decode(record, &event.layout).is_ok(),
-    }
 }
 
 /// One section of several. Programs, BTF and build ids add up; of anything else the last one counts.

@@ -323,9 +323,23 @@ impl<'a> Sample<'a> {
     /// When a field overruns the record.
     #[inline]
     pub fn decode(&self) -> Result<SampleFields<'a>> {
+        self.decode_from(&mut self.variable_part())
+    }
+
+    /// Bytes of the record behind the last field: none in what a kernel wrote.
+    ///
+    /// # Errors
+    /// When a field overruns the record.
+    pub fn unread_bytes(&self) -> Result<usize> {
+        let mut r = self.variable_part();
+        self.decode_from(&mut r)?;
+        Ok(r.rest().len())
+    }
+
+    #[inline]
+    fn decode_from(&self, r: &mut Reader<'a>) -> Result<SampleFields<'a>> {
         let layout = self.layout;
         let has = |bit| layout.sample_type.contains(bit);
-        let mut r = self.variable_part();
         let mut fields = SampleFields {
             id: self.id(),
             ip: self.ip(),
@@ -338,13 +352,13 @@ impl<'a> Sample<'a> {
             ..SampleFields::default()
         };
         if has(SampleType::READ) {
-            fields.read = Some(ReadValues::parse(&mut r, layout.read_format)?);
+            fields.read = Some(ReadValues::parse(r, layout.read_format)?);
         }
         if has(SampleType::CALLCHAIN) {
-            fields.callchain = Some(Callchain::parse(&mut r)?);
+            fields.callchain = Some(Callchain::parse(r)?);
         }
         if layout.has_more {
-            self.decode_more(&mut r, &mut fields)?;
+            self.decode_more(r, &mut fields)?;
         }
         Ok(fields)
     }

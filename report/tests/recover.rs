@@ -93,11 +93,12 @@ fn is_opened(rest: &Rest, path: &Path) -> bool {
     }
     let written = out.into_inner();
     let kept = common::walk(&written).unwrap().counts.get(&RecordType::SAMPLE).copied().unwrap_or(0);
-    assert_eq!(kept, walked, "{name}");
+    // Behind damage the walk finds nothing.
+    assert!(kept == walked || kept > walked && name.contains("corrupted"), "{name}: {kept} of {walked} samples");
     std::fs::write(path, written).unwrap();
     let perf = Command::new("perf").args(["script", "-f", "-F", "time,event", "-i"]).arg(path).output().unwrap();
     let lines = perf.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count() as u64;
-    assert!(perf.status.success() && lines == walked, "{name}: {lines} lines for {walked} samples: {perf:?}");
+    assert!(perf.status.success() && lines == kept, "{name}: {lines} lines for {kept} samples: {perf:?}");
     true
 }
 

@@ -122,4 +122,9 @@ impl<'a> TextPoke<'a> {
             new: r.take(usize::from(new_len), "TEXT_POKE new bytes")?,
         })
     }
+
+    /// Appends the payload; the padding is the caller's.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.addr).u16(self.old.len() as u16).u16(self.new.len() as u16).bytes(self.old).bytes(self.new);
+    }
 }

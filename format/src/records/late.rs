@@ -20,6 +20,12 @@ impl<'a> Read<'a> {
     pub(super) fn parse(r: &mut Reader<'a>, format: ReadFormat) -> Result<Read<'a>> {
         Ok(Read { pid: r.u32("READ pid")?, tid: r.u32("READ tid")?, values: ReadValues::parse(r, format)? })
     }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        w.u32(self.pid).u32(self.tid);
+        self.values.encode(w);
+    }
 }
 
 /// CALLCHAIN_DEFERRED (since 6.19): `cookie u64, nr u64, ips u64[nr]`. Belongs to every sample of the trailer's thread whose call chain

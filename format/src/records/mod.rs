@@ -112,6 +112,35 @@ impl<'a> Payload<'a> {
         };
         Ok((payload, id))
     }
+
+    /// Appends the payload of a record that the kernel writes, without header and trailer; nothing of a tool's record, which
+    /// [`UserPayload::encode`] appends as a whole.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        match self {
+            Payload::Mmap(payload) => payload.encode(w),
+            Payload::Mmap2(payload) => payload.encode(w),
+            Payload::Comm(payload) => payload.encode(w),
+            Payload::Fork(payload) | Payload::Exit(payload) => payload.encode(w),
+            Payload::Namespaces(payload) => payload.encode(w),
+            Payload::Switch(payload) => payload.encode(w),
+            Payload::Cgroup(payload) => payload.encode(w),
+            Payload::Ksymbol(payload) => payload.encode(w),
+            Payload::BpfEvent(payload) => payload.encode(w),
+            Payload::TextPoke(payload) => payload.encode(w),
+            Payload::Lost(payload) => payload.encode(w),
+            Payload::LostSamples(payload) => payload.encode(w),
+            Payload::Throttle(payload) | Payload::Unthrottle(payload) => payload.encode(w),
+            Payload::Read(payload) => payload.encode(w),
+            Payload::Aux(payload) => payload.encode(w),
+            Payload::ItraceStart(payload) => payload.encode(w),
+            Payload::AuxOutputHwId(payload) => payload.encode(w),
+            Payload::CallchainDeferred(payload) => payload.encode(w),
+            Payload::User(_) => {}
+            Payload::Other(bytes) => {
+                w.bytes(bytes);
+            }
+        }
+    }
 }
 
 /// Appends a record: header, the payload that `fill` writes, padding to 8 bytes, and the trailer.

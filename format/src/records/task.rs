@@ -130,6 +130,13 @@ impl Switch {
             other,
         })
     }
+
+    /// Appends the payload.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        if let Some((pid, tid)) = self.other {
+            w.u32(pid).u32(tid);
+        }
+    }
 }
 
 /// CGROUP (since 5.7): `id u64, path` from the hierarchy's root. The kernel writes it when a cgroup is made; existing ones are

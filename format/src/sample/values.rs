@@ -1,6 +1,6 @@
 //! The parts of a sample that are lists: call chains, registers, branches, counter values.
 
-use crate::{Endian, ReadFormat, Reader, Result};
+use crate::{Endian, ReadFormat, Reader, Result, Writer};
 
 /// Consecutive `u64` values, read when asked for.
 #[derive(Debug, Clone, Copy)]
@@ -229,6 +229,19 @@ impl<'a> ReadValues<'a> {
         let words = start.remaining() - r.remaining();
         let values = Words::new(start.clone().take(words, "read value")?, endian);
         Ok(ReadValues { time_enabled_ns, time_running_ns, values, format })
+    }
+
+    /// Appends them.
+    pub fn encode(&self, w: &mut Writer<'_>) {
+        if self.format.contains(ReadFormat::GROUP) {
+            w.u64(self.iter().count() as u64);
+            for time_ns in [self.time_enabled_ns, self.time_running_ns].into_iter().flatten() {
+                w.u64(time_ns);
+            }
+        }
+        for word in self.values.iter() {
+            w.u64(word);
+        }
     }
 
     /// The values: one, or the group's, leader first.

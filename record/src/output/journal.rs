@@ -13,6 +13,9 @@ use rustix::io::Errno;
 /// The first frame is shorter.
 const BEGIN_BYTES: u64 = 64;
 
+/// No journal is longer: it has the programs and types of a machine, and each that came and went.
+const JOURNAL_MAX_BYTES: u64 = 1 << 30;
+
 /// Device and inode of a file.
 pub(super) type Inode = (u64, u64);
 
@@ -98,9 +101,32 @@ pub(super) fn is_foreign(path: &Path) -> bool {
     !about.is_file() || about.len() > 0 && !begins_as_journal(path).unwrap_or(false)
 }
 
+/// The bytes of a journal.
+///
+/// # Errors
+/// When it cannot be read, is no file but a link to one or a pipe, or has more bytes than any journal.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = open(path)?;
+    if file.metadata()?.len() > JOURNAL_MAX_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::new();
+    file.take(JOURNAL_MAX_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a journal; without waiting for anybody, and nowhere else than where its name says.
+fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("is no file")),
+    }
+}
+
 fn begins_as_journal(path: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
-    File::open(path)?.take(BEGIN_BYTES).read_to_end(&mut begin)?;
+    open(path)?.take(BEGIN_BYTES).read_to_end(&mut begin)?;
     Ok(bprec_format::journal::Journal::parse(&begin, Endian::NATIVE).is_ok())
 }
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use bprec_format::feature::Feature;
 use bprec_format::journal::Journal;
-use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout};
+use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync};
 
-use super::journal::journal_of;
+use super::journal::{journal_of, read};
 use super::sections;
 use super::tally::Tally;
 use crate::events::SampleRole;
@@ -17,11 +17,14 @@ use crate::{Error, Result};
 /// What stands in front of the records of a file of ours, ids of thousands of CPUs included, has less.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
 
+/// A last record that lacks its end is shorter.
+const TAIL_MAX_BYTES: u64 = 1 << 16;
+
 /// What became of a recording that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {
-    /// It was whole already; nothing was changed.
-    Whole,
+    /// It lacks nothing, or more than its end, or is not of this recorder; nothing was changed.
+    Unproven,
     /// It is whole now.
     Mended {
         /// Bytes of records that it has.
@@ -33,45 +36,53 @@ pub enum Recovered {
     },
 }
 
-/// Makes the recording at `path` whole, in its place: its header covers the records up to the last one that is there whole,
-/// and what its journal holds becomes its feature sections. The journal is removed then. Records are read through a buffer,
-/// and nothing but the end of the file and its header is written: it may be large, and the disk full.
+/// Makes a recording whole that lacks nothing but its end, in its place: its records follow each other up to the last one, of which a
+/// part may be missing. The header then covers the whole ones, and what the journal holds becomes feature sections. No byte of a
+/// whole record is written; the journal is removed when what it held is on the disk. Records are read through a buffer: the file may
+/// be large, and the disk full.
 ///
 /// # Errors
-/// When the file cannot be read or written, or is not a recording of this recorder on a machine like this.
+/// When the file cannot be read or written, or is no recording.
 pub fn recover(path: &Path) -> Result<Recovered> {
     let failed = |error| Error::file(path, error);
-    let other = |problem: &str| Error::Other(format!("{}: {problem}", path.display()));
-    let format = |error: bprec_format::Error| other(&error.to_string());
+    let format = |error: bprec_format::Error| Error::Other(format!("{}: {error}", path.display()));
     let out = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
-    let file_bytes = out.metadata().map_err(failed)?.len();
+    let about = out.metadata().map_err(failed)?;
+    if !about.is_file() {
+        return Ok(Recovered::Unproven);
+    }
+    let file_bytes = about.len();
     let mut head = vec![0; FILE_HEADER_BYTES.min(usize::try_from(file_bytes).unwrap_or(FILE_HEADER_BYTES))];
     out.read_exact_at(&mut head, 0).map_err(failed)?;
-    let layout = FileLayout::of_header(&head).map_err(format)?;
+    let Ok(layout) = FileLayout::of_header(&head) else { return Ok(Recovered::Unproven) };
     let offset = layout.data_offset();
     if offset > file_bytes.min(HEAD_MAX_BYTES) {
-        return Err(other(
-            "its records do not begin where a recording of bprec has them; -o FILE writes what can be read",
-        ));
+        return Ok(Recovered::Unproven);
     }
     head.resize(offset as usize, 0);
     out.read_exact_at(&mut head, 0).map_err(failed)?;
     let file = File::parse(&head).map_err(format)?;
-    if !file.is_unfinished() {
-        return Ok(Recovered::Whole);
-    }
     let endian = file.endian();
-    if endian != Endian::NATIVE {
-        return Err(other("it is of a machine of the other byte order; -o FILE writes what can be read"));
+    // Whether another recorder's lacks its end only cannot be told so quickly.
+    if !file.is_unfinished() || !file.carries_states() || endian != Endian::NATIVE {
+        return Ok(Recovered::Unproven);
     }
     let events = Events::new(file.attrs(), endian).map_err(format)?;
-    let mut tally = Tally::new(events, vec![SampleRole::Main; file.attrs().len()]);
+    let mut tally = Tally::new(events.clone(), vec![SampleRole::Main; file.attrs().len()]);
     let size = file_bytes - offset;
     let data_bytes = tally.add_file(&out, offset, size).map_err(failed)?;
+    let dropped_bytes = size - data_bytes;
+    if dropped_bytes > 0 {
+        let mut tail = vec![0; dropped_bytes.min(TAIL_MAX_BYTES) as usize];
+        out.read_exact_at(&mut tail, offset + data_bytes).map_err(failed)?;
+        if dropped_bytes > TAIL_MAX_BYTES || !Resync::new(&events, false).is_cut_off(&tail, 0) {
+            return Ok(Recovered::Unproven);
+        }
+    }
 
     let journal_path = journal_of(path);
     let first_event_id = file.attrs().iter().find_map(|event| event.ids.first()).copied().unwrap_or(0);
-    let journal = fs::read(&journal_path)
+    let journal = read(&journal_path)
         .ok()
         .and_then(|bytes| Journal::parse(&bytes, endian).ok())
         .filter(|journal| journal.first_event_id == first_event_id);
@@ -81,22 +92,22 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     });
     let has_journal = journal.is_some();
     let mut sections = journal.map(|journal| journal.features).unwrap_or_default();
-    if !sections.is_empty() {
-        sections.extend(tally.times.map(|(first, last)| sections::sample_time(first, last)));
-    }
+    // Without any section it would be one that was cut off.
+    sections.extend(tally.times.map(|(first, last)| sections::sample_time(first, last)));
     sections.sort_by_key(|(bit, _)| *bit);
 
     let mut tail = Vec::new();
     layout.features(data_bytes, &sections, &mut tail);
     let bits: Vec<u8> = sections.iter().map(|(bit, _)| *bit).collect();
-    // The features first: until the header says so, the file is still one that was cut off.
+    // The features are on the disk before the header says so: until then the file is one that was cut off.
     out.set_len(offset + data_bytes)
         .and_then(|()| out.write_all_at(&tail, offset + data_bytes))
+        .and_then(|()| out.sync_all())
         .and_then(|()| out.write_all_at(&layout.header(data_bytes, &bits), 0))
         .and_then(|()| out.sync_all())
         .map_err(failed)?;
     if has_journal {
         drop(fs::remove_file(&journal_path));
     }
-    Ok(Recovered::Mended { data_bytes, dropped_bytes: size - data_bytes, programs })
+    Ok(Recovered::Mended { data_bytes, dropped_bytes, programs })
 }

@@ -101,6 +101,8 @@ impl Sink {
         let mut head = Vec::new();
         let layout = FileLayout::begin(events, Endian::NATIVE, &mut head);
         let out = create_with(path, &head).map_err(failed)?;
+        // Whoever mends a recording sees that it is not over. Not every file system has locks.
+        let _ = out.try_lock();
         let inode = inode(&out).map_err(failed)?;
         let journal = Journal::create(&journal_of(path));
         let mut sink = Sink {

@@ -226,11 +226,18 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parts.into_iter().map(|(_, path)| path).collect())
 }
 
-/// A journal that cannot be read is as good as none: the recording is reported without.
+/// No journal is longer: it has the programs and types of a machine, and each that came and went.
+const JOURNAL_MAX_BYTES: u64 = 1 << 30;
+
+/// The journal beside the file that a path leads to; not where a link in its place leads to. One that cannot be read is as good as none:
+/// the recording is reported without.
 fn journal(path: &Path) -> Option<Mapping> {
-    let mut name = path.as_os_str().to_owned();
+    let is_link = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+    let mut name = if is_link { std::fs::canonicalize(path).ok()? } else { path.to_owned() }.into_os_string();
     name.push(".journal");
-    Mapping::new(&ordinary(Path::new(&name)).ok()?).ok()?
+    let metadata = std::fs::symlink_metadata(&name).ok()?;
+    let is_journal = metadata.is_file() && metadata.len() <= JOURNAL_MAX_BYTES;
+    is_journal.then(|| Mapping::new(&ordinary(Path::new(&name)).ok()?).ok()?).flatten()
 }
 
 /// Opens what has to be an ordinary file, since nobody has asked for it by its name: opening a FIFO would wait for a writer, and reading

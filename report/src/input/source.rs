@@ -2,10 +2,13 @@
 
 use std::fs::File as OsFile;
 use std::io::{self, Read};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
-use bprec_format::{Chunk, Chunks, Container, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Stream};
+use bprec_format::rewrite::Care;
+use bprec_format::{
+    Chunk, Chunks, Container, Events, File, Metadata, Origin, PIPE_HEADER_BYTES, Record, Records, Resync, Stream,
+};
 
 use crate::input::GZIP_MAGIC;
 use crate::input::cut_off::CutOff;
@@ -137,11 +140,12 @@ impl Source {
     }
 
     /// Shows `visitor` every record, in the order of the input, together with what the recording has said about itself so
-    /// far. Returns what is wrong with the input, in words.
+    /// far. Returns what is wrong with the input, in words. With [`Care::Repair`] the records behind damaged ones are found,
+    /// unless the input can be read only once.
     ///
     /// # Errors
     /// When it is no recording at all, or the visitor says so.
-    pub(crate) fn for_each<'a>(&'a mut self, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+    pub(crate) fn for_each<'a>(&'a mut self, care: Care, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
         self.settle()?;
         let path = &self.path;
         let input: &'a Input = match &mut self.kind {
@@ -151,10 +155,12 @@ impl Source {
         let files: Vec<(&Path, &'a [u8])> =
             [input].into_iter().chain(input.parts()).map(|input| (input.path(), input.bytes())).collect();
         let read = match files[..] {
-            [(_, mut bytes)] if matches!(Container::detect(bytes), Ok(Container::Pipe(_))) => {
-                read_stream(path, &mut bytes, visitor)
+            [(_, bytes)] if matches!(Container::detect(bytes), Ok(Container::Pipe(_))) => {
+                let damage = if care == Care::Repair { damage_of_stream(bytes) } else { Vec::new() };
+                read_stream(path, &mut Around { bytes, at: 0, damage: &damage }, visitor)
+                    .map(|problems| skipped(&damage).into_iter().chain(problems).collect())
             }
-            _ => read_files(path, &files, input.journal(), visitor),
+            _ => read_files(path, &files, input.journal(), care, visitor),
         };
         input.checked(read)
     }
@@ -178,6 +184,7 @@ fn read_files<'a>(
     path: &Path,
     files: &[(&Path, &'a [u8])],
     journal: Option<&[u8]>,
+    care: Care,
     visitor: &mut impl Visitor<'a>,
 ) -> Result<Vec<String>> {
     let bytes = files.first().map(|(_, bytes)| *bytes).unwrap_or_default();
@@ -188,9 +195,16 @@ fn read_files<'a>(
     // That a file is shorter than its header says is among its problems.
     problems.extend(cut_off.filter(CutOff::is_unfinished).map(|cut_off| cut_off.to_string()));
     visitor.mapped(files.iter().map(|(_, bytes)| *bytes).collect());
-    let mut streams: Vec<Option<Chunks<'a>>> = vec![Some(file.chunks())];
-    for (_, bytes) in files.iter().skip(1) {
-        streams.push(Some(Chunks::new(bytes, 0, file.endian(), file.unpacked_limit_bytes())));
+    let others = files.iter().skip(1).map(|(_, bytes)| (*bytes, 0));
+    let parts: Vec<(&'a [u8], u64)> =
+        std::iter::once((file.records().rest(), file.data().offset)).chain(others).collect();
+    let events = (care == Care::Repair).then(|| Events::new(metadata.attrs(), file.endian()).ok()).flatten();
+    let mut streams: Vec<Option<Chunks<'a>>> = Vec::new();
+    for (index, (bytes, offset)) in parts.into_iter().enumerate() {
+        let damage = events.as_ref().map_or_else(Vec::new, |events| Resync::new(events, false).damage(bytes, offset));
+        problems.extend(skipped(&damage).iter().map(|text| named(files, index, text)));
+        let chunks = Chunks::new(bytes, offset, file.endian(), file.unpacked_limit_bytes());
+        streams.push(Some(chunks.around(damage)));
     }
     // Files of a directory are read side by side, so that what happened at a time is at hand at one time.
     while streams.iter().any(Option::is_some) {
@@ -198,7 +212,7 @@ fn read_files<'a>(
             let Some(chunks) = slot else { continue };
             match chunks.next() {
                 None => *slot = None,
-                Some(Err(error)) => problems.push(named(files, index, &error)),
+                Some(Err(error)) => problems.push(named(files, index, &error.to_string())),
                 Some(Ok(chunk)) => {
                     if visit(&chunk, Some(index), &mut metadata, visitor, &mut problems)?.is_break() {
                         return Ok(problems);
@@ -211,11 +225,66 @@ fn read_files<'a>(
     Ok(problems)
 }
 
-/// An error, with its file where there are several.
-fn named(files: &[(&Path, &[u8])], index: usize, error: &bprec_format::Error) -> String {
+/// A problem, with its file where there are several.
+fn named(files: &[(&Path, &[u8])], index: usize, problem: &str) -> String {
     match files.get(index) {
-        Some((path, _)) if files.len() > 1 => format!("{}: {error}", path.display()),
-        _ => error.to_string(),
+        Some((path, _)) if files.len() > 1 => format!("{}: {problem}", path.display()),
+        _ => problem.to_owned(),
+    }
+}
+
+/// The stretches that are told one by one.
+const TOLD_STRETCHES: usize = 10;
+
+/// What is skipped because of damage, in words.
+fn skipped(damage: &[Range<u64>]) -> Vec<String> {
+    let told = damage.iter().take(TOLD_STRETCHES);
+    let mut lines: Vec<String> = told
+        .map(|Range { start, end }| format!("damaged at offset {start:#x}: {} bytes skipped", end - start))
+        .collect();
+    if damage.len() > TOLD_STRETCHES {
+        let bytes: u64 = damage.iter().map(|Range { start, end }| end - start).sum();
+        lines.push(format!("{} damaged stretches in all: {bytes} bytes skipped", damage.len()));
+    }
+    lines
+}
+
+/// Where a stream that is at hand as a whole is damaged. What its events are, the records in front of the damage say.
+fn damage_of_stream(bytes: &[u8]) -> Vec<Range<u64>> {
+    let Ok(Container::Pipe(endian)) = Container::detect(bytes) else { return Vec::new() };
+    let offset = PIPE_HEADER_BYTES as u64;
+    let bytes = bytes.get(PIPE_HEADER_BYTES..).unwrap_or_default();
+    let mut metadata = Metadata::of_stream(endian);
+    for record in Records::new(bytes, offset, endian).map_while(std::result::Result::ok) {
+        // What it says that cannot be read is told when it is rewritten.
+        let _ = metadata.absorb(&record);
+    }
+    match Events::new(metadata.attrs(), endian) {
+        Ok(events) if !events.all().is_empty() => Resync::new(&events, true).damage(bytes, offset),
+        _ => Vec::new(),
+    }
+}
+
+/// The bytes of an input, without those of damaged stretches.
+struct Around<'a, 'd> {
+    bytes: &'a [u8],
+    at: u64,
+    damage: &'d [Range<u64>],
+}
+
+impl Read for Around<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some((next, behind)) = self.damage.split_first()
+            && next.start <= self.at
+        {
+            self.at = next.end;
+            self.damage = behind;
+        }
+        let end = self.damage.first().map_or(u64::MAX, |next| next.start).min(self.bytes.len() as u64);
+        let mut rest = self.bytes.get(self.at as usize..end as usize).unwrap_or_default();
+        let len = rest.read(buffer)?;
+        self.at += len as u64;
+        Ok(len)
     }
 }
 

@@ -62,8 +62,9 @@ pub struct RewriteSummary {
 pub fn rewrite(source: &mut Source, options: &RewriteOptions, out: &mut (impl Write + Seek)) -> Result<RewriteSummary> {
     let path = source.path().to_owned();
     let selection = Selection::new(source, options)?;
+    let care = if options.repair { Care::Repair } else { Care::Keep };
     let mut copy = Copy {
-        options,
+        care,
         selection: selection.as_ref(),
         out,
         path,
@@ -72,7 +73,7 @@ pub fn rewrite(source: &mut Source, options: &RewriteOptions, out: &mut (impl Wr
         span: None,
         summary: RewriteSummary::default(),
     };
-    let problems = source.for_each(&mut copy)?;
+    let problems = source.for_each(care, &mut copy)?;
     let mut summary = copy.summary;
     summary.matched_programs = selection.as_ref().and_then(Selection::matched_programs);
     summary.problems.extend(problems);
@@ -80,7 +81,7 @@ pub fn rewrite(source: &mut Source, options: &RewriteOptions, out: &mut (impl Wr
 }
 
 struct Copy<'o, W> {
-    options: &'o RewriteOptions,
+    care: Care,
     /// `None` when all is kept.
     selection: Option<&'o Selection>,
     out: &'o mut W,
@@ -172,8 +173,7 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
 
 impl<W: Write + Seek> Copy<'_, W> {
     fn begin(&mut self, metadata: &Metadata<'_>) -> Result<()> {
-        let care = if self.options.repair { Care::Repair } else { Care::Keep };
-        let rewriter = Rewriter::begin(metadata, care, &mut self.buffer);
+        let rewriter = Rewriter::begin(metadata, self.care, &mut self.buffer);
         let rewriter = rewriter.map_err(|source| Error::Format { path: self.path.clone(), source })?;
         self.begun = Some(Begun { rewriter, kinds: None, sieve: None });
         Ok(())

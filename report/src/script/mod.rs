@@ -24,6 +24,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bprec_format::rewrite::Care;
 use bprec_format::state::KernelSymbol;
 use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
 
@@ -149,7 +150,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
             before: 0,
             path,
         };
-        let problems = source.for_each(&mut script)?;
+        let problems = source.for_each(Care::Keep, &mut script)?;
         script.summary(problems)
     });
     // Threads may have printed from the input until now.
