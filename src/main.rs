@@ -4,6 +4,7 @@
 //! matched, 2 error; `record` and `stat` with a command have the command's. A reader that closes its end of a pipe early is no error.
 
 mod draft;
+mod export;
 mod recover;
 mod report;
 mod rewrite;
@@ -30,6 +31,7 @@ enum Command {
     Stat(Box<stat::Args>),
     Report(Box<report::Args>),
     Script(Box<script::Args>),
+    Export(Box<export::Args>),
     Rewrite(Box<rewrite::Args>),
     Recover(recover::Args),
 }
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(*args),
         Command::Report(args) => report::run(*args),
         Command::Script(args) => script::run(*args),
+        Command::Export(args) => export::run(*args),
         Command::Rewrite(args) => rewrite::run(*args),
         Command::Recover(args) => recover::run(args),
     };

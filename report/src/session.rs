@@ -6,8 +6,9 @@ use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::maps::MapsReport;
-use crate::model::{CountersReport, Report};
+use crate::model::{CountersReport, Report, Stacks};
 use crate::pass::{self, Selection, Sink};
+use crate::sinks::stacks;
 use crate::{Error, Input, MapsOptions, Options, Result, Split, by_prog, counters, render};
 use std::io::Write;
 
@@ -56,6 +57,14 @@ impl<'a> Session<'a> {
     /// When `options` name a time that the recording does not have.
     pub fn counters(&self, options: &Options) -> Result<CountersReport> {
         self.recording.checked(counters::over_time(&self.recording, &self.index, options))
+    }
+
+    /// Counts the call chains of an event: of the first that is asked for and has samples.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    pub fn stacks(&self, options: &Options) -> Result<Stacks> {
+        self.recording.checked(stacks::of(&self.recording, &self.index, options))
     }
 
     /// Hands every sample that `query` asks for to a sink, attributed to the program that it was taken in; by

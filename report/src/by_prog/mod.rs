@@ -22,10 +22,10 @@ use crate::pass::{self, Selection, Unreadable};
 use crate::sinks::hot;
 use crate::sinks::ledger::{Charges, EventLedger, LedgerSink};
 use crate::{Options, Result, model};
+use bprec_format::SampleType;
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
 use bprec_format::sampler::Parts;
-use bprec_format::{SampleType, event_type, software};
 use groups::{Grouped, Grouping, grouped};
 use rows::{Basis, ProgramRow, program_rows, programs};
 use rustc_hash::FxHashSet;
@@ -199,8 +199,6 @@ impl Builder<'_> {
         let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledgers, self.events, event);
         // What our sampling program makes is of the event that carries it.
         let carrier = self.index.states.sampler.as_ref().filter(|_| bpf_sampler.is_some());
-        let kind = carrier.map_or((attr.kind, attr.config), |carrier| (carrier.event_type, carrier.event_config));
-        let is_timer = matches!(kind, (event_type::SOFTWARE, software::CPU_CLOCK | software::TASK_CLOCK));
         let has_chains = match carrier {
             Some(carrier) => carrier.parts.contains(Parts::STACK),
             None => {
@@ -208,7 +206,7 @@ impl Builder<'_> {
                     && !attr.flags.contains(bprec_format::AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
             }
         };
-        let unit = if is_timer { Unit::Nanoseconds } else { Unit::Events };
+        let unit = self.index.unit(self.recording, event);
         let machine = match unit {
             Unit::Events => Known::Unknown(Reason::CapacityUnknown),
             Unit::Nanoseconds => {
@@ -246,7 +244,7 @@ impl Builder<'_> {
         let basis = Basis {
             name: &self.recording.names[event],
             samples: ledger.samples,
-            is_timer,
+            is_timer: unit == Unit::Nanoseconds,
             is_counted_by_programs: bpf_sampler.is_some() || self.index.aggregations.contains_key(&event),
             samples_are_whole: self.samples_are_whole(event, recorded),
         };
@@ -282,7 +280,7 @@ impl Builder<'_> {
             filtered: lost.filtered.get(&event).copied().unwrap_or(0),
             throttled: lost.throttled.get(&event).copied().unwrap_or(0),
             has_chains,
-            is_timer,
+            is_timer: unit == Unit::Nanoseconds,
             aggregated: self.aggregated(event, &whole),
             sources: sources(&chosen.shown, report, &basis),
             groups: self

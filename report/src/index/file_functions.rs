@@ -18,6 +18,13 @@ pub(crate) struct Mapped {
     pub(crate) pgoff: u64,
 }
 
+impl Mapped {
+    /// The address, as an offset in the file.
+    pub(crate) fn offset(self) -> u64 {
+        self.ip.wrapping_sub(self.map_start).wrapping_add(self.pgoff)
+    }
+}
+
 /// Functions of one file, by address.
 #[derive(Debug, Clone)]
 pub(crate) struct FileFunctions {

@@ -32,12 +32,15 @@ use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::input::scan::Scanner;
 use crate::input::threads::{MAX_THREADS, threads_there_are};
+use crate::model::Unit;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
 use bprec_format::records::Payload;
 use bprec_format::state::{self, KernelSymbol, State};
-use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, misc};
+use bprec_format::{
+    RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, event_type, misc, software,
+};
 use std::collections::BTreeMap;
 
 /// Everything that samples are looked up in, and everything else that the side band says.
@@ -154,6 +157,17 @@ pub(crate) struct Wanted {
 }
 
 impl Index {
+    /// What the weights of an event's samples are. Those that our sampling program makes are of the event that carries it.
+    pub(crate) fn unit(&self, recording: &Recording<'_>, event: usize) -> Unit {
+        let attr = &recording.event(event).attr;
+        let carrier = self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler);
+        let kind = carrier.map_or((attr.kind, attr.config), |carrier| (carrier.event_type, carrier.event_config));
+        match kind {
+            (event_type::SOFTWARE, software::CPU_CLOCK | software::TASK_CLOCK) => Unit::Nanoseconds,
+            _ => Unit::Events,
+        }
+    }
+
     /// Walks all records once.
     pub(crate) fn build(recording: &Recording<'_>, wanted: Wanted) -> Index {
         let mut walk = Walk::new(recording, wanted);

@@ -8,6 +8,7 @@ mod event;
 mod known;
 mod note;
 mod program;
+mod stacks;
 pub(crate) mod text;
 
 pub(crate) use counters::ExactMembers;
@@ -25,6 +26,8 @@ pub use program::{
     CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
     StatisticsCost, TimeBound, TraceData,
 };
+
+pub use stacks::{Frame, FrameKind, Stack, Stacks};
 
 use crate::options::By;
 use schemars::{JsonSchema, Schema};

@@ -14,7 +14,7 @@ use crate::model::Count;
 use crate::options::glob;
 use crate::{Error, Options, Result, Split};
 use attribution::{Attribution, Attributor};
-use bprec_format::{AttrFlags, Endian, Record, Records, Sample, SampleType, misc};
+use bprec_format::{AttrFlags, Callchain, Endian, Record, Records, Sample, SampleType, misc};
 use readings::Readings;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -63,7 +63,20 @@ pub struct SampleView<'s> {
     pub(crate) kind: EventKind,
 }
 
-impl SampleView<'_> {
+impl<'s> SampleView<'s> {
+    /// Where the processor was.
+    pub fn ip(&self) -> Option<u64> {
+        self.fields.ip()
+    }
+
+    /// The call chain, innermost first.
+    ///
+    /// # Errors
+    /// When the sample cannot be read up to there.
+    pub fn callchain(&self) -> bprec_format::Result<Option<Callchain<'s>>> {
+        self.kind.callchain(self.fields, self.offset)
+    }
+
     /// The cgroup that the sample was taken in.
     ///
     /// # Errors

@@ -2,4 +2,6 @@
 
 pub(crate) mod hot;
 pub(crate) mod ledger;
+mod mappings;
+pub(crate) mod stacks;
 mod task_maps;

@@ -1,0 +1,176 @@
+//! pprof's `profile.proto`, gzipped. Field numbers are those of the published format.
+
+use crate::model::text::printable;
+use crate::model::{FrameKind, Stacks, Unit};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+use rustc_hash::FxHashMap;
+use std::io::{self, Write};
+
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    r#type: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    /// Innermost first.
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    /// In the order of the types.
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    label: Vec<Label>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Label {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    str: i64,
+    #[prost(int64, tag = "3")]
+    num: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(bool, tag = "7")]
+    has_functions: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "3")]
+    system_name: i64,
+    #[prost(int64, tag = "4")]
+    filename: i64,
+}
+
+/// Texts, each once; the first is empty.
+struct Texts {
+    numbers: FxHashMap<String, i64>,
+    texts: Vec<String>,
+}
+
+impl Texts {
+    fn number(&mut self, text: &str) -> i64 {
+        let text = printable(text).into_owned();
+        if let Some(number) = self.numbers.get(&text) {
+            return *number;
+        }
+        let number = self.texts.len() as i64;
+        self.texts.push(text.clone());
+        self.numbers.insert(text, number);
+        number
+    }
+}
+
+pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
+    let mut texts = Texts { numbers: FxHashMap::default(), texts: Vec::new() };
+    texts.number("");
+    let unit = match stacks.unit {
+        Unit::Nanoseconds => "nanoseconds",
+        Unit::Events => "count",
+    };
+    let sample_type = vec![
+        ValueType { r#type: texts.number("samples"), unit: texts.number("count") },
+        ValueType { r#type: texts.number(&stacks.event), unit: texts.number(unit) },
+    ];
+    let default_sample_type = texts.number(&stacks.event);
+
+    // A location for each frame, and a mapping for each file that frames are in.
+    let mut profile = Profile { sample_type, default_sample_type, ..Profile::default() };
+    let mut mappings: FxHashMap<i64, u64> = FxHashMap::default();
+    for (id, frame) in (1..).zip(&stacks.frames) {
+        let file = match &frame.kind {
+            FrameKind::User { file } => file.as_deref().unwrap_or_default(),
+            FrameKind::Kernel => "[kernel]",
+            FrameKind::Program { .. } | FrameKind::Image => "[bpf]",
+            FrameKind::Task => "",
+        };
+        let filename = texts.number(file);
+        let next = mappings.len() as u64 + 1;
+        let mapping_id = *mappings.entry(filename).or_insert_with(|| {
+            profile.mapping.push(Mapping { id: next, filename, has_functions: true });
+            next
+        });
+        let (name, system_name) = (texts.number(&frame.label()), texts.number(&frame.name));
+        profile.function.push(Function { id, name, system_name, filename });
+        profile.location.push(Location { id, mapping_id, line: vec![Line { function_id: id }] });
+    }
+    for stack in &stacks.stacks {
+        let frames = || stack.frames.iter().rev().map(|frame| &stacks.frames[*frame as usize]);
+        let mut label = Vec::new();
+        if let Some(task) = frames().find(|frame| frame.kind == FrameKind::Task) {
+            label.push(Label { key: texts.number("comm"), str: texts.number(&task.name), num: 0 });
+        }
+        let program = frames().find_map(|frame| match &frame.kind {
+            FrameKind::Program { id, name, prog_type, tag } => Some((id, name, prog_type, tag)),
+            _ => None,
+        });
+        if let Some((id, name, prog_type, tag)) = program {
+            label.push(Label { key: texts.number("prog_name"), str: texts.number(name), num: 0 });
+            label.extend(id.map(|id| Label { key: texts.number("prog_id"), str: 0, num: id.into() }));
+            let known = [("prog_type", prog_type.map(|it| it.to_string())), ("prog_tag", tag.map(|it| it.to_string()))];
+            for (key, text) in known {
+                label.extend(text.map(|text| Label { key: texts.number(key), str: texts.number(&text), num: 0 }));
+            }
+        }
+        let value = [stack.count.samples, stack.count.weight].map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        let location_id = stack.frames.iter().rev().map(|frame| u64::from(*frame) + 1).collect();
+        profile.sample.push(Sample { location_id, value: value.into(), label });
+    }
+    profile.string_table = texts.texts;
+    let mut packed = GzEncoder::new(out, Compression::default());
+    packed.write_all(&profile.encode_to_vec())?;
+    packed.finish()?;
+    Ok(())
+}

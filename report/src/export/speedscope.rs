@@ -1,0 +1,71 @@
+//! speedscope's file format: the frames, each once, and stacks that refer to them.
+
+use crate::model::text::printable;
+use crate::model::{FrameKind, Stacks, Unit};
+use serde::Serialize;
+use std::io::{self, Write};
+
+#[derive(Serialize)]
+struct Document {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    exporter: &'static str,
+    shared: Shared,
+    profiles: [Profile; 1],
+}
+
+#[derive(Serialize)]
+struct Shared {
+    frames: Vec<SharedFrame>,
+}
+
+#[derive(Serialize)]
+struct SharedFrame {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Profile {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    samples: Vec<Vec<u32>>,
+    weights: Vec<u64>,
+}
+
+pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
+    let frames = stacks.frames.iter().map(|frame| {
+        let file = match &frame.kind {
+            FrameKind::User { file } => file.clone(),
+            FrameKind::Kernel => Some("[kernel]".into()),
+            FrameKind::Program { .. } | FrameKind::Image => Some("[bpf]".into()),
+            FrameKind::Task => None,
+        };
+        SharedFrame { name: printable(&frame.label()).into_owned(), file: file.map(|file| printable(&file).into_owned()) }
+    });
+    let document = Document {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        exporter: concat!("bprec ", env!("CARGO_PKG_VERSION")),
+        shared: Shared { frames: frames.collect() },
+        profiles: [Profile {
+            kind: "sampled",
+            name: printable(&stacks.event).into_owned(),
+            unit: match stacks.unit {
+                Unit::Nanoseconds => "nanoseconds",
+                Unit::Events => "none",
+            },
+            start_value: 0,
+            end_value: stacks.total.weight,
+            samples: stacks.stacks.iter().map(|stack| stack.frames.clone()).collect(),
+            weights: stacks.stacks.iter().map(|stack| stack.count.weight).collect(),
+        }],
+    };
+    serde_json::to_writer(&mut *out, &document)?;
+    out.write_all(b"\n")
+}

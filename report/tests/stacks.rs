@@ -1,0 +1,100 @@
+//! Call chains as they are counted for other viewers, beside what the ledger says of the same samples.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+use bprec_report::model::{Count, FrameKind, Known, Stacks};
+use bprec_report::{Input, Options, Session, StacksFormat};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn fixtures() -> Vec<PathBuf> {
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+    let places = std::fs::read_dir(recordings).unwrap().map(|entry| entry.unwrap().path());
+    let files = places.filter(|path| path.is_dir()).flat_map(|place| std::fs::read_dir(place).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "data")).collect()
+}
+
+/// What has a program's frame innermost among those of programs: as the leaf, and below the leaf.
+fn charged(stacks: &Stacks, wanted: Option<u32>) -> (Count, Count) {
+    let (mut own, mut helper) = (Count::default(), Count::default());
+    for stack in &stacks.stacks {
+        let kinds = stack.frames.iter().rev().map(|frame| &stacks.frames[*frame as usize].kind);
+        // What a trampoline does is what runs another program, one that counts this one.
+        let of_program = |kind: &&FrameKind| matches!(kind, FrameKind::Program { .. } | FrameKind::Image);
+        match kinds.enumerate().find(|(_, kind)| of_program(kind)) {
+            Some((0, FrameKind::Program { id, .. })) if *id == wanted => own = own + stack.count,
+            Some((_, FrameKind::Program { id, .. })) if *id == wanted => helper = helper + stack.count,
+            _ => {}
+        }
+    }
+    (own, helper)
+}
+
+#[test]
+fn stacks_are_those_of_the_ledger() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let report = session.by_prog(&Options::default()).unwrap();
+        for event in report.events.iter().filter(|event| event.samples.samples > 0) {
+            let of_event = Options { events: vec![event.name.clone()], ..Options::default() };
+            let stacks = session.stacks(&of_event).unwrap();
+            assert_eq!((stacks.total, stacks.unit), (event.samples, event.unit), "{}", path.display());
+            let one = session.stacks(&Options { threads: Some(1), ..of_event }).unwrap();
+            assert_eq!(one, stacks, "{}", path.display());
+            for row in &event.rows {
+                let Some(columns) = row.line.as_ref().and_then(|line| line.columns.as_ref()) else { continue };
+                let (Known::Value(own), Known::Value(helper)) = (&columns.own, &columns.helper) else { continue };
+                // Two programs of one id, at two times, are one here.
+                if report.programs.iter().filter(|program| program.id == row.id).count() == 1 {
+                    let at = format!("{}: {}", path.display(), row.name);
+                    assert_eq!(charged(&stacks, row.id), (own.count, helper.count), "{at}");
+                    compared += u32::from(own.count.samples > 0);
+                }
+            }
+        }
+    }
+    assert!(compared > 30, "{compared}");
+}
+
+#[test]
+fn only_stacks_through_a_program_are_left() {
+    let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();
+    let input = Input::open(&path).unwrap();
+    let session = Session::open(&input).unwrap();
+    let report = session.by_prog(&Options::default()).unwrap();
+    let row = report.events[0].rows.first().unwrap();
+    let inclusive = row.line.as_ref().unwrap().columns.as_ref().unwrap().inclusive.value().unwrap().count;
+    let options = Options { programs: vec![row.id.unwrap().to_string().parse().unwrap()], ..Options::default() };
+    assert_eq!(session.stacks(&options).unwrap().total, inclusive);
+    let nobody = Options { programs: vec!["nobody".parse().unwrap()], ..Options::default() };
+    assert_eq!(session.stacks(&nobody).unwrap().total, Count::default());
+}
+
+/// A line for each stack, and the same frames and weights for speedscope.
+#[test]
+fn formats_have_the_same_stacks() {
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let stacks = Session::open(&input).unwrap().stacks(&Options::default()).unwrap();
+        let (mut folded, mut speedscope) = (Vec::new(), Vec::new());
+        stacks.write(StacksFormat::Folded, &mut folded).unwrap();
+        stacks.write(StacksFormat::Speedscope, &mut speedscope).unwrap();
+        let folded = String::from_utf8(folded).unwrap();
+        assert!(folded.chars().all(|c| c == '\n' || !c.is_control()));
+        let speedscope: Value = serde_json::from_slice(&speedscope).unwrap();
+        let (frames, profile) = (&speedscope["shared"]["frames"], &speedscope["profiles"][0]);
+        let samples = profile["samples"].as_array().unwrap().iter().zip(profile["weights"].as_array().unwrap());
+        let lines: Vec<String> = samples
+            .map(|(sample, weight)| {
+                let name = |frame: &Value| frames[frame.as_u64().unwrap() as usize]["name"].as_str().unwrap();
+                let names: Vec<&str> = sample.as_array().unwrap().iter().map(name).collect();
+                format!("{} {weight}", names.join(";"))
+            })
+            .collect();
+        assert_eq!(folded.lines().collect::<Vec<_>>(), lines, "{}", path.display());
+        let total: u64 = profile["weights"].as_array().unwrap().iter().map(|weight| weight.as_u64().unwrap()).sum();
+        assert_eq!((total, &profile["endValue"]), (stacks.total.weight, &Value::from(stacks.total.weight)));
+    }
+}
