@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use bprec_report::{CpuList, Input, Options, ProgFilter, Session, StacksFormat, TimeRange};
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Older};
 use crate::{Outcome, say};
 
 /// Write call chains for other viewers.
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     input: PathBuf,
 
-    /// Where to write it; standard output when not given. An existing file is replaced.
+    /// Where to write it; standard output when not given. An existing file is kept as NAME.old.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
             stacks.write(format, &mut out)?;
             out.flush()?;
             drop(out);
-            draft.replace()?;
+            draft.take_over(Older::Replaced)?;
         }
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
