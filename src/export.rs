@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use bprec_report::{CpuList, Input, Options, ProgFilter, Session, StacksFormat, TimeRange};
 
 use crate::draft::{Draft, Older};
+use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
 /// Write call chains for other viewers.
@@ -46,6 +47,9 @@ pub(crate) struct Args {
     /// This event; the first that has samples when not given.
     #[arg(short, long, value_name = "NAME")]
     event: Option<String>,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
@@ -53,7 +57,9 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     if format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
         bail!("what is written is not for a terminal; -o FILE writes it into a file");
     }
+    let sandbox = Sandbox::enter(&args.sandbox, args.output.as_deref());
     let input = Input::open(&args.input)?;
+    sandbox.seal(args.output.is_some());
     let options = Options {
         programs: args.prog,
         time: args.time.unwrap_or_default(),

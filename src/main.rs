@@ -8,6 +8,7 @@ mod export;
 mod recover;
 mod report;
 mod rewrite;
+mod sandbox;
 mod script;
 
 #[cfg(all(feature = "record", target_os = "linux"))]

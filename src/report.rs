@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bprec_report::{By, CpuList, Input, MapFilter, MapsOptions, Options, ProgFilter, Sort, TimeRange};
 
+use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
 /// Show what each BPF program cost.
@@ -96,6 +97,9 @@ pub(crate) struct Args {
     /// Threads to read with; the report does not depend on it.
     #[arg(long, value_name = "N", hide = true)]
     threads: Option<usize>,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 /// Columns of a table that goes to no terminal: enough for every row to be whole.
@@ -106,7 +110,9 @@ fn time_range(text: &str) -> Result<TimeRange, bprec_report::Error> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let sandbox = Sandbox::enter(&args.sandbox, None);
     let input = Input::open(&args.input)?;
+    sandbox.seal(false);
     let stdout = io::stdout();
     let width = if stdout.is_terminal() {
         terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))

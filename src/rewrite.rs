@@ -6,6 +6,7 @@ use anyhow::Result;
 use bprec_report::{CpuList, ProgFilter, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
 
 use crate::draft::{Draft, Older};
+use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
 /// Write a recording anew as one ordinary perf.data file: all of it, or the samples that are asked for.
@@ -34,13 +35,18 @@ pub(crate) struct Args {
     /// Only these CPUs: 0,2-5.
     #[arg(short = 'C', long, value_name = "LIST")]
     cpu: Option<CpuList>,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let options =
         RewriteOptions { repair: false, cpus: args.cpu, time: args.time.unwrap_or_default(), programs: args.prog };
+    let sandbox = Sandbox::enter(&args.sandbox, Some(&args.output));
     let mut source = Source::open(&args.input)?;
     let mut draft = Draft::create(&args.output)?;
+    sandbox.seal(true);
     let summary = rewrite(&mut source, &options, &mut draft.file)?;
     tell(&args.input, &summary);
     if summary.matched_programs == Some(0) {

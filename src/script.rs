@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use bprec_report::{Fields, ScriptOptions, Show, Source, TimeRange};
 
+use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
 /// Print the records of a recording, one sample per line, in the order of time.
@@ -90,6 +91,9 @@ pub(crate) struct Args {
     /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
     time: Option<TimeRange>,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 /// `2-5` as its first and last number.
@@ -103,7 +107,9 @@ fn cpus(text: &str) -> Result<(u32, u32), String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let sandbox = Sandbox::enter(&args.sandbox, None);
     let mut source = Source::open(&args.input)?;
+    sandbox.seal(source.is_stream());
     let options = ScriptOptions {
         fields: args.fields.unwrap_or_default(),
         show: Show {

@@ -47,7 +47,10 @@ pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
             FrameKind::Program { .. } | FrameKind::Image => Some("[bpf]".into()),
             FrameKind::Task => None,
         };
-        SharedFrame { name: printable(&frame.label()).into_owned(), file: file.map(|file| printable(&file).into_owned()) }
+        SharedFrame {
+            name: printable(&frame.label()).into_owned(),
+            file: file.map(|file| printable(&file).into_owned()),
+        }
     });
     let document = Document {
         schema: "https://www.speedscope.app/file-format-schema.json",

@@ -85,6 +85,11 @@ impl Source {
         &self.path
     }
 
+    /// Whether it is read as it arrives. It may yet have to be kept in a temporary file.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.kind, Kind::Stream(_))
+    }
+
     /// What can be read again; `None` for a stream.
     pub(crate) fn lasting(&self) -> Option<&Input> {
         match &self.kind {

@@ -1,0 +1,103 @@
+//! Commands that read confine themselves before they look at a recording, as the kernel says of them.
+#![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use support::{Scratch, skip, wait_for};
+
+fn recording() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-6.1/ratio.data")
+}
+
+fn bprec(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bprec"));
+    command.args(arguments);
+    command
+}
+
+/// A member of `/proc/PID/status`.
+fn status(process: &Child, member: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(member)?.strip_prefix(':'));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Whether this kernel filters system calls; says so when not.
+fn has_seccomp(test: &str) -> bool {
+    let has = fs::read_to_string("/proc/self/status").unwrap().contains("\nSeccomp:");
+    if !has {
+        skip(test, "the kernel has no seccomp");
+    }
+    has
+}
+
+/// While it waits for the first byte of its input it has given up what no reader needs; `--no-sandbox` leaves it.
+#[test]
+fn a_reader_is_confined_before_it_reads() {
+    if !has_seccomp("a_reader_is_confined_before_it_reads") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let output = scratch.path("out.data");
+    let output = output.to_str().unwrap();
+    for arguments in [&["report", "-i", "-"][..], &["script", "-i", "-"], &["rewrite", "-i", "-", "-o", output]] {
+        let mut reader = bprec(arguments);
+        let mut reader = reader.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("mode 2: a filter", || (status(&reader, "Seccomp") == "2").then_some(()));
+        assert_eq!(status(&reader, "NoNewPrivs"), "1", "{arguments:?}");
+        reader.stdin.take().unwrap().write_all(&fs::read(recording()).unwrap()).unwrap();
+        assert!(reader.wait().unwrap().success(), "{arguments:?}");
+    }
+    assert!(bprec(&["report", "-i", output]).output().unwrap().status.success());
+
+    let mut reader = bprec(&["report", "--no-sandbox", "-i", "-"]);
+    let mut reader = reader.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut pipe = reader.stdin.take().unwrap();
+    // It has begun to copy: it is behind the place where it would have confined itself.
+    pipe.write_all(&fs::read(recording()).unwrap()[..4096]).unwrap();
+    let descriptors = PathBuf::from(format!("/proc/{}/fd", reader.id()));
+    let is_copy = |target: PathBuf| target.to_string_lossy().ends_with(" (deleted)");
+    wait_for("a temporary file", || {
+        let mut files = fs::read_dir(&descriptors).ok()?.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+        files.find(|target| is_copy(target.clone()))
+    });
+    assert_eq!((status(&reader, "Seccomp").as_str(), status(&reader, "NoNewPrivs").as_str()), ("0", "0"));
+    drop(pipe);
+    reader.wait().unwrap();
+}
+
+/// While it prints it has no capability, and has given up opening files as well.
+#[test]
+fn a_reader_of_a_file_can_open_nothing_while_it_prints() {
+    if !has_seccomp("a_reader_of_a_file_can_open_nothing_while_it_prints") {
+        return;
+    }
+    let mut reader = bprec(&["script", "-D", "-i"]);
+    // Nobody reads what it prints, which is more than a pipe holds.
+    let mut reader = reader.arg(recording()).stdout(Stdio::piped()).spawn().unwrap();
+    wait_for("no capabilities", || (status(&reader, "CapEff") == "0000000000000000").then_some(()));
+    wait_for("two filters", || matches!(status(&reader, "Seccomp_filters").as_str(), "2" | "").then_some(()));
+    assert_eq!(status(&reader, "CapPrm"), "0000000000000000");
+    drop(reader.stdout.take());
+    assert!(reader.wait().unwrap().success(), "whoever reads may stop");
+}
+
+#[test]
+fn what_confines_a_command_is_said_when_asked_for() {
+    let said = |arguments: &[&str]| {
+        let Output { status, stderr, .. } = bprec(arguments).arg("-i").arg(recording()).output().unwrap();
+        assert!(status.success());
+        String::from_utf8(stderr).unwrap()
+    };
+    assert_eq!(said(&["report"]), "");
+    assert_eq!(said(&["report", "--no-sandbox", "--verbose"]), "bprec: sandbox: none (--no-sandbox)\n");
+    let confined = said(&["report", "--verbose"]);
+    assert!(confined.starts_with("bprec: sandbox: ") && confined.ends_with("no capabilities\n"), "{confined}");
+}
