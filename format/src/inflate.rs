@@ -19,6 +19,11 @@ pub(crate) struct Unpacked<'a> {
     pub(crate) offset: u64,
 }
 
+/// The largest window that a stream may ask the decompressor to keep, as a power of two: the highest level (22) uses it. The format allows
+/// ones of 2 TiB.
+#[cfg(feature = "zstd")]
+const WINDOW_LOG_MAX: u32 = 27;
+
 /// The state of a stream between its slices.
 pub(crate) struct Inflate {
     #[cfg(feature = "zstd")]
@@ -132,7 +137,7 @@ impl Inflate {
 
     #[cfg(feature = "zstd")]
     fn unpack(&mut self, packed: &mut &[u8], offset: u64) -> Result<()> {
-        use zstd::stream::raw::{Decoder, Operation};
+        use zstd::stream::raw::{DParameter, Decoder, Operation};
 
         self.buffer.copy_within(self.used..self.filled, 0);
         self.filled -= self.used;
@@ -141,7 +146,11 @@ impl Inflate {
         let broken = |error: std::io::Error| Error::other(offset, "compressed record", error.to_string());
         let mut decoder = match self.decoder.take() {
             Some(decoder) => decoder,
-            None => Decoder::new().map_err(broken)?,
+            None => {
+                let mut decoder = Decoder::new().map_err(broken)?;
+                decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).map_err(broken)?;
+                decoder
+            }
         };
         let end = self.filled + STEP_BYTES;
         if self.buffer.len() < end {

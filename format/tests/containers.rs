@@ -108,6 +108,24 @@ mod compressed {
         assert!(problems[0].contains("ends inside a record"), "{problems:?}");
     }
 
+    /// A frame of a few bytes may ask for a window of any size (RFC 8878, 3.1.1.1.2), which the decompressor would have to keep.
+    #[test]
+    fn windows_that_no_recorder_uses_are_refused() {
+        let frame = |window_log: u8| {
+            // A header without a content size, and an RLE block of 8 bytes that is the last.
+            let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];
+            frame.extend([8 << 3 | 1 << 1 | 1, 0, 0, 0]);
+            let mut bytes = pipe_header(Endian::Little).to_vec();
+            UserPayload::Compressed2(&frame).encode(Endian::Little, &mut bytes).unwrap();
+            read(&bytes, 4096).1.join("; ")
+        };
+        for window_log in [28, 31, 41] {
+            assert!(frame(window_log).contains("requires too much memory"), "{}", frame(window_log));
+        }
+        // That of the highest level is none of them: what it holds is no record.
+        assert!(frame(27).contains("decompressed stream at"), "{}", frame(27));
+    }
+
     /// A record of a few KiB that would unpack to 256 MiB is refused at 32 MiB; plain records behind it are read.
     #[test]
     fn bombs_are_refused() {

@@ -115,6 +115,42 @@ fn inputs() -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
+/// Recordings that were cut off, with the journal beside each.
+fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+        for journal in std::fs::read_dir(entry.path()).unwrap().flatten().map(|entry| entry.path()) {
+            if journal.extension().is_some_and(|extension| extension == "journal") {
+                found.push((std::fs::read(journal.with_extension("")).unwrap(), std::fs::read(&journal).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Reads a recording with its journal, both damaged, as files: only there is a journal found.
+fn read_with_journal(directory: &Path, (recording, journal): &(Vec<u8>, Vec<u8>), numbers: &mut Numbers) {
+    let (mut bytes, mut beside) = (recording.clone(), journal.clone());
+    if numbers.below(2) == 0 {
+        mutate(&mut bytes, journal, numbers);
+    }
+    mutate(&mut beside, recording, numbers);
+    let path = directory.join("perf.data");
+    std::fs::write(&path, &bytes).unwrap();
+    std::fs::write(directory.join("perf.data.journal"), &beside).unwrap();
+    let Ok(input) = Input::open(&path) else { return };
+    report(&input, numbers);
+    let options = ScriptOptions { show: Show::ALL, ..ScriptOptions::default() };
+    let _ = script(&mut Source::open(&path).unwrap(), &options, &mut std::io::sink());
+    let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
+    let mut out = Cursor::new(Vec::new());
+    if rewrite(&mut Source::open(&path).unwrap(), &options, &mut out).is_ok() {
+        File::parse(&out.into_inner()).expect("what was written is a file");
+    }
+}
+
 /// Reads everything there is to read.
 fn read_all(bytes: &[u8], numbers: &mut Numbers) {
     if let Ok(file) = File::parse(bytes) {
@@ -124,7 +160,7 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
     let options = ScriptOptions { show, dump: numbers.below(8) == 0, ..ScriptOptions::default() };
     let _ = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut std::io::sink());
     if numbers.below(8) == 0 {
-        report(bytes, numbers);
+        report(&Input::from_bytes("test", bytes.to_vec()), numbers);
     }
     let programs = if numbers.below(4) == 0 { vec!["*".parse().unwrap()] } else { Vec::new() };
     let options = RewriteOptions { repair: numbers.below(2) == 0, programs, ..RewriteOptions::default() };
@@ -136,8 +172,7 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
 }
 
 /// Reports what programs cost, in one of the ways.
-fn report(bytes: &[u8], numbers: &mut Numbers) {
-    let input = Input::from_bytes("test", bytes.to_vec());
+fn report(input: &Input, numbers: &mut Numbers) {
     let names = Split::NAMES.iter().map(|(split, _)| By::from(*split));
     let names = names.chain(Group::NAMES.iter().map(|(group, _)| By::from(*group)));
     let by: Vec<Option<By>> = std::iter::once(None).chain(names.map(Some)).collect();
@@ -146,19 +181,19 @@ fn report(bytes: &[u8], numbers: &mut Numbers) {
     let time = if time.is_empty() { TimeRange::All } else { time.parse().unwrap() };
     // Threads would each hold a ledger, and what they allocate at one time would differ between runs.
     let options = Options { by, time, threads: Some(1), ..Options::default() };
-    if let Ok(report) = by_prog(&input, &options) {
+    if let Ok(report) = by_prog(input, &options) {
         report.write_table(&mut std::io::sink(), 200).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
-    if let Ok(report) = counters(&input, &options) {
+    if let Ok(report) = counters(input, &options) {
         report.write_table(&mut std::io::sink(), 132).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
     let json = numbers.below(2) == 0;
-    let _ = maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
-    let _ = header(&input);
+    let _ = maps(input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
+    let _ = header(input);
 }
 
 fn features(metadata: &Metadata<'_>) {
@@ -205,6 +240,13 @@ fn damage_is_survived() {
         (0..100).for_each(|seed| read_all(bytes, &mut Numbers(seed)));
     }
     let count = std::env::var("BPREC_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000u64);
+    let directory = tempfile::tempdir().unwrap();
+    let journaled = journaled();
+    assert!(!journaled.is_empty(), "no recording with a journal");
+    for round in 0..count / 50 {
+        let mut numbers = Numbers(round);
+        read_with_journal(directory.path(), &journaled[numbers.below(journaled.len())], &mut numbers);
+    }
     let mut slowest = (std::time::Duration::ZERO, String::new());
     for round in 0..count {
         let mut numbers = Numbers(round);

@@ -1,5 +1,6 @@
-//! The licences of everything that is linked or built with.
+//! Everything that is linked or built with: its licence, where it comes from, and whether it is there twice.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,6 +19,12 @@ const ALLOWED: [&str; 9] = [
     "0BSD",
     "Unlicense",
 ];
+
+/// Where packages may come from, as cargo calls it; the others are of this repository.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Packages of which there are two versions, since others have not moved on yet. Each more is built, and has to be looked at, twice.
+const TWICE: [&str; 2] = ["hashbrown", "syn"];
 
 /// Checks every package that the lock file can bring in, on any platform.
 pub(crate) fn check() -> Result<()> {
@@ -39,8 +46,44 @@ pub(crate) fn check() -> Result<()> {
     if !refused.is_empty() {
         bail!("licences not allowed:\n  {}", refused.join("\n  "));
     }
-    println!("{} packages, all under allowed licences", packages.len());
+    let problems: Vec<String> = sources(packages).into_iter().chain(duplicates(packages)).chain(unchecked()?).collect();
+    if !problems.is_empty() {
+        bail!("packages not allowed:\n  {}", problems.join("\n  "));
+    }
+    println!("{} packages, all under allowed licences, from crates.io with a checksum, once each", packages.len());
     Ok(())
+}
+
+/// Packages from anywhere else.
+fn sources(packages: &[Value]) -> Vec<String> {
+    let elsewhere = packages.iter().filter_map(|package| {
+        let source = package["source"].as_str().filter(|source| *source != REGISTRY)?;
+        Some(format!("{} comes from {source}", package["name"].as_str()?))
+    });
+    elsewhere.collect()
+}
+
+/// Packages in more versions than are known, and those that are known and no longer are.
+fn duplicates(packages: &[Value]) -> Vec<String> {
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for package in packages {
+        if let (Some(name), Some(version)) = (package["name"].as_str(), package["version"].as_str()) {
+            versions.entry(name).or_default().push(version);
+        }
+    }
+    let most = |name: &str| if TWICE.contains(&name) { 2 } else { 1 };
+    let more = versions.iter().filter(|(name, versions)| versions.len() > most(name));
+    let more = more.map(|(name, versions)| format!("{name} is there as {}", versions.join(", ")));
+    let fewer = TWICE.iter().filter(|name| versions.get(**name).is_none_or(|versions| versions.len() < 2));
+    more.chain(fewer.map(|name| format!("{name} is no longer there twice: take it off the list"))).collect()
+}
+
+/// Packages of the lock file that come from a registry and have no checksum.
+fn unchecked() -> Result<Vec<String>> {
+    let lock = std::fs::read_to_string("Cargo.lock").context("read Cargo.lock")?;
+    let packages = lock.split("[[package]]").skip(1);
+    let unchecked = packages.filter(|package| package.contains("\nsource = ") && !package.contains("\nchecksum = "));
+    Ok(unchecked.map(|package| format!("no checksum:{}", package.replace('\n', " "))).collect())
 }
 
 /// True when some choice among the expression's alternatives needs allowed licences only.
@@ -84,7 +127,23 @@ fn split_outside_parentheses<'a>(expression: &'a str, operator: &str) -> Vec<&'a
 
 #[cfg(test)]
 mod tests {
-    use super::allowed;
+    use super::{REGISTRY, TWICE, allowed, duplicates, sources};
+    use serde_json::json;
+
+    #[test]
+    fn a_package_from_elsewhere_or_in_one_version_too_many_is_told() {
+        let package = |name: &str, version: &str, source: Option<&str>| json!({ "name": name, "version": version, "source": source });
+        let mut packages = vec![package("ours", "0.1.0", None), package("one", "1.0.0", Some(REGISTRY))];
+        packages.extend(
+            TWICE.iter().flat_map(|name| ["1.0.0", "2.0.0"].map(|version| package(name, version, Some(REGISTRY)))),
+        );
+        assert!(sources(&packages).is_empty() && duplicates(&packages).is_empty());
+        packages.push(package("one", "2.0.0", Some("git+https://example.org/one")));
+        assert_eq!(sources(&packages), ["one comes from git+https://example.org/one"]);
+        assert_eq!(duplicates(&packages), ["one is there as 1.0.0, 2.0.0"]);
+        packages.retain(|package| package["name"] != TWICE[0]);
+        assert_eq!(duplicates(&packages).len(), 2);
+    }
 
     #[test]
     fn one_allowed_arm_is_enough_and_every_conjunct_is_needed() {

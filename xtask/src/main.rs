@@ -33,7 +33,7 @@ const USAGE: &str = "usage: cargo xtask <task>
   instructions      count the instructions of reports under callgrind, and write the figures down
   instructions --check
                     compare with the figures
-  licences          check the licences of all dependencies
+  licences          check licences, sources and versions of all dependencies
   tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
   test-beside [ARGS]
