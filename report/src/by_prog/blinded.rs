@@ -3,27 +3,32 @@
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::Attachment;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::model::{BlindedEvent, Program};
 
 /// The events that the attachments speak of, each once. Of the recorder's own programs it is told elsewhere. `names` are
 /// those of the recording's own events. Before Linux 6.6 links on tracepoints and probes look like any on a perf event.
 pub(super) fn find(attachments: &[Attachment], programs: &[Program], names: &[String]) -> Vec<BlindedEvent> {
     let mut found: Vec<BlindedEvent> = Vec::new();
-    let carriers = || {
-        programs.iter().enumerate().filter(|(_, program)| {
-            program.prog_type == Some(ProgType::PERF_EVENT) && !program.name.starts_with("bprec_")
-        })
-    };
+    let mut told: FxHashSet<(usize, &[u8])> = FxHashSet::default();
+    let mut carriers: FxHashMap<u32, usize> = FxHashMap::default();
+    for (position, program) in programs.iter().enumerate() {
+        let is_carrier = program.prog_type == Some(ProgType::PERF_EVENT) && !program.name.starts_with("bprec_");
+        if let Some(id) = program.id.filter(|_| is_carrier) {
+            carriers.entry(id).or_insert(position);
+        }
+    }
     for attachment in attachments.iter().filter(|attachment| attachment.kind == "perf_event") {
-        let carrier = carriers().find(|(_, program)| program.id == Some(attachment.prog_id));
-        let Some((position, program)) = carrier else { continue };
+        let Some(&position) = carriers.get(&attachment.prog_id) else { continue };
+        if !told.insert((position, &attachment.target)) {
+            continue;
+        }
+        let program = &programs[position];
         let event = String::from_utf8_lossy(&attachment.target).into_owned();
         // Ours are called after the event they are like and the program; what the kernel tells of others has no such names.
         let own = event.ends_with(')') && names.contains(&event);
-        let blinded = BlindedEvent { event, program_id: program.id, program: program.name.clone(), own, position };
-        if !found.contains(&blinded) {
-            found.push(blinded);
-        }
+        found.push(BlindedEvent { event, program_id: program.id, program: program.name.clone(), own, position });
     }
     found
 }
@@ -59,5 +64,26 @@ mod tests {
             BlindedEvent { event: event.into(), program_id: Some(7), program: "p".into(), own, position: 0 }
         });
         assert_eq!(found, expected);
+    }
+
+    /// As many programs as a recording may have, each on several events, take as many steps and not their square.
+    #[test]
+    fn many_programs_are_each_looked_up_once() {
+        const PROGRAMS: u32 = 100_000;
+        let program = super::super::rows::tests::program();
+        let programs: Vec<Program> = (0..PROGRAMS)
+            .map(|id| Program { id: Some(id), prog_type: Some(ProgType::PERF_EVENT), ..program.clone() })
+            .collect();
+        let attachments: Vec<Attachment> = (0..2 * PROGRAMS)
+            .map(|at| Attachment {
+                prog_id: at / 2,
+                link_id: None,
+                kind: "perf_event".into(),
+                target: [b"cycles", b"faults"][at as usize % 2].to_vec(),
+            })
+            .collect();
+        let found = find(&attachments, &programs, &[]);
+        assert_eq!(found.len(), attachments.len());
+        assert!(found.iter().zip(0..).all(|(event, at): (_, usize)| event.position == at / 2));
     }
 }

@@ -80,7 +80,8 @@ impl Window {
 
     /// How much of the time from `first` to `last` is in it.
     pub(crate) fn length_ns(&self, first: u64, last: u64) -> u64 {
-        self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from))).sum()
+        let lengths = self.parts.iter().map(|(from, to)| last.min(*to).saturating_sub(first.max(*from)));
+        lengths.fold(0, u64::saturating_add)
     }
 }
 

@@ -166,7 +166,7 @@ impl Percentile {
     /// The middle of the bucket.
     pub fn middle_ns(&self) -> Option<u64> {
         let (from_ns, to_ns) = self.from_ns.zip(self.to_ns)?;
-        Some(from_ns + (to_ns - from_ns) / 2)
+        Some(from_ns.midpoint(to_ns))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Cells: one value of a model as the tables have it.
 
+use rustc_hash::FxHashMap;
+
 use crate::model::text::{UNKNOWN, decimal, fixed, grouped, seconds};
 use crate::model::{Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound};
 use crate::render::grid::Column;
@@ -28,14 +30,19 @@ pub(super) fn moment(bound: Option<TimeBound>) -> String {
 
 /// Where a program is attached, each place once.
 pub(super) fn attachments(program: &Program) -> String {
-    let mut places: Vec<(String, usize)> = Vec::new();
-    for attachment in program.attachments.iter().cloned() {
-        match places.iter_mut().find(|(place, _)| *place == attachment) {
-            Some((_, times)) => *times += 1,
-            None => places.push((attachment, 1)),
-        }
+    let mut places: Vec<(&str, usize)> = Vec::new();
+    let mut at: FxHashMap<&str, usize> = FxHashMap::default();
+    for attachment in &program.attachments {
+        let at = *at.entry(attachment).or_insert_with(|| {
+            places.push((attachment, 0));
+            places.len() - 1
+        });
+        places[at].1 += 1;
     }
-    let places = places.into_iter().map(|(place, times)| if times > 1 { format!("{place} ×{times}") } else { place });
+    let places = places.into_iter().map(|(place, times)| match times {
+        1 => place.to_owned(),
+        _ => format!("{place} ×{times}"),
+    });
     places.collect::<Vec<_>>().join(" ")
 }
 

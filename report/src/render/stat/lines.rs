@@ -95,7 +95,7 @@ fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<
     // What was given up on the way was to be counted until now.
     let given_up = best.counts.value().is_some_and(|counts| counts.values.ended.is_some());
     let until_ns = if given_up { snapshot.to_ns.max(best.to_ns) } else { best.to_ns };
-    let (counted_ns, all_ns) = (best.to_ns - best.from_ns, until_ns - best.from_ns);
+    let (counted_ns, all_ns) = (best.to_ns.saturating_sub(best.from_ns), until_ns.saturating_sub(best.from_ns));
     let percent = if all_ns > 0 { counted_ns as f64 * 100.0 / all_ns as f64 } else { 100.0 };
     let elapsed = Some((u64::try_from(counted_ns).unwrap_or(0), percent));
     let named = |event: &str, unit| Value { event: event.to_owned(), unit, source, ..Value::default() };
@@ -147,7 +147,7 @@ fn of_program(snapshot: &StatSnapshot, row: &StatRow, best: &CounterRow) -> Vec<
 
 fn of_target(snapshot: &StatSnapshot, row: &CounterRow) -> Vec<Value> {
     let Some(counting) = &snapshot.shared else { return Vec::new() };
-    let elapsed_s = (snapshot.to_ns - snapshot.from_ns) as f64 / 1e9;
+    let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
     let mut values = Vec::new();
     for (at, event) in counting.events.iter().enumerate() {
         let counts = row.counts.value();
@@ -296,7 +296,7 @@ pub(super) fn json_end(
     let missed = snapshot.missed.iter().map(|(id, reason)| MissedLine { id: *id, reason: reason.clone() });
     let end = End {
         row: "end",
-        elapsed_ns: snapshot.to_ns - snapshot.from_ns,
+        elapsed_ns: snapshot.to_ns.saturating_sub(snapshot.from_ns),
         command_user_ns: command_time.map(|(user, _)| ns(user)),
         command_system_ns: command_time.map(|(_, system)| ns(system)),
         quiet_programs: snapshot.quiet,

@@ -139,7 +139,7 @@ fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Col
         Column::text(""),
         Column::number("COUNTED"),
     ];
-    let elapsed_s = (snapshot.to_ns - snapshot.from_ns) as f64 / 1e9;
+    let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
     let is_alone = snapshot.rows.len() == 1;
     let mut rows = Vec::new();
     for row in &snapshot.rows {
@@ -215,7 +215,7 @@ pub(super) fn end(
         notes.push("the kernel's run statistics are of all CPUs together: only exact counters tell them apart".into());
     }
     write_notes(&notes, out, width)?;
-    let elapsed_s = (snapshot.to_ns - snapshot.from_ns) as f64 / 1e9;
+    let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
     let programs = snapshot
         .rows
         .iter()
@@ -224,7 +224,7 @@ pub(super) fn end(
         .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
         .map(|(row, percent)| {
             // Of the time for which it was there.
-            let span = row.best().map_or(0.0, |row| (row.to_ns - row.from_ns) as f64 / 1e9);
+            let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
             percent / 100.0 * span
         })
         .collect();
