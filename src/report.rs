@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 
-use bprec_report::{By, CpuList, Input, MapFilter, MapsOptions, Options, ProgFilter, Sort, TimeRange};
+use bprec_report::{By, CpuList, Input, MapFilter, MapsOptions, Options, ProgFilter, Session, Sort, TimeRange};
 
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
@@ -25,6 +25,18 @@ pub(crate) struct Args {
     /// Counters from snapshot to snapshot, and altogether: runs and time per run, and events where they were counted.
     #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comm", "event", "maps"])]
     counters: bool,
+
+    /// What each program cost in intervals of this length (100ms, 1s), as bars; without one, of a length that makes some sixty of them.
+    #[arg(
+        long,
+        value_name = "LENGTH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_parser = interval,
+        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all"]
+    )]
+    over_time: Option<Interval>,
 
     /// Split each program's cost: func, comm, cpu, cgroup, helper. Or put programs together, one row for each owner, name, type or hook.
     #[arg(long, value_name = "WHAT")]
@@ -102,6 +114,25 @@ pub(crate) struct Args {
     sandbox: SandboxArgs,
 }
 
+/// Length of an interval, ns; `None`: one that suits the recording.
+#[derive(Clone, Copy)]
+struct Interval(Option<u64>);
+
+fn interval(text: &str) -> Result<Interval, &'static str> {
+    if text.is_empty() {
+        return Ok(Interval(None));
+    }
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_ns = match &text[digits.len()..] {
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err("expected a time: 500us, 100ms, 1s"),
+    };
+    let length_ns = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ns));
+    length_ns.filter(|ns| *ns > 0).map(|ns| Interval(Some(ns))).ok_or("expected a time: 500us, 100ms, 1s")
+}
+
 /// Columns of a table that goes to no terminal: enough for every row to be whole.
 const UNBOUNDED_COLUMNS: usize = usize::MAX;
 
@@ -150,6 +181,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         all: args.all,
         threads: args.threads,
     };
+    if let Some(Interval(interval_ns)) = args.over_time {
+        let report = Session::open(&input)?.over_time(&options, interval_ns)?;
+        if args.json {
+            report.write_json(&mut out)?;
+        } else if args.csv {
+            report.write_csv(&mut out)?;
+        } else {
+            report.write_table(&mut out, width)?;
+        }
+        out.flush()?;
+        if report.events.iter().all(|event| event.rows.is_empty()) {
+            say("bprec: no sample in a BPF program in what is asked for");
+            return Ok(Outcome::NothingMatched);
+        }
+        return Ok(Outcome::Done);
+    }
     if args.counters {
         let report = bprec_report::counters(&input, &options)?;
         if args.json {

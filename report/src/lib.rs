@@ -50,7 +50,7 @@ pub use input::Input;
 pub use input::source::Source;
 pub use maps::{MapFilter, MapsOptions};
 pub use model::text::printable;
-pub use model::{CountersReport, Report, Stacks};
+pub use model::{CountersReport, OverTime, Report, Stacks};
 pub use options::{By, CpuList, Group, Options, ProgFilter, Sort, Split, TimeRange};
 pub use pass::attribution::{Attribution, Charge, Column};
 pub use pass::{SampleView, Sink};

@@ -6,7 +6,7 @@ use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::maps::MapsReport;
-use crate::model::{CountersReport, Report, Stacks};
+use crate::model::{CountersReport, OverTime, Report, Stacks};
 use crate::pass::{self, Selection, Sink};
 use crate::sinks::stacks;
 use crate::{Error, Input, MapsOptions, Options, Result, Split, by_prog, counters, render};
@@ -57,6 +57,14 @@ impl<'a> Session<'a> {
     /// When `options` name a time that the recording does not have.
     pub fn counters(&self, options: &Options) -> Result<CountersReport> {
         self.recording.checked(counters::over_time(&self.recording, &self.index, options))
+    }
+
+    /// What each program cost in intervals of this length; `None`: of one that makes some sixty of them.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub fn over_time(&self, options: &Options, interval_ns: Option<u64>) -> Result<OverTime> {
+        self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
     /// Counts the call chains of an event: of the first that is asked for and has samples.

@@ -3,6 +3,7 @@
 mod blinded;
 mod groups;
 mod notes;
+pub(crate) mod over_time;
 mod rows;
 mod sampled;
 mod sampler;

@@ -18,6 +18,18 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use std::cmp::{Ordering, Reverse};
 
+/// The index's numbers of all programs, by id and load time.
+pub(super) fn order(index: &Index) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..index.programs.list.len() as u32).collect();
+    let key = |number: u32| {
+        let known = &index.programs.list[number as usize];
+        // Programs without id go last.
+        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
+    };
+    order.sort_by(|a, b| key(*a).cmp(&key(*b)));
+    order
+}
+
 /// All programs by id and load time, with the index's number of each.
 pub(super) fn programs(
     index: &Index,
@@ -26,13 +38,7 @@ pub(super) fn programs(
     start_ns: u64,
     counting: Option<&Counting>,
 ) -> (Vec<Program>, Vec<u32>) {
-    let mut order: Vec<u32> = (0..index.programs.list.len() as u32).collect();
-    let key = |number: u32| {
-        let known = &index.programs.list[number as usize];
-        // Programs without id go last.
-        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
-    };
-    order.sort_by(|a, b| key(*a).cmp(&key(*b)));
+    let order = order(index);
     let programs = order.iter().map(|number| {
         let known = &index.programs.list[*number as usize];
         program(known, index, history, window, start_ns, counting)

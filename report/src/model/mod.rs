@@ -7,6 +7,7 @@ mod counters;
 mod event;
 mod known;
 mod note;
+mod over_time;
 mod program;
 mod stacks;
 pub(crate) mod text;
@@ -27,6 +28,7 @@ pub use program::{
     StatisticsCost, TimeBound, TraceData,
 };
 
+pub use over_time::{EventOverTime, IntervalCount, OverTime, RowOverTime};
 pub use stacks::{Frame, FrameKind, Stack, Stacks};
 
 use crate::options::By;

@@ -8,6 +8,7 @@ mod json;
 mod json_maps;
 mod maps;
 mod opening;
+mod over_time;
 mod screen;
 mod stat;
 mod table;
@@ -17,7 +18,7 @@ pub use stat::{StatFormat, StatWriter};
 
 use crate::Result;
 use crate::maps::MapsReport;
-use crate::model::{CountersReport, Report};
+use crate::model::{CountersReport, OverTime, Report};
 use screen::Screen;
 use std::io::{self, Write};
 
@@ -70,6 +71,32 @@ impl CountersReport {
     /// When it cannot be written.
     pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
         Ok(counters::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+impl OverTime {
+    /// A table for people, `width` columns wide where that is possible: a line for each program, with what it cost as a row of bars.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        Ok(over_time::table(self, &mut Screen::new(out), width)?)
+    }
+
+    /// One JSON document; `docs/json.md` describes it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_json(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(json::pretty(self, out)?)
+    }
+
+    /// One line per program and interval in which it has samples, after a line of column names.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(over_time::csv(self, &mut Screen::new(out))?)
     }
 }
 

@@ -5,3 +5,4 @@ pub(crate) mod ledger;
 mod mappings;
 pub(crate) mod stacks;
 mod task_maps;
+pub(crate) mod timeline;

@@ -1,0 +1,70 @@
+//! What programs cost from interval to interval.
+
+use super::{Count, Program, TimeBound, Unit};
+use serde::Serialize;
+
+/// What each program cost in each interval: the document of `bprec report --over-time --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OverTime {
+    /// `bprec over-time`.
+    pub format: &'static str,
+    /// [`super::JSON_VERSION`].
+    pub version: u32,
+    /// Length of an interval, ns.
+    pub interval_ns: u64,
+    /// Every program of the recording, by id and load time.
+    #[serde(skip)]
+    pub programs: Vec<Program>,
+    /// One for each event that is asked for.
+    pub events: Vec<EventOverTime>,
+}
+
+/// The intervals of an event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EventOverTime {
+    /// The event.
+    pub name: String,
+    /// What its weights are.
+    pub unit: Unit,
+    /// All of BPF: what the TOTAL row of the ledger has.
+    pub total: Count,
+    /// The same for each interval that has samples, in order.
+    pub intervals: Vec<IntervalCount>,
+    /// One for each program that has samples, and for what could not be attributed; the costliest first.
+    pub rows: Vec<RowOverTime>,
+}
+
+/// The intervals of a program.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RowOverTime {
+    /// Position in [`OverTime::programs`]; `null` for what is no program's.
+    #[serde(skip)]
+    pub program: Option<usize>,
+    /// Id of the program.
+    pub id: Option<u32>,
+    /// Its name.
+    pub name: String,
+    /// When it was loaded, if during the recording.
+    pub loaded: Option<TimeBound>,
+    /// When it was unloaded, if during the recording.
+    pub unloaded: Option<TimeBound>,
+    /// What is charged to it in all intervals.
+    #[serde(flatten)]
+    pub total: Count,
+    /// Of that, samples that do not say when they were taken.
+    pub undated: Count,
+    /// Intervals in which it has samples, in order.
+    pub intervals: Vec<IntervalCount>,
+}
+
+/// What a program cost in an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct IntervalCount {
+    /// Number of the interval; the first is 0.
+    pub interval: u64,
+    /// When it began, ns since the recording's start.
+    pub from_ns: u64,
+    /// What is charged.
+    #[serde(flatten)]
+    pub count: Count,
+}
