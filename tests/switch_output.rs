@@ -119,6 +119,47 @@ fn each_file_is_complete() {
     }
 }
 
+/// What a command has started is named in the files that follow, also when its parent has ended.
+#[test]
+fn what_a_command_started_is_named_in_every_file() {
+    let test = "what_a_command_started_is_named_in_every_file";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (path, done) = (scratch.path("perf.data"), scratch.path("done"));
+    let mut recorder = bprec()
+        .args(["record", "-q", "-e", "page-faults", "-c", "1", "--counters", "off", "--switch-output=signal", "-o"])
+        .arg(&path)
+        .args([
+            "--",
+            "sh",
+            "-c",
+            "(\"$0\" touch_pages --exact --ignored >/dev/null &); until test -e \"$1\"; do sleep 0.05; done",
+        ])
+        .arg(std::env::current_exe().unwrap())
+        .arg(&done)
+        .env("PAGES", "100000")
+        .spawn()
+        .unwrap();
+    let has_samples = || path.metadata().ok().filter(|about| about.len() > 300_000);
+    for count in 1..=2 {
+        wait_for("samples", has_samples);
+        signal(&recorder, "-USR2");
+        wait_for("another file", || (files(&path).len() == count).then_some(()));
+    }
+    wait_for("samples", has_samples);
+    fs::write(&done, "").unwrap();
+    assert!(recorder.wait().unwrap().success());
+    let files = files(&path);
+    assert_eq!(files.len(), 3);
+    for file in files {
+        let names = perf(&["script", "-F", "comm,event", "-i", file.to_str().unwrap()]);
+        let of_load = names.lines().filter(|line| line.contains("touch_pages"));
+        assert!(of_load.count() > 1000, "{}: {}", file.display(), names.lines().last().unwrap_or_default());
+    }
+}
+
 /// SIGUSR2 ends a file, and the oldest are deleted.
 #[test]
 fn a_signal_ends_a_file_and_the_newest_are_kept() {

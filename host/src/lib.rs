@@ -21,7 +21,7 @@ pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};
 pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace};
 pub use privilege::{Capability, hidden_addresses};
-pub use process::{Process, is_alive, process_ids};
+pub use process::{Process, is_alive, process_ids, with_descendants};
 
 /// The number in a file under `/proc/sys`, by its path below that: `kernel/kptr_restrict`.
 pub fn sysctl_number(name: &str) -> Option<i64> {

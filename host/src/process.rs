@@ -1,5 +1,6 @@
 //! Processes: who they are, and to whom they belong.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
@@ -39,6 +40,32 @@ pub fn process_ids() -> Vec<u32> {
     let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     pids
+}
+
+/// These processes, and all that descend from them, ascending. One whose parent has ended is nobody's descendant any more.
+pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for pid in process_ids() {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut all = BTreeSet::new();
+    let mut left: Vec<u32> = pids.into_iter().collect();
+    while let Some(pid) = left.pop() {
+        if all.insert(pid) {
+            left.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// The parent of a process that is there.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // `pid (comm) state ppid …`, where the name may hold blanks and parentheses.
+    let behind = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
+    std::str::from_utf8(behind).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whether a task with this number has not ended; a zombie has.
@@ -96,11 +123,13 @@ mod tests {
         assert_eq!((found.pid, found.comm), (own, fs::read("/proc/self/comm").unwrap().trim_ascii_end().to_vec()));
         assert_eq!(found.uid, rustix::process::getuid().as_raw());
         assert!(is_alive(own) && process_ids().contains(&own));
+        assert!(with_descendants([1]).contains(&own) || parent(own) == Some(0));
         let mut child = std::process::Command::new("true").spawn().unwrap();
         while is_alive(child.id()) {
             std::thread::yield_now();
         }
         assert!(Path::new(&format!("/proc/{}", child.id())).exists(), "it is waited for below");
+        assert_eq!(with_descendants([own]).iter().filter(|pid| **pid == own || **pid == child.id()).count(), 2);
         child.wait().unwrap();
         assert_eq!(Process::of(child.id()), None);
     }

@@ -275,6 +275,7 @@ impl<'a> Recording<'a> {
 
     /// Sends cgroups and tasks as they are now, and those of `gone` that are no more.
     fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
+        let (processes, _) = self.processes();
         let (layout, out) = (self.layout(), &mut self.out);
         if self.abilities.cgroup {
             let mut records = Vec::new();
@@ -282,7 +283,7 @@ impl<'a> Recording<'a> {
             out.records(records)?;
         }
         let mut batch = Vec::new();
-        synth::each_process(&layout, self.targets.processes().as_deref(), |pid, records| {
+        synth::each_process(&layout, processes.as_deref(), |pid, records| {
             gone.remove(&pid);
             batch.extend_from_slice(records);
             if batch.len() >= TASKS_BATCH_BYTES { out.records(std::mem::take(&mut batch)) } else { Ok(()) }

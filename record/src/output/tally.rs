@@ -1,6 +1,6 @@
 //! What the records of a finished recording say as a whole: how many samples, when, and which kernel code they hit.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -36,6 +36,8 @@ pub(crate) struct Tally {
     pub(crate) lost: u64,
     /// Times of the first and the last sample, ns.
     pub(crate) times: Option<(u64, u64)>,
+    /// Processes that came and are not gone.
+    processes: BTreeSet<u32>,
     addresses: Addresses,
     /// `None` once a COMPRESSED record is no slice of the stream before it.
     unpacker: Option<Unpacker>,
@@ -64,6 +66,11 @@ impl Follower {
         let end = self.file.metadata()?.len();
         self.at += self.tally.add_file(&self.file, self.at, end.saturating_sub(self.at).min(FOLLOWED_BYTES))?;
         Ok(())
+    }
+
+    /// Processes that came, by what was counted, and are not gone.
+    pub(crate) fn processes(&self) -> &BTreeSet<u32> {
+        &self.tally.processes
     }
 
     /// Counts the rest of the records, which end at `end`.
@@ -106,10 +113,16 @@ impl Tally {
             throttled: 0,
             lost: 0,
             times: None,
+            processes: BTreeSet::new(),
             addresses: Addresses { all: HashSet::new(), recent: vec![0; RECENT_SLOTS] },
             unpacker: Some(Unpacker::default()),
             unpacked: Vec::new(),
         }
+    }
+
+    /// The same, where these processes are known to have come before.
+    pub(crate) fn with(self, processes: BTreeSet<u32>) -> Tally {
+        Tally { processes, ..self }
     }
 
     /// Counts the records in `bytes`; how many bytes of them were whole records.
@@ -157,6 +170,7 @@ impl Tally {
             RecordType::SAMPLE => self.sample(record),
             RecordType::COMPRESSED => self.compressed(record.body()),
             RecordType::THROTTLE => self.throttled += 1,
+            RecordType::FORK | RecordType::EXIT => self.task(record),
             RecordType::LOST => {
                 if let Some(index) = self.events.index_of(record)
                     && let Ok((Payload::Lost(lost), _)) = Payload::decode(record, &self.events.all()[index].layout)
@@ -164,6 +178,15 @@ impl Tally {
                     self.lost += lost.lost;
                 }
             }
+            _ => (),
+        }
+    }
+
+    fn task(&mut self, record: &Record<'_>) {
+        let event = self.events.index_of(record).and_then(|index| self.events.all().get(index));
+        match event.and_then(|event| Payload::decode(record, &event.layout).ok()) {
+            Some((Payload::Fork(task), _)) if task.pid != task.ppid => drop(self.processes.insert(task.pid)),
+            Some((Payload::Exit(task), _)) if task.pid == task.tid => drop(self.processes.remove(&task.pid)),
             _ => (),
         }
     }

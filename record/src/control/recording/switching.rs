@@ -1,6 +1,6 @@
 //! From one file of a recording to the next.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::thread;
 use std::time::Instant;
 
@@ -17,11 +17,12 @@ use crate::{Error, Level, Result, synth, sys};
 impl Recording<'_> {
     /// Ends the file and goes on in another one.
     pub(super) fn switch_output(&mut self) -> Result<()> {
+        let (processes, came) = self.processes();
         let Some(rotation) = &self.rotation else { return Ok(()) };
         let kallsyms = thread::spawn(Kallsyms::read);
         // Tasks that end between the switch and the look at those that are there have samples in the file that follows, too.
         let mut before = HashMap::new();
-        synth::each_process(&self.layout(), self.targets.processes().as_deref(), |pid, records| {
+        synth::each_process(&self.layout(), processes.as_deref(), |pid, records| {
             before.insert(pid, records.to_vec());
             Ok(())
         })?;
@@ -35,8 +36,8 @@ impl Recording<'_> {
         let next = Sink::next(rotation.path(), &self.opened.events).and_then(|mut sink| {
             let level = self.options.compression_level;
             level.map_or(Ok(()), |level| sink.compress(level)).inspect_err(|_| sink.discard())?;
-            let follower =
-                tally(&self.opened).and_then(|tally| sink.follower(tally)).inspect_err(|_| sink.discard())?;
+            let tally = tally(&self.opened).map(|tally| tally.with(came));
+            let follower = tally.and_then(|tally| sink.follower(tally)).inspect_err(|_| sink.discard())?;
             Ok((sink, follower))
         });
         let (sink, follower) = match next {
@@ -82,6 +83,24 @@ impl Recording<'_> {
         // A recording may go on for days, and what a file ends with is large for a moment.
         sys::release_free_memory();
         Ok(())
+    }
+
+    /// Processes that are recorded, `None` for all there are; and those of them that came while it was recorded. What inherits the
+    /// events are descendants of the targets, also those that have lost their parents since.
+    pub(super) fn processes(&mut self) -> (Option<Vec<u32>>, BTreeSet<u32>) {
+        let mut came = BTreeSet::new();
+        if let Some(follower) = &mut self.follower {
+            // What it does not find now, it finds the next time.
+            let _ = follower.follow();
+            came.clone_from(follower.processes());
+        }
+        let targets = self.targets.processes();
+        let inherit = self.targets.binding.inherit;
+        let all = |targets: Vec<u32>| match inherit {
+            true => bprec_host::with_descendants(targets.into_iter().chain(came.iter().copied())),
+            false => targets,
+        };
+        (targets.map(all), came)
     }
 
     fn go_on_in_same_file(&mut self, error: &Error) {
