@@ -19,8 +19,8 @@ use bprec_format::feature::tracing::TracingData;
 use bprec_format::feature::{BuildIds, CpuTopology, EventDesc, Feature, NumaTopology, Payload, PmuMappings, TextList};
 use bprec_format::{Container, File, Metadata};
 use bprec_report::{
-    By, Group, Input, MapsOptions, Options, RewriteOptions, ScriptOptions, Show, Source, Split, TimeRange, by_prog,
-    counters, header, maps, rewrite, script,
+    By, Group, Input, MapsOptions, Options, RewriteOptions, ScriptOptions, Session, Show, Source, Split, StacksFormat,
+    TimeRange, by_prog, counters, header, maps, rewrite, script,
 };
 
 /// Counts what is allocated.
@@ -190,6 +190,10 @@ fn report(input: &Input, numbers: &mut Numbers) {
         report.write_table(&mut std::io::sink(), 132).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
+    }
+    if let Ok(stacks) = Session::open(input).and_then(|session| session.stacks(&options)) {
+        let formats = [StacksFormat::Folded, StacksFormat::Pprof, StacksFormat::Speedscope];
+        stacks.write(formats[numbers.below(formats.len())], &mut std::io::sink()).unwrap();
     }
     let json = numbers.below(2) == 0;
     let _ = maps(input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
