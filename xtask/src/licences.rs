@@ -129,20 +129,22 @@ fn split_outside_parentheses<'a>(expression: &'a str, operator: &str) -> Vec<&'a
 
 #[cfg(test)]
 mod tests {
-    use super::{REGISTRY, TWICE, allowed, duplicates, sources};
+    use super::{FROM_REGISTRY, TWICE, allowed, duplicates, sources};
     use serde_json::json;
 
     #[test]
     fn a_package_from_elsewhere_or_in_one_version_too_many_is_told() {
+        const REGISTRY: &str = "registry+https://example.org/index";
         let package = |name: &str, version: &str, source: Option<&str>| json!({ "name": name, "version": version, "source": source });
-        let mut packages = vec![package("ours", "0.1.0", None), package("one", "1.0.0", Some(REGISTRY))];
+        let mut packages = vec![package("ours", "0.1.0", None), package(FROM_REGISTRY, "1.0.0", Some(REGISTRY))];
         packages.extend(
             TWICE.iter().flat_map(|name| ["1.0.0", "2.0.0"].map(|version| package(name, version, Some(REGISTRY)))),
         );
         assert!(sources(&packages).is_empty() && duplicates(&packages).is_empty());
-        packages.push(package("one", "2.0.0", Some("git+https://example.org/one")));
+        packages.push(package("one", "1.0.0", Some("git+https://example.org/one")));
+        packages.push(package(FROM_REGISTRY, "2.0.0", Some(REGISTRY)));
         assert_eq!(sources(&packages), ["one comes from git+https://example.org/one"]);
-        assert_eq!(duplicates(&packages), ["one is there as 1.0.0, 2.0.0"]);
+        assert_eq!(duplicates(&packages), [format!("{FROM_REGISTRY} is there as 1.0.0, 2.0.0")]);
         packages.retain(|package| package["name"] != TWICE[0]);
         assert_eq!(duplicates(&packages).len(), 2);
     }
