@@ -92,7 +92,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"])]
     overwrite: bool,
 
-    /// Where to; `-` is standard output (pipe format). An existing file is kept as NAME.old.
+    /// Where to; `-` is standard output (pipe format). An existing file is kept as NAME.old; one that was cut off as NAME.cut-off if
+    /// there is a whole NAME.old.
     ///
     /// Without it, a pipe as standard output gets the recording.
     #[arg(short, long, value_name = "FILE")]
@@ -106,6 +107,11 @@ pub(crate) struct Args {
     /// Keep N files of --switch-output: the oldest is deleted when there is one more.
     #[arg(long, alias = "switch-max-files", value_name = "N")]
     max_files: Option<NonZeroUsize>,
+
+    /// Put what was written on the disk every so many seconds, by a thread of its own: what was recorded before stays when the power
+    /// fails. off: at the end only, as it always is.
+    #[arg(long, value_name = "SECONDS|off", default_value = "1", value_parser = sync)]
+    sync: Sync,
 
     /// Compress records with zstd while recording; a higher LEVEL (to 22) makes a smaller file and takes longer [default LEVEL: 1].
     /// `-z3` is `-z=3`.
@@ -320,6 +326,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         overwrite: args.overwrite,
         output: output(args.output)?,
         switch_output: switch_output(&args.switch_output, args.max_files, args.overwrite)?,
+        sync: args.sync.every,
         compression_level: args.compression_level,
         command,
         duration,
@@ -435,6 +442,22 @@ fn delay(asked_ms: Option<i64>, control: Option<&Control>) -> anyhow::Result<Opt
             Err(_) => bail!("-D {ms}: expected milliseconds, or -1"),
         },
     })
+}
+
+/// How often what was written is put on the disk.
+#[derive(Debug, Clone, Copy)]
+struct Sync {
+    every: Option<Duration>,
+}
+
+/// `off`, or seconds.
+fn sync(text: &str) -> Result<Sync, String> {
+    if text == "off" {
+        return Ok(Sync { every: None });
+    }
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
+    let every = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    every.map(|every| Sync { every: Some(every) }).ok_or_else(|| "expected seconds, or off".to_owned())
 }
 
 /// Where commands come from, and answers go to.

@@ -1,7 +1,7 @@
 //! `bprec stat`.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -13,6 +13,7 @@ use bprec_record::{Moment, StatOptions, StatTarget, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter};
 
+use crate::draft::sync_directory;
 use crate::record::{budget, cpu_list, exit_code, notify, show};
 use crate::{Outcome, say};
 
@@ -118,6 +119,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let mut writer = StatWriter::new(format, args.interval.is_some(), args.per_cpu);
     let mut meter = StatAccumulator::new(!args.bpf_prog.is_empty());
     let asked = args.bpf_prog.join(",");
+    let output = args.output.clone();
     let options = options(args)?;
     let mut total: Option<StatSnapshot> = None;
     let counts = stat(&options, |readings| {
@@ -143,6 +145,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if let Some(total) = &total {
         writer.total(total, counts.command_time, &mut out)?;
         out.flush()?;
+    }
+    if let Some(path) = output.as_deref().filter(|path| path.is_file()) {
+        let synced = File::open(path).and_then(|file| file.sync_all());
+        synced.with_context(|| format!("sync {}", path.display()))?;
+        sync_directory(path)?;
     }
     match counts.command {
         Some(status) if !status.success() => {

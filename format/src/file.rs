@@ -111,6 +111,16 @@ pub struct FileAttr {
     pub ids: Vec<u64>,
 }
 
+impl FileAttr {
+    /// Whether it can be the event that carries `bprec:state`: of the bpf-output events that bprec writes, only that one is
+    /// never enabled.
+    pub fn carries_states(&self) -> bool {
+        let attr = &self.attr;
+        (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT)
+            && attr.flags.contains(AttrFlags::DISABLED)
+    }
+}
+
 /// A seekable recording.
 #[derive(Debug, Clone)]
 pub struct File<'a> {
@@ -152,7 +162,7 @@ impl<'a> File<'a> {
         // have no features either: its data ends where the file does, as does that of a bprec that was killed just when it
         // had moved the end of the data forward.
         let is_featureless = bits.is_empty() && size == FILE_HEADER_BYTES as u64;
-        let may_be_whole = data.end() == Some(end) && !events.iter().any(|event| carries_state(&event.attr));
+        let may_be_whole = data.end() == Some(end) && !events.iter().any(FileAttr::carries_states);
         let unfinished = data.size == 0 || (is_featureless && !may_be_whole);
         let mut file = File { bytes, endian, attrs: events, data, unfinished, features: Vec::new(), problems };
         if unfinished {
@@ -195,7 +205,7 @@ impl<'a> File<'a> {
 
     /// Whether an event can be the one that carries `bprec:state`: recordings of bprec have it.
     pub fn carries_states(&self) -> bool {
-        self.attrs.iter().any(|event| carries_state(&event.attr))
+        self.attrs.iter().any(FileAttr::carries_states)
     }
 
     /// The records, as far as they are there.
@@ -267,12 +277,6 @@ impl<'a> File<'a> {
             }
         }
     }
-}
-
-/// Whether an event can be the one that carries `bprec:state`: of the bpf-output events that bprec writes, only that one is
-/// never enabled.
-fn carries_state(attr: &EventAttr) -> bool {
-    (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT) && attr.flags.contains(AttrFlags::DISABLED)
 }
 
 /// The set bits of the feature bitmap, ascending.

@@ -6,7 +6,7 @@
 //!
 //! | kind | payload |
 //! |--|--|
-//! | 0 | first frame: `BPRECJ1\0`, then the id of the recording's first event, u64 (0 when it has none) |
+//! | 0 | first frame: `BPRECJ1\0`, the id of the recording's first event, u64 (0 when it has none), the recording's own id, 16 bytes, which older journals lack |
 //! | 25 | one program: its blob in `BPF_PROG_INFO` |
 //! | 26 | one BTF: its entry in `BPF_BTF`, `id u32, data_size u32, data` |
 //! | other below 256 | a feature section as it is; the last one of a kind counts |
@@ -15,7 +15,8 @@
 //! follows zeros, which a file has where its bytes did not reach the disk.
 
 use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, write_section};
-use crate::{Endian, Error, Reader, Result, Writer};
+use crate::state::{RecordingId, State};
+use crate::{Endian, Error, Events, File, FileAttr, Reader, RecordType, Result, Writer};
 
 /// First bytes of the first frame's payload.
 const MAGIC: [u8; 8] = *b"BPRECJ1\0";
@@ -33,6 +34,8 @@ pub enum Frame<'a> {
     Begin {
         /// Id of the recording's first event. Ids are not reused while a kernel runs.
         first_event_id: u64,
+        /// The recording's own id, which is its first record's, too.
+        recording_id: Option<RecordingId>,
     },
     /// A program.
     Program(&'a ProgInfoBuf),
@@ -59,8 +62,9 @@ impl Frame<'_> {
         let mut w = Writer::new(out, endian);
         w.u32(0).u32(0);
         let kind = match self {
-            Frame::Begin { first_event_id } => {
+            Frame::Begin { first_event_id, recording_id } => {
                 w.bytes(&MAGIC).u64(*first_event_id);
+                recording_id.iter().for_each(|id| id.put(&mut w));
                 BEGIN
             }
             Frame::Program(program) => {
@@ -88,6 +92,8 @@ impl Frame<'_> {
 pub struct Journal {
     /// Id of the first event of the recording it belongs to.
     pub first_event_id: u64,
+    /// The id of that recording; older recorders gave none.
+    pub recording_id: Option<RecordingId>,
     /// The feature sections that its frames make, in ascending order of their bits.
     pub features: Vec<(u8, Vec<u8>)>,
 }
@@ -107,6 +113,7 @@ impl Journal {
             return Err(Error::other(8, "journal", "does not start with BPRECJ1"));
         }
         let first_event_id = begin.u64("journal event id")?;
+        let recording_id = RecordingId::get(&mut begin).ok();
 
         let mut features: Vec<(u8, Vec<u8>)> = Vec::new();
         let mut programs: Vec<ProgInfoBuf> = Vec::new();
@@ -137,7 +144,33 @@ impl Journal {
         btfs.iter().for_each(|btf| section.extend_from_slice(btf));
         features.push((BPF_BTF, section));
         features.sort_by_key(|(bit, _)| *bit);
-        Ok(Journal { first_event_id, features })
+        Ok(Journal { first_event_id, recording_id, features })
+    }
+
+    /// Whether it is the journal of a recording with these events, and with this id if the first record has one.
+    pub fn belongs_to(&self, attrs: &[FileAttr], recording_id: Option<RecordingId>) -> bool {
+        let first_event_id = attrs.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
+        match (self.recording_id, recording_id) {
+            (Some(own), Some(id)) => own == id,
+            (None, Some(_)) => false,
+            // The first record may be damaged.
+            (_, None) => self.first_event_id == first_event_id,
+        }
+    }
+}
+
+/// The id that a recording has in its first record; older ones have none.
+pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
+    let record = file.records().next()?.ok()?;
+    let events = Events::new(file.attrs(), file.endian()).ok()?;
+    let index = events.index_of(&record).filter(|_| record.kind == RecordType::SAMPLE)?;
+    if !file.attrs().get(index)?.carries_states() {
+        return None;
+    }
+    let sample = events.all().get(index)?.layout.sample(record.body(), record.offset).ok()?;
+    match State::decode(sample.raw().ok()??, record.offset, file.endian()) {
+        Ok(State::Recording(id)) => Some(id),
+        _ => None,
     }
 }
 
@@ -154,7 +187,7 @@ mod tests {
 
     fn sample(endian: Endian) -> Vec<u8> {
         let mut bytes = Vec::new();
-        Frame::Begin { first_event_id: 77 }.encode(&mut bytes, endian);
+        Frame::Begin { first_event_id: 77, recording_id: None }.encode(&mut bytes, endian);
         Frame::Feature { bit: 3, payload: b"first" }.encode(&mut bytes, endian);
         Frame::Btf { id: 9, data: b"nine" }.encode(&mut bytes, endian);
         Frame::Btf { id: 2, data: b"two" }.encode(&mut bytes, endian);
@@ -187,6 +220,23 @@ mod tests {
         }
         let two = Journal::parse(&whole[..whole.len() - 1], Endian::Little).unwrap();
         assert_eq!(two.features[0].1, b"first");
+    }
+
+    #[test]
+    fn a_journal_is_of_the_recording_with_its_id() {
+        let (own, other) = (RecordingId([1; 16]), RecordingId([2; 16]));
+        let journal = |recording_id| {
+            let mut bytes = Vec::new();
+            Frame::Begin { first_event_id: 77, recording_id }.encode(&mut bytes, Endian::Little);
+            Journal::parse(&bytes, Endian::Little).unwrap()
+        };
+        let events = |id| [FileAttr { attr: crate::EventAttr::default(), ids: vec![id] }];
+        assert!(journal(Some(own)).belongs_to(&events(77), Some(own)));
+        // Another boot of the machine counts its events from the beginning.
+        assert!(!journal(Some(own)).belongs_to(&events(77), Some(other)));
+        assert!(!journal(None).belongs_to(&events(77), Some(own)), "an older recorder's");
+        assert!(journal(None).belongs_to(&events(77), None), "both are an older recorder's");
+        assert!(!journal(None).belongs_to(&events(78), None));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::feature::Feature;
 use crate::journal::Journal;
 use crate::records::UserPayload;
 use crate::records::user::Update;
+use crate::state::RecordingId;
 use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result, Section};
 
 /// The most events that a recording may have; perf has the same bound.
@@ -186,14 +187,13 @@ impl<'a> Metadata<'a> {
         Ok(true)
     }
 
-    /// Adds what a recorder had put aside for the features of a file that it did not come to the end of.
+    /// Adds what a recorder had put aside for the features of a file that it did not come to the end of, and that has this id.
     ///
     /// # Errors
     /// When it is no journal, or another recording's.
-    pub fn add_journal(&mut self, journal: &[u8]) -> Result<()> {
+    pub fn add_journal(&mut self, journal: &[u8], recording_id: Option<RecordingId>) -> Result<()> {
         let journal = Journal::parse(journal, self.endian)?;
-        let first_event_id = self.attrs.first().and_then(|attr| attr.ids.first().copied()).unwrap_or(0);
-        if journal.first_event_id != first_event_id {
+        if !journal.belongs_to(&self.attrs, recording_id) {
             return Err(Error::other(0, "journal", "another recording's"));
         }
         for (bit, bytes) in journal.features {

@@ -15,10 +15,11 @@ mod account;
 mod aggregation;
 mod contents;
 mod counters;
+mod identity;
 mod parts;
 mod sampler;
 
-pub use account::{BootClock, Cost, CpuNotSampled, EventLoss, Loss};
+pub use account::{BootClock, Cost, CpuNotSampled, EventLoss, Loss, StatsOff};
 pub use aggregation::{Aggregation, OVERFLOW_PID};
 pub use contents::{ContentsEnd, MapContents};
 pub use counters::{
@@ -26,6 +27,7 @@ pub use counters::{
     Reading, RunCounts, SharedCounters, SharedScope, SharedTarget, TargetCounters,
 };
 
+pub use identity::RecordingId;
 use parts::{get_list, get_option, get_string, get_text, put_list, put_option, put_text};
 pub use sampler::{Sampler, SamplerCounts};
 
@@ -47,7 +49,7 @@ pub const PAYLOAD_MAX_BYTES: usize = 60_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// How the recording was made; first in the stream.
+    /// How the recording was made.
     Session(Session),
     /// Who owns a program and what else is known of it.
     Program(Program),
@@ -85,6 +87,8 @@ pub enum State {
     StatsOff(StatsOff),
     /// The clock of load times has moved against that of the recording.
     BootClock(BootClock),
+    /// Which recording it is.
+    Recording(RecordingId),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -199,15 +203,6 @@ pub struct ProgramRuns {
     pub recursion_misses: Option<u64>,
 }
 
-/// From this moment on [`RunStats`] are not kept on behalf of the recording: what has a later time says nothing of runs and their times.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StatsOff {
-    /// When they were switched off, ns of the recording's clock.
-    pub time_ns: u64,
-    /// Why.
-    pub reason: String,
-}
-
 /// A map that programs use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Map {
@@ -300,6 +295,7 @@ impl State {
             State::CpuNotSampled(it) => it.put(&mut w),
             State::StatsOff(it) => it.put(&mut w),
             State::BootClock(it) => it.put(&mut w),
+            State::Recording(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -343,6 +339,7 @@ impl State {
             21 => State::CpuNotSampled(CpuNotSampled::get(r)?),
             22 => State::StatsOff(StatsOff::get(r)?),
             23 => State::BootClock(BootClock::get(r)?),
+            24 => State::Recording(RecordingId::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -368,6 +365,7 @@ impl State {
             State::CpuNotSampled(_) => 21,
             State::StatsOff(_) => 22,
             State::BootClock(_) => 23,
+            State::Recording(_) => 24,
             State::Unknown { kind, .. } => *kind,
         }
     }
@@ -468,17 +466,6 @@ impl Missed {
             time_ns: r.u64("missed time")?,
             reason: get_string(r, "missed reason")?,
         })
-    }
-}
-
-impl StatsOff {
-    fn put(&self, w: &mut Writer<'_>) {
-        w.u64(self.time_ns);
-        put_text(w, self.reason.as_bytes());
-    }
-
-    fn get(r: &mut Reader<'_>) -> Result<StatsOff> {
-        Ok(StatsOff { time_ns: r.u64("stats off time")?, reason: get_string(r, "stats off reason")? })
     }
 }
 

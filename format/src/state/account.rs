@@ -1,6 +1,6 @@
 //! What a recording lost, what it did not see, and what it cost.
 
-use super::parts::{get_list, get_option, put_list, put_option};
+use super::parts::{get_list, get_option, get_string, put_list, put_option, put_text};
 use crate::{Reader, Result, Writer};
 
 /// Samples that did not make it into the recording, as the kernel counted them per event.
@@ -70,6 +70,26 @@ pub struct Cost {
     /// What run statistics took of the machine for this recording: runs while they were on, times what they add to a run. None
     /// when that is not known.
     pub statistics_ns: Option<u64>,
+}
+
+/// From this moment on [`RunStats`](super::RunStats) are not kept on behalf of the recording: what has a later time says nothing of runs and their times.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StatsOff {
+    /// When they were switched off, ns of the recording's clock.
+    pub time_ns: u64,
+    /// Why.
+    pub reason: String,
+}
+
+impl StatsOff {
+    pub(super) fn put(&self, w: &mut Writer<'_>) {
+        w.u64(self.time_ns);
+        put_text(w, self.reason.as_bytes());
+    }
+
+    pub(super) fn get(r: &mut Reader<'_>) -> Result<StatsOff> {
+        Ok(StatsOff { time_ns: r.u64("stats off time")?, reason: get_string(r, "stats off reason")? })
+    }
 }
 
 impl Loss {

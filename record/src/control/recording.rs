@@ -11,13 +11,13 @@ mod switching;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bprec_bpf::{BtfCache, Kallsyms, Refs};
 use bprec_format::feature::Feature;
 use bprec_format::state::{Session, State};
-use bprec_format::{Endian, Events, SampleLayout};
+use bprec_format::{Endian, Events, FileAttr, SampleLayout};
 
 use super::command::Workload;
 use super::liveness::Liveness;
@@ -29,7 +29,7 @@ use crate::drain::{Drain, Rings};
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
 use crate::output::sections::{self, Section};
-use crate::output::{self, Follower, Sink, Summary, Tally};
+use crate::output::{self, Follower, Origin, Sink, Summary, Syncer, Tally};
 use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
@@ -62,6 +62,8 @@ struct Recording<'a> {
     out: Outbox,
     /// Counts what is in the file; `None` for a stream, which is counted as it passes by.
     follower: Option<Follower>,
+    /// Puts it on the disk from time to time, where that was asked for.
+    syncer: Option<Syncer>,
     opened: Arc<OpenEvents>,
     kallsyms: Option<Kallsyms>,
     /// Feature sections that are known already.
@@ -87,9 +89,10 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     if options.switch_output.is_some() {
         sys::return_large_blocks();
     }
+    sys::survive_file_size_limit();
     let signals = Signals::block(options.switch_output.is_some_and(|how| how.on_signal))?;
     // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
-    let kallsyms = thread::spawn(Kallsyms::read);
+    let kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)?;
     let specs = sampling::specs(options)?;
     let tracing_data = syntax::tracing_data(&specs)?;
     let abilities = Abilities::probe().map_err(|error| refused("dummy", 0, -1, error))?;
@@ -181,7 +184,7 @@ impl<'a> Recording<'a> {
             None
         };
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
-        let (out, follower) = start_draining(options, abilities, &opened, rings)?;
+        let Started { out, follower, syncer } = start_draining(options, abilities, &opened, rings)?;
 
         let session = Session {
             cpus_online: targets.cpus.len() as u32,
@@ -222,6 +225,7 @@ impl<'a> Recording<'a> {
             sources,
             out,
             follower,
+            syncer,
             opened,
             kallsyms: None,
             sections: Vec::new(),
@@ -370,6 +374,7 @@ impl<'a> Recording<'a> {
             self.out.flush()?;
             // An error is told at the end, where the rest is read.
             let _ = self.follower.as_mut().map(Follower::follow);
+            self.syncer.as_ref().map_or(Ok(()), Syncer::check)?;
             let written_bytes = self.out.drain().written_bytes();
             if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
                 self.switch_output()?;
@@ -419,24 +424,43 @@ fn tally(opened: &OpenEvents) -> Result<Tally> {
     Ok(Tally::new(events, opened.roles()))
 }
 
+/// The output, with what looks after it.
+struct Started {
+    out: Outbox,
+    follower: Option<Follower>,
+    syncer: Option<Syncer>,
+}
+
 /// Creates the output and begins to drain into it.
-fn start_draining(
+fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEvents>, rings: Rings) -> Result<Started> {
+    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
+    let sink = Sink::create(&options.output, &opened.events)?;
+    let origin = sink.origin();
+    drain_into(sink, options, abilities, opened, rings, &files).inspect_err(|_| {
+        // As if it had never been.
+        origin.iter().for_each(Origin::discard);
+    })
+}
+
+fn drain_into(
+    mut sink: Sink,
     options: &Options,
     abilities: Abilities,
     opened: &Arc<OpenEvents>,
     rings: Rings,
-) -> Result<(Outbox, Option<Follower>)> {
-    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
-    let mut sink = Sink::create(&options.output, &opened.events)?;
+    files: &[FileAttr],
+) -> Result<Started> {
     options.compression_level.map_or(Ok(()), |level| sink.compress(level))?;
     let follower = sink.follower(tally(opened)?)?;
     let (is_file, passing) = match &follower {
         Some(_) => (true, None),
         None => (false, Some(tally(opened)?)),
     };
+    let written = sink.written()?;
+    let syncer = options.sync.zip(written).map(|(every, written)| Syncer::start(every, written)).transpose()?;
     let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);
     let drain = Drain::start(Arc::clone(opened), rings, sink, passing, &layout)?;
-    Ok((Outbox::new(drain, is_file, &files[0], &files[opened.state]), follower))
+    Ok(Started { out: Outbox::new(drain, is_file, &files[0], &files[opened.state]), follower, syncer })
 }
 
 /// What there is to say about the first event.

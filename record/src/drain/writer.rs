@@ -18,7 +18,7 @@ pub(super) struct Writer {
 
 #[derive(Debug)]
 enum Way {
-    Direct(Sink),
+    Direct(Box<Sink>),
     Compressed(Compressor),
     /// Between two outputs, and at the end.
     Closed,
@@ -30,7 +30,8 @@ impl Writer {
     /// # Errors
     /// When there can be no more threads.
     pub(super) fn new(sink: Sink, written_bytes: Arc<AtomicU64>) -> Result<Writer> {
-        let way = if sink.is_compressed() { Way::Compressed(Compressor::start(sink)?) } else { Way::Direct(sink) };
+        let way =
+            if sink.is_compressed() { Way::Compressed(Compressor::start(sink)?) } else { Way::Direct(Box::new(sink)) };
         Ok(Writer { way, appended_bytes: 0, written_bytes })
     }
 
@@ -129,8 +130,8 @@ impl Writer {
         self.appended_bytes = 0;
         match std::mem::replace(&mut self.way, Way::Closed) {
             Way::Direct(before) => {
-                self.way = Way::Direct(next);
-                then(before);
+                self.way = Way::Direct(Box::new(next));
+                then(*before);
                 Ok(())
             }
             Way::Compressed(mut compressor) => {
@@ -148,7 +149,7 @@ impl Writer {
     /// When the thread that compresses has failed in a way that left nothing behind.
     pub(super) fn finish(self) -> Result<(Sink, Result<()>)> {
         match self.way {
-            Way::Direct(sink) => Ok((sink, Ok(()))),
+            Way::Direct(sink) => Ok((*sink, Ok(()))),
             Way::Compressed(compressor) => compressor.finish(),
             Way::Closed => Err(closed()),
         }

@@ -41,6 +41,8 @@ pub struct Options {
     pub output: Output,
     /// When one file ends and the next begins; `None`: everything goes into one.
     pub switch_output: Option<SwitchOutput>,
+    /// How often what was written is put on the disk; `None`: at the end.
+    pub sync: Option<Duration>,
     /// Compress records with zstd, at a level of 1 to 22.
     pub compression_level: Option<u8>,
     /// Command to run; the recording ends with it.
@@ -85,6 +87,7 @@ impl Default for Options {
             overwrite: false,
             output: Output::File(PathBuf::from("perf.data")),
             switch_output: None,
+            sync: Some(Duration::from_secs(1)),
             compression_level: None,
             command: None,
             duration: None,

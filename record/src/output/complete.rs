@@ -55,9 +55,8 @@ pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter,
         ending.sections.extend(sink.compression());
         ending.sections.sort_by_key(|(bit, _)| *bit);
         ending.sections.dedup_by_key(|(bit, _)| *bit);
-        sink.finish(&ending.sections)?;
     }
-    Ok(())
+    sink.finish(&ending.sections)
 }
 
 /// Names for the kernel functions that samples hit or stack traces in maps have, but for those of BPF programs, which their

@@ -47,6 +47,14 @@ impl Journal {
         }
     }
 
+    /// Another descriptor of it; `None` when it could not be kept.
+    ///
+    /// # Errors
+    /// When there can be no more of them.
+    pub(super) fn duplicate(&self) -> io::Result<Option<File>> {
+        self.file.as_ref().map(File::try_clone).transpose()
+    }
+
     /// The feature sections that it makes; `None` when it could not be kept.
     pub(super) fn features(&self) -> Option<Vec<(u8, Vec<u8>)>> {
         let file = self.file.as_ref()?;
@@ -58,11 +66,12 @@ impl Journal {
     /// Removes it. It may have moved: another recorder took the name over meanwhile.
     pub(super) fn remove(&mut self) {
         self.file = None;
-        for path in [&self.path, &moved(&self.path)] {
-            if is_still(path, self.inode) {
-                drop(fs::remove_file(path));
-            }
-        }
+        remove(&self.path, self.inode);
+    }
+
+    /// What tells it from another one of its name.
+    pub(super) fn inode(&self) -> Inode {
+        self.inode
     }
 }
 
@@ -130,22 +139,22 @@ fn begins_as_journal(path: &Path) -> io::Result<bool> {
     Ok(bprec_format::journal::Journal::parse(&begin, Endian::NATIVE).is_ok())
 }
 
-/// `perf.data` → `perf.data.old`.
-pub(super) fn old(path: &Path) -> PathBuf {
-    with_suffix(path, ".old")
-}
-
 /// `perf.data` → `perf.data.journal`.
 pub(crate) fn journal_of(path: &Path) -> PathBuf {
     with_suffix(path, ".journal")
 }
 
-/// `perf.data.journal` → `perf.data.old.journal`.
-fn moved(journal: &Path) -> PathBuf {
-    journal_of(&old(&journal.with_extension("")))
+/// Removes a journal, wherever another recorder that took the name over has moved it.
+pub(super) fn remove(path: &Path, inode: Inode) {
+    let recording = path.with_extension("");
+    for name in [recording.clone(), with_suffix(&recording, ".old"), with_suffix(&recording, ".cut-off")] {
+        if is_still(&journal_of(&name), inode) {
+            drop(fs::remove_file(journal_of(&name)));
+        }
+    }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

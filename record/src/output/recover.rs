@@ -5,11 +5,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bprec_format::feature::Feature;
-use bprec_format::journal::Journal;
+use bprec_format::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync};
 
 use super::journal::{journal_of, read};
 use super::sections;
+use super::syncer::sync_directory;
 use super::tally::Tally;
 use crate::events::SampleRole;
 use crate::{Error, Result};
@@ -17,6 +18,8 @@ use crate::{Error, Result};
 /// What stands in front of the records of a file of ours, ids of thousands of CPUs included, has less.
 const HEAD_MAX_BYTES: u64 = 64 << 20;
 
+/// The first record, which tells whose the journal is, is shorter.
+const FIRST_RECORD_BYTES: u64 = 4096;
 /// A last record that lacks its end is shorter.
 const TAIL_MAX_BYTES: u64 = 1 << 16;
 
@@ -59,7 +62,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     if offset > file_bytes.min(HEAD_MAX_BYTES) {
         return Ok(Recovered::Unproven);
     }
-    head.resize(offset as usize, 0);
+    head.resize((offset + FIRST_RECORD_BYTES).min(file_bytes) as usize, 0);
     out.read_exact_at(&mut head, 0).map_err(failed)?;
     let file = File::parse(&head).map_err(format)?;
     let endian = file.endian();
@@ -81,11 +84,10 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     }
 
     let journal_path = journal_of(path);
-    let first_event_id = file.attrs().iter().find_map(|event| event.ids.first()).copied().unwrap_or(0);
     let journal = read(&journal_path)
         .ok()
         .and_then(|bytes| Journal::parse(&bytes, endian).ok())
-        .filter(|journal| journal.first_event_id == first_event_id);
+        .filter(|journal| journal.belongs_to(file.attrs(), recording_id(&file)));
     let programs = journal.as_ref().map(|journal| {
         let section = journal.features.iter().find(|(bit, _)| *bit == Feature::BPF_PROG_INFO.0);
         section.and_then(|(_, bytes)| endian.u32_at(bytes, 0)).unwrap_or(0)
@@ -105,6 +107,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         .and_then(|()| out.sync_all())
         .and_then(|()| out.write_all_at(&layout.header(data_bytes, &bits), 0))
         .and_then(|()| out.sync_all())
+        .and_then(|()| sync_directory(path))
         .map_err(failed)?;
     if has_journal {
         drop(fs::remove_file(&journal_path));

@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 
 use bprec_format::journal::Frame;
 use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
+use rustix::io::Errno;
 
 use super::compression::{PackedBytes, Packer};
-use super::journal::{Inode, Journal, create_with, inode, is_foreign, is_still, journal_of, old};
+use super::journal::{self, Inode, Journal, create_with, inode, is_still, journal_of};
+use super::older::{self, Moved};
 use super::pipe;
 use super::sections::Section;
+use super::state_writer::{id_record, random_id};
+use super::syncer::{Written, sync_directory};
 use super::tally::{Follower, Tally};
 use crate::events::OpenEvent;
 use crate::{Error, Output, Result};
@@ -40,10 +44,48 @@ pub(crate) struct Sink {
 struct Seekable {
     path: PathBuf,
     layout: FileLayout,
-    inode: Inode,
     journal: Journal,
-    /// An older recording of this name was moved out of the way.
-    rotated: bool,
+    origin: Origin,
+}
+
+/// What there was before a recording's file, which it can be put back to.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin {
+    path: PathBuf,
+    inode: Inode,
+    journal_inode: Inode,
+    /// An older recording of this name.
+    moved: Option<Moved>,
+}
+
+impl Origin {
+    /// Removes the file as if it had never been, and puts the older recording of this name back.
+    pub(crate) fn discard(&self) {
+        journal::remove(&journal_of(&self.path), self.journal_inode);
+        if is_still(&self.path, self.inode) {
+            drop(fs::remove_file(&self.path));
+            self.moved.iter().for_each(Moved::put_back);
+        }
+    }
+}
+
+/// Whether a program was started without this descriptor: Rust's runtime has put /dev/null there, for reading and writing, so that no
+/// other file becomes it.
+fn is_closed(descriptor: &impl AsFd) -> bool {
+    let Ok(file) = descriptor.as_fd().try_clone_to_owned().map(File::from) else { return true };
+    let device = |about: fs::Metadata| about.file_type().is_char_device().then(|| about.rdev());
+    let is_null = file.metadata().ok().and_then(device) == fs::metadata("/dev/null").ok().and_then(device);
+    is_null && rustix::fs::fcntl_getfl(&file).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::RDWR))
+}
+
+/// What there is under a name; links are followed, unless another user has put them, or what they lead to, where anyone may.
+fn existing(path: &Path) -> Result<Option<fs::Metadata>> {
+    older::refuse_planted(path)?;
+    let Ok(about) = fs::metadata(path) else { return Ok(None) };
+    if let Ok(path) = fs::canonicalize(path) {
+        older::refuse_planted(&path)?;
+    }
+    Ok(Some(about))
 }
 
 impl Sink {
@@ -54,69 +96,57 @@ impl Sink {
     pub(crate) fn create(output: &Output, events: &[OpenEvent]) -> Result<Sink> {
         let files: Vec<FileAttr> = events.iter().map(|event| event.file.clone()).collect();
         match output {
+            Output::Stdout if is_closed(&io::stdout()) => Err(Error::file("standard output", Errno::BADF.into())),
             Output::Stdout => {
                 let out = io::stdout().as_fd().try_clone_to_owned().map_err(|e| Error::file("standard output", e))?;
                 Sink::stream(out, "standard output".to_owned(), &files)
             }
-            Output::File(path) => match fs::metadata(path) {
+            Output::File(path) => match existing(path)? {
                 // A device or a pipe can neither be moved out of the way nor have its header rewritten.
-                Ok(about) if about.file_type().is_char_device() || about.file_type().is_fifo() => {
+                Some(about) if about.file_type().is_char_device() || about.file_type().is_fifo() => {
                     let out = OpenOptions::new().write(true).open(path).map_err(|e| Error::file(path, e))?;
                     Sink::stream(out.into(), path.display().to_string(), &files)
                 }
-                Ok(about) if !about.is_file() => {
+                Some(about) if !about.is_file() => {
                     Err(Error::file(path, io::Error::other("exists and is not a file to write a recording to")))
                 }
-                _ => Sink::file(path, &files),
+                _ => Sink::file(path, events),
             },
         }
     }
 
-    fn file(path: &Path, events: &[FileAttr]) -> Result<Sink> {
-        let failed = |error| Error::file(path, error);
-        // A journal takes the place of an older one, which is all that may stand there.
-        if let Some(foreign) = [journal_of(path), journal_of(&old(path))].into_iter().find(|it| is_foreign(it)) {
-            let problem = "is no journal of a recording, and would be overwritten by one: give another name with -o";
-            return Err(Error::file(&foreign, io::Error::other(problem)));
-        }
-        let rotated = match fs::rename(path, old(path)) {
-            Ok(()) => true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(failed(error)),
-        };
-        // The journal of a recording that was cut off moves with it; one without its recording is of no use.
-        let journal_path = journal_of(path);
-        if !rotated || fs::rename(&journal_path, journal_of(&old(path))).is_err() {
-            drop(fs::remove_file(journal_of(&old(path))));
-        }
-        Sink::begin(path, events, rotated).inspect_err(|_| {
-            if rotated {
-                drop(fs::rename(old(path), path));
-            }
-        })
+    fn file(path: &Path, events: &[OpenEvent]) -> Result<Sink> {
+        let moved = older::make_way(path)?;
+        let begun = Sink::begin(path, events, moved.clone());
+        begun.inspect_err(|_| moved.iter().for_each(Moved::put_back))
     }
 
-    fn begin(path: &Path, events: &[FileAttr], rotated: bool) -> Result<Sink> {
+    fn begin(path: &Path, events: &[OpenEvent], moved: Option<Moved>) -> Result<Sink> {
         let failed = |error| Error::file(path, error);
+        let files: Vec<FileAttr> = events.iter().map(|event| event.file.clone()).collect();
         let mut head = Vec::new();
-        let layout = FileLayout::begin(events, Endian::NATIVE, &mut head);
+        let layout = FileLayout::begin(&files, Endian::NATIVE, &mut head);
+        let head_bytes = head.len() as u64;
+        let id = random_id();
+        id_record(events, id, &mut head)?;
         let out = create_with(path, &head).map_err(failed)?;
         // Whoever mends a recording sees that it is not over. Not every file system has locks.
         let _ = out.try_lock();
         let inode = inode(&out).map_err(failed)?;
         let journal = Journal::create(&journal_of(path));
+        let origin = Origin { path: path.to_owned(), inode, journal_inode: journal.inode(), moved };
         let mut sink = Sink {
             out,
             name: path.display().to_string(),
-            data_bytes: 0,
-            head_bytes: head.len() as u64,
-            seekable: Some(Seekable { path: path.to_owned(), layout, inode, journal, rotated }),
+            data_bytes: head.len() as u64 - head_bytes,
+            head_bytes,
+            seekable: Some(Seekable { path: path.to_owned(), layout, journal, origin }),
             packer: None,
             packed: Vec::new(),
         };
-        let first_event_id = events.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
+        let first_event_id = files.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
         let mut begin = Vec::new();
-        Frame::Begin { first_event_id }.encode(&mut begin, Endian::NATIVE);
+        Frame::Begin { first_event_id, recording_id: Some(id) }.encode(&mut begin, Endian::NATIVE);
         sink.journal(&begin);
         Ok(sink)
     }
@@ -126,8 +156,7 @@ impl Sink {
     /// # Errors
     /// As [`Sink::create`].
     pub(crate) fn next(path: &Path, events: &[OpenEvent]) -> Result<Sink> {
-        let files: Vec<FileAttr> = events.iter().map(|event| event.file.clone()).collect();
-        Sink::begin(path, &files, false)
+        Sink::begin(path, events, None)
     }
 
     /// Moves a file that is being written, and its journal, to another name, which must be free.
@@ -139,7 +168,7 @@ impl Sink {
             use rustix::fs::{CWD, RenameFlags, renameat_with};
             match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
                 // Not every file system can promise that nothing is replaced.
-                Err(rustix::io::Errno::INVAL) if !to.exists() => fs::rename(from, to),
+                Err(Errno::INVAL) if !to.exists() => fs::rename(from, to),
                 other => other.map_err(io::Error::from),
             }
         };
@@ -147,6 +176,14 @@ impl Sink {
         // A recording has no journal once it could not be written.
         drop(rename(&journal_of(path), &journal_of(closed)));
         Ok(())
+    }
+
+    /// Puts the name on the disk that [`Sink::vacate`] gave to a file that is complete.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub(crate) fn sync_name(path: &Path) -> Result<()> {
+        sync_directory(path).map_err(|error| Error::file(path, error))
     }
 
     /// It has been moved by [`Sink::vacate`].
@@ -191,9 +228,7 @@ impl Sink {
 
     /// True for a file that still has its name.
     pub(crate) fn is_there(&self) -> bool {
-        self.seekable
-            .as_ref()
-            .is_some_and(|it| self.out.metadata().is_ok_and(|about| about.nlink() > 0 && it.inode.1 != 0))
+        self.seekable.as_ref().is_some_and(|_| self.out.metadata().is_ok_and(|about| about.nlink() > 0))
     }
 
     /// What reads the records of a file while they are written; `None` for a stream.
@@ -206,6 +241,17 @@ impl Sink {
         }
         let file = self.out.try_clone().map_err(|error| self.failed(error))?;
         Ok(Some(Follower::new(file, self.head_bytes, tally)))
+    }
+
+    /// What has to be synced of a file while it is written; `None` for a stream.
+    ///
+    /// # Errors
+    /// When there can be no more descriptors.
+    pub(crate) fn written(&self) -> Result<Option<Written>> {
+        let Some(seekable) = &self.seekable else { return Ok(None) };
+        let duplicated = self.out.try_clone().and_then(|out| Ok((out, seekable.journal.duplicate()?)));
+        let (out, journal) = duplicated.map_err(|error| self.failed(error))?;
+        Ok(Some(Written::new(out, journal, &seekable.path)))
     }
 
     /// Bytes written, those in front of the records included.
@@ -334,23 +380,26 @@ impl Sink {
         self.seekable.as_ref()?.journal.features()
     }
 
-    /// Writes the feature sections (ascending) and the final header, and removes the journal. In a stream, writes one
-    /// record per section.
+    /// Writes the feature sections (ascending) and the final header, puts all of it on the disk, and removes the journal then.
     ///
     /// # Errors
-    /// When there is no room: the file is then as it was at the last record, and its journal stays.
+    /// When there is no room, or the disk fails: the file is then as it was at the last record, and its journal stays.
     pub(crate) fn finish(&mut self, features: &[(u8, Vec<u8>)]) -> Result<()> {
-        let Some(seekable) = &self.seekable else { return Ok(()) };
+        let Some(seekable) = &self.seekable else { return self.finish_stream() };
         let bits: Vec<u8> = features.iter().map(|(bit, _)| *bit).collect();
         let mut tail = Vec::new();
         seekable.layout.features(self.data_bytes, features, &mut tail);
         let end = self.head_bytes + self.data_bytes;
         let header = seekable.layout.header(self.data_bytes, &bits);
-        let written =
-            self.out.write_all_at(&tail, end).and_then(|()| self.out.write_all_at(&header, 0)).and_then(|()| {
-                // A deferred error (a quota, a file system over a network) shows here.
-                self.out.set_len(end + tail.len() as u64)
-            });
+        // The header says that there are features once they are on the disk: until then the file is one that was cut off.
+        let written = self
+            .out
+            .write_all_at(&tail, end)
+            .and_then(|()| self.out.set_len(end + tail.len() as u64))
+            .and_then(|()| self.out.sync_all())
+            .and_then(|()| self.out.write_all_at(&header, 0))
+            .and_then(|()| self.out.sync_all())
+            .and_then(|()| sync_directory(&seekable.path));
         match written {
             Ok(()) => {
                 self.seekable.iter_mut().for_each(|seekable| seekable.journal.remove());
@@ -360,24 +409,31 @@ impl Sink {
         }
     }
 
+    /// Puts on the disk what has become a file all the same: standard output may be one.
+    fn finish_stream(&self) -> Result<()> {
+        match self.out.metadata() {
+            Ok(about) if about.is_file() => self.out.sync_all().map_err(|error| self.failed(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// After an error: makes the file end behind its last whole record, so that it can be opened.
     pub(crate) fn cut(&mut self) {
         let Some(seekable) = &self.seekable else { return };
         let header = seekable.layout.header(self.data_bytes, &[]);
         drop(self.out.set_len(self.head_bytes + self.data_bytes));
         drop(self.out.write_all_at(&header, 0));
+        drop(self.out.sync_all());
+    }
+
+    /// What there was before a file; `None` for a stream.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        self.seekable.as_ref().map(|it| it.origin.clone())
     }
 
     /// Removes the output as if it had never been, and puts the older recording of this name back.
     pub(crate) fn discard(&mut self) {
-        let Some(seekable) = &mut self.seekable else { return };
-        seekable.journal.remove();
-        if is_still(&seekable.path, seekable.inode) {
-            drop(fs::remove_file(&seekable.path));
-            if seekable.rotated {
-                drop(fs::rename(old(&seekable.path), &seekable.path));
-            }
-        }
+        self.origin().iter().for_each(Origin::discard);
     }
 
     fn write(&mut self, pieces: &[IoSlice<'_>]) -> Result<()> {

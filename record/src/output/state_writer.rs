@@ -1,10 +1,14 @@
 //! `bprec:state`: what perf has no record for, as samples of an event of that name.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
 use bprec_format::records::write_record;
-use bprec_format::state::{PAYLOAD_MAX_BYTES, State};
+use bprec_format::state::{EVENT_NAME, PAYLOAD_MAX_BYTES, RecordingId, State};
 use bprec_format::{Endian, EventAttr, RECORD_HEADER_BYTES, RecordType, SampleId, SampleLayout};
 
-use crate::{Error, Result};
+use crate::events::OpenEvent;
+use crate::{Error, Result, sys};
 
 /// Where the time of such a sample is: behind its header, IDENTIFIER, IP and TID.
 const TIME_AT: usize = RECORD_HEADER_BYTES + 24;
@@ -19,6 +23,28 @@ pub(crate) fn stamp(records: &mut [u8], time_ns: u64) {
         }
         at += size.max(RECORD_HEADER_BYTES);
     }
+}
+
+/// Appends the record that says which recording it is, where the events have one for states.
+///
+/// # Errors
+/// When it cannot be encoded.
+pub(super) fn id_record(events: &[OpenEvent], id: RecordingId, out: &mut Vec<u8>) -> Result<()> {
+    let event = events.iter().find(|event| event.name == EVENT_NAME);
+    let Some((file, first)) = event.and_then(|event| Some((&event.file, *event.file.ids.first()?))) else {
+        return Ok(());
+    };
+    StateWriter::new(&file.attr, first).encode(&State::Recording(id), out)
+}
+
+/// An id that no other recording has.
+pub(super) fn random_id() -> RecordingId {
+    // Of keys that are random in each process, and others each time.
+    let random = RandomState::new().hash_one(std::process::id());
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&sys::realtime_unix_ns().to_ne_bytes());
+    id[8..].copy_from_slice(&random.to_ne_bytes());
+    RecordingId(id)
 }
 
 /// Turns states into samples.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bprec_format::journal::recording_id;
 use bprec_format::{Error, File, Metadata, Problem};
 
 /// Where a recording was cut off, and by what.
@@ -39,7 +40,7 @@ impl CutOff {
     pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
         let (data, there) = (file.data(), file.records().rest().len() as u64);
         let cause = if file.is_unfinished() {
-            Cause::Recorder(match journal.map(|journal| metadata.add_journal(journal)) {
+            Cause::Recorder(match journal.map(|journal| metadata.add_journal(journal, recording_id(file))) {
                 None => Journal::None,
                 Some(Ok(())) => Journal::Read,
                 Some(Err(error)) => Journal::Unusable(error),

@@ -132,6 +132,10 @@ fn write(out: &mut Text, state: &State) -> Result {
             write!(out, ", {} samples without room", it.overflow_samples)?;
             it.counted.map_or(Ok(()), |counted| write!(out, ", event counted {counted}"))
         }
+        State::Recording(it) => {
+            write!(out, "recording: ")?;
+            it.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        }
         State::StatsOff(it) => {
             write!(out, "run stats off at {} ns", it.time_ns)?;
             reason(out, &it.reason)

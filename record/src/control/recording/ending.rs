@@ -14,7 +14,7 @@ use super::Recording;
 use crate::drain::{Closed, Drained};
 use crate::output::complete::{Ending, complete};
 use crate::output::sections::{self, Section};
-use crate::output::{Follower, Sink, Summary};
+use crate::output::{Follower, Sink, Summary, Syncer};
 use crate::sources::inventory::ProgramsOfFile;
 use crate::{Error, Level, Result, sys};
 
@@ -28,7 +28,8 @@ impl Recording<'_> {
         });
         let Drained { mut last, outcome: drained } = self.out.finish()?;
         // What ended the drain ended the rest.
-        let outcome = drained.and(outcome);
+        let synced = self.syncer.take().map_or(Ok(()), Syncer::finish);
+        let outcome = drained.and(synced).and(outcome);
         if !self.has_begun {
             // Nothing was sampled yet that would be worth keeping.
             last.sink.discard();

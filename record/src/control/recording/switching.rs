@@ -1,7 +1,6 @@
 //! From one file of a recording to the next.
 
 use std::collections::{BTreeSet, HashMap};
-use std::thread;
 use std::time::Instant;
 
 use bprec_bpf::Kallsyms;
@@ -19,7 +18,7 @@ impl Recording<'_> {
     pub(super) fn switch_output(&mut self) -> Result<()> {
         let (processes, came) = self.processes();
         let Some(rotation) = &self.rotation else { return Ok(()) };
-        let kallsyms = thread::spawn(Kallsyms::read);
+        let kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)?;
         // Tasks that end between the switch and the look at those that are there have samples in the file that follows, too.
         let mut before = HashMap::new();
         synth::each_process(&self.layout(), processes.as_deref(), |pid, records| {
@@ -38,9 +37,10 @@ impl Recording<'_> {
             level.map_or(Ok(()), |level| sink.compress(level)).inspect_err(|_| sink.discard())?;
             let tally = tally(&self.opened).map(|tally| tally.with(came));
             let follower = tally.and_then(|tally| sink.follower(tally)).inspect_err(|_| sink.discard())?;
-            Ok((sink, follower))
+            let written = sink.written().inspect_err(|_| sink.discard())?;
+            Ok((sink, follower, written))
         });
-        let (sink, follower) = match next {
+        let (sink, follower, written) = match next {
             Ok(next) => next,
             Err(error) => {
                 rotation.take_back(&path);
@@ -52,6 +52,9 @@ impl Recording<'_> {
         let sampled_ns = (self.sources.session.start_ns, sys::monotonic_ns());
         let mut closed = self.out.switch(sink)?;
         let followed = std::mem::replace(&mut self.follower, follower);
+        if let (Some(syncer), Some(written)) = (&self.syncer, written) {
+            syncer.follow(written);
+        }
         closed.sink.moved_to(&path);
 
         let session = &mut self.sources.session;
@@ -116,6 +119,9 @@ impl Recording<'_> {
         match rotation.vacate() {
             Ok(path) => {
                 last.sink.moved_to(&path);
+                if let Err(error) = Sink::sync_name(&path) {
+                    (self.options.notify)(Level::Warning, &format!("its name may not be on the disk: {error}"));
+                }
                 rotation.closed(path);
             }
             Err(error) => (self.options.notify)(Level::Warning, &format!("the last file keeps its name: {error}")),

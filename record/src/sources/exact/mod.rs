@@ -10,10 +10,10 @@ mod offer;
 mod refusal;
 mod target;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -287,16 +287,13 @@ impl Exact {
         let (done, attached) = mpsc::channel();
         let shared = Arc::new(shared);
         let worker = Arc::clone(&shared);
-        thread::Builder::new()
-            .name("bprec-profiler".to_owned())
-            .spawn(move || {
-                for candidate in candidates {
-                    if done.send(candidate.attach(&worker.profiler)).is_err() {
-                        return;
-                    }
+        sys::spawn("bprec-profiler", move || {
+            for candidate in candidates {
+                if done.send(candidate.attach(&worker.profiler)).is_err() {
+                    return;
                 }
-            })
-            .map_err(|error| crate::Error::Other(format!("cannot start a thread: {error}")))?;
+            }
+        })?;
         let now = Instant::now();
         let mut exact = Exact {
             shared,
@@ -518,9 +515,10 @@ impl Exact {
             }
         }
         let part = self.targets.len().div_ceil(THREADS).max(1);
-        thread::scope(|scope| {
-            for targets in self.targets.chunks_mut(part) {
-                scope.spawn(|| targets.iter_mut().for_each(|target| target.end("")));
+        let parts = Mutex::new(self.targets.chunks_mut(part));
+        sys::in_parallel(THREADS, || {
+            while let Some(targets) = sys::next_of(&parts) {
+                targets.iter_mut().for_each(|target| target.end(""));
             }
         });
         snapshot_of(self.targets.iter().filter(|target| target.is_news()), self.per_cpu)
@@ -543,11 +541,15 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
             None => parts.push(vec![candidate]),
         }
     }
-    thread::scope(|scope| {
-        let attach = |part: Vec<Candidate>| move || part.into_iter().map(|it| it.attach(profiler)).collect::<Vec<_>>();
-        let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(attach(part))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    })
+    let parts = Mutex::new(parts.into_iter().enumerate());
+    let attached = Mutex::new(BTreeMap::new());
+    sys::in_parallel(THREADS, || {
+        while let Some((number, part)) = sys::next_of(&parts) {
+            let targets: Vec<Target> = part.into_iter().map(|it| it.attach(profiler)).collect();
+            attached.lock().unwrap_or_else(PoisonError::into_inner).insert(number, targets);
+        }
+    });
+    attached.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
 }
 
 /// How each event is read. A group of software events never waits for hardware; any other does as a whole.

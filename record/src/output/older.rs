@@ -1,0 +1,174 @@
+//! What there was under a recording's name: it is kept, and takes the place of nothing that is worth more.
+//!
+//! A recording that is whole becomes NAME.old, as perf has it. One that was cut off does so too, but where a whole one is called
+//! NAME.old already it becomes NAME.cut-off; without samples it is removed then. So however often a recorder is killed and started again,
+//! the last whole recording stays, and the last that was cut off.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bprec_format::journal::{Journal, recording_id};
+use bprec_format::{Endian, Events, FileLayout};
+
+use super::journal::{is_foreign, journal_of, read, with_suffix};
+use super::tally::Tally;
+use crate::events::SampleRole;
+use crate::{Error, Result};
+
+/// What stands in front of the records, ids of thousands of CPUs included, has less.
+const HEAD_MAX_BYTES: u64 = 64 << 20;
+/// The first record is shorter.
+const FIRST_RECORD_BYTES: u64 = 4096;
+/// Records are looked at for samples in parts of this many bytes, and no longer than this: then there are some.
+const PART_BYTES: u64 = 1 << 20;
+const LOOK_BYTES: u64 = 1 << 30;
+
+/// A recording that was moved out of the way, with its journal.
+#[derive(Debug, Clone)]
+pub(super) struct Moved {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Condition {
+    /// Whole, or anything but a recording of ours.
+    Whole,
+    CutOff,
+    /// Cut off, without samples.
+    Empty,
+}
+
+impl Moved {
+    /// Gives it its name back, if that is free.
+    pub(super) fn put_back(&self) {
+        if fs::symlink_metadata(&self.from).is_err() && fs::rename(&self.to, &self.from).is_ok() {
+            drop(fs::rename(journal_of(&self.to), journal_of(&self.from)));
+        }
+    }
+}
+
+/// Makes sure that nothing is called `path`; what was moved.
+///
+/// # Errors
+/// When something is in the way that is nobody's to move, or cannot be moved.
+pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
+    let (old, cut_off) = (with_suffix(path, ".old"), with_suffix(path, ".cut-off"));
+    for name in [path, &old, &cut_off] {
+        refuse_planted(name)?;
+        refuse_planted(&journal_of(name))?;
+        // A journal takes the place of an older one, which is all that may stand there.
+        if is_foreign(&journal_of(name)) {
+            let problem = "is no journal of a recording, and would be overwritten by one: give another name with -o";
+            return Err(Error::file(journal_of(name), io::Error::other(problem)));
+        }
+    }
+    let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+    if !is_there(path) {
+        // It was to follow its recording when the recorder was killed. Any other belongs to none that is there.
+        if belongs(&journal_of(path), &old) && !belongs(&journal_of(&old), &old) {
+            drop(fs::rename(journal_of(path), journal_of(&old)));
+        }
+        return Ok(None);
+    }
+    let to = match condition(path) {
+        Condition::Whole => old,
+        _ if !is_there(&old) => old,
+        Condition::Empty => {
+            fs::remove_file(path).map_err(|error| Error::file(path, error))?;
+            drop(fs::remove_file(journal_of(path)));
+            return Ok(None);
+        }
+        Condition::CutOff if condition(&old) == Condition::Whole => cut_off,
+        Condition::CutOff => old,
+    };
+    fs::rename(path, &to).map_err(|error| Error::file(path, error))?;
+    if fs::rename(journal_of(path), journal_of(&to)).is_err() {
+        // The one of the recording that was called so before.
+        drop(fs::remove_file(journal_of(&to)));
+    }
+    Ok(Some(Moved { from: path.to_owned(), to }))
+}
+
+/// Refuses what another user has put where anyone may: in a directory like /tmp, as the kernel's protected_regular and protected_fifos
+/// do it.
+///
+/// # Errors
+/// When it is so.
+pub(super) fn refuse_planted(path: &Path) -> Result<()> {
+    const STICKY: u32 = 0o1000;
+    const WRITABLE_BY_ALL: u32 = 0o002;
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (Ok(about), Ok(place)) = (fs::symlink_metadata(path), fs::metadata(directory)) else { return Ok(()) };
+    let is_shared = place.mode() & STICKY != 0 && place.mode() & WRITABLE_BY_ALL != 0;
+    if is_shared && about.uid() != rustix::process::geteuid().as_raw() && about.uid() != place.uid() {
+        let problem = format!(
+            "belongs to user {}, in a directory that anyone may write to: give another name with -o",
+            about.uid()
+        );
+        return Err(Error::file(path, io::Error::other(problem)));
+    }
+    Ok(())
+}
+
+/// A file, and its first bytes: all in front of its records, and the first of them.
+fn head(path: &Path) -> io::Result<(File, Vec<u8>)> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(io::Error::other("is no file"));
+    }
+    let mut bytes = vec![0; bprec_format::FILE_HEADER_BYTES];
+    file.read_exact_at(&mut bytes, 0)?;
+    let layout = FileLayout::of_header(&bytes).map_err(io::Error::other)?;
+    if layout.data_offset() > about.len().min(HEAD_MAX_BYTES) {
+        return Err(io::Error::other("is no recording of bprec"));
+    }
+    bytes.resize((layout.data_offset() + FIRST_RECORD_BYTES).min(about.len()) as usize, 0);
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok((file, bytes))
+}
+
+fn condition(path: &Path) -> Condition {
+    let Ok((file, head)) = head(path) else { return Condition::Whole };
+    let Ok(recording) = bprec_format::File::parse(&head) else { return Condition::Whole };
+    if !recording.is_unfinished() || !recording.carries_states() || recording.endian() != Endian::NATIVE {
+        return Condition::Whole;
+    }
+    match has_samples(&file, &recording) {
+        Some(false) => Condition::Empty,
+        Some(true) | None => Condition::CutOff,
+    }
+}
+
+/// Whether there are samples of anything but the recorder's states; `None` when that cannot be told.
+fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> {
+    let role = |carries_states| if carries_states { SampleRole::Other } else { SampleRole::Main };
+    let roles = recording.attrs().iter().map(|event| role(event.carries_states())).collect();
+    let mut tally = Tally::new(Events::new(recording.attrs(), Endian::NATIVE).ok()?, roles);
+    let mut at = recording.data().offset;
+    let end = file.metadata().ok()?.len();
+    while at < end && at < LOOK_BYTES {
+        let used = tally.add_file(file, at, (end - at).min(PART_BYTES)).ok()?;
+        if tally.samples > 0 {
+            return Some(true);
+        }
+        if used == 0 {
+            // Behind a damaged record there may be some.
+            return (end - at < PART_BYTES.min(1 << 16)).then_some(false);
+        }
+        at += used;
+    }
+    (at >= end).then_some(false)
+}
+
+/// Whether a journal is that of a recording.
+fn belongs(journal: &Path, recording: &Path) -> bool {
+    let Ok((_, head)) = head(recording) else { return false };
+    let (Ok(file), Ok(journal)) = (bprec_format::File::parse(&head), read(journal)) else { return false };
+    let journal = Journal::parse(&journal, file.endian());
+    journal.is_ok_and(|journal| journal.belongs_to(file.attrs(), recording_id(&file)))
+}

@@ -1,0 +1,275 @@
+//! No recording is lost to the next one, to a limit, or to somebody else's files. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use bprec_format::journal::{Journal, recording_id};
+use bprec_format::{Endian, Events, File, RecordType};
+use support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
+
+/// A user other than root.
+const NOBODY: u32 = 65534;
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+/// Samples of the sampling event; all records must be whole.
+fn samples(path: &Path) -> usize {
+    let bytes = fs::read(path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let events = Events::new(file.attrs(), file.endian()).unwrap();
+    let records = file.records().map(Result::unwrap);
+    records.filter(|record| record.kind == RecordType::SAMPLE && events.index_of(record) == Some(0)).count()
+}
+
+fn has_samples(path: &Path) -> bool {
+    let bytes = fs::read(path).unwrap();
+    let Ok(file) = File::parse(&bytes) else { return false };
+    let Ok(events) = Events::new(file.attrs(), file.endian()) else { return false };
+    let mut records = file.records().map_while(Result::ok);
+    records.any(|record| record.kind == RecordType::SAMPLE && events.index_of(&record) == Some(0))
+}
+
+/// Starts to record, and kills the recorder when there is something in the file; samples, where there are to be any.
+fn killed(path: &Path, with_samples: bool) {
+    let id = |path: &Path| recording_id(&File::parse(&fs::read(path).ok()?).ok()?);
+    let before = id(path);
+    let delay: &[&str] = if with_samples { &[] } else { &["-D", "100000"] };
+    let mut child =
+        bprec().args(["record", "-q", "-a", "-e", "cpu-clock"]).args(delay).arg("-o").arg(path).spawn().unwrap();
+    wait_for("a file of its own", || id(path).filter(|id| Some(*id) != before));
+    wait_for_checkpoint(path);
+    if with_samples {
+        wait_for("samples", || has_samples(path).then_some(()));
+    }
+    signal(&child, "-KILL");
+    child.wait().unwrap();
+}
+
+fn journal_is_of(journal: &Path, recording: &Path) -> bool {
+    let (journal, bytes) = (fs::read(journal).unwrap(), fs::read(recording).unwrap());
+    let file = File::parse(&bytes).unwrap();
+    let id = recording_id(&file);
+    assert!(id.is_some(), "a recording has an id");
+    Journal::parse(&journal, Endian::NATIVE).unwrap().belongs_to(file.attrs(), id)
+}
+
+fn from_shell(script: &str, path: &Path) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_bprec")]).arg(path).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn starts_that_are_killed_do_not_push_out_what_is_whole() {
+    if !root("starts_that_are_killed_do_not_push_out_what_is_whole") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    let (old, cut_off) = (beside(&path, ".old"), beside(&path, ".cut-off"));
+    record(&path, &["-q", "-a", "--", "true"]);
+    let whole = fs::read(&path).unwrap();
+    for _ in 0..3 {
+        killed(&path, false);
+        assert!(fs::read(&old).unwrap() == whole && !cut_off.exists());
+    }
+    killed(&path, true);
+    assert!(fs::read(&old).unwrap() == whole && !cut_off.exists(), "one without samples makes way");
+    let with_samples = fs::read(&path).unwrap();
+    killed(&path, false);
+    assert!(fs::read(&old).unwrap() == whole);
+    assert!(fs::read(&cut_off).unwrap() == with_samples, "one with samples is kept beside it");
+    assert!(journal_is_of(&beside(&cut_off, ".journal"), &cut_off));
+    record(&path, &["-q", "-a", "--", "true"]);
+    assert!(fs::read(&old).unwrap() == whole && fs::read(&cut_off).unwrap() == with_samples);
+    let second = fs::read(&path).unwrap();
+    record(&path, &["-q", "-a", "--", "true"]);
+    assert!(fs::read(&old).unwrap() == second, "a whole one takes the place of a whole one");
+}
+
+#[test]
+fn a_journal_stays_with_its_recording() {
+    if !root("a_journal_stays_with_its_recording") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    let (old, journal) = (beside(&path, ".old"), beside(&path, ".journal"));
+    killed(&path, true);
+    assert!(journal_is_of(&journal, &path));
+    killed(&path, true);
+    assert!(journal_is_of(&beside(&old, ".journal"), &old) && journal_is_of(&journal, &path));
+    let kept = fs::read(beside(&old, ".journal")).unwrap();
+
+    fs::remove_file(&path).unwrap();
+    killed(&path, true);
+    assert!(fs::read(beside(&old, ".journal")).unwrap() == kept, "of one that nothing has moved");
+    assert!(journal_is_of(&journal, &path), "the one without its recording is gone");
+
+    // As a power failure between the two renames leaves it.
+    fs::rename(&path, &old).unwrap();
+    record(&path, &["-q", "-a", "--", "true"]);
+    assert!(journal_is_of(&beside(&old, ".journal"), &old));
+    assert!(!journal.exists());
+}
+
+#[test]
+fn a_limit_of_the_size_of_files_is_an_error_like_any_other() {
+    if !root("a_limit_of_the_size_of_files_is_an_error_like_any_other") {
+        return;
+    }
+    let dir = Scratch::new();
+    for (name, more) in [("plain", ""), ("packed", "-z")] {
+        let path = dir.path(name);
+        let script =
+            format!("ulimit -f 4000; exec \"$0\" record -a {more} -F 20000 -e cpu-clock --duration 60 -o \"$1\"");
+        let output = from_shell(&script, &path);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("File too large") && text.contains("is whole and can be opened"), "{text}");
+        let bytes = fs::read(&path).unwrap();
+        assert!(File::parse(&bytes).unwrap().records().all(|record| record.is_ok()));
+    }
+    // The command is not the recorder.
+    let script =
+        "exec \"$0\" record -q -a -o \"$1\" -- sh -c 'ulimit -f 1; head -c 100000 /dev/zero > \"$0\"' \"$1.zeros\"";
+    let output = from_shell(script, &dir.path("command"));
+    assert_eq!(output.status.code(), Some(128 + 25), "killed by SIGXFSZ: {}", said(&output));
+}
+
+#[test]
+fn a_thread_that_cannot_be_started_is_an_error() {
+    if !root("a_thread_that_cannot_be_started_is_an_error") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    fs::write(&path, "an older one").unwrap();
+    // No thread gets a stack of that size.
+    let output = bprec()
+        .env("RUST_MIN_STACK", (1u64 << 60).to_string())
+        .args(["record", "-q", "-a", "-o"])
+        .arg(&path)
+        .args(["--", "true"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("cannot start a thread"), "{}", said(&output));
+    assert_eq!(fs::read(&path).unwrap(), b"an older one");
+}
+
+#[test]
+fn standard_output_that_is_closed_is_an_error() {
+    if !root("standard_output_that_is_closed_is_an_error") {
+        return;
+    }
+    let dir = Scratch::new();
+    let output = from_shell("exec \"$0\" record -q -a -o - -- true >&-", &dir.path("none"));
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("standard output"), "{}", said(&output));
+    let output = from_shell("exec \"$0\" record -q -a -o - -- true >/dev/null", &dir.path("none"));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+/// As with the kernel's protected_regular and protected_fifos, which hold for O_CREAT only.
+#[test]
+fn what_others_put_where_anyone_may_is_refused() {
+    if !root("what_others_put_where_anyone_may_is_refused") {
+        return;
+    }
+    let dir = Scratch::new();
+    let shared = dir.path("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+    let path = shared.join("perf.data");
+    let plant = |what: &str, at: &Path| match what {
+        "file" => fs::write(at, "planted").unwrap(),
+        "fifo" => drop(succeed(Command::new("mkfifo").arg(at))),
+        _ => symlink("/etc/passwd", at).unwrap(),
+    };
+    for suffix in ["", ".old", ".journal", ".old.journal"] {
+        for what in ["file", "fifo", "link"] {
+            let planted = beside(&path, suffix);
+            plant(what, &planted);
+            std::os::unix::fs::lchown(&planted, Some(NOBODY), Some(NOBODY)).unwrap();
+            let output = bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "true"]).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{what} {suffix}: {}", said(&output));
+            assert!(said(&output).contains("belongs to user 65534"), "{what} {suffix}: {}", said(&output));
+            assert_eq!(fs::read_dir(&shared).unwrap().count(), 1);
+            fs::remove_file(&planted).unwrap();
+        }
+    }
+    // One's own file there, and others' where not anyone may write.
+    fs::write(&path, "own").unwrap();
+    record(&path, &["-q", "-a", "--", "true"]);
+    assert_eq!(fs::read(beside(&path, ".old")).unwrap(), b"own");
+    let elsewhere = dir.path("perf.data");
+    fs::write(&elsewhere, "theirs").unwrap();
+    chown(&elsewhere, Some(NOBODY), Some(NOBODY)).unwrap();
+    record(&elsewhere, &["-q", "-a", "--", "true"]);
+}
+
+/// The kernel's own count of what was asked to be put on the disk.
+#[test]
+fn what_was_recorded_is_put_on_the_disk() {
+    const NAME: &str = "what_was_recorded_is_put_on_the_disk";
+    if !root(NAME) || !support::perf_installed(NAME) {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    let counted = |arguments: &[&str]| {
+        let mut command = Command::new("perf");
+        command.args(["stat", "-x,", "-e", "syscalls:sys_enter_fsync,syscalls:sys_enter_fdatasync", "-o"]);
+        command.arg(dir.path("counts")).arg("--").arg(env!("CARGO_BIN_EXE_bprec")).args(arguments);
+        let output = command.stdin(Stdio::null()).stdout(Stdio::null()).output().unwrap();
+        let text = fs::read_to_string(dir.path("counts")).unwrap_or_default();
+        let count = |line: &str| line.split(',').next().and_then(|count| count.parse::<u64>().ok());
+        let counts: Vec<u64> = text.lines().filter_map(count).collect();
+        (output.status.success() && counts.len() == 2).then(|| (counts[0], counts[1]))
+    };
+    let name = path.to_str().unwrap();
+    let Some((at_end, meanwhile)) = counted(&["record", "-q", "-a", "--sync=off", "-o", name, "--", "true"]) else {
+        skip(NAME, "perf cannot count system calls");
+        return;
+    };
+    // Features, header and name.
+    assert!(at_end >= 3 && meanwhile == 0, "{at_end} and {meanwhile}");
+    let until_synced = ["record", "-q", "-a", "--sync=0.01", "-o", name, "--", "sleep", "1"];
+    let (at_end, meanwhile) = counted(&until_synced).unwrap();
+    assert!(at_end >= 3 && meanwhile >= 1, "{at_end} and {meanwhile}");
+    let copy = dir.path("copy");
+    let (synced, _) = counted(&["rewrite", "-i", name, "-o", copy.to_str().unwrap()]).unwrap();
+    assert!(synced >= 2, "file and name: {synced}");
+    let output = bprec().args(["record", "-o"]).arg(&path).arg("--sync=no").output().unwrap();
+    assert!(said(&output).contains("expected seconds, or off"), "{}", said(&output));
+}
+
+#[test]
+fn a_recording_that_goes_on_is_not_mended() {
+    if !root("a_recording_that_goes_on_is_not_mended") {
+        return;
+    }
+    let dir = Scratch::new();
+    let path = dir.path("perf.data");
+    let mut child = bprec().args(["record", "-q", "-a", "-e", "cpu-clock", "-o"]).arg(&path).spawn().unwrap();
+    wait_for_checkpoint(&path);
+    let output = bprec().args([OsStr::new("recover"), OsStr::new("--in-place"), path.as_os_str()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("is being written"), "{}", said(&output));
+    signal(&child, "-INT");
+    assert!(child.wait().unwrap().success());
+    samples(&path);
+}
