@@ -99,6 +99,31 @@ fn starts_that_are_killed_do_not_push_out_what_is_whole() {
     assert!(fs::read(&old).unwrap() == second, "a whole one takes the place of a whole one");
 }
 
+/// perf says that something is wrong with a file whose header speaks of no records.
+#[test]
+fn perf_opens_a_file_that_has_just_begun() {
+    const NAME: &str = "perf_opens_a_file_that_has_just_begun";
+    if !root(NAME) || !support::perf_installed(NAME) {
+        return;
+    }
+    let dir = Scratch::new();
+    let mut begun = 0;
+    for number in 0..20 {
+        let path = dir.path(&format!("perf.data{number}"));
+        let mut child = bprec().args(["record", "-q", "-a", "-D", "100000", "-o"]).arg(&path).spawn().unwrap();
+        while !path.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "it goes on");
+            std::thread::yield_now();
+        }
+        signal(&child, "-KILL");
+        child.wait().unwrap();
+        begun += u32::from(!support::has_checkpoint(&path));
+        // Whatever it says on standard error is a failure.
+        support::perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
+    }
+    assert!(begun > 0, "none was killed before its first checkpoint");
+}
+
 #[test]
 fn a_journal_stays_with_its_recording() {
     if !root("a_journal_stays_with_its_recording") {

@@ -55,11 +55,6 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// Bytes of records that the header speaks of.
-fn has_records(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|bytes| bytes.len() > 56 && bytes[48..56] != [0; 8])
-}
-
 #[test]
 fn under_nohup_a_hangup_ends_nothing() {
     if !root("under_nohup_a_hangup_ends_nothing") {
@@ -73,7 +68,7 @@ fn under_nohup_a_hangup_ends_nothing() {
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
-    wait_until("records", || has_records(&path));
+    wait_until("records", || support::has_checkpoint(&path));
     signal(&child, "-HUP");
     let before = fs::metadata(&path).unwrap().len();
     wait_until("more records", || fs::metadata(&path).unwrap().len() > before + 10_000);
@@ -200,7 +195,7 @@ fn programs_that_everyone_else_let_go_of_are_not_held() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let child = bprec().args(["record", "-q", "-a", "-F", "99", "-o"]).arg(&path).spawn().unwrap();
-    wait_until("records", || has_records(&path));
+    wait_until("records", || support::has_checkpoint(&path));
     let known: Vec<(u32, String)> = (200..220)
         .flat_map(|number| {
             let loaded = Fixture::churn(number).unwrap().start().unwrap();

@@ -74,12 +74,19 @@ pub(crate) fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// Waits for the first checkpoint of a recording: a header that says there are records.
+/// Waits for the first checkpoint of a recording.
 pub(crate) fn wait_for_checkpoint(path: &Path) {
-    wait_for(&format!("a checkpoint in {}", path.display()), || {
+    wait_for(&format!("a checkpoint in {}", path.display()), || has_checkpoint(path).then_some(()));
+}
+
+/// Whether the header says that there are more records than the one which the file begins with.
+pub(crate) fn has_checkpoint(path: &Path) -> bool {
+    let data_bytes = || {
         let bytes = std::fs::read(path).ok()?;
-        Endian::NATIVE.u64_at(&bytes, 48).filter(|size| *size > 0)
-    });
+        let first = usize::try_from(Endian::NATIVE.u64_at(&bytes, 40)?).ok()?;
+        Some((Endian::NATIVE.u64_at(&bytes, 48)?, Endian::NATIVE.u16_at(&bytes, first + 6)?))
+    };
+    data_bytes().is_some_and(|(all, first)| all > u64::from(first))
 }
 
 /// Sends a signal to a child that has not been waited for, as `kill` names it.

@@ -129,6 +129,9 @@ impl Sink {
         let head_bytes = head.len() as u64;
         let id = random_id();
         id_record(events, id, &mut head)?;
+        // Any perf opens it from the first moment: of a file without records it says that something is wrong.
+        let header = layout.header(head.len() as u64 - head_bytes, &[]);
+        head[..header.len()].copy_from_slice(&header);
         let out = create_with(path, &head).map_err(failed)?;
         // Whoever mends a recording sees that it is not over. Not every file system has locks.
         let _ = out.try_lock();
