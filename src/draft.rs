@@ -33,6 +33,8 @@ impl Draft {
         if fs::metadata(target).is_ok_and(|about| !about.is_file()) {
             bail!("{} exists and is not a file to write a recording to", target.display());
         }
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        bprec_record::survive_file_size_limit();
         let (file, named) = match unnamed(directory(target)) {
             Some(file) => (file, None),
             None => {

@@ -30,6 +30,7 @@ pub use options::{
 pub use output::{Recovered, Summary, recover};
 pub use sources::bpf_sampler::SamplerFields;
 pub use sources::shared::{CounterTarget, Shared, SharedOptions};
+pub use sys::survive_file_size_limit;
 
 /// Records as `options` say, until the command ends, the duration is over, the targets are gone, or a signal
 /// (SIGINT, SIGTERM) arrives.

@@ -20,6 +20,7 @@ pub(crate) use process::{
     raise_open_files, release_free_memory, return_large_blocks, usage,
 };
 pub(crate) use rustix::param::page_size as page_bytes;
-pub(crate) use signals::{Asked, Signals, survive_file_size_limit};
+pub use signals::survive_file_size_limit;
+pub(crate) use signals::{Asked, Signals};
 pub(crate) use thread::{in_parallel, next_of, spawn};
 pub(crate) use wait::{Waker, is_hung_up, is_writable, poll, poll_in};

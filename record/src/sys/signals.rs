@@ -142,7 +142,7 @@ fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
 
 /// Has a write beyond the limit of the size of files (`ulimit -f`) be refused like any other, rather than end the process. A command that
 /// is started has the kernel's own way again: only what is ignored is inherited.
-pub(crate) fn survive_file_size_limit() {
+pub fn survive_file_size_limit() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: the function does nothing, which is async-signal-safe.
     unsafe { libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t) };

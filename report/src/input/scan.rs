@@ -5,6 +5,7 @@
 use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
 
 use crate::input::cache::read_ahead;
+use std::thread::{Builder, ScopedJoinHandle};
 
 /// Samples are handed to threads in parts of about this many bytes.
 const PART_BYTES: usize = 1 << 20;
@@ -73,14 +74,16 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         let found: Vec<Option<(usize, Stretch)>> = std::thread::scope(|scope| {
             let others: Vec<_> = (1..count)
                 .map(|number| {
-                    scope.spawn(move || {
+                    // What a thread does not do that cannot be had, is done below.
+                    let work = move || {
                         let start = guess(number)?;
                         Some((start, self.stretch(bytes, start, bounds(number + 1))))
-                    })
+                    };
+                    Builder::new().spawn_scoped(scope, work).ok()
                 })
                 .collect();
             let first = Some((at, self.stretch(bytes, at, bounds(1))));
-            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| match thread.join() {
+            let join = |thread: Option<ScopedJoinHandle<'_, _>>| match thread?.join() {
                 Ok(found) => found,
                 Err(panic) => std::panic::resume_unwind(panic),
             };

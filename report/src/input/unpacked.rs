@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::mpsc::{channel, sync_channel};
+use std::thread::Builder;
 
 use bprec_format::{Chunks, Endian, Error, Origin, Records};
 
@@ -45,6 +46,13 @@ enum BlockSlice {
 }
 
 impl Block {
+    /// It, to be filled anew.
+    fn emptied(mut self) -> Block {
+        self.unpacked.clear();
+        self.slices.clear();
+        Block { expected_bytes: 0, ..self }
+    }
+
     /// The memory that it takes.
     fn bytes(&self) -> usize {
         self.unpacked.len() + self.slices.len() * size_of::<Result<BlockSlice, Error>>()
@@ -127,27 +135,32 @@ impl<'a> Unpacked<'a> {
         block.slices.iter().map(records).collect()
     }
 
-    /// Unpacks everything, and hands it over while it goes on. Blocks that come back are used again.
+    /// Unpacks everything, and hands it over while it goes on, if there can be a thread for that. Blocks that come back are used again.
     fn unpack(&self, visit: &mut dyn FnMut(Block) -> Option<Block>) {
-        std::thread::scope(|scope| {
+        let has_thread = std::thread::scope(|scope| {
             let (done, blocks) = sync_channel(WAITING_BLOCKS);
             let (free, used) = channel();
-            scope.spawn(move || {
+            let unpacking = Builder::new().spawn_scoped(scope, move || {
                 self.produce(&mut |block| {
                     // Whoever does not want more has panicked, and ends this as well.
                     done.send(block).ok()?;
                     Some(used.try_recv().unwrap_or_default())
                 });
             });
+            if unpacking.is_err() {
+                return false;
+            }
             for block in blocks {
-                if let Some(Block { mut unpacked, mut slices, .. }) = visit(block) {
-                    unpacked.clear();
-                    slices.clear();
+                if let Some(block) = visit(block) {
                     // At the end nobody wants it any more.
-                    let _ = free.send(Block { unpacked, slices, expected_bytes: 0 });
+                    let _ = free.send(block.emptied());
                 }
             }
+            true
         });
+        if !has_thread {
+            self.produce(&mut |block| Some(visit(block).map(Block::emptied).unwrap_or_default()));
+        }
     }
 
     /// Makes blocks: `exchange` takes one that is full for one that is empty.

@@ -17,7 +17,7 @@ use attribution::{Attribution, Attributor};
 use bprec_format::{AttrFlags, Callchain, Endian, Record, Records, Sample, SampleType, misc};
 use readings::Readings;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ScopedJoinHandle;
+use std::thread::{Builder, ScopedJoinHandle};
 
 /// What a pass feeds.
 ///
@@ -294,7 +294,7 @@ impl<'i, S: Sink> Worker<'i, S> {
     fn share(&mut self, parts: &[Records<'_>], threads: usize) {
         let (recording, index, selection, plans) = (self.recording, self.index, self.selection, self.plans);
         let next = AtomicUsize::new(0);
-        let forks: Vec<S> = (0..threads).map(|_| self.sink.fork()).collect();
+        let forks: Vec<S> = (1..threads).map(|_| self.sink.fork()).collect();
         let work = |sink: S| {
             let mut worker = Worker::new(recording, index, selection, plans, sink);
             while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -304,7 +304,12 @@ impl<'i, S: Sink> Worker<'i, S> {
         };
         let work = &work;
         let sinks = std::thread::scope(|scope| {
-            let handles: Vec<_> = forks.into_iter().map(|sink| scope.spawn(move || work(sink))).collect();
+            // This thread works as well: with those of the others that can be had.
+            let start = |sink| Builder::new().spawn_scoped(scope, move || work(sink)).ok();
+            let handles: Vec<_> = forks.into_iter().map_while(start).collect();
+            while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.walk(part.clone());
+            }
             handles.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
         });
         for result in sinks {

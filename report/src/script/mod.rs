@@ -128,10 +128,8 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     let threads = if is_live || options.dump { 1 } else { threads };
     let window = &window;
     let summary = std::thread::scope(|scope| {
-        let printers = match threads {
-            1 => Printers::Alone(Box::new(Printer::new(options, window))),
-            _ => Printers::Team(Team::start(scope, threads, || Printer::new(options, window))),
-        };
+        let team = if threads > 1 { Team::start(scope, threads, || Printer::new(options, window)) } else { None };
+        let printers = team.map_or_else(|| Printers::Alone(Box::new(Printer::new(options, window))), Printers::Team);
         let mut script = Script {
             options,
             order: Order::default(),

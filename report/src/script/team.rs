@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use bprec_format::Events;
 
@@ -48,23 +48,25 @@ pub(super) struct Team<'scope, 'a> {
 }
 
 impl<'scope, 'a> Team<'scope, 'a> {
+    /// Starts so many, or as many as can be had; `None` without any.
     pub(super) fn start<'o: 'scope>(
         scope: &'scope Scope<'scope, '_>,
         threads: usize,
         printer: impl Fn() -> Printer<'o>,
-    ) -> Team<'scope, 'a>
+    ) -> Option<Team<'scope, 'a>>
     where
         'a: 'scope,
     {
-        let members = (0..threads).map(|_| {
+        let members = (0..threads).map_while(|_| {
             // As many as are under way, so that nobody waits for room.
             let (jobs, todo) = sync_channel(BATCHES + 1);
             let (finished, done) = sync_channel(BATCHES + 1);
             let printer = printer();
-            let handle = scope.spawn(move || work(printer, &todo, &finished));
-            Member { jobs, done, handle }
+            let handle = Builder::new().spawn_scoped(scope, move || work(printer, &todo, &finished)).ok()?;
+            Some(Member { jobs, done, handle })
         });
-        Team { members: members.collect(), under_way: VecDeque::new(), spare: Vec::new() }
+        let members: Vec<_> = members.collect();
+        (!members.is_empty()).then(|| Team { members, under_way: VecDeque::new(), spare: Vec::new() })
     }
 
     /// Has a batch printed. The text of an earlier one is written out.
