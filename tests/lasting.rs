@@ -298,3 +298,44 @@ fn a_recording_that_goes_on_is_not_mended() {
     assert!(child.wait().unwrap().success());
     samples(&path);
 }
+
+/// A recorder with capabilities of its file does not lend them: the maps of others stay unread, unless root has allowed it.
+#[test]
+fn rights_that_the_caller_lacks_are_not_lent() {
+    const NAME: &str = "rights_that_the_caller_lacks_are_not_lent";
+    if !root(NAME) {
+        return;
+    }
+    let dir = Scratch::new();
+    let own = dir.path("bprec");
+    let shared = dir.path("shared");
+    fs::copy(env!("CARGO_BIN_EXE_bprec"), &own).unwrap();
+    fs::create_dir(&shared).unwrap();
+    for (path, mode) in [(own.parent().unwrap(), 0o755), (&own, 0o755), (&shared, 0o777)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let given = "cap_perfmon,cap_bpf,cap_syslog,cap_sys_admin+ep";
+    let has_them = Command::new("setcap").arg(given).arg(&own).output().is_ok_and(|output| output.status.success());
+    if !has_them {
+        skip(NAME, "no setcap, or a file system without capabilities");
+        return;
+    }
+    let as_nobody = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&own).args(arguments);
+        command.current_dir(&shared).output().unwrap()
+    };
+    for (option, more) in [
+        ("--dump-map", &["record", "-a", "--dump-map", "1"][..]),
+        ("--bpf-object", &["record", "-a", "--bpf-object", "/dev/null"]),
+        ("--bpf-attr-map", &["record", "-a", "--bpf-counters", "--bpf-attr-map", "/sys/fs/bpf/x"]),
+        ("--bpf-attr-map", &["stat", "--bpf-counters", "--bpf-attr-map", "/sys/fs/bpf/x", "-a"]),
+    ] {
+        let output = as_nobody(&[more, &["--", "true"][..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{option}: {}", said(&output));
+        assert!(said(&output).contains(&format!("{option} is refused")), "{option}: {}", said(&output));
+    }
+    // What it is there for, it does.
+    let output = as_nobody(&["record", "-a", "--", "true"]);
+    assert!(output.status.success(), "{}", said(&output));
+}

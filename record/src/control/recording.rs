@@ -28,6 +28,7 @@ use super::sources::Sources;
 use crate::drain::{Drain, Rings};
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
+use crate::options::caller;
 use crate::output::sections::{self, Section};
 use crate::output::{self, Follower, Origin, Sink, Summary, Syncer, Tally};
 use crate::sources::Outlet;
@@ -85,6 +86,11 @@ struct Recording<'a> {
 
 /// Records as `options` say.
 pub(crate) fn record(options: &Options) -> Result<Summary> {
+    caller::check(&[
+        ("--dump-map", !options.dump_maps.is_empty()),
+        ("--bpf-object", !options.objects.is_empty()),
+        ("--bpf-attr-map", options.shared.as_ref().is_some_and(|shared| shared.attr_map.is_some())),
+    ])?;
     let open_files = sys::raise_open_files();
     if options.switch_output.is_some() {
         sys::return_large_blocks();

@@ -15,6 +15,7 @@ use super::command::Workload;
 use super::liveness::Liveness;
 use super::sources::Sources;
 use crate::events::{Abilities, machine, refused};
+use crate::options::caller;
 use crate::options::{self, StatOptions, StatTarget};
 use crate::sources::Outlet;
 use crate::sources::boot_clock::BootTimeOffset;
@@ -134,6 +135,7 @@ pub fn stat<E: From<Error>>(
     options: &StatOptions,
     mut take: impl FnMut(Readings) -> Result<(), E>,
 ) -> Result<Counts, E> {
+    caller::check(&[("--bpf-attr-map", options.attr_map.is_some())])?;
     let open_files = sys::raise_open_files();
     let signals = Signals::block(false)?;
     let inherited = Inherited { open_files, ignores_children: signals.ignores_children() };

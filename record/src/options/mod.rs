@@ -1,5 +1,6 @@
 //! What to record, from whom, how often, and where to.
 
+pub(crate) mod caller;
 mod stat;
 
 use std::convert::Infallible;

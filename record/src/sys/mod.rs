@@ -16,8 +16,8 @@ pub(crate) use perf_event::{
     read_counter, read_reading, read_value, set_output,
 };
 pub(crate) use process::{
-    Inherited, Usage, become_favoured, become_urgent, children_usage, duplicate, hold_before_exec, memory_bytes,
-    raise_open_files, release_free_memory, return_large_blocks, usage,
+    Inherited, Usage, become_favoured, become_urgent, children_usage, duplicate, has_more_rights_than_caller,
+    hold_before_exec, memory_bytes, raise_open_files, release_free_memory, return_large_blocks, usage,
 };
 pub(crate) use rustix::param::page_size as page_bytes;
 pub use signals::survive_file_size_limit;

@@ -1,0 +1,75 @@
+//! What may be asked of a recorder that has rights which its caller has not (file capabilities, set-user-ID): with these options it
+//! would lend them, to run programs in the kernel, to read the maps of others, or to put a map where others look for one.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::{Error, Result, sys};
+
+/// Where root allows such options, one in each line.
+const ALLOWED: &str = "/etc/bprec/allowed";
+/// No list is longer.
+const ALLOWED_MAX_BYTES: u64 = 1 << 16;
+
+/// Refuses the options among these that were given and would lend rights, unless root has allowed them.
+///
+/// # Errors
+/// When one of them is refused.
+pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
+    if !sys::has_more_rights_than_caller() {
+        return Ok(());
+    }
+    let allowed = allowed(Path::new(ALLOWED));
+    let given = options.iter().filter(|(_, is_given)| *is_given).map(|(option, _)| *option);
+    let refused = given.into_iter().find(|option| !allowed.iter().any(|line| line == option));
+    refused.map_or(Ok(()), |option| {
+        Err(Error::Other(format!(
+            "{option} is refused: this bprec has rights that its caller has not (file capabilities), and would lend them; \
+             root allows it to everyone by a line {option} in {ALLOWED}"
+        )))
+    })
+}
+
+/// The lines of a list that nobody but root can have written.
+fn allowed(path: &Path) -> Vec<String> {
+    let read = || {
+        let file = File::open(path).ok()?;
+        let about = file.metadata().ok()?;
+        let is_roots = about.is_file() && about.uid() == 0 && about.mode() & 0o022 == 0;
+        let mut text = String::new();
+        file.take(ALLOWED_MAX_BYTES).read_to_string(&mut text).ok().filter(|_| is_roots)?;
+        Some(text.lines().map(|line| line.trim().to_owned()).collect())
+    };
+    read().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn a_list_counts_if_only_root_can_have_written_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("allowed");
+        assert!(allowed(&path).is_empty());
+        fs::write(&path, "--dump-map\n --bpf-object \n").unwrap();
+        let is_root = rustix::process::getuid().is_root();
+        let all = ["--dump-map", "--bpf-object"].map(str::to_owned);
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(allowed(&path), if is_root { &all[..] } else { &[] });
+        fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
+        assert!(allowed(&path).is_empty(), "its group may write it");
+        if is_root {
+            fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+            chown(&path, Some(65534), None).unwrap();
+            assert!(allowed(&path).is_empty(), "its owner may write it");
+        }
+    }
+}
