@@ -4,6 +4,7 @@
 mod support;
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -253,6 +254,23 @@ fn what_the_command_prints_stays_out_of_the_stream() {
         assert!(record.kind.name().is_some(), "{record:?}");
         offset += record.total_bytes();
     }
+}
+
+/// Of a stream whose reader has ended nothing is said that is not known.
+#[test]
+fn a_reader_that_ends_is_said_to_have_ended() {
+    if !root("a_reader_that_ends_is_said_to_have_ended") {
+        return;
+    }
+    let mut recorder = bprec();
+    recorder.args(["record", "-a", "-o", "-", "--duration", "60"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut recorder = recorder.spawn().unwrap();
+    let mut start = [0; 1000];
+    recorder.stdout.take().unwrap().read_exact(&mut start).unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("samples, whoever read them ended before;") && !said.contains("not counted"), "{said}");
 }
 
 /// Files that have the name of a journal and are none are neither overwritten nor deleted, and nothing is moved.

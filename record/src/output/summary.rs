@@ -16,6 +16,8 @@ pub struct Summary {
     pub weighted: Option<u64>,
     /// Samples and side-band records lost, `None` where that is not known.
     pub lost: Option<u64>,
+    /// It is a stream, and ended when its reader did.
+    pub reader_ended: bool,
     /// Times that the kernel throttled an event.
     pub throttled: u64,
     /// BPF programs captured.

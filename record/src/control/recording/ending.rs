@@ -133,7 +133,7 @@ impl Recording<'_> {
         let is_closed_pipe = matches!(&error, Error::File { answer, .. }
             if answer.kind() == std::io::ErrorKind::BrokenPipe && !last.sink.is_file());
         if is_closed_pipe {
-            return Ok(Summary { lost: None, ..self.summary(&last) });
+            return Ok(Summary { lost: None, reader_ended: true, ..self.summary(&last) });
         }
         let mut sink = last.sink;
         sink.cut();
