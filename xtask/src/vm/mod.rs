@@ -103,6 +103,7 @@ const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-control",
     "bprec-endings",
     "bprec-generated",
+    "bprec-lasting",
     "bprec-overwrite",
     "bprec-recorder",
     "bprec-switch_output",
