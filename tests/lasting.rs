@@ -119,7 +119,9 @@ fn perf_opens_a_file_that_has_just_begun() {
         child.wait().unwrap();
         begun += u32::from(!support::has_checkpoint(&path));
         // Whatever it says on standard error is a failure.
-        support::perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
+        let script = support::perf(&["script", "-F", "time,event", "-i", path.to_str().unwrap()]);
+        let times = script.lines().filter_map(|line| line.split_once(':')?.0.trim().parse::<f64>().ok());
+        assert!(times.clone().count() > 0 && times.min_by(f64::total_cmp) > Some(0.0), "{script}");
     }
     assert!(begun > 0, "none was killed before its first checkpoint");
 }

@@ -34,7 +34,10 @@ pub(super) fn id_record(events: &[OpenEvent], id: RecordingId, out: &mut Vec<u8>
     let Some((file, first)) = event.and_then(|event| Some((&event.file, *event.file.ids.first()?))) else {
         return Ok(());
     };
-    StateWriter::new(&file.attr, first).encode(&State::Recording(id), out)
+    let start = out.len();
+    StateWriter::new(&file.attr, first).encode(&State::Recording(id), out)?;
+    stamp(&mut out[start..], sys::monotonic_ns());
+    Ok(())
 }
 
 /// An id that no other recording has.
