@@ -1,19 +1,13 @@
 //! What programs cost from interval to interval adds up to what they cost, and each interval is what a report of that time says.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+mod support;
+
 use bprec_report::model::{Count, OverTime};
 use bprec_report::{Input, Options, Session};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-fn fixtures() -> Vec<PathBuf> {
-    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
-    let places = std::fs::read_dir(recordings).unwrap().map(|entry| entry.unwrap().path());
-    let files = places.filter(|path| path.is_dir()).flat_map(|place| std::fs::read_dir(place).unwrap());
-    let files = files.map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "data")).collect()
-}
+use support::fixtures;
 
 #[test]
 fn intervals_add_up_to_the_ledger() {

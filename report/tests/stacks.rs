@@ -1,18 +1,12 @@
 //! Call chains as they are counted for other viewers, beside what the ledger says of the same samples.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+mod support;
+
 use bprec_report::model::{Count, FrameKind, Known, Stacks};
 use bprec_report::{Input, Options, Session, StacksFormat};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-fn fixtures() -> Vec<PathBuf> {
-    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
-    let places = std::fs::read_dir(recordings).unwrap().map(|entry| entry.unwrap().path());
-    let files = places.filter(|path| path.is_dir()).flat_map(|place| std::fs::read_dir(place).unwrap());
-    let files = files.map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "data")).collect()
-}
+use support::fixtures;
 
 /// What has a program's frame innermost among those of programs: as the leaf, and below the leaf.
 fn charged(stacks: &Stacks, wanted: Option<u32>) -> (Count, Count) {

@@ -1,18 +1,12 @@
 //! Counters and maps: the table, JSON and CSV of every committed recording say the same. What programs cost is compared in `model.rs`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
+mod support;
+
 use bprec_report::{Input, MapsOptions, Options, counters, maps};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-fn fixtures() -> Vec<PathBuf> {
-    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
-    let places = std::fs::read_dir(recordings).unwrap().map(|entry| entry.unwrap().path());
-    let files = places.filter(|path| path.is_dir()).flat_map(|place| std::fs::read_dir(place).unwrap());
-    let files = files.map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|extension| extension == "data")).collect()
-}
+use support::fixtures;
 
 /// The cells of a line of a table: two blanks and more are between them.
 fn cells(line: &str) -> Vec<&str> {
