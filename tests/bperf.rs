@@ -114,6 +114,26 @@ fn bpftool_installed(test: &str) -> bool {
     found
 }
 
+/// Without the capability that finding others' leaders takes, events are counted all the same, and no map is left behind.
+#[test]
+fn without_rights_to_look_nothing_is_shared_and_nothing_stays() {
+    if !root("without_rights_to_look_nothing_is_shared_and_nothing_stays") {
+        return;
+    }
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        support::skip("without_rights_to_look_nothing_is_shared_and_nothing_stays", "no setpriv");
+        return;
+    }
+    let bpf = PrivateBpf::mount();
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]).arg(env!("CARGO_BIN_EXE_bprec"));
+    command.args(["stat", "--bpf-counters", "-e", "task-clock", "-a", "--bpf-attr-map"]).arg(bpf.map());
+    let output = succeed(command.args(["--", "true"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("task-clock") && said.contains("CAP_SYS_ADMIN is missing"), "{said}");
+    assert!(!bpf.map().exists());
+}
+
 #[test]
 fn a_recording_has_what_its_machine_and_its_cpus_came_to() {
     if !root("a_recording_has_what_its_machine_and_its_cpus_came_to") {

@@ -8,6 +8,7 @@ use std::thread;
 use bprec_bpf::{AttrMap, Follower, Leader, Locked, Place};
 use bprec_format::state::{AbsentEvent, CounterEvent};
 use bprec_format::{ATTR_SIZE_MAX, AttrFlags, Endian, EventAttr, event_type};
+use bprec_host::Capability;
 
 use crate::events::machine;
 use crate::events::syntax::EventSpec;
@@ -59,13 +60,13 @@ pub(super) struct Found {
 pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> Result<Found> {
     let mut found = Found::default();
     let key_bytes = sys::kernel_attr_bytes().unwrap_or(ATTR_SIZE_MAX);
-    let locked = match AttrMap::lock(attr_map.unwrap_or(Path::new(ATTR_MAP)), key_bytes) {
-        Ok(locked) => Some(locked),
-        Err(error) => {
-            found.unshared = Some(error.to_string());
-            None
-        }
+    // Without it neither another session's leader can be followed, nor can be told when the last one of the map is gone.
+    let can_look = Capability::SYS_ADMIN.is_effective();
+    let locked = match can_look.then(|| AttrMap::lock(attr_map.unwrap_or(Path::new(ATTR_MAP)), key_bytes)) {
+        None => Err("CAP_SYS_ADMIN is missing, which finding others' leaders takes".to_owned()),
+        Some(locked) => locked.map_err(|error| error.to_string()),
     };
+    let locked = locked.map_err(|problem| found.unshared = Some(problem)).ok();
     let mut failed = None;
     for spec in wanted.groups.iter().flatten() {
         let cpus = groups::cpus_of(spec, online);
