@@ -115,8 +115,8 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
 
 /// One decimal below 1000, whole thousands apart above; what is whole but for the rounding of a float stays whole.
 pub(crate) fn decimal(value: f64) -> String {
-    let whole = (value + 1e-6) as u64;
-    if whole >= 1000 { grouped(whole) } else { fixed(value, 1) }
+    // What one decimal would round up to a thousand has none.
+    if value >= 999.95 { grouped(value.round() as u64) } else { fixed(value, 1) }
 }
 
 /// A few names, and how many more.

@@ -48,11 +48,7 @@ pub(super) fn attachments(program: &Program) -> String {
 
 /// Time per run by the kernel's statistics.
 pub(super) fn ns_per_run(runs: &Runs) -> String {
-    match runs.ns_per_run {
-        None => UNKNOWN.into(),
-        Some(ns) if ns >= 1000.0 => grouped(ns as u64),
-        Some(ns) => fixed(ns, 1),
-    }
+    runs.ns_per_run.map_or_else(|| UNKNOWN.into(), decimal)
 }
 
 /// Columns of exact counters: events per run, instructions per cycle and percentiles.
@@ -153,6 +149,8 @@ mod tests {
     fn times_per_run_read_well() {
         assert_eq!(ns_per_run(&Runs::new(3, 100, None, None)), "33.3");
         assert_eq!(ns_per_run(&Runs::new(0, 0, None, None)), "n/a");
-        assert_eq!(ns_per_run(&Runs::new(2, 5001, None, None)), "2,500");
+        assert_eq!(ns_per_run(&Runs::new(2, 5001, None, None)), "2,501");
+        assert_eq!(ns_per_run(&Runs::new(1200, 1_938_943, None, None)), "1,616");
+        assert_eq!(ns_per_run(&Runs::new(100, 99_996, None, None)), "1,000");
     }
 }
