@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::{Fixture, load};
-use support::{Running, Scratch, bprec, report, root, skip, succeed};
+use support::{Running, Scratch, bprec, measured, report, root, skip, succeed};
 
 /// A program that runs as often as system calls are made, with statistics that may take next to nothing.
 #[test]
@@ -16,6 +16,11 @@ fn runs_are_estimated_where_statistics_would_take_too_much() {
     if !root(test) {
         return;
     }
+    // What the windows catch obeys chance: a busy moment of the machine that falls between them is in none.
+    measured(|| estimate(test));
+}
+
+fn estimate(test: &str) -> Result<(), String> {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let loaded = Fixture::TP.open().unwrap().for_this_thread().unwrap().start().unwrap();
@@ -43,10 +48,13 @@ fn runs_are_estimated_where_statistics_would_take_too_much() {
     let runs = &support::program(&report, program.id)["runs"];
     let estimated = runs["count"].as_u64().unwrap();
     let ratio = estimated as f64 / made as f64;
-    assert!((0.5..2.0).contains(&ratio), "{estimated} estimated, {made} made, {counted} counted");
+    if !(0.5..2.0).contains(&ratio) {
+        return Err(format!("{estimated} estimated, {made} made, {counted} counted"));
+    }
     if others_count && runs["estimate"].is_null() {
         // To have them on costs nothing more then, and the recorder leaves them on.
-        return skip(test, "others have the kernel count runs all the time");
+        skip(test, "others have the kernel count runs all the time");
+        return Ok(());
     }
     assert!(runs["estimate"]["counted_for_ns"].as_u64().unwrap() > 0, "{runs}");
     let table = succeed(bprec().args(["report", "-i"]).arg(&path)).stdout;
@@ -61,4 +69,5 @@ fn runs_are_estimated_where_statistics_would_take_too_much() {
         "{taken_ns} ns for {counted} runs"
     );
     assert!(table.lines().any(|line| line.contains("[run statistics, by this recording]")), "{table}");
+    Ok(())
 }
