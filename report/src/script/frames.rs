@@ -57,7 +57,7 @@ impl FrameTexts {
 
     /// The text of the frame at an address of an address space will be asked for soon.
     #[inline]
-    pub(super) fn expect(&self, place: (u32, u64)) {
+    pub(super) fn prefetch(&self, place: (u32, u64)) {
         prefetch(&self.kept[slot(place)]);
     }
 

@@ -219,7 +219,7 @@ impl Style {
             if ip >= CONTEXT_MAX {
                 kernel = is_kernel(ip);
             } else {
-                texts.expect((spaces[usize::from(kernel)], ip));
+                texts.prefetch((spaces[usize::from(kernel)], ip));
             }
         }
         let start = out.len();
