@@ -11,7 +11,7 @@ pub fn may_trace() -> bool {
 /// What to do where the kernel refuses to load or to attach a program of ours for lack of permission.
 pub(crate) fn permission_remedy() -> &'static str {
     if may_trace() {
-        "no privilege is missing: a policy of the kernel (lockdown), of a security module or of the container forbids it"
+        "EPERM despite sufficient privileges: forbidden by kernel lockdown, a security module or the container"
     } else {
         "needs CAP_BPF and CAP_PERFMON (run as root)"
     }

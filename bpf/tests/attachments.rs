@@ -6,8 +6,9 @@ mod common;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::process::Command;
 
-use bprec_bpf::BtfCache;
+use bprec_bpf::{BtfCache, prog_arrays};
 use bprec_format::bpf::names::MapType;
+use bprec_format::state::ProgArray;
 use common::*;
 use libbpf_rs::{Link, MapCore, Object};
 
@@ -121,6 +122,18 @@ fn programs_reached_by_tail_calls_say_from_where() {
         assert_eq!(attachments(&around, id(&object, name)), [format!("tail_call chain[{index}]")]);
     }
     assert_eq!(attachments(&around, id(&object, "tail_call_entry")), [""; 0]);
+    let jumps = object.maps().find(|map| map.name() == "chain").unwrap();
+    let held = |around: &[ProgArray]| match around {
+        [array] => (array.map_id, array.slots.iter().map(|slot| (slot.index, slot.prog_id)).collect::<Vec<_>>()),
+        others => panic!("{others:?}"),
+    };
+    let (first, second, third) =
+        (id(&object, "tail_call_first"), id(&object, "tail_call_second"), id(&object, "tail_call_third"));
+    let map_id = jumps.info().unwrap().info.id;
+    assert_eq!(held(&around.prog_arrays), (map_id, vec![(0, first), (1, second), (2, third)]));
+    // What is taken out is gone at the next look.
+    jumps.delete(&1u32.to_ne_bytes()).unwrap();
+    assert_eq!(held(&prog_arrays([map_id])), (map_id, vec![(0, first), (2, third)]));
 }
 
 #[test]

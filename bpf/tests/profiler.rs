@@ -121,13 +121,14 @@ fn a_gate_measures_one_in_so_many() {
     let long_runs = |counted: &Counted, bucket: u16| -> u64 {
         counted.buckets.iter().filter(|(index, _)| *index >= bucket).map(|(_, runs)| runs).sum()
     };
-    // The bucket from which on there are the 200 long runs.
+    // Five times the median, two octaves and a quarter above it: long runs are there by themselves, short ones only with an interrupt in them.
     let mut runs = 0;
-    let bucket = every_run.buckets.iter().rev().find(|(_, more)| {
+    let median = every_run.buckets.iter().find(|(_, more)| {
         runs += more;
-        runs >= 200
+        runs >= 10_000
     });
-    let bucket = bucket.unwrap().0;
+    let bucket = median.unwrap().0 + 9;
+    assert!(long_runs(&every_run, bucket) >= 200, "{:?}", every_run.buckets);
     let long = long_runs(&gated, bucket) - long_runs(&every_run, bucket);
     // 60 expected, and as much as chance (and a busy machine, upwards) makes of it.
     assert!(long >= 60 - 40, "{long} long runs among {measured}");

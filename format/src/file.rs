@@ -282,7 +282,7 @@ impl<'a> File<'a> {
 /// The set bits of the feature bitmap, ascending.
 ///
 /// It was an array of `unsigned long` once, so that a 32-bit big-endian writer's words are in another order: as every
-/// writer sets HOSTNAME, that bit tells which it is.
+/// such writer sets HOSTNAME, that bit tells which it is.
 fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
     let endian = r.endian();
     let words = Words::new(r.take(FEATURE_BITS as usize / 8, "features")?, endian);
@@ -293,7 +293,9 @@ fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
         };
         (0..FEATURE_BITS).filter(move |bit| word_of(*bit) >> (bit % 64) & 1 != 0)
     };
-    let halves_swapped = endian == Endian::Big && !set(false).any(|bit| bit == HOSTNAME_BIT);
+    let has_hostname = |swap_halves: bool| set(swap_halves).any(|bit| bit == HOSTNAME_BIT);
+    // What was recovered may have lost it: its words are in order.
+    let halves_swapped = endian == Endian::Big && !has_hostname(false) && has_hostname(true);
     Ok(set(halves_swapped).map(|bit| bit as u8).collect())
 }
 

@@ -77,6 +77,20 @@ impl<'a> Metadata<'a> {
         }
     }
 
+    /// The same recording with other events and sections. Names that records gave to events are not in it: they come with those records.
+    pub fn redescribed<'s>(&self, attrs: Vec<FileAttr>, sections: Vec<FeatureSection<'s>>) -> Metadata<'s> {
+        Metadata {
+            endian: self.endian,
+            attrs,
+            names: HashMap::new(),
+            sections,
+            event_types: Vec::new(),
+            revision: self.revision,
+            is_stream: self.is_stream,
+            unused_bytes: self.unused_bytes,
+        }
+    }
+
     /// True for a stream, false for a file.
     pub fn is_stream(&self) -> bool {
         self.is_stream

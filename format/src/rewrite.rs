@@ -31,7 +31,6 @@ pub struct Rewriter {
     layout: FileLayout,
     events: Events,
     care: Care,
-    is_stream: bool,
     data_bytes: u64,
     /// Offset in the new file and size of AUXTRACE records.
     traces: Vec<(u64, u64)>,
@@ -70,15 +69,7 @@ impl Rewriter {
             }
             _ => FileLayout::begin(attrs, metadata.endian(), out),
         };
-        Ok(Rewriter {
-            layout,
-            events,
-            care,
-            is_stream: metadata.is_stream(),
-            data_bytes: 0,
-            traces: Vec::new(),
-            times: None,
-        })
+        Ok(Rewriter { layout, events, care, data_bytes: 0, traces: Vec::new(), times: None })
     }
 
     /// The events.
@@ -98,7 +89,8 @@ impl Rewriter {
             return Fate::Dropped("its data is not there");
         }
         if self.care == Care::Repair
-            && let Some(reason) = Resync::new(&self.events, self.is_stream).unfit(record)
+            // What is written is a file, whatever it comes from.
+            && let Some(reason) = Resync::new(&self.events, false).unfit(record)
         {
             return Fate::Dropped(reason);
         }
@@ -156,7 +148,9 @@ impl Rewriter {
             SampleTime { first_ns, last_ns }.encode(&mut Writer::new(&mut section, endian));
             merged.insert(Feature::SAMPLE_TIME.0, section);
         }
-        let unused_bytes = if self.care == Care::Keep { metadata.unused_bytes() } else { 0 };
+        // Without any feature they would be taken for records.
+        let has_room = self.care == Care::Keep && !merged.is_empty();
+        let unused_bytes = if has_room { metadata.unused_bytes() } else { 0 };
         let bits: Vec<u8> = merged.keys().copied().collect();
         let features: Vec<(u8, Vec<u8>)> = merged.into_iter().collect();
         self.layout.features_behind(self.data_bytes, &features, unused_bytes, out);

@@ -4,6 +4,7 @@
 //! the bits (source: `perf_output_sample` in `kernel/events/core.c`). A [`SampleLayout`] computes the offsets of the
 //! fields in front of the variable part once per attr, so that reading one of them is a bounds check and a load.
 
+mod encode;
 mod values;
 
 pub use values::{Branch, Branches, Callchain, ReadValue, ReadValues, Regs, Words};

@@ -15,9 +15,11 @@ mod account;
 mod aggregation;
 mod contents;
 mod counters;
+mod functions;
 mod identity;
 mod parts;
 mod sampler;
+mod tail_calls;
 
 pub use account::{BootClock, Cost, CpuNotSampled, EventLoss, Loss, StatsOff};
 pub use aggregation::{Aggregation, OVERFLOW_PID};
@@ -27,9 +29,11 @@ pub use counters::{
     Reading, RunCounts, SharedCounters, SharedScope, SharedTarget, TargetCounters,
 };
 
+pub use functions::{FileFunction, FileFunctions, KernelSymbol, UserSymbols};
 pub use identity::RecordingId;
 use parts::{get_list, get_option, get_string, get_text, put_list, put_option, put_text};
 pub use sampler::{Sampler, SamplerCounts};
+pub use tail_calls::{ProgArray, TailCall};
 
 use crate::{Endian, Error, Reader, Result, Writer};
 
@@ -89,6 +93,12 @@ pub enum State {
     BootClock(BootClock),
     /// Which recording it is.
     Recording(RecordingId),
+    /// Names of user functions that samples hit, in one file.
+    FileFunctions(FileFunctions),
+    /// How far user functions were named.
+    UserSymbols(UserSymbols),
+    /// The programs in a program array.
+    ProgArray(ProgArray),
     /// A kind this version does not know, as bytes.
     Unknown {
         /// Its number.
@@ -258,17 +268,6 @@ pub struct Released {
     pub before_ns: u64,
 }
 
-/// A kernel function.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct KernelSymbol {
-    /// First address.
-    pub addr: u64,
-    /// Bytes up to the next symbol; 0 when not known.
-    pub len_bytes: u32,
-    /// Name, with ` [module]` behind it for a module's.
-    pub name: Vec<u8>,
-}
-
 impl State {
     /// Appends the payload: header and body.
     pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
@@ -296,6 +295,9 @@ impl State {
             State::StatsOff(it) => it.put(&mut w),
             State::BootClock(it) => it.put(&mut w),
             State::Recording(it) => it.put(&mut w),
+            State::FileFunctions(it) => it.put(&mut w),
+            State::UserSymbols(it) => it.put(&mut w),
+            State::ProgArray(it) => it.put(&mut w),
             State::Unknown { body, .. } => {
                 w.bytes(body);
             }
@@ -340,6 +342,9 @@ impl State {
             22 => State::StatsOff(StatsOff::get(r)?),
             23 => State::BootClock(BootClock::get(r)?),
             24 => State::Recording(RecordingId::get(r)?),
+            32 => State::FileFunctions(FileFunctions::get(r)?),
+            33 => State::UserSymbols(UserSymbols::get(r)?),
+            40 => State::ProgArray(ProgArray::get(r)?),
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
@@ -366,6 +371,9 @@ impl State {
             State::StatsOff(_) => 22,
             State::BootClock(_) => 23,
             State::Recording(_) => 24,
+            State::FileFunctions(_) => 32,
+            State::UserSymbols(_) => 33,
+            State::ProgArray(_) => 40,
             State::Unknown { kind, .. } => *kind,
         }
     }
@@ -566,21 +574,6 @@ impl Released {
             load_time_ns: r.u64("released load time")?,
             after_ns: r.u64("released after")?,
             before_ns: r.u64("released before")?,
-        })
-    }
-}
-
-impl KernelSymbol {
-    fn put(&self, w: &mut Writer<'_>) {
-        w.u64(self.addr).u32(self.len_bytes);
-        put_text(w, &self.name);
-    }
-
-    fn get(r: &mut Reader<'_>) -> Result<KernelSymbol> {
-        Ok(KernelSymbol {
-            addr: r.u64("symbol address")?,
-            len_bytes: r.u32("symbol length")?,
-            name: get_text(r, "symbol name")?,
         })
     }
 }

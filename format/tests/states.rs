@@ -3,15 +3,25 @@
 #[path = "common/strategies.rs"]
 mod strategies;
 
+use bprec_format::records::{BuildId, Mmap2File};
 use bprec_format::sampler::Parts;
 use bprec_format::state::{
     AbsentEvent, Aggregation, Attachment, BootClock, Calibration, ContentsEnd, Cost, CounterEvent, CounterEvents,
-    CounterTier, CounterUnit, CpuNotSampled, EventLoss, Histogram, KernelSymbol, Loss, Map, MapContents, Missed, Owner,
-    Program, ProgramCounters, ProgramRuns, Reading, Released, RunCounts, RunStats, Sampler, SamplerCounts, Session,
-    SharedCounters, SharedScope, SharedTarget, State, StatsOff, TargetCounters,
+    CounterTier, CounterUnit, CpuNotSampled, EventLoss, FileFunction, FileFunctions, Histogram, KernelSymbol, Loss,
+    Map, MapContents, Missed, Owner, ProgArray, Program, ProgramCounters, ProgramRuns, Reading, Released, RunCounts,
+    RunStats, Sampler, SamplerCounts, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall,
+    TargetCounters, UserSymbols,
 };
 use proptest::prelude::*;
 use strategies::{bytes, endian};
+
+fn mapped_file() -> impl Strategy<Value = Mmap2File> {
+    prop_oneof![
+        any::<(u32, u32, u64, u64)>()
+            .prop_map(|(major, minor, inode, generation)| { Mmap2File::Inode { major, minor, inode, generation } }),
+        bytes(20).prop_map(|id| Mmap2File::BuildId(BuildId::new(&id))),
+    ]
+}
 
 fn readings() -> impl Strategy<Value = Vec<Reading>> {
     prop::collection::vec(any::<[u64; 3]>(), 0..4).prop_map(|readings| {
@@ -208,6 +218,19 @@ fn state() -> impl Strategy<Value = State> {
                 symbols.into_iter().map(|((addr, len_bytes), name)| KernelSymbol { addr, len_bytes, name }).collect(),
             )
         }),
+        (bytes(40), mapped_file(), prop::collection::vec((any::<(u64, u64)>(), bytes(40)), 0..5)).prop_map(
+            |(path, file, functions)| {
+                let function = |((offset, len_bytes), name)| FileFunction { offset, len_bytes, name };
+                State::FileFunctions(FileFunctions {
+                    path,
+                    file,
+                    functions: functions.into_iter().map(function).collect(),
+                })
+            },
+        ),
+        (any::<[u64; 3]>(), text).prop_map(|([addresses, named, took_ns], cut)| {
+            State::UserSymbols(UserSymbols { addresses, named, took_ns, cut })
+        }),
         counter_events().prop_map(State::CounterEvents),
         (any::<u64>(), prop::collection::vec(target_counters(), 0..4))
             .prop_map(|(time_ns, targets)| State::ProgramCounters(ProgramCounters { time_ns, targets })),
@@ -247,6 +270,12 @@ fn state() -> impl Strategy<Value = State> {
                 State::MapContents(MapContents { map_id, time_ns, key_bytes, value_bytes, cpus, offset, bytes, end })
             }),
         aggregation(),
+        (any::<(u32, u32)>(), prop::collection::vec(any::<(u32, u32)>(), 0..5)).prop_map(
+            |((map_id, unread_slots), slots)| {
+                let slots = slots.into_iter().map(|(index, prog_id)| TailCall { index, prog_id }).collect();
+                State::ProgArray(ProgArray { map_id, slots, unread_slots })
+            }
+        ),
         (any::<u64>(), text).prop_map(|(time_ns, reason)| State::StatsOff(StatsOff { time_ns, reason })),
         (1000u16.., bytes(50)).prop_map(|(kind, body)| State::Unknown { kind, body }),
     ]
@@ -270,7 +299,7 @@ proptest! {
     }
 
     #[test]
-    fn states_of_any_bytes_do_not_panic(bytes in bytes(200), kind in 0u16..32, endian in endian()) {
+    fn states_of_any_bytes_do_not_panic(bytes in bytes(200), kind in 0u16..48, endian in endian()) {
         let mut raw = Vec::new();
         State::Unknown { kind, body: bytes }.encode(&mut raw, endian);
         let _ = State::decode(&raw, 0, endian);

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 
@@ -112,6 +113,8 @@ impl<R: BufRead> SymbolReader<R> {
 #[derive(Debug)]
 pub struct Kallsyms {
     text: Vec<u8>,
+    /// Addresses, and where their lines are in the text; made when a function is looked up first.
+    by_address: OnceLock<Vec<(u64, usize)>>,
 }
 
 impl Kallsyms {
@@ -120,7 +123,7 @@ impl Kallsyms {
     /// # Errors
     /// When /proc/kallsyms cannot be read.
     pub fn read() -> Result<Kallsyms> {
-        std::fs::read(PATH).map(|text| Kallsyms { text }).map_err(|source| Error::new(PATH, source))
+        std::fs::read(PATH).map(Kallsyms::from_text).map_err(|source| Error::new(PATH, source))
     }
 
     /// Reads the symbols that come before the first one of `module`.
@@ -145,14 +148,14 @@ impl Kallsyms {
             }
             let end = text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
             text.truncate(end);
-            Ok(Kallsyms { text })
+            Ok(Kallsyms::from_text(text))
         };
         read().map_err(|source| Error::new(PATH, source))
     }
 
     /// A table from its text.
     pub fn from_text(text: Vec<u8>) -> Kallsyms {
-        Kallsyms { text }
+        Kallsyms { text, by_address: OnceLock::new() }
     }
 
     /// True when the kernel hides addresses from this process: every one of them reads as zero.
@@ -165,6 +168,13 @@ impl Kallsyms {
         self.text.split(|byte| *byte == b'\n').filter_map(Symbol::parse)
     }
 
+    /// Address of the first symbol of a name that is no module's.
+    pub fn address_of(&self, name: &[u8]) -> Option<u64> {
+        let lines = self.text.split(|byte| *byte == b'\n');
+        let mut symbols = lines.filter(|line| line.ends_with(name)).filter_map(Symbol::parse);
+        symbols.find(|symbol| symbol.name == name && symbol.module.is_none()).map(|symbol| symbol.addr)
+    }
+
     /// The functions that hold `addresses`, by address, each once. An address that no function can hold is left out.
     ///
     /// A function ends where the next symbol starts. Of several names for one address a global one wins, then the
@@ -173,27 +183,40 @@ impl Kallsyms {
         let mut wanted = addresses.to_vec();
         wanted.sort_unstable();
         wanted.dedup();
-        // Symbols of data end functions too, so they stay in.
-        let mut starts: Vec<Symbol<'_>> =
-            self.symbols().filter(|it| it.addr != 0 && !it.kind.eq_ignore_ascii_case(&b'a')).collect();
-        starts.sort_by_key(|symbol| (symbol.addr, !symbol.is_function(), symbol.kind.is_ascii_lowercase()));
+        let starts = self.by_address.get_or_init(|| self.sorted());
         let mut functions: Vec<Function> = Vec::new();
         for addr in wanted {
-            let after = starts.partition_point(|symbol| symbol.addr <= addr);
-            let Some(start) = starts[..after].last().map(|symbol| symbol.addr) else { continue };
+            let after = starts.partition_point(|(start, _)| *start <= addr);
+            let Some(start) = starts[..after].last().map(|(start, _)| *start) else { continue };
             if functions.last().is_some_and(|function| function.addr == start) {
                 continue;
             }
-            let first = starts.partition_point(|symbol| symbol.addr < start);
-            let best = &starts[first];
-            let Some(next) = starts.get(after) else { continue };
-            let len_bytes = u32::try_from(next.addr - start).unwrap_or(0);
+            let first = starts.partition_point(|(other, _)| *other < start);
+            let line = self.text[starts[first].1..].split(|byte| *byte == b'\n').next();
+            let Some(best) = line.and_then(Symbol::parse) else { continue };
+            let Some((next, _)) = starts.get(after) else { continue };
+            let len_bytes = u32::try_from(next - start).unwrap_or(0);
             if !best.is_function() || len_bytes == 0 {
                 continue;
             }
             functions.push(Function { addr: start, len_bytes, name: best.full_name() });
         }
         functions
+    }
+
+    /// What functions can start and end at, by address; of several names for one address the best first.
+    fn sorted(&self) -> Vec<(u64, usize)> {
+        let mut at = 0;
+        let lines = self.text.split(|byte| *byte == b'\n').filter_map(|line| {
+            let place = at;
+            at += line.len() + 1;
+            Some((Symbol::parse(line)?, place))
+        });
+        // Symbols of data end functions too, so they stay in.
+        let is_place = |symbol: &Symbol<'_>| symbol.addr != 0 && !symbol.kind.eq_ignore_ascii_case(&b'a');
+        let mut starts: Vec<(Symbol<'_>, usize)> = lines.filter(|(symbol, _)| is_place(symbol)).collect();
+        starts.sort_by_key(|(symbol, _)| (symbol.addr, !symbol.is_function(), symbol.kind.is_ascii_lowercase()));
+        starts.into_iter().map(|(symbol, place)| (symbol.addr, place)).collect()
     }
 }
 
@@ -224,6 +247,14 @@ ffffffffc0001800 t stub_6442463123\t[jit]
         let names: Vec<&str> = found.iter().map(|it| std::str::from_utf8(&it.name).unwrap()).collect();
         assert_eq!(names, ["_text", "do_work", "mod_fn [ext4]"]);
         assert_eq!((found[1].len_bytes, found[2].len_bytes), (0x100, 0x800));
+    }
+
+    #[test]
+    fn a_name_leads_to_its_address() {
+        let kallsyms = Kallsyms::from_text(TEXT.to_vec());
+        assert_eq!(kallsyms.address_of(b"do_work"), Some(0xffffffff81000100));
+        assert_eq!(kallsyms.address_of(b"work"), None);
+        assert_eq!(kallsyms.address_of(b"mod_fn"), None);
     }
 
     #[test]

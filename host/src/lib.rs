@@ -1,16 +1,19 @@
 //! Facts of the running machine, each in one place: CPU lists, mounts, cgroups, processes and their owners, namespaces, kernel symbols,
 //! capabilities.
 //!
-//! Everything here only reads `/proc` and `/sys` (and mounts a file system for this process alone, [`private_mount`]). This crate must
+//! Everything here only reads `/proc` and `/sys` (and mounts a file system for this process alone, [`private_mount`], and opens files whose owner
+//! has been looked at, [`create_output`]). This crate must
 //! know neither perf events nor BPF: who needs those facts for either builds on them.
 #![forbid(unsafe_code)]
 
 mod cgroups;
 mod cpus;
+pub mod elf;
 mod error;
 mod kallsyms;
 mod mounts;
 mod namespaces;
+mod outputs;
 mod privilege;
 mod process;
 
@@ -19,9 +22,10 @@ pub use cpus::{online_cpus, parse_cpu_list, possible_cpus, present_cpus};
 pub use error::{Error, Result};
 pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};
-pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace};
+pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace, is_initial_user_namespace};
+pub use outputs::{create_output, refuse_planted, refuse_planted_target};
 pub use privilege::{Capability, hidden_addresses};
-pub use process::{Process, is_alive, process_ids, with_descendants};
+pub use process::{Process, is_alive, process_ids, start_ticks, with_descendants};
 
 /// The number in a file under `/proc/sys`, by its path below that: `kernel/kptr_restrict`.
 pub fn sysctl_number(name: &str) -> Option<i64> {

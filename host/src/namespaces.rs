@@ -13,12 +13,19 @@ use crate::process::process_ids;
 
 /// The initial pid namespace, by its number, which no other ever gets (`PROC_PID_INIT_INO`).
 const INITIAL_PIDS: &str = "pid:[4026531836]";
+const INITIAL_USERS: &str = "user:[4026531837]";
 /// Where `ip netns` and container runtimes keep namespaces by name.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 
 /// Whether task numbers of this process are those that the kernel itself uses; `None` when that is not told.
 pub fn is_initial_pid_namespace() -> Option<bool> {
     fs::read_link("/proc/self/ns/pid").ok().map(|namespace| namespace.as_os_str() == INITIAL_PIDS)
+}
+
+/// Whether capabilities of this process are those that the kernel asks for; in a user namespace of its own they count for that alone. `None`
+/// when that is not told.
+pub fn is_initial_user_namespace() -> Option<bool> {
+    fs::read_link("/proc/self/ns/user").ok().map(|namespace| namespace.as_os_str() == INITIAL_USERS)
 }
 
 /// A network namespace, held.

@@ -68,6 +68,14 @@ fn parent(pid: u32) -> Option<u32> {
     std::str::from_utf8(behind).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
+/// When a process started, in hundredths of a second since boot with suspends; `None` when it is gone.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let behind = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
+    // The first of these is the third of all.
+    std::str::from_utf8(behind).ok()?.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// Whether a task with this number has not ended; a zombie has.
 pub fn is_alive(tid: u32) -> bool {
     let Ok(stat) = fs::read(format!("/proc/{tid}/stat")) else { return false };

@@ -11,9 +11,11 @@
 //! `bprec-bpf`, every layout from `bprec-format`. `unsafe` stands in `drain::ring` and in `sys` alone.
 #![deny(unsafe_code)]
 mod control;
+mod doctor;
 mod drain;
 mod error;
 mod events;
+mod limits;
 mod options;
 mod output;
 mod sources;
@@ -22,7 +24,9 @@ mod sys;
 
 pub use bprec_bpf::Bounds;
 pub use control::{Counts, Moment, ProgramName, Readings, stat};
+pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};
+pub use limits::Limit;
 pub use options::{
     Aggregate, Budget, Control, ControlEnd, Counters, Delay, Exact, Level, ObjectFile, Options, Output, Rate, RingSize,
     StatOptions, StatTarget, SwitchOutput, Target, UserChains, WantedMap,

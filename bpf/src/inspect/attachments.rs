@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::{MapType, ProgType};
-use bprec_format::state::{self, Attachment};
+use bprec_format::state::{self, Attachment, ProgArray, TailCall};
 
 use crate::inspect::btf::BtfCache;
 use crate::inspect::cgroups;
@@ -18,8 +18,10 @@ use crate::inspect::pins::{Pins, pins};
 use crate::inspect::programs::{ProgSnapshot, Program, prog_ids};
 use crate::inspect::xt_bpf;
 
-/// The most entries of a program array that are looked at.
-const MAX_TAIL_CALLS: u32 = 1024;
+/// Slots of a program array that are looked at, at most,
+const MAX_SLOTS: u32 = 1024;
+/// and those of all arrays in one scan.
+const MAX_SLOTS_OF_ALL: u32 = 1 << 16;
 
 /// Names and values, as [`state::Program`] has them.
 type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
@@ -31,6 +33,8 @@ pub struct Attachments {
     pub attachments: Vec<Attachment>,
     /// The maps that the programs use, by id.
     pub maps: Vec<state::Map>,
+    /// What the program arrays among them held.
+    pub prog_arrays: Vec<ProgArray>,
     /// What could not be looked at, and why.
     pub problems: Vec<String>,
     holders: Holders,
@@ -91,6 +95,7 @@ impl Attachments {
 
     fn add_maps(&mut self, programs: &[&ProgSnapshot], btfs: &BtfCache) {
         let ids: BTreeSet<u32> = programs.iter().flat_map(|program| map_ids(program)).collect();
+        let mut slots_left = MAX_SLOTS_OF_ALL;
         for id in ids {
             let map = match Map::take(id) {
                 Ok(map) => map,
@@ -106,7 +111,9 @@ impl Attachments {
             }
             self.metadata.extend(metadata(&map, btfs).map(|metadata| (id, metadata)));
             if map.about().map_type == MapType::PROG_ARRAY.0 {
-                self.attachments.extend(tail_calls(&map));
+                let array = prog_array(&map, &mut slots_left);
+                self.attachments.extend(tail_calls(&map, &array));
+                self.prog_arrays.push(array);
             }
             self.maps.push(map.about().clone());
         }
@@ -201,18 +208,32 @@ fn metadata(map: &Map, btfs: &BtfCache) -> Option<Metadata> {
     Some(variables.into_iter().map(|(name, value)| (name.to_vec(), value.into_bytes())).collect())
 }
 
+/// What these program arrays hold now; of those that are gone, nothing.
+pub fn prog_arrays(map_ids: impl IntoIterator<Item = u32>) -> Vec<ProgArray> {
+    let mut slots_left = MAX_SLOTS_OF_ALL;
+    map_ids.into_iter().filter_map(|id| Some(prog_array(&Map::take(id).ok()?, &mut slots_left))).collect()
+}
+
+/// What a program array holds, as far as there are slots left that may be looked at.
+fn prog_array(map: &Map, slots_left: &mut u32) -> ProgArray {
+    let looked_at = map.about().max_entries.min(MAX_SLOTS).min(*slots_left);
+    *slots_left -= looked_at;
+    let slot = |index| Some(TailCall { index, prog_id: crate::sys::get_u32(&map.value(index).ok()?, 0) });
+    ProgArray {
+        map_id: map.about().id,
+        slots: (0..looked_at).filter_map(slot).collect(),
+        unread_slots: map.about().max_entries - looked_at,
+    }
+}
+
 /// The programs in a program array, each reached by tail calls.
-fn tail_calls(map: &Map) -> Vec<Attachment> {
+fn tail_calls(map: &Map, array: &ProgArray) -> Vec<Attachment> {
     let name = String::from_utf8_lossy(&map.about().name).into_owned();
-    (0..map.about().max_entries.min(MAX_TAIL_CALLS))
-        .filter_map(|index| {
-            let value = map.value(index).ok()?;
-            Some(Attachment {
-                prog_id: crate::sys::get_u32(&value, 0),
-                link_id: None,
-                kind: "tail_call".to_owned(),
-                target: format!("{name}[{index}]").into_bytes(),
-            })
-        })
-        .collect()
+    let attachment = |slot: &TailCall| Attachment {
+        prog_id: slot.prog_id,
+        link_id: None,
+        kind: "tail_call".to_owned(),
+        target: format!("{name}[{}]", slot.index).into_bytes(),
+    };
+    array.slots.iter().map(attachment).collect()
 }

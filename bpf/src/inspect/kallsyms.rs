@@ -1,6 +1,10 @@
 //! What `/proc/kallsyms` says of BPF: the images that the kernel makes beside programs, and programs' functions.
 
+use std::collections::BTreeSet;
+
+use bprec_format::bpf::Insn;
 use bprec_format::bpf::names::ProgType;
+use bprec_format::bpf::prog_info::ProgInfoBuf;
 use bprec_format::state::KernelSymbol;
 
 use crate::error::Result;
@@ -51,6 +55,24 @@ impl Kallsyms {
     pub fn functions_at(&self, addresses: &[u64]) -> Vec<KernelSymbol> {
         let functions = self.0.functions_at(addresses).into_iter();
         functions.map(|it| KernelSymbol { addr: it.addr, len_bytes: it.len_bytes, name: it.name }).collect()
+    }
+
+    /// Addresses of the kernel's functions that programs call, and of what calls in their instructions are counted from: with names for
+    /// these a reader can name the calls.
+    pub fn called_by(&self, programs: &[ProgInfoBuf]) -> Vec<u64> {
+        // A kfunc is that near only where the kernel's compiler cannot reach further.
+        let is_near =
+            |insn: &Insn| insn.src == 0 || cfg!(target_arch = "x86_64") && insn.src == Insn::PSEUDO_KFUNC_CALL;
+        let Some(base) = self.0.address_of(b"__bpf_call_base").filter(|base| *base != 0) else { return Vec::new() };
+        let mut called = BTreeSet::from([base]);
+        for program in programs {
+            let view = program.view();
+            let insns = view.xlated().into_iter().flat_map(|insns| insns.iter());
+            // Where it withholds addresses, the kernel puts 0 there.
+            let calls = insns.filter(|insn| insn.is_call() && is_near(insn) && insn.imm != 0 && !insn.is_tail_call());
+            called.extend(calls.map(|insn| base.wrapping_add_signed(insn.imm.into())));
+        }
+        called.into_iter().collect()
     }
 
     /// Why images or functions are missing from it; None when nothing stands in the way.

@@ -21,7 +21,7 @@ mod tracing;
 pub(crate) mod visibility;
 mod xt_bpf;
 
-pub use attachments::Attachments;
+pub use attachments::{Attachments, prog_arrays};
 pub use btf::BtfCache;
 pub use contents::Bounds;
 pub use holders::{Holders, held_by_recorders};

@@ -19,7 +19,7 @@ pub use names::counts_others;
 pub use perf_event::{Attached, Way};
 pub use profiler::{
     Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, makes_tail_calls,
-    statistics_run_ns,
+    statistics_run_ns, tail_calls_are_counted,
 };
 pub use refs::{ProgRefs, Refs};
 pub use sampler::{Recipe, SamplerProgram};

@@ -30,7 +30,7 @@ pub(crate) use info::{
 pub(crate) use load::create_hash;
 pub(crate) use objects::{Kind, fd_by_id, ids};
 pub(crate) use pin::{obj_get, obj_get_writable, obj_pin, try_lock, unlock};
-pub(crate) use query::{HookOf, TaskFd, attached_progs, enable_run_time_stats, task_fd_query};
+pub(crate) use query::{HookOf, TaskFd, attached_progs, enable_run_time_stats, task_fd_query, try_run_time_stats};
 pub(crate) use sockopt::socket_option;
 
 const NEEDS_ADMIN: &str = "needs CAP_SYS_ADMIN (run as root)";

@@ -14,17 +14,32 @@ const QUERY_BYTES: usize = attr_end!(query.__bindgen_anon_2.prog_cnt).next_multi
 
 /// Switches run statistics on for as long as the returned descriptor is open.
 pub(crate) fn enable_run_time_stats() -> Result<OwnedFd> {
+    enable_stats(cmd::BPF_STATS_RUN_TIME).map_err(stats_refused)
+}
+
+/// Whether [`enable_run_time_stats`] would be allowed, without doing it: statistics of a kind that there is not are refused only when
+/// privilege is there.
+pub(crate) fn try_run_time_stats() -> Result<()> {
+    match enable_stats(u32::MAX) {
+        Err(libc::EINVAL) if bprec_host::kernel_version() >= (5, 8) => Ok(()),
+        other => other.map(drop).map_err(stats_refused),
+    }
+}
+
+fn enable_stats(kind: u32) -> std::result::Result<OwnedFd, i32> {
     let mut attr = Attr::default();
-    attr.enable_stats.type_ = cmd::BPF_STATS_RUN_TIME;
+    attr.enable_stats.type_ = kind;
     // SAFETY: the command takes no pointers and returns a descriptor.
-    unsafe { bpf_fd(cmd::BPF_ENABLE_STATS, &mut attr, attr_end!(enable_stats.type_)) }.map_err(|errno| {
-        let remedy = match errno {
-            libc::EPERM => Some(NEEDS_ADMIN),
-            libc::EINVAL => Some("needs Linux 5.8; before that, sysctl kernel.bpf_stats_enabled=1"),
-            _ => None,
-        };
-        Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
-    })
+    unsafe { bpf_fd(cmd::BPF_ENABLE_STATS, &mut attr, attr_end!(enable_stats.type_)) }
+}
+
+fn stats_refused(errno: i32) -> Error {
+    let remedy = match errno {
+        libc::EPERM => Some(NEEDS_ADMIN),
+        libc::EINVAL => Some("needs Linux 5.8; before that, sysctl kernel.bpf_stats_enabled=1"),
+        _ => None,
+    };
+    Error::Syscall { call: "bpf(BPF_ENABLE_STATS)", object: Object::Named("run time"), errno, remedy }
 }
 
 /// What a tracing file descriptor of some process is attached to.

@@ -9,6 +9,7 @@ mod c;
 mod decode;
 mod maps;
 mod section;
+mod strings;
 mod types;
 mod value;
 

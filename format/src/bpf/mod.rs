@@ -1,11 +1,13 @@
-//! What the kernel tells about BPF programs: `bpf_prog_info` with its arrays, BTF, and the names of their numbers.
+//! What the kernel tells about BPF programs: `bpf_prog_info` with its arrays, instructions, BTF, and the names of their numbers.
 
 pub mod btf;
 mod elements;
+mod insn;
 pub mod names;
 pub mod prog_info;
 
 pub use elements::{Element, Elements};
+pub use insn::Insn;
 
 use std::fmt;
 

@@ -16,7 +16,7 @@ pub use function::{Function, Functions};
 pub use section::{BpfProgInfoSection, write_section};
 
 use super::names::ProgType;
-use super::{Element, Elements, Tag};
+use super::{Element, Elements, Insn, Tag};
 use crate::{Endian, Error, Reader, Result};
 use std::mem::offset_of;
 use zerocopy::byteorder::{ByteOrder, LittleEndian, U32, U64};
@@ -229,6 +229,11 @@ impl<'a> ProgInfo<'a> {
     /// BPF instructions after verification, 8 bytes each.
     pub fn xlated_insns(&self) -> Option<&'a [u8]> {
         self.array(Array::XlatedInsns)
+    }
+
+    /// The same, decoded.
+    pub fn xlated(&self) -> Option<Elements<'a, Insn>> {
+        Some(Elements::new(self.xlated_insns()?, Insn::BYTES, self.endian))
     }
 
     /// Ids of the maps it uses.

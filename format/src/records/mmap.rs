@@ -43,7 +43,7 @@ impl<'a> Mmap<'a> {
 }
 
 /// Up to 20 bytes that identify a linked file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId {
     len: u8,
     bytes: [u8; 20],
@@ -65,7 +65,7 @@ impl BuildId {
 }
 
 /// What MMAP2 says about the mapped file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mmap2File {
     /// Device and inode.
     Inode {

@@ -87,6 +87,13 @@ impl<'a> Regs<'a> {
         let count = if abi == 0 { 0 } else { mask.count_ones() as usize };
         Ok(Regs { abi, mask, values: Words::new(r.take(count * 8, "regs")?, r.endian()) })
     }
+
+    pub(super) fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.abi);
+        self.values.iter().for_each(|value| {
+            w.u64(value);
+        });
+    }
 }
 
 /// `branch_sample_type` bit: the hardware index precedes the branches.
@@ -134,6 +141,31 @@ impl<'a> Branches<'a> {
             None
         };
         Ok(Branches { hw_index, entries, counters })
+    }
+
+    /// Branches with these words instead: `from`, `to` and flags of each.
+    #[must_use]
+    pub fn with_words<'w>(&self, words: Words<'w>) -> Branches<'w>
+    where
+        'a: 'w,
+    {
+        Branches { hw_index: self.hw_index, entries: words, counters: self.counters }
+    }
+
+    /// `from`, `to` and flags of each, as they are stored.
+    pub fn words(&self) -> Words<'a> {
+        self.entries
+    }
+
+    pub(super) fn encode(&self, w: &mut Writer<'_>) {
+        w.u64(self.len() as u64);
+        if let Some(index) = self.hw_index {
+            w.u64(index);
+        }
+        let counters = self.counters.iter().flat_map(Words::iter);
+        self.entries.iter().chain(counters).for_each(|word| {
+            w.u64(word);
+        });
     }
 
     /// How many branches.

@@ -9,7 +9,7 @@ mod commands;
 mod ending;
 mod switching;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,8 +29,9 @@ use crate::drain::{Drain, Rings};
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
 use crate::options::caller;
+use crate::output::complete::kernel_symbols;
 use crate::output::sections::{self, Section};
-use crate::output::{self, Follower, Origin, Sink, Summary, Syncer, Tally};
+use crate::output::{self, Follower, Leftover, Origin, Sink, Summary, Syncer, Tally};
 use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
@@ -43,6 +44,7 @@ use crate::sources::sampling::Sampling;
 use crate::sources::shared::SharedCounters;
 use crate::sources::statistics::RunStatistics;
 use crate::sources::user_objects::UserObjects;
+use crate::synth::UserFunctions;
 use crate::sys::{self, Inherited, Signals, Usage};
 use crate::{Budget, Counters, Delay, Error, Level, Options, Output, Result, Target, synth};
 
@@ -65,8 +67,13 @@ struct Recording<'a> {
     follower: Option<Follower>,
     /// Puts it on the disk from time to time, where that was asked for.
     syncer: Option<Syncer>,
+    /// What there was before its first file, until something is recorded.
+    origin: Option<Origin>,
     opened: Arc<OpenEvents>,
     kallsyms: Option<Kallsyms>,
+    user_functions: UserFunctions,
+    /// Kernel addresses whose functions the file has the names of already.
+    named: HashSet<u64>,
     /// Feature sections that are known already.
     sections: Vec<Section>,
     interval: Duration,
@@ -78,6 +85,8 @@ struct Recording<'a> {
     remote: Option<Remote>,
     /// Where the recording goes on over several files.
     rotation: Option<Rotation>,
+    /// Journals of files that are complete.
+    leftovers: Vec<Leftover>,
     /// What the files that are complete come to.
     totals: Summary,
     /// What the recorder had used when the file began.
@@ -91,6 +100,7 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
         ("--bpf-object", !options.objects.is_empty()),
         ("--bpf-attr-map", options.shared.as_ref().is_some_and(|shared| shared.attr_map.is_some())),
     ])?;
+    caller::respect_processes()?;
     let open_files = sys::raise_open_files();
     if options.switch_output.is_some() {
         sys::return_large_blocks();
@@ -102,8 +112,8 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     let specs = sampling::specs(options)?;
     let tracing_data = syntax::tracing_data(&specs)?;
     let abilities = Abilities::probe().map_err(|error| refused("dummy", 0, -1, error))?;
-    for shortcoming in abilities.shortcomings() {
-        (options.notify)(Level::Notice, shortcoming);
+    for limit in abilities.limits() {
+        (options.notify)(Level::Notice, limit.cost());
     }
     // Loading tries out kernel features with programs of its own, which are none of the recording's business. What cannot
     // be loaded ends it here, before anything else is opened or run.
@@ -190,7 +200,7 @@ impl<'a> Recording<'a> {
             None
         };
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
-        let Started { out, follower, syncer } = start_draining(options, abilities, &opened, rings)?;
+        let Started { out, origin, follower, syncer } = start_draining(options, abilities, &opened, rings)?;
 
         let session = Session {
             cpus_online: targets.cpus.len() as u32,
@@ -232,14 +242,18 @@ impl<'a> Recording<'a> {
             out,
             follower,
             syncer,
+            origin,
             opened,
             kallsyms: None,
+            user_functions: UserFunctions::default(),
+            named: HashSet::new(),
             sections: Vec::new(),
             interval,
             has_begun: false,
             end_ns: 0,
             remote: None,
             rotation: Rotation::new(options)?,
+            leftovers: Vec::new(),
             totals: Summary::default(),
             used_before: Usage::default(),
         })
@@ -294,8 +308,12 @@ impl<'a> Recording<'a> {
         }
         let mut batch = Vec::new();
         synth::each_process(&layout, processes.as_deref(), |pid, records| {
-            gone.remove(&pid);
-            batch.extend_from_slice(records);
+            // One that has ended and was not waited for, as our own command is, has a name yet, and no mappings any more.
+            let is_zombie = !synth::has_mappings(records) && gone.get(&pid).is_some_and(|it| synth::has_mappings(it));
+            if !is_zombie {
+                gone.remove(&pid);
+                batch.extend_from_slice(records);
+            }
             if batch.len() >= TASKS_BATCH_BYTES { out.records(std::mem::take(&mut batch)) } else { Ok(()) }
         })?;
         batch.extend(gone.into_values().flatten());
@@ -309,6 +327,17 @@ impl<'a> Recording<'a> {
         let mut records = Vec::new();
         synth::images(&self.layout(), &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut records);
         self.out.records(records)
+    }
+
+    /// Sends the names of kernel functions that samples have hit since the last call.
+    fn send_symbols(&mut self) -> Result<()> {
+        let (Some(kallsyms), Some(follower)) = (&self.kallsyms, &self.follower) else { return Ok(()) };
+        let addresses = follower.addresses();
+        if addresses.len() == self.named.len() {
+            return Ok(());
+        }
+        let new: Vec<u64> = addresses.into_iter().filter(|address| self.named.insert(*address)).collect();
+        kernel_symbols(kallsyms, &new).into_iter().try_for_each(|state| self.out.state(state))
     }
 
     /// Of what is common to all records.
@@ -333,6 +362,7 @@ impl<'a> Recording<'a> {
             workload.start()?;
         }
         self.has_begun = true;
+        self.origin.take().iter().for_each(Origin::settle);
         self.out.begin(first, self.has_rounds())?;
         if let Some(rotation) = &mut self.rotation {
             rotation.begin(Instant::now(), self.out.sent_bytes());
@@ -380,6 +410,9 @@ impl<'a> Recording<'a> {
             self.out.flush()?;
             // An error is told at the end, where the rest is read.
             let _ = self.follower.as_mut().map(Follower::follow);
+            if self.options.early_symbols {
+                self.send_symbols()?;
+            }
             self.syncer.as_ref().map_or(Ok(()), Syncer::check)?;
             let written_bytes = self.out.drain().written_bytes();
             if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
@@ -430,9 +463,17 @@ fn tally(opened: &OpenEvents) -> Result<Tally> {
     Ok(Tally::new(events, opened.roles()))
 }
 
+/// The same for a file, which ends with names.
+fn tally_of_file(opened: &OpenEvents, options: &Options) -> Result<Tally> {
+    let tally = tally(opened)?;
+    // Files that its caller may not read are not read for them.
+    Ok(if options.user_symbols && caller::allows_user_symbols() { tally.with_user_hits() } else { tally })
+}
+
 /// The output, with what looks after it.
 struct Started {
     out: Outbox,
+    origin: Option<Origin>,
     follower: Option<Follower>,
     syncer: Option<Syncer>,
 }
@@ -442,10 +483,11 @@ fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEven
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let sink = Sink::create(&options.output, &opened.events)?;
     let origin = sink.origin();
-    drain_into(sink, options, abilities, opened, rings, &files).inspect_err(|_| {
+    let started = drain_into(sink, options, abilities, opened, rings, &files).inspect_err(|_| {
         // As if it had never been.
         origin.iter().for_each(Origin::discard);
-    })
+    });
+    Ok(Started { origin, ..started? })
 }
 
 fn drain_into(
@@ -457,7 +499,7 @@ fn drain_into(
     files: &[FileAttr],
 ) -> Result<Started> {
     options.compression_level.map_or(Ok(()), |level| sink.compress(level))?;
-    let follower = sink.follower(tally(opened)?)?;
+    let follower = sink.follower(tally_of_file(opened, options)?)?;
     let (is_file, passing) = match &follower {
         Some(_) => (true, None),
         None => (false, Some(tally(opened)?)),
@@ -466,7 +508,8 @@ fn drain_into(
     let syncer = options.sync.zip(written).map(|(every, written)| Syncer::start(every, written)).transpose()?;
     let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);
     let drain = Drain::start(Arc::clone(opened), rings, sink, passing, &layout)?;
-    Ok(Started { out: Outbox::new(drain, is_file, &files[0], &files[opened.state]), follower, syncer })
+    let out = Outbox::new(drain, is_file, &files[0], &files[opened.state]);
+    Ok(Started { out, origin: None, follower, syncer })
 }
 
 /// What there is to say about the first event.

@@ -136,6 +136,7 @@ pub fn stat<E: From<Error>>(
     mut take: impl FnMut(Readings) -> Result<(), E>,
 ) -> Result<Counts, E> {
     caller::check(&[("--bpf-attr-map", options.attr_map.is_some())])?;
+    caller::respect_processes()?;
     let open_files = sys::raise_open_files();
     let signals = Signals::block(false)?;
     let inherited = Inherited { open_files, ignores_children: signals.ignores_children() };

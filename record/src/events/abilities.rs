@@ -4,6 +4,7 @@ use std::io;
 
 use bprec_format::{AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
 
+use crate::limits::Limit;
 use crate::sys;
 
 /// What this kernel's perf events can do. Everything is tried rather than concluded from a version.
@@ -139,18 +140,18 @@ impl Abilities {
         EventAttr { flags: state.flags.without(off), ..state }
     }
 
-    /// What is missing, in words; empty when nothing is.
-    pub(crate) fn shortcomings(self) -> Vec<&'static str> {
+    /// What is missing; empty when nothing is.
+    pub(crate) fn limits(self) -> Vec<Limit> {
         [
-            (self.lost, "lost samples are not counted per event (needs Linux 6.0)"),
-            (self.build_id, "no build ids of mapped files (needs Linux 5.12)"),
-            (self.cgroup, "no cgroups (needs Linux 5.7)"),
-            (self.bpf, "BPF programs that come and go are not seen (needs Linux 5.1)"),
-            (self.clock, "times are of the scheduler's clock (needs Linux 4.1 for CLOCK_MONOTONIC)"),
+            (self.lost, Limit::NoLostCounts),
+            (self.build_id, Limit::NoBuildIds),
+            (self.cgroup, Limit::NoCgroups),
+            (self.bpf, Limit::NoBpfEvents),
+            (self.clock, Limit::NoClock),
         ]
         .into_iter()
         .filter(|(there, _)| !there)
-        .map(|(_, text)| text)
+        .map(|(_, limit)| limit)
         .collect()
     }
 }

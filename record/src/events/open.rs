@@ -9,6 +9,7 @@ use bprec_format::{AttrFlags, EventAttr, FileAttr, SampleType};
 use super::abilities::Abilities;
 use super::sampling::{self, Sampler};
 use super::targets::CpuThreadTargets;
+use crate::limits::Limit;
 use crate::{Error, Level, Options, Result, sys};
 
 /// Bytes of each ring for code that comes and goes: some 200 loads between two looks.
@@ -206,9 +207,12 @@ impl OpenEvents {
             }
             attr.flags = attr.flags.with(abilities.code().flags);
             if abilities.bpf {
-                let text = "BPF programs that others load meanwhile are not seen: watching all CPUs needs root, CAP_PERFMON, \
-                            or kernel.perf_event_paranoid <= 0";
-                (options.notify)(Level::Warning, text);
+                let text = format!(
+                    "{}: watching all CPUs needs root, CAP_PERFMON, or {}",
+                    Limit::LoadsOfOthers.cost(),
+                    Limit::LoadsOfOthers.remedy()
+                );
+                (options.notify)(Level::Warning, &text);
             }
         }
         self.events.push(OpenEvent::new("dummy:u".to_owned(), attr.clone()));

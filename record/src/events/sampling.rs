@@ -9,6 +9,7 @@ use super::abilities::Abilities;
 use super::machine;
 use super::syntax::{self, EventSpec};
 use super::targets::{Binding, CpuThreadTargets};
+use crate::limits::Limit;
 use crate::{Error, Level, Options, Rate, Result, UserChains};
 
 /// The user registers that perf samples to unwind a stack, by their numbers in `asm/perf_regs.h`: on x86-64 all but DS, ES, FS
@@ -131,12 +132,9 @@ impl Sampler {
                 let why = if Path::new("/sys/bus/event_source/devices/cpu").exists() {
                     format!("the CPU's PMU does not offer it here ({})", errno_name(errno))
                 } else {
-                    "this machine has no hardware PMU (a virtual machine?)".to_owned()
+                    "no hardware PMU here (a virtual machine?)".to_owned()
                 };
-                self.note = format!(
-                    "{name} instead of {asked}: {why}; a timer samples, so code that runs with interrupts off is not seen \
-                     where it runs"
-                );
+                self.note = format!("{name} instead of {asked}: {why}; {}", Limit::NoPmu.cost());
                 (options.notify)(Level::Notice, &self.note);
                 true
             }
@@ -147,10 +145,12 @@ impl Sampler {
             {
                 self.attr.flags = self.attr.flags.with(AttrFlags::EXCLUDE_KERNEL).with(AttrFlags::EXCLUDE_HV);
                 let separator = if self.spec.name.contains(':') { "" } else { ":" };
+                let limit = Limit::UserSpaceOnly;
                 let note = format!(
-                    "{}: only user space is sampled, BPF programs are not: kernel.perf_event_paranoid is 2; run as root or \
-                     with CAP_PERFMON, or sysctl kernel.perf_event_paranoid=1",
-                    self.spec.name
+                    "{}: {}: kernel.perf_event_paranoid is 2; run as root or with CAP_PERFMON, or {}",
+                    self.spec.name,
+                    limit.cost(),
+                    limit.remedy()
                 );
                 self.spec.name = format!("{}{separator}u", self.spec.name);
                 (options.notify)(Level::Warning, &note);

@@ -53,7 +53,8 @@ impl CpuThreadTargets {
             }
             Target::Cpus(asked) => {
                 if let Some(cpu) = asked.iter().find(|cpu| !online.contains(cpu)) {
-                    return Err(Error::Other(format!("cpu {cpu} is not online (online are {online:?})")));
+                    let online: Vec<String> = online.iter().map(u32::to_string).collect();
+                    return Err(Error::Other(format!("-C: CPU {cpu} is not online; online are {}", online.join(","))));
                 }
                 let mut cpus = asked.clone();
                 cpus.sort_unstable();

@@ -6,6 +6,8 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
 use crate::{Error, Result, sys};
 
 /// Where root allows such options, one in each line.
@@ -30,6 +32,54 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
              root allows it to everyone by a line {option} in {ALLOWED}"
         )))
     })
+}
+
+/// What stands in the same list for names in user space: reading what processes of others have mapped, and those files.
+const USER_SYMBOLS: &str = "--user-symbols";
+
+/// Whether names in user space may be had with the rights of this process: they lend none, or root has allowed it.
+pub(crate) fn allows_user_symbols() -> bool {
+    !sys::has_more_rights_than_caller() || allowed(Path::new(ALLOWED)).iter().any(|line| line == USER_SYMBOLS)
+}
+
+/// Gives up for good to look into processes of others (their descriptors and namespaces), where the caller could not and root has not
+/// allowed it. Before other threads are started, as they have the rights of the one that starts them.
+pub(crate) fn respect_processes() -> Result<()> {
+    let look_into = CapabilitySet::SYS_PTRACE;
+    let Ok(sets) = capabilities(None) else { return Ok(()) };
+    if allows_user_symbols() || !(sets.effective | sets.permitted).contains(look_into) {
+        return Ok(());
+    }
+    let without =
+        CapabilitySets { effective: sets.effective - look_into, permitted: sets.permitted - look_into, ..sets };
+    set_capabilities(None, without)
+        .map_err(|answer| Error::Other(format!("cannot give up rights that its caller has not: {answer}")))
+}
+
+/// As long as it lives, this thread reads about processes what the kernel lets its caller read, and no more: their mappings and what is mapped.
+#[derive(Debug)]
+pub(crate) struct AsCaller {
+    before: Option<CapabilitySets>,
+}
+
+impl AsCaller {
+    /// Lays down capabilities that the caller lacks, unless root has allowed their use.
+    pub(crate) fn begin() -> AsCaller {
+        let before = if allows_user_symbols() { None } else { capabilities(None).ok() };
+        let laid_down = before.is_some_and(|sets| {
+            set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..sets }).is_ok()
+        });
+        AsCaller { before: before.filter(|_| laid_down) }
+    }
+}
+
+impl Drop for AsCaller {
+    fn drop(&mut self) {
+        // What is permitted can be taken up again.
+        if let Some(sets) = self.before {
+            let _ = set_capabilities(None, sets);
+        }
+    }
 }
 
 /// The lines of a list that nobody but root can have written.

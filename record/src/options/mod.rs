@@ -32,6 +32,10 @@ pub struct Options {
     pub bpf_sampler_rate: Option<Rate>,
     /// How user call chains are recorded; kernel ones always are.
     pub user_chains: UserChains,
+    /// Name the functions of user space that samples hit when a file ends.
+    pub user_symbols: bool,
+    /// Name the kernel functions that samples hit as they do, for whoever reads a file while it is written; otherwise when it ends.
+    pub early_symbols: bool,
     /// Objects whose perf_event programs run on events of their own, like those that sample.
     pub objects: Vec<ObjectFile>,
     /// Size of each CPU's ring buffer.
@@ -83,6 +87,8 @@ impl Default for Options {
             bpf_sampler: None,
             bpf_sampler_rate: None,
             user_chains: UserChains::None,
+            user_symbols: true,
+            early_symbols: false,
             objects: Vec::new(),
             ring: RingSize::Default,
             overwrite: false,

@@ -2,7 +2,7 @@
 //! sections.
 
 use bprec_bpf::Kallsyms;
-use bprec_format::state::{self, Cost, KernelSymbol, State};
+use bprec_format::state::{self, Cost, FileFunction, FileFunctions, KernelSymbol, State, UserSymbols};
 
 use super::sections::{self, Section};
 use super::{Sink, StateWriter, Tally, stamp};
@@ -18,6 +18,8 @@ pub(crate) struct Ending<'a> {
     pub(crate) kallsyms: Option<&'a Kallsyms>,
     /// Kernel addresses that get names beside those that samples hit.
     pub(crate) addresses: &'a [u64],
+    /// Functions of user space that samples hit, and how far they were looked up; `None` where that was not asked for.
+    pub(crate) user_functions: Option<(Vec<FileFunctions>, UserSymbols)>,
     /// What is known of the cost of the recording.
     pub(crate) cost: Cost,
     /// What the recorder had used when the file began.
@@ -34,8 +36,20 @@ pub(crate) struct Ending<'a> {
 /// When the output cannot be written.
 pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter, mut ending: Ending<'_>) -> Result<()> {
     let mut states = Vec::new();
-    for part in chunks(kernel_symbols(&ending, tally)) {
-        writer.encode(&State::KernelSymbols(part), &mut states)?;
+    if let Some(kallsyms) = ending.kallsyms {
+        let mut addresses = tally.addresses();
+        addresses.extend(ending.addresses);
+        kernel_symbols(kallsyms, &addresses).iter().try_for_each(|state| writer.encode(state, &mut states))?;
+    }
+    if let Some((files, done)) = ending.user_functions.take() {
+        for FileFunctions { path, file, functions } in files {
+            let bytes = SYMBOLS_BYTES.saturating_sub(FileFunctions::overhead_bytes(path.len()));
+            for functions in chunks(functions, bytes, |function| FileFunction::MIN_BYTES + function.name.len()) {
+                let part = FileFunctions { path: path.clone(), file, functions };
+                writer.encode(&State::FileFunctions(part), &mut states)?;
+            }
+        }
+        writer.encode(&State::UserSymbols(done), &mut states)?;
     }
     let usage = sys::usage();
     let cost = Cost {
@@ -59,24 +73,21 @@ pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter,
     sink.finish(&ending.sections)
 }
 
-/// Names for the kernel functions that samples hit or stack traces in maps have, but for those of BPF programs, which their
-/// own records name.
-fn kernel_symbols(ending: &Ending<'_>, tally: &Tally) -> Vec<KernelSymbol> {
-    let Some(kallsyms) = ending.kallsyms else { return Vec::new() };
-    let mut addresses = tally.addresses();
-    addresses.extend(ending.addresses);
-    let mut symbols = kallsyms.functions_at(&addresses);
+/// Names for the kernel functions at addresses, but for those of BPF programs, which their own records name.
+pub(crate) fn kernel_symbols(kallsyms: &Kallsyms, addresses: &[u64]) -> Vec<State> {
+    let mut symbols = kallsyms.functions_at(addresses);
     symbols.retain(|symbol| !symbol.name.ends_with(b" [bpf]"));
-    symbols
+    let parts = chunks(symbols, SYMBOLS_BYTES, |symbol: &KernelSymbol| 14 + symbol.name.len());
+    parts.into_iter().map(State::KernelSymbols).collect()
 }
 
-/// Symbols in parts that fit into one payload each.
-fn chunks(symbols: Vec<KernelSymbol>) -> Vec<Vec<KernelSymbol>> {
-    let mut parts: Vec<Vec<KernelSymbol>> = Vec::new();
-    let mut bytes = SYMBOLS_BYTES;
+/// Symbols in parts of so many bytes at most.
+fn chunks<T>(symbols: Vec<T>, bytes_max: usize, bytes_of: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut parts: Vec<Vec<T>> = Vec::new();
+    let mut bytes = bytes_max;
     for symbol in symbols {
-        let own = 14 + symbol.name.len();
-        if bytes + own > SYMBOLS_BYTES {
+        let own = bytes_of(&symbol);
+        if bytes + own > bytes_max {
             parts.push(Vec::new());
             bytes = 0;
         }

@@ -10,6 +10,8 @@ use bprec_format::Endian;
 use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::io::Errno;
 
+use crate::{Error, Result};
+
 /// The first frame is shorter.
 const BEGIN_BYTES: u64 = 64;
 
@@ -63,25 +65,21 @@ impl Journal {
         bprec_format::journal::Journal::parse(&bytes, Endian::NATIVE).ok().map(|journal| journal.features)
     }
 
-    /// Removes it. It may have moved: another recorder took the name over meanwhile.
-    pub(super) fn remove(&mut self) {
-        self.file = None;
-        remove(&self.path, self.inode);
-    }
-
-    /// What tells it from another one of its name.
-    pub(super) fn inode(&self) -> Inode {
-        self.inode
+    /// What is to be removed when the recording does not need it any more.
+    pub(super) fn leftover(&self) -> Leftover {
+        Leftover { path: self.path.clone(), inode: self.inode }
     }
 }
 
 /// Creates a file that was not there, for its owner alone, and that has these contents from the moment it has its name: killed at any
-/// time, we leave none that is not a recording. Where a file system knows no files without a name, the moment between is short.
+/// time, or without power, we leave none that is not a recording. Where a file system knows no files without a name, the moment between is short.
 pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
     let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let nameless = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory);
     if let Ok(mut file) = nameless {
+        // A name may be on the disk before what it is of.
         file.write_all(contents)?;
+        file.sync_data()?;
         let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
         match linkat(CWD, itself, CWD, path, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) => return Ok(file),
@@ -91,7 +89,7 @@ pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
         }
     }
     let mut file = create_new(path)?;
-    if let Err(error) = file.write_all(contents) {
+    if let Err(error) = file.write_all(contents).and_then(|()| file.sync_data()) {
         drop(fs::remove_file(path));
         return Err(error);
     }
@@ -144,13 +142,40 @@ pub(crate) fn journal_of(path: &Path) -> PathBuf {
     with_suffix(path, ".journal")
 }
 
-/// Removes a journal, wherever another recorder that took the name over has moved it.
-pub(super) fn remove(path: &Path, inode: Inode) {
-    let recording = path.with_extension("");
-    for name in [recording.clone(), with_suffix(&recording, ".old"), with_suffix(&recording, ".cut-off")] {
-        if is_still(&journal_of(&name), inode) {
-            drop(fs::remove_file(journal_of(&name)));
+/// A journal that its recording does not need any more.
+#[derive(Debug, Clone)]
+pub(crate) struct Leftover {
+    path: PathBuf,
+    inode: Inode,
+}
+
+impl Leftover {
+    /// Removes it, wherever another recorder that took the name over has moved it; what is gone is removed.
+    ///
+    /// # Errors
+    /// When it is there and stays.
+    pub(crate) fn remove(&self) -> Result<()> {
+        let recording = self.path.with_extension("");
+        for name in [recording.clone(), with_suffix(&recording, ".old"), with_suffix(&recording, ".cut-off")] {
+            if is_still(&journal_of(&name), self.inode) {
+                remove(&journal_of(&name))?;
+            }
         }
+        Ok(())
+    }
+}
+
+/// Removes the journal of a recording that is whole.
+///
+/// # Errors
+/// When it stays.
+pub(super) fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let problem = format!("cannot be deleted: {error}; its recording is whole and does not need it any more");
+            Err(Error::file(path, io::Error::new(error.kind(), problem)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -187,7 +212,7 @@ mod tests {
                 }
                 seen
             });
-            for _ in 0..5_000 {
+            for _ in 0..500 {
                 let mut file = create_with(&path, b"recording").unwrap();
                 assert_eq!(create_with(&path, b"another").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
                 file.write_all(b"s").unwrap();

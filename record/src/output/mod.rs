@@ -14,11 +14,14 @@ mod state_writer;
 mod summary;
 mod syncer;
 mod tally;
+mod user_hits;
 
 pub(crate) use compressor::Compressor;
+pub(crate) use journal::Leftover;
 pub use recover::{Recovered, recover};
 pub(crate) use sink::{Origin, Sink};
 pub(crate) use state_writer::{StateWriter, stamp};
 pub use summary::Summary;
 pub(crate) use syncer::Syncer;
 pub(crate) use tally::{Follower, Tally};
+pub(crate) use user_hits::{FileHits, Mapper};

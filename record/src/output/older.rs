@@ -2,7 +2,8 @@
 //!
 //! A recording that is whole becomes NAME.old, as perf has it. One that was cut off does so too, but where a whole one is called
 //! NAME.old already it becomes NAME.cut-off; without samples it is removed then. So however often a recorder is killed and started again,
-//! the last whole recording stays, and the last that was cut off.
+//! the last whole recording stays, and the last that was cut off. What had the name NAME.old until then is called NAME.older until something
+//! is recorded: a start that comes to nothing leaves everything as it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use bprec_format::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, FileLayout};
+use bprec_host::refuse_planted;
 
 use super::journal::{is_foreign, journal_of, read, with_suffix};
 use super::tally::Tally;
@@ -30,6 +32,8 @@ const LOOK_BYTES: u64 = 1 << 30;
 pub(super) struct Moved {
     from: PathBuf,
     to: PathBuf,
+    /// What was called `to` before.
+    spare: Option<PathBuf>,
 }
 
 /// What a file is.
@@ -43,12 +47,59 @@ enum Condition {
 }
 
 impl Moved {
-    /// Gives it its name back, if that is free.
+    /// Gives it its name back, if that is free, and the one that it replaced, too.
     pub(super) fn put_back(&self) {
         if fs::symlink_metadata(&self.from).is_err() && fs::rename(&self.to, &self.from).is_ok() {
             drop(fs::rename(journal_of(&self.to), journal_of(&self.from)));
+            self.spare.iter().for_each(|spare| rename_both(spare, &self.to));
         }
     }
+
+    /// Removes the one that it replaced: something is recorded that takes the name of this one.
+    pub(super) fn settle(&self) {
+        self.spare.iter().for_each(|spare| remove_both(spare));
+    }
+}
+
+fn rename_both(from: &Path, to: &Path) {
+    drop(fs::rename(from, to));
+    drop(fs::rename(journal_of(from), journal_of(to)));
+}
+
+fn remove_both(path: &Path) {
+    drop(fs::remove_file(path));
+    drop(fs::remove_file(journal_of(path)));
+}
+
+/// Keeps what is called `path`, and its journal, under another name as well; the first name is there at every moment where the file system has
+/// links. `None` when there is nothing to keep, or no way.
+fn spare(path: &Path, spare: PathBuf) -> Option<PathBuf> {
+    if is_there(&spare) || is_there(&journal_of(&spare)) || !is_there(path) {
+        return None;
+    }
+    let keep = |path: &Path, spare: &Path| fs::hard_link(path, spare).or_else(|_| fs::rename(path, spare));
+    keep(path, &spare).ok()?;
+    drop(keep(&journal_of(path), &journal_of(&spare)));
+    Some(spare)
+}
+
+/// Clears away what a start that was killed has kept: a recording that another one replaced, or was about to.
+fn clear_spare(spare: &Path, old: &Path) {
+    if !is_there(old) {
+        rename_both(spare, old);
+    } else if is_same(spare, old) || head(spare).is_ok_and(|(_, head)| bprec_format::File::parse(&head).is_ok()) {
+        remove_both(spare);
+    }
+}
+
+/// Whether two names are of one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let inode = |path: &Path| fs::symlink_metadata(path).map(|about| (about.dev(), about.ino())).ok();
+    inode(one).is_some_and(|one| inode(other) == Some(one))
+}
+
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
 }
 
 /// Makes sure that nothing is called `path`; what was moved.
@@ -56,17 +107,18 @@ impl Moved {
 /// # Errors
 /// When something is in the way that is nobody's to move, or cannot be moved.
 pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
-    let (old, cut_off) = (with_suffix(path, ".old"), with_suffix(path, ".cut-off"));
-    for name in [path, &old, &cut_off] {
-        refuse_planted(name)?;
-        refuse_planted(&journal_of(name))?;
+    let [old, cut_off, older] = [".old", ".cut-off", ".older"].map(|suffix| with_suffix(path, suffix));
+    for name in [path, &old, &cut_off, &older] {
+        for path in [name, &journal_of(name)] {
+            refuse_planted(path).map_err(|answer| Error::file(path, answer))?;
+        }
         // A journal takes the place of an older one, which is all that may stand there.
         if is_foreign(&journal_of(name)) {
             let problem = "is no journal of a recording, and would be overwritten by one: give another name with -o";
             return Err(Error::file(journal_of(name), io::Error::other(problem)));
         }
     }
-    let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+    clear_spare(&older, &old);
     if !is_there(path) {
         // It was to follow its recording when the recorder was killed. Any other belongs to none that is there.
         if belongs(&journal_of(path), &old) && !belongs(&journal_of(&old), &old) {
@@ -85,33 +137,18 @@ pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
         Condition::CutOff if condition(&old) == Condition::Whole => cut_off,
         Condition::CutOff => old,
     };
-    fs::rename(path, &to).map_err(|error| Error::file(path, error))?;
+    let spare = spare(&to, older);
+    if let Err(error) = fs::rename(path, &to) {
+        // What is called by both names keeps both through a rename.
+        spare.iter().for_each(|spare| rename_both(spare, &to));
+        spare.iter().filter(|spare| is_same(spare, &to)).for_each(|spare| remove_both(spare));
+        return Err(Error::file(path, error));
+    }
     if fs::rename(journal_of(path), journal_of(&to)).is_err() {
         // The one of the recording that was called so before.
         drop(fs::remove_file(journal_of(&to)));
     }
-    Ok(Some(Moved { from: path.to_owned(), to }))
-}
-
-/// Refuses what another user has put where anyone may: in a directory like /tmp, as the kernel's protected_regular and protected_fifos
-/// do it.
-///
-/// # Errors
-/// When it is so.
-pub(super) fn refuse_planted(path: &Path) -> Result<()> {
-    const STICKY: u32 = 0o1000;
-    const WRITABLE_BY_ALL: u32 = 0o002;
-    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let (Ok(about), Ok(place)) = (fs::symlink_metadata(path), fs::metadata(directory)) else { return Ok(()) };
-    let is_shared = place.mode() & STICKY != 0 && place.mode() & WRITABLE_BY_ALL != 0;
-    if is_shared && about.uid() != rustix::process::geteuid().as_raw() && about.uid() != place.uid() {
-        let problem = format!(
-            "belongs to user {}, in a directory that anyone may write to: give another name with -o",
-            about.uid()
-        );
-        return Err(Error::file(path, io::Error::other(problem)));
-    }
-    Ok(())
+    Ok(Some(Moved { from: path.to_owned(), to, spare }))
 }
 
 /// A file, and its first bytes: all in front of its records, and the first of them.

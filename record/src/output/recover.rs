@@ -1,6 +1,7 @@
 //! Makes a recording of ours that was cut off whole again, in its place.
 
 use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use bprec_format::feature::Feature;
 use bprec_format::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync};
 
-use super::journal::{journal_of, read};
+use super::journal::{journal_of, read, remove};
 use super::sections;
 use super::syncer::sync_directory;
 use super::tally::Tally;
@@ -75,17 +76,14 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let size = file_bytes - offset;
     let data_bytes = tally.add_file(&out, offset, size).map_err(failed)?;
     let dropped_bytes = size - data_bytes;
-    if dropped_bytes > 0 {
-        let mut tail = vec![0; dropped_bytes.min(TAIL_MAX_BYTES) as usize];
-        out.read_exact_at(&mut tail, offset + data_bytes).map_err(failed)?;
-        if dropped_bytes > TAIL_MAX_BYTES || !Resync::new(&events, false).is_cut_off(&tail, 0) {
-            return Ok(Recovered::Unproven);
-        }
-    }
-
     let journal_path = journal_of(path);
-    let journal = read(&journal_path)
-        .ok()
+    let bytes = match read(&journal_path) {
+        Ok(bytes) => Some(bytes),
+        // Without what a journal has that is there, the recording would be whole and lack its programs.
+        Err(error) if is_unreadable(&error) => return Err(Error::file(&journal_path, error)),
+        Err(_) => None,
+    };
+    let journal = bytes
         .and_then(|bytes| Journal::parse(&bytes, endian).ok())
         .filter(|journal| journal.belongs_to(file.attrs(), recording_id(&file)));
     let programs = journal.as_ref().map(|journal| {
@@ -100,6 +98,13 @@ pub fn recover(path: &Path) -> Result<Recovered> {
 
     let mut tail = Vec::new();
     layout.features(data_bytes, &sections, &mut tail);
+    if dropped_bytes > 0 && !is_begun(&out, offset + data_bytes, dropped_bytes, &tail).map_err(failed)? {
+        let mut rest = vec![0; dropped_bytes.min(TAIL_MAX_BYTES) as usize];
+        out.read_exact_at(&mut rest, offset + data_bytes).map_err(failed)?;
+        if dropped_bytes > TAIL_MAX_BYTES || !Resync::new(&events, false).is_cut_off(&rest, 0) {
+            return Ok(Recovered::Unproven);
+        }
+    }
     let bits: Vec<u8> = sections.iter().map(|(bit, _)| *bit).collect();
     // The features are on the disk before the header says so: until then the file is one that was cut off.
     out.set_len(offset + data_bytes)
@@ -110,7 +115,20 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         .and_then(|()| sync_directory(path))
         .map_err(failed)?;
     if has_journal {
-        drop(fs::remove_file(&journal_path));
+        remove(&journal_path)?;
     }
     Ok(Recovered::Mended { data_bytes, dropped_bytes, programs })
+}
+
+/// Whether what stands behind the records is the begin of the features that we are about to write: mending was begun once, and cut off.
+fn is_begun(file: &fs::File, at: u64, bytes: u64, features: &[u8]) -> io::Result<bool> {
+    let Some(features) = usize::try_from(bytes).ok().and_then(|bytes| features.get(..bytes)) else { return Ok(false) };
+    let mut there = vec![0; features.len()];
+    file.read_exact_at(&mut there, at)?;
+    Ok(there == features)
+}
+
+/// Whether there is a journal, and the system cannot give it to us. What is no file, but a link or a pipe, is none.
+fn is_unreadable(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(|errno| ![libc::ENOENT, libc::ELOOP, libc::ENXIO].contains(&errno))
 }

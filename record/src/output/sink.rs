@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use bprec_format::journal::Frame;
 use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
+use bprec_host::refuse_planted_target;
 use rustix::io::Errno;
 
 use super::compression::{PackedBytes, Packer};
-use super::journal::{self, Inode, Journal, create_with, inode, is_still, journal_of};
+use super::journal::{Inode, Journal, Leftover, create_with, inode, is_still, journal_of};
 use super::older::{self, Moved};
 use super::pipe;
 use super::sections::Section;
@@ -53,15 +54,21 @@ struct Seekable {
 pub(crate) struct Origin {
     path: PathBuf,
     inode: Inode,
-    journal_inode: Inode,
+    journal: Leftover,
     /// An older recording of this name.
     moved: Option<Moved>,
 }
 
 impl Origin {
+    /// Something is recorded: what the older recording of this name has replaced goes.
+    pub(crate) fn settle(&self) {
+        self.moved.iter().for_each(Moved::settle);
+    }
+
     /// Removes the file as if it had never been, and puts the older recording of this name back.
     pub(crate) fn discard(&self) {
-        journal::remove(&journal_of(&self.path), self.journal_inode);
+        // An error is on its way, and the journal of no recording there is.
+        drop(self.journal.remove());
         if is_still(&self.path, self.inode) {
             drop(fs::remove_file(&self.path));
             self.moved.iter().for_each(Moved::put_back);
@@ -80,12 +87,8 @@ fn is_closed(descriptor: &impl AsFd) -> bool {
 
 /// What there is under a name; links are followed, unless another user has put them, or what they lead to, where anyone may.
 fn existing(path: &Path) -> Result<Option<fs::Metadata>> {
-    older::refuse_planted(path)?;
-    let Ok(about) = fs::metadata(path) else { return Ok(None) };
-    if let Ok(path) = fs::canonicalize(path) {
-        older::refuse_planted(&path)?;
-    }
-    Ok(Some(about))
+    refuse_planted_target(path).map_err(|answer| Error::file(path, answer))?;
+    Ok(fs::metadata(path).ok())
 }
 
 impl Sink {
@@ -108,7 +111,7 @@ impl Sink {
                     Sink::stream(out.into(), path.display().to_string(), &files)
                 }
                 Some(about) if !about.is_file() => {
-                    Err(Error::file(path, io::Error::other("exists and is not a file to write a recording to")))
+                    Err(Error::file(path, io::Error::other("exists and is not a file: give the name of a file")))
                 }
                 _ => Sink::file(path, events),
             },
@@ -137,7 +140,7 @@ impl Sink {
         let _ = out.try_lock();
         let inode = inode(&out).map_err(failed)?;
         let journal = Journal::create(&journal_of(path));
-        let origin = Origin { path: path.to_owned(), inode, journal_inode: journal.inode(), moved };
+        let origin = Origin { path: path.to_owned(), inode, journal: journal.leftover(), moved };
         let mut sink = Sink {
             out,
             name: path.display().to_string(),
@@ -383,7 +386,7 @@ impl Sink {
         self.seekable.as_ref()?.journal.features()
     }
 
-    /// Writes the feature sections (ascending) and the final header, puts all of it on the disk, and removes the journal then.
+    /// Writes the feature sections (ascending) and the final header, and puts all of it on the disk. The journal is a [`Leftover`] then.
     ///
     /// # Errors
     /// When there is no room, or the disk fails: the file is then as it was at the last record, and its journal stays.
@@ -403,13 +406,12 @@ impl Sink {
             .and_then(|()| self.out.write_all_at(&header, 0))
             .and_then(|()| self.out.sync_all())
             .and_then(|()| sync_directory(&seekable.path));
-        match written {
-            Ok(()) => {
-                self.seekable.iter_mut().for_each(|seekable| seekable.journal.remove());
-                Ok(())
-            }
-            Err(error) => Err(self.failed(error)),
-        }
+        written.map_err(|error| self.failed(error))
+    }
+
+    /// The journal of a file that [`Sink::finish`] has made whole; `None` for a stream.
+    pub(crate) fn leftover(&self) -> Option<Leftover> {
+        self.seekable.as_ref().map(|it| it.journal.leftover())
     }
 
     /// Puts on the disk what has become a file all the same: standard output may be one.

@@ -9,6 +9,7 @@ use bprec_format::records::Payload;
 use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, SampleType, context, misc, sampler};
 
 use super::compression::Unpacker;
+use super::user_hits::{FileHits, UserHits};
 use crate::events::SampleRole;
 
 /// Bytes read at once.
@@ -39,6 +40,8 @@ pub(crate) struct Tally {
     /// Processes that came and are not gone.
     processes: BTreeSet<u32>,
     addresses: Addresses,
+    /// Code of files, where that is wanted.
+    user_hits: Option<UserHits>,
     /// `None` once a COMPRESSED record is no slice of the stream before it.
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
@@ -64,13 +67,21 @@ impl Follower {
     /// When the file cannot be read; so for [`Follower::finish`].
     pub(crate) fn follow(&mut self) -> io::Result<()> {
         let end = self.file.metadata()?.len();
-        self.at += self.tally.add_file(&self.file, self.at, end.saturating_sub(self.at).min(FOLLOWED_BYTES))?;
+        let used = self.tally.add_file(&self.file, self.at, end.saturating_sub(self.at).min(FOLLOWED_BYTES))?;
+        self.at += used;
+        // However often this is called, a sample waits until more is written.
+        self.tally.user_hits.iter_mut().filter(|_| used > 0).for_each(UserHits::round);
         Ok(())
     }
 
     /// Processes that came, by what was counted, and are not gone.
     pub(crate) fn processes(&self) -> &BTreeSet<u32> {
         &self.tally.processes
+    }
+
+    /// The kernel addresses that samples have hit, by what was counted, in no order.
+    pub(crate) fn addresses(&self) -> Vec<u64> {
+        self.tally.addresses()
     }
 
     /// Counts the rest of the records, which end at `end`.
@@ -115,9 +126,15 @@ impl Tally {
             times: None,
             processes: BTreeSet::new(),
             addresses: Addresses { all: HashSet::new(), recent: vec![0; RECENT_SLOTS] },
+            user_hits: None,
             unpacker: Some(Unpacker::default()),
             unpacked: Vec::new(),
         }
+    }
+
+    /// The same, which also learns what code of files is hit in user space.
+    pub(crate) fn with_user_hits(self) -> Tally {
+        Tally { user_hits: Some(UserHits::default()), ..self }
     }
 
     /// The same, where these processes are known to have come before.
@@ -165,12 +182,18 @@ impl Tally {
         self.addresses.all.iter().copied().collect()
     }
 
+    /// The code of files that samples hit; and whether some was left out because it was too much. `None` where that was not wanted.
+    pub(crate) fn take_user_hits(&mut self) -> Option<(Vec<FileHits>, bool)> {
+        self.user_hits.as_mut().map(UserHits::finish)
+    }
+
     fn record(&mut self, record: &Record<'_>) {
         match record.kind {
             RecordType::SAMPLE => self.sample(record),
             RecordType::COMPRESSED => self.compressed(record.body()),
             RecordType::THROTTLE => self.throttled += 1,
             RecordType::FORK | RecordType::EXIT => self.task(record),
+            RecordType::MMAP2 if self.user_hits.is_some() => self.map(record),
             RecordType::LOST => {
                 if let Some(index) = self.events.index_of(record)
                     && let Ok((Payload::Lost(lost), _)) = Payload::decode(record, &self.events.all()[index].layout)
@@ -185,9 +208,28 @@ impl Tally {
     fn task(&mut self, record: &Record<'_>) {
         let event = self.events.index_of(record).and_then(|index| self.events.all().get(index));
         match event.and_then(|event| Payload::decode(record, &event.layout).ok()) {
-            Some((Payload::Fork(task), _)) if task.pid != task.ppid => drop(self.processes.insert(task.pid)),
-            Some((Payload::Exit(task), _)) if task.pid == task.tid => drop(self.processes.remove(&task.pid)),
+            Some((Payload::Fork(task), _)) if task.pid != task.ppid => {
+                self.processes.insert(task.pid);
+                // One that was there before has maps of its own.
+                if let Some(hits) = self.user_hits.as_mut().filter(|_| record.misc & misc::FORK_EXEC == 0) {
+                    hits.fork(&task);
+                }
+            }
+            Some((Payload::Exit(task), _)) if task.pid == task.tid => {
+                self.processes.remove(&task.pid);
+                self.user_hits.as_mut().into_iter().for_each(|hits| hits.exit(task.pid));
+            }
             _ => (),
+        }
+    }
+
+    fn map(&mut self, record: &Record<'_>) {
+        let event = self.events.index_of(record).and_then(|index| self.events.all().get(index));
+        let payload = event.and_then(|event| Payload::decode(record, &event.layout).ok());
+        if let (Some((Payload::Mmap2(map), id)), Some(hits)) = (payload, &mut self.user_hits)
+            && record.misc & misc::CPUMODE_MASK == misc::USER
+        {
+            hits.map(&map, id.time_ns.unwrap_or(0));
         }
     }
 
@@ -225,10 +267,18 @@ impl Tally {
             let (first, last) = self.times.unwrap_or((time, time));
             self.times = Some((first.min(time), last.max(time)));
         }
-        if record.misc & misc::CPUMODE_MASK == misc::KERNEL
+        let mode = record.misc & misc::CPUMODE_MASK;
+        if mode == misc::KERNEL
             && let Some(ip) = sample.ip()
         {
             self.addresses.add(ip);
+        }
+        let mut user_hits = self.user_hits.as_mut().zip(sample.pid_tid()).map(|(hits, (pid, _))| {
+            let time_ns = sample.time_ns().unwrap_or(u64::MAX);
+            move |addr| hits.add(pid, addr, time_ns)
+        });
+        if let (misc::USER, Some(ip), Some(hit)) = (mode, sample.ip(), &mut user_hits) {
+            hit(ip);
         }
         let chain = if role == SampleRole::BpfSampler {
             let raw = sample.raw().ok().flatten().unwrap_or_default();
@@ -237,16 +287,21 @@ impl Tally {
             sample.callchain().ok().flatten()
         };
         let Some(chain) = chain else { return };
-        let mut in_kernel = false;
+        let mut space = None;
         let mut is_caller = false;
         for addr in chain.iter() {
             if addr >= CONTEXT_MAX {
-                in_kernel = addr == context::KERNEL;
+                space = Some(addr);
                 is_caller = false;
-            } else if in_kernel {
-                // A call may be the last instruction of its function: the return address is then the next one's.
-                self.addresses.add(addr - u64::from(is_caller));
-                is_caller = true;
+                continue;
+            }
+            // A call may be the last instruction of its function: the return address is then the next one's.
+            let within = addr.wrapping_sub(is_caller.into());
+            is_caller = true;
+            match (space, &mut user_hits) {
+                (Some(context::KERNEL), _) => self.addresses.add(within),
+                (Some(context::USER), Some(hit)) => hit(within),
+                _ => {}
             }
         }
     }

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, Read};
 
-use bprec_format::records::{Mmap2, Mmap2File};
+use bprec_format::records::{BuildId, Mmap2, Mmap2File};
 use bprec_format::{RecordType, SampleLayout, misc};
 use bprec_host::SymbolReader;
+use bprec_host::elf::build_id_in_notes;
 
-use super::build_id::from_notes;
 use super::maps::hexadecimal;
 use super::{NO_PID, append};
+use crate::limits::Limit;
 
 /// Where the kernel's code lies.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,9 +39,9 @@ pub(crate) fn kernel(layout: &SampleLayout, out: &mut Vec<u8>) -> Option<String>
 }
 
 fn map(layout: &SampleLayout, out: &mut Vec<u8>, range: (u64, u64), pgoff: u64, notes: &str, filename: &[u8]) {
-    let build_id = fs::read(notes).ok().and_then(|notes| from_notes(&notes));
+    let build_id = fs::read(notes).ok().and_then(|notes| build_id_in_notes(&notes));
     let file = match build_id {
-        Some(id) => Mmap2File::BuildId(id),
+        Some(id) => Mmap2File::BuildId(BuildId::new(&id)),
         None => Mmap2File::Inode { major: 0, minor: 0, inode: 0, generation: 0 },
     };
     let (addr, len_bytes) = range;
@@ -80,14 +81,12 @@ impl KernelText {
 /// as `kptr_restrict` is not 2.
 fn why_hidden() -> String {
     let restricted = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
-    match restricted.trim() {
-        "2" => "kernel.kptr_restrict is 2, which hides kernel addresses from everyone; as root: \
-                sysctl kernel.kptr_restrict=1"
-            .to_owned(),
-        _ => "kernel addresses are hidden from this user; needs root or CAP_SYSLOG, or as root: \
-              sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"
-            .to_owned(),
-    }
+    let (what, limit) = match restricted.trim() {
+        "2" => ("kernel.kptr_restrict is 2, which hides kernel addresses from everyone", Limit::AddressesHidden),
+        _ => ("kernel addresses are hidden from this user; needs root or CAP_SYSLOG", Limit::AddressesHiddenFromUser),
+    };
+    let or = if limit == Limit::AddressesHidden { ";" } else { ", or" };
+    format!("{what}{or} as root: {}", limit.remedy())
 }
 
 /// The addresses of `_text` and `_stext`, which stand at the start of the kernel's code.

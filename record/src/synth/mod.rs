@@ -12,13 +12,15 @@ mod programs;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod user_functions;
 
 use bprec_format::{RecordType, SampleId, SampleLayout, Writer};
 
 pub(crate) use cgroups::cgroups;
 pub(crate) use kernel::kernel;
 pub(crate) use programs::{images, program};
-pub(crate) use tasks::{each_process, unknown_tasks};
+pub(crate) use tasks::{each_process, has_mappings, unknown_tasks};
+pub(crate) use user_functions::UserFunctions;
 
 /// The process that kernel maps belong to.
 const NO_PID: u32 = u32::MAX;

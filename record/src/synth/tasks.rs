@@ -8,12 +8,13 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use bprec_format::records::{Comm, Mmap2, Mmap2File, Task};
-use bprec_format::{RecordType, SampleLayout, misc};
+use bprec_format::{Endian, RecordType, Records, SampleLayout, misc};
 
 use super::append;
 use super::build_id::BuildIds;
 use super::maps::Mapping;
 use crate::Result;
+use crate::options::caller::AsCaller;
 
 /// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows more for kernel workers.
 const COMM_BYTES: usize = 15;
@@ -41,11 +42,19 @@ pub(crate) fn each_process(
         text: Vec::new(),
     };
     for pid in processes.map_or_else(|| numbers_in("/proc".into()), <[u32]>::to_vec) {
-        tasks.process(pid);
+        {
+            let _as_caller = AsCaller::begin();
+            tasks.process(pid);
+        }
         take(pid, tasks.out)?;
         tasks.out.clear();
     }
     Ok(())
+}
+
+/// Whether there are mappings among the records of a process.
+pub(crate) fn has_mappings(records: &[u8]) -> bool {
+    Records::new(records, 0, Endian::NATIVE).map_while(Result::ok).any(|record| record.kind == RecordType::MMAP2)
 }
 
 /// Appends the name of what the kernel gives no number in this pid namespace. perf and others take it for idle CPUs.

@@ -145,7 +145,8 @@ fn does_nothing(insns: &[u8]) -> bool {
     })
 }
 
-fn tail_calls_are_counted(release: &str) -> bool {
+/// Whether trampolines of this kernel count tail calls, so that these end.
+pub fn tail_calls_are_counted(release: &str) -> bool {
     bprec_host::version(release) >= if cfg!(target_arch = "x86_64") { (6, 7) } else { (6, 12) }
 }
 

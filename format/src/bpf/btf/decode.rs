@@ -5,8 +5,17 @@ use super::{Btf, IntType, Kind, Member, Type};
 use crate::Endian;
 use byteorder::{BigEndian, ByteOrder, LittleEndian};
 
-pub(super) fn value<'a>(btf: &Btf<'a>, type_id: u32, bytes: &[u8], limits: &Limits) -> Value<'a> {
-    Decoder { btf, limits, chars_left: limits.chars }.value(type_id, bytes, 0)
+impl<'a> Btf<'a> {
+    /// Decodes a value of a type. `bytes` are in the order of the machine that the BTF came from.
+    pub fn value(&self, type_id: u32, bytes: &[u8], limits: &Limits) -> Value<'a> {
+        Decoder { btf: self, limits, chars_left: limits.chars }.value(type_id, bytes, 0)
+    }
+
+    /// A value of a type as text: `{ .pid = 12, .comm = "bash", .flags = RUNNING }`. Parts that `bytes` is too short for
+    /// are `?`, types that cannot be shown are bytes in hexadecimal.
+    pub fn value_text(&self, type_id: u32, bytes: &[u8], limits: &Limits) -> String {
+        self.value(type_id, bytes, limits).to_string()
+    }
 }
 
 struct Decoder<'b, 'a> {

@@ -249,6 +249,13 @@ impl<'a> Type<'a> {
         })
     }
 
+    /// Where the names are that it and its parts have, in the strings of the blob.
+    pub(super) fn name_offsets(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let long = self.elements::<[u32; 3]>(&[Kind::STRUCT, Kind::UNION, Kind::ENUM64]).map(|[name_off, ..]| name_off);
+        let short = self.elements::<[u32; 2]>(&[Kind::ENUM, Kind::FUNC_PROTO]).map(|[name_off, _]| name_off);
+        std::iter::once(self.name_off).chain(long).chain(short)
+    }
+
     fn word(&self, kind: Kind) -> Option<u32> {
         if self.kind() == kind { self.endian.u32_at(self.extra, 0) } else { None }
     }

@@ -1,8 +1,6 @@
 //! Values: what a map's key or a `.rodata` variable holds, as a tree and as C-like text.
 
-use super::Btf;
 use super::c::text;
-use super::decode;
 use std::fmt::{self, Write};
 
 /// How much of a value is decoded; what is left out becomes `...`.
@@ -52,19 +50,6 @@ pub enum Value<'a> {
     Missing,
     /// Left out by a limit: it, or in an array, among members and behind text what follows.
     Cut,
-}
-
-impl<'a> Btf<'a> {
-    /// Decodes a value of a type. `bytes` are in the order of the machine that the BTF came from.
-    pub fn value(&self, type_id: u32, bytes: &[u8], limits: &Limits) -> Value<'a> {
-        decode::value(self, type_id, bytes, limits)
-    }
-
-    /// A value of a type as text: `{ .pid = 12, .comm = "bash", .flags = RUNNING }`. Parts that `bytes` is too short for
-    /// are `?`, types that cannot be shown are bytes in hexadecimal.
-    pub fn value_text(&self, type_id: u32, bytes: &[u8], limits: &Limits) -> String {
-        self.value(type_id, bytes, limits).to_string()
-    }
 }
 
 impl Value<'_> {

@@ -83,6 +83,14 @@ pub struct ThreadMapEntry {
 }
 
 impl ThreadMapEntry {
+    /// A task; a name is cut to 15 bytes.
+    pub fn new(tid: u64, name: &[u8]) -> ThreadMapEntry {
+        let mut comm = [0; 16];
+        let len = name.len().min(comm.len() - 1);
+        comm[..len].copy_from_slice(&name[..len]);
+        ThreadMapEntry { tid, comm }
+    }
+
     /// Its name, possibly empty.
     pub fn comm(&self) -> &[u8] {
         fixed_text(&self.comm)

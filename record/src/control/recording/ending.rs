@@ -14,7 +14,7 @@ use super::Recording;
 use crate::drain::{Closed, Drained};
 use crate::output::complete::{Ending, complete};
 use crate::output::sections::{self, Section};
-use crate::output::{Follower, Sink, Summary, Syncer};
+use crate::output::{Follower, Leftover, Sink, Summary, Syncer, Tally};
 use crate::sources::inventory::ProgramsOfFile;
 use crate::{Error, Level, Result, sys};
 
@@ -43,7 +43,11 @@ impl Recording<'_> {
         });
         match completed {
             Ok(()) => {
+                let is_left = last.sink.leftover().is_some_and(|journal| journal.remove().is_err());
                 self.close_last(&mut last);
+                // It has another name now.
+                self.leftovers.extend(last.sink.leftover().filter(|_| is_left));
+                self.leftovers.iter().try_for_each(Leftover::remove)?;
                 Ok(Summary { command, ..self.summary(&last) })
             }
             Err(error) => self.give_up(error, last),
@@ -65,6 +69,12 @@ impl Recording<'_> {
             let counted = follower.finish(sink.written_bytes());
             *tally = Some(counted.map_err(|answer| Error::Other(format!("reading back: {answer}")))?);
         }
+        let user_functions = tally.as_mut().and_then(Tally::take_user_hits);
+        let user_functions = user_functions.map(|hits| self.user_functions.look_up(hits, sampled_ns.0)).transpose()?;
+        if let Some((_, done)) = user_functions.as_ref().filter(|(_, done)| !done.cut.is_empty()) {
+            let text = format!("not all functions of user space are named: {}", done.cut);
+            (self.options.notify)(Level::Warning, &text);
+        }
         let mut sections = self.sections.clone();
         if sink.is_file() {
             sections.extend(self.program_sections(sink, programs));
@@ -84,7 +94,9 @@ impl Recording<'_> {
             (self.options.notify)(Level::Warning, &text);
         }
         let used_before = std::mem::replace(&mut self.used_before, sys::usage());
-        let ending = Ending { kallsyms, addresses, cost, used_before, sections, sampled_ns };
+        let called = kallsyms.map(|kallsyms| kallsyms.called_by(&programs.infos)).unwrap_or_default();
+        let addresses = &[addresses, &called].concat();
+        let ending = Ending { kallsyms, addresses, user_functions, cost, used_before, sections, sampled_ns };
         tally.as_ref().map_or(Ok(()), |tally| complete(sink, tally, self.out.writer(), ending))
     }
 

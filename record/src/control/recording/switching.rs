@@ -8,7 +8,7 @@ use bprec_format::feature::Feature;
 use bprec_format::state::State;
 
 use super::ending::add;
-use super::{Recording, tally};
+use super::{Recording, tally_of_file};
 use crate::drain::Closed;
 use crate::output::Sink;
 use crate::{Error, Level, Result, synth, sys};
@@ -35,7 +35,7 @@ impl Recording<'_> {
         let next = Sink::next(rotation.path(), &self.opened.events).and_then(|mut sink| {
             let level = self.options.compression_level;
             level.map_or(Ok(()), |level| sink.compress(level)).inspect_err(|_| sink.discard())?;
-            let tally = tally(&self.opened).map(|tally| tally.with(came));
+            let tally = tally_of_file(&self.opened, self.options).map(|tally| tally.with(came));
             let follower = tally.and_then(|tally| sink.follower(tally)).inspect_err(|_| sink.discard())?;
             let written = sink.written().inspect_err(|_| sink.discard())?;
             Ok((sink, follower, written))
@@ -67,6 +67,7 @@ impl Recording<'_> {
         self.sources.poll(Instant::now(), &mut self.out)?;
         let (programs, addresses) = (self.sources.programs.of_file(), self.sources.addresses.clone());
         let named_by = self.kallsyms.take();
+        self.named.clear();
         let tracing_data = self.sections.iter().find(|(bit, _)| *bit == Feature::TRACING_DATA.0).cloned();
         self.send_machine(tracing_data.as_ref().map(|(_, payload)| &payload[..]))?;
         self.sources.begin_file(&mut self.out)?;
@@ -79,6 +80,9 @@ impl Recording<'_> {
 
         self.complete(&mut closed, followed, &programs, &addresses, named_by.as_ref(), sampled_ns)?;
         add(&mut self.totals, &closed);
+        self.leftovers.extend(closed.sink.leftover());
+        // What stays now is tried again when the next file is complete, and told at the end.
+        self.leftovers.retain(|journal| journal.remove().is_err());
         if let Some(rotation) = &mut self.rotation {
             rotation.closed(path);
         }

@@ -7,7 +7,7 @@
 mod budget;
 mod calibration;
 mod offer;
-mod refusal;
+pub(crate) mod refusal;
 mod target;
 
 use std::collections::{BTreeMap, HashMap};

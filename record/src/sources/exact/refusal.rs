@@ -3,14 +3,14 @@
 use super::budget::Costs;
 
 /// Why nothing can be put around programs.
-pub(super) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
+pub(crate) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
     crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
         (true, true) => {
-            "this machine lets no program trace another (fentry and fexit: EPERM, though no privilege is missing)"
+            "the kernel refuses fentry and fexit: EPERM despite sufficient privileges (lockdown, a security module or a container?)"
                 .to_owned()
         }
         (true, false) => {
-            "tracing programs (fentry and fexit: EPERM) takes CAP_BPF and CAP_PERFMON; run as root".to_owned()
+            "fentry and fexit: EPERM; needs CAP_BPF and CAP_PERFMON (run as root)".to_owned()
         }
         (false, _) => error.to_string(),
     })

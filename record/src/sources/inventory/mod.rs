@@ -162,6 +162,9 @@ impl Source for Inventory {
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
         self.check_releases(true, context)?;
         self.survey(true, context)?;
+        if self.purpose == Purpose::Recording {
+            context.out.states(context.programs.changed_prog_arrays())?;
+        }
         for problem in context.programs.problems() {
             (context.notify)(Level::Detail, problem);
         }

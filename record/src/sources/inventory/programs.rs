@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use bprec_bpf::{BtfCache, ProgRefs, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, prog_ids};
+use bprec_bpf::{
+    BtfCache, ProgRefs, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, prog_arrays, prog_ids,
+};
 use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
-use bprec_format::state::{self, Attachment, Missed, ProgramRuns, Released, State};
+use bprec_format::state::{self, Attachment, Missed, ProgArray, ProgramRuns, Released, State};
 
 use super::load_watcher::{self, LoadEvent};
 use super::on_time::OnTime;
@@ -53,6 +55,8 @@ pub(crate) struct Programs {
     statistics_time: OnTime,
     /// Where programs of others are, as far as it was looked at.
     attachments: Vec<Attachment>,
+    /// The last reading of each program array, by map.
+    prog_arrays: BTreeMap<u32, ProgArray>,
 }
 
 /// A program, held.
@@ -127,6 +131,7 @@ impl Programs {
             recorders: Recorders::default(),
             statistics_time: OnTime::default(),
             attachments: Vec::new(),
+            prog_arrays: BTreeMap::new(),
         }
     }
 
@@ -366,6 +371,7 @@ impl Programs {
                 states.push(State::Program(program));
             }
             states.extend(around.maps.into_iter().map(State::Map));
+            states.extend(take_changed(&mut self.prog_arrays, around.prog_arrays));
             for problem in around.problems {
                 if !self.problems.contains(&problem) {
                     self.problems.push(problem);
@@ -377,6 +383,12 @@ impl Programs {
             held.settled = true;
         }
         states
+    }
+
+    /// What has changed in program arrays since they were read.
+    pub(crate) fn changed_prog_arrays(&mut self) -> Vec<State> {
+        let now = prog_arrays(self.prog_arrays.keys().copied());
+        take_changed(&mut self.prog_arrays, now).collect()
     }
 
     /// A BTF blob, which from then on is one of the file's.
@@ -406,10 +418,22 @@ impl Programs {
         self.let_go();
         self.let_go_before += std::mem::take(&mut self.let_go);
         self.attachments.clear();
+        self.prog_arrays.clear();
         for held in self.held.values_mut() {
             (held.loaded_during, held.surveyed, held.settled) = (false, false, true);
         }
     }
+}
+
+/// The readings that are not like the last one of their array, as states; they are the last ones then.
+fn take_changed<'a>(
+    last: &'a mut BTreeMap<u32, ProgArray>,
+    now: Vec<ProgArray>,
+) -> impl Iterator<Item = State> + use<'a> {
+    now.into_iter().filter_map(|array| {
+        let is_new = last.insert(array.map_id, array.clone()).as_ref() != Some(&array);
+        is_new.then_some(State::ProgArray(array))
+    })
 }
 
 impl Held {

@@ -1,0 +1,71 @@
+//! Bytes of files that others may change, replace or make up.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, open};
+
+/// Something that bytes are read of at offsets.
+pub trait ReadAt {
+    /// So many bytes from an offset on; `None` when not all of them are there, in which case no memory is reserved for them.
+    fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
+}
+
+impl ReadAt for File {
+    fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        let end = offset.checked_add(len as u64)?;
+        if end > self.metadata().ok()?.len() {
+            return None;
+        }
+        let mut bytes = vec![0; len];
+        self.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    }
+}
+
+impl ReadAt for &[u8] {
+    fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        let start = usize::try_from(offset).ok()?;
+        self.get(start..start.checked_add(len)?).map(<[u8]>::to_vec)
+    }
+}
+
+impl ReadAt for &File {
+    fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        ReadAt::read_at(*self, offset, len)
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn read_at(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        self.as_slice().read_at(offset, len)
+    }
+}
+
+/// Opens a file to be read if it is a regular one. Whatever else is there is not touched: a device acts on being opened, and a FIFO waits.
+///
+/// # Errors
+/// When it is no regular file, is not there, or is not for us.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let held = File::from(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    if !held.metadata()?.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    // By the descriptor it is the file that was looked at, whatever has the name by now.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    Ok(File::from(open(format!("/proc/self/fd/{}", held.as_raw_fd()), flags, Mode::empty())?))
+}
+
+/// The code that the kernel maps into each process of this one's kind (`[vdso]`), as an ELF file.
+pub fn vdso() -> Option<Vec<u8>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
+    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
+}

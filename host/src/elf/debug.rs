@@ -1,0 +1,115 @@
+//! Where the symbols of a file are: in itself, in a file of debugging information beside it, or packed within it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use object::elf::{SHT_DYNSYM, SHT_SYMTAB};
+use xz4rust::XzDecoder;
+
+use super::functions::Search;
+use super::{Elf, ElfFunction, ReadAt, Section, open_regular};
+
+/// Packed symbols beyond this are not looked at.
+const PACKED_MAX_BYTES: u64 = 8 << 20;
+/// Nor are those that unpack to more.
+const UNPACKED_MAX_BYTES: usize = 64 << 20;
+/// Nor those whose unpacking needs a larger dictionary; `xz -6` has 8 MiB.
+const DICTIONARY_MAX_BYTES: usize = 16 << 20;
+/// Where debugging information is.
+const DEBUG_ROOT: &str = "usr/lib/debug";
+
+/// The functions that are at offsets of a file, each once, by offset. `root` and `path` say where the file is, for what lies beside it:
+/// the root of the mount namespace that it was found in, and its path there. `is_over` is asked from time to time whether to give up.
+pub fn functions_at<S: ReadAt>(
+    elf: &Elf<S>,
+    offsets: &[u64],
+    place: Option<(&Path, &Path)>,
+    is_over: &dyn Fn() -> bool,
+) -> Vec<ElfFunction> {
+    let vaddr = |offset: u64| {
+        let segment = elf.segment_of(offset)?;
+        Some((offset - segment.offset).wrapping_add(segment.vaddr))
+    };
+    let mut search = Search::new(offsets.iter().copied().filter_map(vaddr).collect());
+    let symbols = |elf: &Elf<S>| of_kind(elf, SHT_SYMTAB).copied();
+    match symbols(elf) {
+        Some(table) => drop(search.table(elf, &table, is_over)),
+        None => {
+            let beside = place.and_then(|(root, path)| beside(elf, root, path));
+            match beside {
+                Some(debug) => drop(of_kind(&debug, SHT_SYMTAB).and_then(|table| search.table(&debug, table, is_over))),
+                None => {
+                    if let Some(table) = of_kind(elf, SHT_DYNSYM) {
+                        search.table(elf, table, is_over);
+                    }
+                    // It takes time, and often what is exported is all that was hit.
+                    if !search.is_complete()
+                        && let Some(packed) = elf.contents(b".gnu_debugdata", PACKED_MAX_BYTES)
+                        && let Some(inner) = unpack(&packed, is_over).and_then(Elf::parse)
+                        && let Some(table) = of_kind(&inner, SHT_SYMTAB)
+                    {
+                        search.table(&inner, table, is_over);
+                    }
+                }
+            }
+        }
+    }
+    let offset = |start: u64| {
+        let holds = |it: &&super::Segment| start.checked_sub(it.vaddr).is_some_and(|within| within < it.file_bytes);
+        elf.segments.iter().find(holds).map(|it| start - it.vaddr + it.offset)
+    };
+    search.into_functions(offset)
+}
+
+fn of_kind<S>(elf: &Elf<S>, kind: u32) -> Option<&Section> {
+    elf.sections.iter().find(|section| section.kind == kind)
+}
+
+/// The file with debugging information of a file: one of the places where such files are, if it has the same build id.
+fn beside<S: ReadAt>(elf: &Elf<S>, root: &Path, path: &Path) -> Option<Elf<File>> {
+    let id = elf.build_id().filter(|id| id.len() > 1)?;
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let debug = root.join(DEBUG_ROOT);
+    let by_id = debug.join(format!(".build-id/{}/{}.debug", hex(&id[..1]), hex(&id[1..])));
+    let mut paths = vec![by_id];
+    let link = elf.contents(b".gnu_debuglink", 4096);
+    let name = link.as_deref().and_then(|link| link.split(|byte| *byte == 0).next());
+    let directory = path.parent().and_then(|directory| directory.strip_prefix("/").ok());
+    if let Some((name, directory)) = name.filter(|name| is_plain(name)).zip(directory) {
+        let name = OsStr::from_bytes(name);
+        let beside: [PathBuf; 3] = [
+            root.join(directory).join(name),
+            root.join(directory).join(".debug").join(name),
+            debug.join(directory).join(name),
+        ];
+        paths.extend(beside);
+    }
+    let opened = paths.iter().filter_map(|path| Elf::parse(open_regular(path).ok()?));
+    let mut fitting =
+        opened.filter(|found| found.build_id().as_ref() == Some(&id) && of_kind(found, SHT_SYMTAB).is_some());
+    fitting.next()
+}
+
+/// The name of a file, and no way to another directory.
+fn is_plain(name: &[u8]) -> bool {
+    !name.is_empty() && !name.contains(&b'/') && name != b".."
+}
+
+/// What xz has packed; `None` when it is damaged, or larger than what is looked at.
+fn unpack(packed: &[u8], is_over: &dyn Fn() -> bool) -> Option<Vec<u8>> {
+    let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, DICTIONARY_MAX_BYTES);
+    let (mut at, mut unpacked, mut piece) = (0, Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let step = decoder.decode(packed.get(at..)?, &mut piece).ok()?;
+        at += step.input_consumed();
+        unpacked.extend_from_slice(piece.get(..step.output_produced())?);
+        if step.is_end_of_stream() {
+            return Some(unpacked);
+        }
+        if !step.made_progress() || unpacked.len() > UNPACKED_MAX_BYTES || is_over() {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Functions in a table of symbols.
+
+use std::cmp::Reverse;
+
+use object::Endianness;
+use object::elf::{
+    SHN_ABS, SHN_UNDEF, STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, Sym32, Sym64,
+};
+use object::pod::slice_from_all_bytes;
+use object::read::elf::Sym;
+
+use super::{Elf, ReadAt, Section};
+
+/// A table with more bytes than this is not read: about three million symbols.
+const TABLE_MAX_BYTES: u64 = 64 << 20;
+/// Bytes of a table that are read at once; a multiple of the size of a symbol of either class.
+const PIECE_BYTES: u64 = 3 << 18;
+/// A longer name is none: the longest that compilers make are a few thousand bytes.
+const NAME_MAX_BYTES: usize = 16 << 10;
+/// Most names are no longer than this.
+const SHORT_NAME_BYTES: usize = 256;
+
+/// A function of an ELF file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ElfFunction {
+    /// Where it starts, bytes from the start of the file.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len_bytes: u64,
+    /// Its name.
+    pub name: Vec<u8>,
+}
+
+/// A symbol that may be the function at an address.
+#[derive(Debug, Clone)]
+struct Candidate {
+    start: u64,
+    /// One past the last address that it can hold: by its length, or by where its section ends.
+    limit: u64,
+    rank: Rank,
+    /// Where its name is in the table of strings.
+    name_at: u32,
+    /// The name, once it was needed to choose.
+    name: Option<Vec<u8>>,
+}
+
+/// What makes one of several symbols of an address the better one: a length, a strong and then a global binding.
+type Rank = (bool, bool, bool);
+
+/// What the symbols of a file say about addresses, kept while its tables are gone through: never more than one function for each address.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// The addresses that are looked up, ascending.
+    addrs: Vec<u64>,
+    /// By address: the best symbol that starts last between the address before and this one.
+    functions: Vec<Option<Candidate>>,
+    /// The same of labels, which have no type: functions in assembly.
+    labels: Vec<Option<Candidate>>,
+    /// By address: the first start behind it, of anything.
+    next: Vec<u64>,
+}
+
+impl Search {
+    pub(super) fn new(mut addrs: Vec<u64>) -> Search {
+        addrs.sort_unstable();
+        addrs.dedup();
+        let count = addrs.len();
+        Search { functions: vec![None; count], labels: vec![None; count], next: vec![u64::MAX; count + 1], addrs }
+    }
+
+    /// Goes through a table of symbols, and the names with it. `is_over` may end it.
+    pub(super) fn table<S: ReadAt>(&mut self, elf: &Elf<S>, table: &Section, is_over: &dyn Fn() -> bool) -> Option<()> {
+        let strings = elf.sections.get(table.link as usize)?;
+        if table.bytes > TABLE_MAX_BYTES {
+            return None;
+        }
+        let mut at = 0;
+        while at < table.bytes && !is_over() {
+            let len = PIECE_BYTES.min(table.bytes - at);
+            let piece = table.offset.checked_add(at).and_then(|at| elf.source.read_at(at, len as usize));
+            let Some(piece) = piece else { break };
+            match elf.is_64 {
+                true => self.symbols::<S, Sym64<Endianness>>(elf, strings, &piece),
+                false => self.symbols::<S, Sym32<Endianness>>(elf, strings, &piece),
+            }
+            at += len;
+        }
+        // The next table has its names elsewhere.
+        let candidates = self.functions.iter_mut().chain(&mut self.labels).flatten();
+        candidates.for_each(|candidate| {
+            candidate.name(elf, strings);
+        });
+        Some(())
+    }
+
+    fn symbols<S: ReadAt, T: Sym<Endian = Endianness>>(&mut self, elf: &Elf<S>, strings: &Section, piece: &[u8]) {
+        let endian = elf.endian;
+        let whole = piece.len() - piece.len() % size_of::<T>();
+        for symbol in slice_from_all_bytes::<T>(&piece[..whole]).unwrap_or_default() {
+            let section = symbol.st_shndx(endian);
+            if section == SHN_UNDEF || section == SHN_ABS {
+                continue;
+            }
+            let is_label = match symbol.st_type() {
+                STT_FUNC | STT_GNU_IFUNC => false,
+                STT_NOTYPE => true,
+                _ => continue,
+            };
+            if is_label && elf.has_marks && symbol.st_bind() == STB_LOCAL {
+                continue;
+            }
+            let start: u64 = symbol.st_value(endian).into();
+            // The first address that it could be the function of.
+            let at = self.addrs.partition_point(|addr| *addr < start);
+            self.next[at] = self.next[at].min(start);
+            if at == self.addrs.len() {
+                continue;
+            }
+            let len_bytes: u64 = symbol.st_size(endian).into();
+            // What has no length ends with its section: procedure linkage follows on `_init`.
+            let limit = match elf.sections.get(usize::from(section)) {
+                Some(section) if len_bytes == 0 => section.vaddr.saturating_add(section.bytes),
+                Some(_) => start.saturating_add(len_bytes),
+                None => continue,
+            };
+            let rank = (len_bytes > 0, symbol.st_bind() != STB_WEAK, symbol.st_bind() == STB_GLOBAL);
+            let mut found = Candidate { start, limit, rank, name_at: symbol.st_name(endian), name: None };
+            let slot = if is_label { &mut self.labels[at] } else { &mut self.functions[at] };
+            let is_better = match slot {
+                None => true,
+                Some(known) if known.start != start => known.start < start,
+                Some(known) if known.rank != rank => known.rank < rank,
+                // Of equals, the name with fewer underscores in front, and then the longer one.
+                Some(known) => preference(known.name(elf, strings)) < preference(found.name(elf, strings)),
+            };
+            if is_better {
+                *slot = Some(found);
+            }
+        }
+    }
+
+    /// The functions that hold the addresses, each once, in the order of their addresses: start, length and name.
+    fn found(mut self) -> Vec<(u64, u64, Vec<u8>)> {
+        // Behind an address without one, what starts next is what does behind the one that follows.
+        for at in (0..self.addrs.len()).rev() {
+            self.next[at] = self.next[at].min(self.next[at + 1]);
+        }
+        let mut found: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+        let (mut function, mut label): (Option<Candidate>, Option<Candidate>) = (None, None);
+        let slots = self.addrs.iter().zip(&self.next[1..]).zip(self.functions.into_iter().zip(self.labels));
+        for ((addr, next), (of_function, of_label)) in slots {
+            function = of_function.or(function);
+            label = of_label.or(label);
+            let end = |it: &Candidate| if it.rank.0 { it.limit } else { it.limit.min(*next) };
+            let of_function = function.as_ref().filter(|it| *addr < end(it));
+            // A label in front of the end of a function that ends before the address says nothing.
+            let is_last = |it: &&Candidate| function.as_ref().is_none_or(|function| it.start >= end(function));
+            let of_label = label.as_ref().filter(|it| *addr < end(it)).filter(is_last);
+            if let Some(best) = of_function.or(of_label)
+                && let Some(name) = best.name.clone().filter(|name| !name.is_empty())
+                && found.last().is_none_or(|last| last.0 != best.start)
+            {
+                found.push((best.start, end(best) - best.start, name));
+            }
+        }
+        found
+    }
+
+    /// Whether each address has a function.
+    pub(super) fn is_complete(&self) -> bool {
+        let mut function: Option<&Candidate> = None;
+        self.addrs.iter().zip(&self.functions).all(|(addr, found)| {
+            function = found.as_ref().or(function);
+            function.is_some_and(|it| it.rank.0 && *addr < it.limit)
+        })
+    }
+
+    /// The functions as offsets of the file whose segment this address was in.
+    pub(super) fn into_functions(self, offset_of: impl Fn(u64) -> Option<u64>) -> Vec<ElfFunction> {
+        let found = self.found().into_iter();
+        found
+            .filter_map(|(start, len_bytes, name)| Some(ElfFunction { offset: offset_of(start)?, len_bytes, name }))
+            .collect()
+    }
+}
+
+impl Candidate {
+    /// Its name; empty when the strings do not have it.
+    fn name<S: ReadAt>(&mut self, elf: &Elf<S>, strings: &Section) -> &[u8] {
+        self.name.get_or_insert_with(|| name(elf, strings, self.name_at).unwrap_or_default())
+    }
+}
+
+/// A string of a table of strings.
+fn name<S: ReadAt>(elf: &Elf<S>, strings: &Section, at: u32) -> Option<Vec<u8>> {
+    let left = strings.bytes.checked_sub(u64::from(at))?;
+    for most in [SHORT_NAME_BYTES, NAME_MAX_BYTES] {
+        let len = most.min(usize::try_from(left).unwrap_or(most));
+        let mut bytes = elf.source.read_at(strings.offset.checked_add(u64::from(at))?, len)?;
+        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+            bytes.truncate(end);
+            return Some(bytes);
+        }
+    }
+    None
+}
+
+/// What makes one of several names of a function the better one.
+fn preference(name: &[u8]) -> (bool, Reverse<usize>, usize) {
+    (!name.is_empty(), Reverse(name.iter().take_while(|byte| **byte == b'_').count()), name.len())
+}

@@ -1,0 +1,70 @@
+//! Files to be written where others may write, too: nothing that another user has put there is taken for one's own.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_ALL: u32 = 0o002;
+
+/// Refuses what another user has put where anyone may: in a directory like /tmp, as the kernel's protected_regular and protected_fifos
+/// do it. It is the name itself that is looked at; a link is not followed.
+///
+/// # Errors
+/// When it is so.
+pub fn refuse_planted(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(about) => refuse_owner(path, about.uid()),
+        Err(_) => Ok(()),
+    }
+}
+
+/// [`refuse_planted`] of a name, and of what it leads to: for outputs that are written through a link.
+///
+/// # Errors
+/// As there.
+pub fn refuse_planted_target(path: &Path) -> io::Result<()> {
+    refuse_planted(path)?;
+    match fs::canonicalize(path) {
+        Ok(path) => refuse_planted(&path),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Opens a file that is to be written from its beginning, and creates it for its owner alone: what a machine does is its owner's business.
+///
+/// # Errors
+/// When it cannot be opened, or is another user's (see [`refuse_planted`]).
+pub fn create_output(path: &Path) -> io::Result<File> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        created => return created,
+    }
+    refuse_planted_target(path)?;
+    let path = fs::canonicalize(path)?;
+    let no_links = OFlags::NOFOLLOW.bits().cast_signed();
+    let file = OpenOptions::new().write(true).custom_flags(no_links).open(&path)?;
+    // It may be another one than was looked at.
+    let about = file.metadata()?;
+    refuse_owner(&path, about.uid())?;
+    if about.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// Refuses a file of this user at a path.
+fn refuse_owner(path: &Path, uid: u32) -> io::Result<()> {
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(place) = fs::metadata(directory) else { return Ok(()) };
+    let is_shared = place.mode() & STICKY != 0 && place.mode() & WRITABLE_BY_ALL != 0;
+    if is_shared && uid != rustix::process::geteuid().as_raw() && uid != place.uid() {
+        return Err(io::Error::other(format!(
+            "belongs to user {uid}, in a directory that anyone may write to: give another name with -o"
+        )));
+    }
+    Ok(())
+}

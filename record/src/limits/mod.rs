@@ -1,0 +1,239 @@
+//! What a machine can keep from the recorder: what each limit costs in a report, and the command that changes it. All who speak of a
+//! limit, the recorder's notices and `bprec doctor`, take the words from here.
+
+/// Something that the machine lacks or does not allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// No perf event can be opened at all.
+    NoEvents,
+    /// Whole CPUs cannot be watched, only this user's own tasks.
+    OwnTasksOnly,
+    /// Loads of programs by others are not announced to this user.
+    LoadsOfOthers,
+    /// Of this user's own tasks, only user space can be sampled.
+    UserSpaceOnly,
+    /// There are no hardware counters.
+    NoPmu,
+    /// Lost samples are not counted per event.
+    NoLostCounts,
+    /// Mappings have no build ids.
+    NoBuildIds,
+    /// Samples have no cgroups.
+    NoCgroups,
+    /// The kernel does not announce BPF programs.
+    NoBpfEvents,
+    /// Times of events are of the scheduler's clock.
+    NoClock,
+    /// CAP_PERFMON is missing.
+    NoPerfmon,
+    /// CAP_BPF is missing.
+    NoBpfCapability,
+    /// CAP_SYS_ADMIN is missing.
+    NoSysAdmin,
+    /// CAP_SYSLOG is missing.
+    NoSyslog,
+    /// Programs of others cannot be listed.
+    ProgramsHidden,
+    /// Run statistics cannot be switched on.
+    NoStatistics,
+    /// The kernel hides addresses: `kptr_restrict` is 2.
+    AddressesHidden,
+    /// The kernel hides addresses from this user.
+    AddressesHiddenFromUser,
+    /// Programs are interpreted.
+    NoJit,
+    /// Constants of programs are blinded, and their images not in kallsyms.
+    JitHardened,
+    /// Images are not in kallsyms.
+    JitSymbolsOff,
+    /// Programs of the recorder's own cannot be loaded.
+    NoLoading,
+    /// Programs cannot be put around others.
+    NoTrampolines,
+    /// The kernel is too old to be trusted with that.
+    TrampolinesUntried,
+    /// Trampolines lose count of tail calls.
+    TailCallBug,
+    /// The kernel shows no memory of its own, not even to root.
+    Confidential,
+    /// The kernel has no types of its own.
+    NoBtf,
+    /// Locked memory is limited.
+    LittleMemory,
+    /// Rings are small.
+    SmallRings,
+    /// The sampling rate is limited below the default.
+    LowRate,
+    /// Tracepoints cannot be found.
+    NoTracefs,
+    /// Pinned programs cannot be found.
+    NoBpffs,
+    /// There is no unified hierarchy of cgroups.
+    NoCgroup2,
+    /// Task numbers are not the kernel's.
+    PidNamespace,
+}
+
+/// What changes a limit.
+enum Way {
+    /// To be run as root, unless it says otherwise.
+    Command(&'static str),
+    Hint(&'static str),
+}
+
+impl Limit {
+    /// What is missing in a recording, or in the report of it.
+    pub fn cost(self) -> &'static str {
+        match self {
+            Limit::NoEvents => "nothing can be recorded",
+            Limit::OwnTasksOnly => "only your own processes can be recorded, not whole CPUs",
+            Limit::LoadsOfOthers => "BPF programs that others load meanwhile are not seen",
+            Limit::UserSpaceOnly => "only user space is sampled, BPF programs are not",
+            Limit::NoPmu => "a timer samples, so code that runs with interrupts off is not seen where it runs",
+            Limit::NoLostCounts => "lost samples are not counted per event (needs Linux 6.0)",
+            Limit::NoBuildIds => "no build ids of mapped files (needs Linux 5.12)",
+            Limit::NoCgroups => "no cgroups (needs Linux 5.7)",
+            Limit::NoBpfEvents => "BPF programs that come and go are not seen (needs Linux 5.1)",
+            Limit::NoClock => "times are of the scheduler's clock (needs Linux 4.1 for CLOCK_MONOTONIC)",
+            Limit::NoPerfmon => "whole CPUs are sampled only where kernel.perf_event_paranoid is 0 or less",
+            Limit::NoBpfCapability => "no program of the recorder's own: no --aggregate, --bpf-sampler, exact counters",
+            Limit::NoSysAdmin => "BPF programs of others stay unknown: no names, runs or attach points",
+            Limit::NoSyslog => {
+                "samples of BPF programs are n/a and kernel functions have no names, unless everyone may see addresses"
+            }
+            Limit::ProgramsHidden => "programs, maps and links of others stay unknown",
+            Limit::NoStatistics => "runs and time per run stay unknown",
+            Limit::AddressesHidden | Limit::AddressesHiddenFromUser => {
+                "samples of BPF programs are n/a and kernel functions have no names"
+            }
+            Limit::NoJit => "programs are interpreted: they have no code to sample, and their samples stay unresolved",
+            Limit::JitHardened => {
+                "samples in trampolines and dispatchers stay unresolved; with 2, machine code has blinded constants"
+            }
+            Limit::JitSymbolsOff => "samples in trampolines and dispatchers stay unresolved",
+            Limit::NoLoading => {
+                "when programs are let go of stays unknown; no --aggregate, --bpf-sampler, exact counters"
+            }
+            Limit::NoTrampolines => {
+                "no exact counters (--counters exact, stat -b): runs and times are the kernel's statistics"
+            }
+            Limit::TrampolinesUntried => "no exact counters: programs are traced from Linux 6.1 on",
+            Limit::TailCallBug => {
+                "programs that make tail calls are not counted exactly: trampolines lose count of tail calls (fixed in Linux 6.7 on \
+                 x86-64, 6.12 elsewhere)"
+            }
+            Limit::Confidential => "kernel memory is not shown: programs of the recorder's own are refused",
+            Limit::NoBtf => "no exact counters, and no programs that find out what others hold",
+            Limit::LittleMemory => "maps of the recorder's own may be refused (before Linux 5.11)",
+            Limit::SmallRings => "more samples are lost while the machine is busy",
+            Limit::LowRate => "fewer samples per second than the default of 4000",
+            Limit::NoTracefs => "tracepoints cannot be recorded (-e sched:sched_switch)",
+            Limit::NoBpffs => {
+                "pinned paths of programs and maps stay unknown; counters are not shared (--bpf-counters)"
+            }
+            Limit::NoCgroup2 => "cgroups have no names (report --by cgroup)",
+            Limit::PidNamespace => {
+                "processes are seen with the numbers of this PID namespace, those outside not at all"
+            }
+        }
+    }
+
+    /// Its name in JSON.
+    pub fn id(self) -> &'static str {
+        match self {
+            Limit::NoEvents => "no-events",
+            Limit::OwnTasksOnly => "own-tasks-only",
+            Limit::LoadsOfOthers => "loads-of-others",
+            Limit::UserSpaceOnly => "user-space-only",
+            Limit::NoPmu => "no-pmu",
+            Limit::NoLostCounts => "no-lost-counts",
+            Limit::NoBuildIds => "no-build-ids",
+            Limit::NoCgroups => "no-cgroups",
+            Limit::NoBpfEvents => "no-bpf-events",
+            Limit::NoClock => "no-clock",
+            Limit::NoPerfmon => "no-perfmon",
+            Limit::NoBpfCapability => "no-bpf-capability",
+            Limit::NoSysAdmin => "no-sys-admin",
+            Limit::NoSyslog => "no-syslog",
+            Limit::ProgramsHidden => "programs-hidden",
+            Limit::NoStatistics => "no-statistics",
+            Limit::AddressesHidden => "addresses-hidden",
+            Limit::AddressesHiddenFromUser => "addresses-hidden-from-user",
+            Limit::NoJit => "no-jit",
+            Limit::JitHardened => "jit-hardened",
+            Limit::JitSymbolsOff => "jit-symbols-off",
+            Limit::NoLoading => "no-loading",
+            Limit::NoTrampolines => "no-trampolines",
+            Limit::TrampolinesUntried => "trampolines-untried",
+            Limit::TailCallBug => "tail-call-bug",
+            Limit::Confidential => "confidential",
+            Limit::NoBtf => "no-btf",
+            Limit::LittleMemory => "little-memory",
+            Limit::SmallRings => "small-rings",
+            Limit::LowRate => "low-rate",
+            Limit::NoTracefs => "no-tracefs",
+            Limit::NoBpffs => "no-bpffs",
+            Limit::NoCgroup2 => "no-cgroup2",
+            Limit::PidNamespace => "pid-namespace",
+        }
+    }
+
+    /// The command that changes it; `None` where no command does.
+    pub fn command(self) -> Option<&'static str> {
+        match self.way() {
+            Way::Command(command) => Some(command),
+            Way::Hint(_) => None,
+        }
+    }
+
+    /// What changes it: a command, or what the machine would have to have.
+    pub fn remedy(self) -> &'static str {
+        match self.way() {
+            Way::Command(text) | Way::Hint(text) => text,
+        }
+    }
+
+    fn way(self) -> Way {
+        match self {
+            Limit::NoEvents => Way::Command("sysctl kernel.perf_event_paranoid=2"),
+            Limit::OwnTasksOnly | Limit::LoadsOfOthers | Limit::NoPerfmon => {
+                Way::Command("sysctl kernel.perf_event_paranoid=0")
+            }
+            Limit::UserSpaceOnly => Way::Command("sysctl kernel.perf_event_paranoid=1"),
+            Limit::NoPmu => Way::Hint("give the virtual machine a PMU"),
+            Limit::NoLostCounts
+            | Limit::NoBuildIds
+            | Limit::NoCgroups
+            | Limit::NoBpfEvents
+            | Limit::NoClock
+            | Limit::TrampolinesUntried
+            | Limit::TailCallBug => Way::Hint("a newer kernel"),
+            Limit::NoBpfCapability
+            | Limit::NoSysAdmin
+            | Limit::NoSyslog
+            | Limit::ProgramsHidden
+            | Limit::NoStatistics
+            | Limit::NoLoading => Way::Command("sudo bprec …"),
+            Limit::AddressesHidden => Way::Command("sysctl kernel.kptr_restrict=1"),
+            Limit::AddressesHiddenFromUser => {
+                Way::Command("sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1")
+            }
+            Limit::NoJit => Way::Command("sysctl net.core.bpf_jit_enable=1"),
+            Limit::JitHardened => Way::Command("sysctl net.core.bpf_jit_harden=0"),
+            Limit::JitSymbolsOff => Way::Command("sysctl net.core.bpf_jit_kallsyms=1"),
+            Limit::NoTrampolines => Way::Hint("a kernel and a policy that allow fentry, as root"),
+            Limit::Confidential => Way::Hint("boot without lockdown=confidentiality"),
+            Limit::NoBtf => Way::Hint("a kernel with CONFIG_DEBUG_INFO_BTF"),
+            Limit::LittleMemory => Way::Command("ulimit -l unlimited"),
+            Limit::SmallRings => Way::Command("sysctl kernel.perf_event_mlock_kb=516"),
+            // The rate cannot be written while the kernel is told not to lower it (0 or 100).
+            Limit::LowRate => {
+                Way::Command("sysctl kernel.perf_cpu_time_max_percent=25 kernel.perf_event_max_sample_rate=100000")
+            }
+            Limit::NoTracefs => Way::Command("mount -t tracefs tracefs /sys/kernel/tracing"),
+            Limit::NoBpffs => Way::Command("mount -t bpf bpf /sys/fs/bpf"),
+            Limit::NoCgroup2 => Way::Command("mount -t cgroup2 cgroup2 /sys/fs/cgroup"),
+            Limit::PidNamespace => Way::Hint("run bprec outside of the container, or with the host's PID namespace"),
+        }
+    }
+}

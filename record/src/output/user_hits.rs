@@ -1,0 +1,352 @@
+//! Which code of mapped files samples hit in user space, learned from the records that are in the file anyway.
+//!
+//! Records of several CPUs stand in the file in no strict order, so that a sample may come before the mapping that it hit: samples wait
+//! for some rounds. What is taken for hit and was not does no harm, as readers look addresses up for themselves, by time.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use bprec_format::records::{Mmap2, Mmap2File, Task};
+
+/// Slots of the filter in front: hot code repeats itself.
+const RECENT_SLOTS: usize = 1 << 13;
+/// Processes are told apart by so many epochs.
+const EPOCHS: usize = 1 << 10;
+/// Rounds that a sample waits for its mapping.
+const ROUNDS_MAX: u8 = 5;
+/// Samples that wait at a time.
+const WAITING_MAX: usize = 1 << 18;
+/// Mappings of a process that are remembered.
+const MAPS_MAX: usize = 1 << 12;
+/// Processes that are remembered.
+const SPACES_MAX: usize = 1 << 17;
+/// Processes that have ended and are still remembered: samples of them may come.
+const ENDED_MAX: usize = 1 << 12;
+/// A process whose mappings are its parent's, whose mappings are its parent's …
+const FORKS_MAX: usize = 32;
+/// Files that are remembered.
+const FILES_MAX: usize = 1 << 15;
+/// Places in files that are remembered.
+const PLACES_MAX: usize = 1 << 18;
+/// Processes that are remembered of those that mapped a file.
+const MAPPERS_MAX: usize = 8;
+/// What is mapped and no file.
+const NO_FILE: u32 = u32::MAX;
+
+/// Places of mapped files that samples hit.
+#[derive(Debug)]
+pub(crate) struct UserHits {
+    recent: Vec<(u64, u32, u32)>,
+    /// By the last digits of a process's number: how often any such process has mapped something.
+    epochs: Vec<u32>,
+    waiting: Vec<Hit>,
+    spaces: HashMap<u32, Space>,
+    ended: VecDeque<u32>,
+    numbers: HashMap<(Vec<u8>, Mmap2File), u32>,
+    files: Vec<FileHits>,
+    places: usize,
+    is_cut: bool,
+}
+
+/// What was hit in a file.
+#[derive(Debug, Clone)]
+pub(crate) struct FileHits {
+    /// As MMAP2 has it.
+    pub(crate) path: Vec<u8>,
+    /// As MMAP2 has it.
+    pub(crate) file: Mmap2File,
+    /// When it was mapped first, ns of the recording's clock; 0 when that was before the recording.
+    pub(crate) first_ns: u64,
+    /// Bytes from the start of the file.
+    pub(crate) offsets: HashSet<u64>,
+    /// Some of the processes that were hit in it.
+    pub(crate) mappers: Vec<Mapper>,
+}
+
+/// A process that has a file mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mapper {
+    pub(crate) pid: u32,
+    /// Where.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Since when, ns of the recording's clock; 0 when that was before the recording.
+    pub(crate) since_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hit {
+    pid: u32,
+    rounds: u8,
+    addr: u64,
+    time_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    maps: Vec<Map>,
+    /// Since when it is the child of which process.
+    parent: Option<(u64, u32)>,
+    /// Processes that may have its mappings.
+    children: u32,
+    has_ended: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Map {
+    time_ns: u64,
+    start: u64,
+    end: u64,
+    pgoff: u64,
+    file: u32,
+}
+
+impl Default for UserHits {
+    fn default() -> UserHits {
+        UserHits {
+            recent: vec![(0, 0, 0); RECENT_SLOTS],
+            epochs: vec![0; EPOCHS],
+            waiting: Vec::new(),
+            spaces: HashMap::new(),
+            ended: VecDeque::new(),
+            numbers: HashMap::new(),
+            files: Vec::new(),
+            places: 0,
+            is_cut: false,
+        }
+    }
+}
+
+impl UserHits {
+    /// A sample had this address in user space.
+    #[inline]
+    pub(super) fn add(&mut self, pid: u32, addr: u64, time_ns: u64) {
+        let hash = (addr ^ u64::from(pid).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = &mut self.recent[(hash >> 51) as usize % RECENT_SLOTS];
+        let seen = (addr, pid, self.epochs[pid as usize % EPOCHS]);
+        if *slot != seen {
+            *slot = seen;
+            match self.waiting.len() < WAITING_MAX {
+                true => self.waiting.push(Hit { pid, rounds: 0, addr, time_ns }),
+                false => self.is_cut = true,
+            }
+        }
+    }
+
+    pub(super) fn map(&mut self, map: &Mmap2<'_>, time_ns: u64) {
+        self.changed(map.pid);
+        let file = self.number(map);
+        if let Some(hits) = self.files.get_mut(file as usize) {
+            hits.first_ns = hits.first_ns.min(time_ns);
+        }
+        let Some(space) = self.space(map.pid) else { return };
+        if space.maps.len() >= MAPS_MAX {
+            space.maps.drain(..MAPS_MAX / 2);
+        }
+        let end = map.addr.saturating_add(map.len_bytes);
+        space.maps.push(Map { time_ns, start: map.addr, end, pgoff: map.pgoff, file });
+    }
+
+    pub(super) fn fork(&mut self, task: &Task) {
+        self.changed(task.pid);
+        self.leave_parent(task.pid);
+        let Some(space) = self.space(task.pid) else { return };
+        // Another process had that number.
+        space.maps.retain(|map| map.time_ns >= task.time_ns);
+        space.has_ended = false;
+        space.parent = Some((task.time_ns, task.ppid));
+        if let Some(parent) = self.space(task.ppid) {
+            parent.children = parent.children.saturating_add(1);
+        }
+    }
+
+    pub(super) fn exit(&mut self, pid: u32) {
+        let Some(space) = self.spaces.get_mut(&pid).filter(|space| !space.has_ended) else { return };
+        space.has_ended = true;
+        self.ended.push_back(pid);
+        if self.ended.len() > ENDED_MAX
+            && let Some(oldest) = self.ended.pop_front()
+            && let Some(space) = self.spaces.get(&oldest).filter(|space| space.has_ended)
+        {
+            match space.children {
+                0 => {
+                    self.leave_parent(oldest);
+                    self.spaces.remove(&oldest);
+                }
+                _ => self.ended.push_back(oldest),
+            }
+        }
+    }
+
+    /// All that is in the file up to here was told.
+    pub(super) fn round(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain_mut(|hit| {
+            hit.rounds += 1;
+            hit.rounds < 2 || !self.place(*hit) && hit.rounds < ROUNDS_MAX
+        });
+        self.waiting = waiting;
+    }
+
+    /// What was hit; and whether something was left out because there was too much.
+    pub(super) fn finish(&mut self) -> (Vec<FileHits>, bool) {
+        for hit in std::mem::take(&mut self.waiting) {
+            self.place(hit);
+        }
+        let mut files = std::mem::take(&mut self.files);
+        files.retain(|file| !file.offsets.is_empty());
+        (files, self.is_cut)
+    }
+
+    /// Notes what a sample hit, if that was mapped.
+    fn place(&mut self, hit: Hit) -> bool {
+        let Some(map) = self.find(hit.pid, hit.addr, hit.time_ns) else { return false };
+        let Some(file) = self.files.get_mut(map.file as usize) else { return true };
+        if self.places >= PLACES_MAX {
+            self.is_cut = true;
+        } else if file.offsets.insert(hit.addr.wrapping_sub(map.start).wrapping_add(map.pgoff)) {
+            self.places += 1;
+        }
+        let mapper = Mapper { pid: hit.pid, start: map.start, end: map.end, since_ns: map.time_ns };
+        if file.mappers.iter().all(|known| known.pid != hit.pid) {
+            let is_gone = |known: &Mapper| self.spaces.get(&known.pid).is_none_or(|space| space.has_ended);
+            match file.mappers.iter().position(is_gone) {
+                Some(gone) => file.mappers[gone] = mapper,
+                None if file.mappers.len() < MAPPERS_MAX => file.mappers.push(mapper),
+                None => {}
+            }
+        }
+        true
+    }
+
+    /// What was mapped at an address at a time: by the newest mapping, or by what was inherited.
+    fn find(&self, pid: u32, addr: u64, time_ns: u64) -> Option<Map> {
+        let (mut pid, mut time_ns) = (pid, time_ns);
+        for _ in 0..FORKS_MAX {
+            let space = self.spaces.get(&pid)?;
+            let holding = space.maps.iter().filter(|it| it.time_ns <= time_ns && (it.start..it.end).contains(&addr));
+            if let Some(newest) = holding.max_by_key(|map| map.time_ns) {
+                return Some(*newest);
+            }
+            (time_ns, pid) = space.parent?;
+        }
+        None
+    }
+
+    fn space(&mut self, pid: u32) -> Option<&mut Space> {
+        if self.spaces.len() >= SPACES_MAX && !self.spaces.contains_key(&pid) {
+            self.is_cut = true;
+            return None;
+        }
+        Some(self.spaces.entry(pid).or_default())
+    }
+
+    fn leave_parent(&mut self, pid: u32) {
+        let parent = self.spaces.get_mut(&pid).and_then(|space| space.parent.take());
+        if let Some(parent) = parent.and_then(|(_, parent)| self.spaces.get_mut(&parent)) {
+            parent.children = parent.children.saturating_sub(1);
+        }
+    }
+
+    fn number(&mut self, map: &Mmap2<'_>) -> u32 {
+        if map.filename.first() != Some(&b'/') && map.filename != b"[vdso]" || map.filename.starts_with(b"//") {
+            return NO_FILE;
+        }
+        let key = (map.filename.to_vec(), map.file);
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        if self.files.len() >= FILES_MAX {
+            self.is_cut = true;
+            return NO_FILE;
+        }
+        let number = self.files.len() as u32;
+        self.files.push(FileHits {
+            path: key.0.clone(),
+            file: map.file,
+            first_ns: u64::MAX,
+            offsets: HashSet::new(),
+            mappers: Vec::new(),
+        });
+        self.numbers.insert(key, number);
+        number
+    }
+
+    fn changed(&mut self, pid: u32) {
+        let epoch = &mut self.epochs[pid as usize % EPOCHS];
+        *epoch = epoch.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pid: u32, addr: u64, pgoff: u64, filename: &'static str) -> Mmap2<'static> {
+        let file = Mmap2File::Inode { major: 0, minor: 0, inode: 1, generation: 0 };
+        let filename = filename.as_bytes();
+        Mmap2 { pid, tid: pid, addr, len_bytes: 0x1000, pgoff, file, prot: 5, flags: 2, filename }
+    }
+
+    fn offsets(hits: &mut UserHits) -> Vec<(Vec<u8>, Vec<u64>)> {
+        let (files, is_cut) = hits.finish();
+        assert!(!is_cut);
+        let sorted = |offsets: HashSet<u64>| {
+            let mut offsets: Vec<u64> = offsets.into_iter().collect();
+            offsets.sort_unstable();
+            offsets
+        };
+        let mut found: Vec<_> = files.into_iter().map(|file| (file.path, sorted(file.offsets))).collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn a_sample_finds_the_mapping_of_its_time_whichever_comes_first() {
+        let mut hits = UserHits::default();
+        hits.add(7, 0x5010, 30);
+        hits.round();
+        hits.map(&map(7, 0x5000, 0x2000, "/new"), 20);
+        hits.map(&map(7, 0x5000, 0x1000, "/old"), 10);
+        hits.add(7, 0x5010, 15);
+        hits.map(&map(7, 0x9000, 0, "//anon"), 10);
+        hits.add(7, 0x9000, 30);
+        hits.round();
+        hits.add(7, 0x5020, 5);
+        assert_eq!(offsets(&mut hits), [(b"/new".to_vec(), vec![0x2010]), (b"/old".to_vec(), vec![0x1010])]);
+    }
+
+    #[test]
+    fn a_child_has_what_its_parent_had_when_it_came() {
+        let fork = |pid, ppid, time_ns| Task { pid, ppid, tid: pid, ptid: ppid, time_ns };
+        let mut hits = UserHits::default();
+        hits.map(&map(1, 0x5000, 0, "/before"), 0);
+        hits.fork(&fork(2, 1, 10));
+        hits.map(&map(1, 0x5000, 0, "/behind"), 20);
+        hits.exit(1);
+        hits.add(2, 0x5001, 30);
+        hits.round();
+        hits.round();
+        // The number comes back.
+        hits.exit(2);
+        hits.fork(&fork(2, 1, 40));
+        hits.add(2, 0x5002, 50);
+        assert_eq!(offsets(&mut hits), [(b"/before".to_vec(), vec![1]), (b"/behind".to_vec(), vec![2])]);
+    }
+
+    /// As many processes as there may be come and go: those that ended long ago are forgotten, but for whose children live.
+    #[test]
+    fn what_ended_is_forgotten() {
+        let mut hits = UserHits::default();
+        hits.map(&map(1, 0x5000, 0, "/shell"), 0);
+        for pid in 2..20_000 {
+            hits.fork(&Task { pid, ppid: 1, tid: pid, ptid: 1, time_ns: u64::from(pid) });
+            hits.map(&map(pid, 0x5000, 0, "/tool"), u64::from(pid));
+            hits.exit(pid);
+        }
+        assert!(hits.spaces.len() <= ENDED_MAX + 2, "{}", hits.spaces.len());
+        assert_eq!(hits.files.len(), 2);
+        hits.add(19_999, 0x5003, 20_000);
+        hits.add(1, 0x5004, 20_000);
+        assert_eq!(offsets(&mut hits), [(b"/shell".to_vec(), vec![4]), (b"/tool".to_vec(), vec![3])]);
+    }
+}
