@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use bprec_generate::{Container, Shape, generate_bytes};
-use bprec_report::{Fields, Input, Options, ScriptOptions, Source, by_prog, script};
+use bprec_report::{Document, Fields, Input, Options, ScriptOptions, Source, by_prog, script};
 
 /// Few enough records that callgrind is done in seconds, and so many that the records are what counts.
 const RECORD_BYTES: u64 = 6 << 20;

@@ -13,7 +13,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use bprec_generate::{Container, Shape, generate};
-use bprec_report::{Fields, Input, Options, ScriptOptions, Source, by_prog, script};
+use bprec_report::{
+    AnnotateOptions, DiffOptions, Document, Fields, Input, Options, Payer, ScriptOptions, Session, Source, by_prog,
+    diff, script,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -94,6 +97,9 @@ fn rows(settings: &Settings, directory: &Path) -> Result<Vec<Row>> {
         add(name, &file);
     }
     views.iter().for_each(|view| add(view, &file));
+    for name in ["tree", "payers", "annotate", "diff of two"] {
+        add(name, &file);
+    }
     add("script -F ip,sym", &file);
     for perf in &settings.perfs {
         add(&format!("{perf} report --sort sym"), &file);
@@ -164,6 +170,21 @@ fn run_one(name: &str, file: &Path) -> Result<()> {
             let options = ScriptOptions { fields: Fields::parse("ip,sym")?, ..ScriptOptions::default() };
             script(&mut Source::open(path)?, &options, &mut out)?;
             file.metadata()?.len() as usize
+        }
+        "diff of two" => {
+            let two = [Input::open(path)?, Input::open(path)?];
+            diff(&two[..1], &two[1..], &DiffOptions::default())?.write_table(&mut out, 132)?;
+            two.iter().map(|input| input.bytes().len()).sum()
+        }
+        "tree" | "payers" | "annotate" => {
+            let (input, options) = (Input::open(path)?, Options::default());
+            let session = Session::open(&input)?;
+            match name {
+                "tree" => session.trees(&options, 0.5)?.write_table(&mut out, 132)?,
+                "payers" => session.payers(&options, &[Payer::Comm])?.write_table(&mut out, 132)?,
+                _ => session.annotate(&AnnotateOptions::default())?.write_table(&mut out, 132)?,
+            }
+            input.bytes().len()
         }
         _ => {
             let input = Input::open(path)?;

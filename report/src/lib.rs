@@ -25,8 +25,10 @@
 //! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
 //! not in the recording is not known and is shown as `n/a`, never as 0.
 
+mod annotate;
 mod by_prog;
 mod counters;
+mod diff;
 mod error;
 mod export;
 mod index;
@@ -35,6 +37,7 @@ mod maps;
 pub mod model;
 mod options;
 mod pass;
+mod redact;
 mod render;
 mod rewrite;
 mod script;
@@ -43,19 +46,26 @@ mod sinks;
 
 pub use bprec_format as format;
 pub use counters::StatAccumulator;
+pub use diff::diff;
+pub use diff::student::Quantiles as StudentQuantiles;
 pub use error::{Error, Result};
-pub use export::StacksFormat;
+pub use export::ExportFormat;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::Input;
 pub use input::source::Source;
 pub use maps::{MapFilter, MapsOptions};
 pub use model::text::printable;
-pub use model::{CountersReport, OverTime, Report, Stacks};
-pub use options::{By, CpuList, Group, Options, ProgFilter, Sort, Split, TimeRange};
+pub use model::{Annotation, CountersReport, LinesReport, OverTime, Payers, Report, Stacks, Trees};
+pub use options::condition::Condition;
+pub use options::diff::{Confidence, DiffOptions, DiffSort};
+pub use options::{
+    AnnotateOptions, By, CpuList, Group, Options, Payer, ProgFilter, Sort, Split, TableStyle, TimeRange,
+};
 pub use pass::attribution::{Attribution, Charge, Column};
 pub use pass::{SampleView, Sink};
-pub use render::{StatFormat, StatWriter};
-pub use rewrite::{RewriteOptions, RewriteSummary, rewrite};
+pub use redact::{Redact, Redactor};
+pub use render::{Detail, Document, Listing, ListingRow, StatFormat, StatWriter};
+pub use rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};
 pub use session::{Session, maps};
 

@@ -6,11 +6,17 @@ use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::maps::MapsReport;
-use crate::model::{CountersReport, OverTime, Report, Stacks};
+use crate::model::{
+    Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Stacks,
+    Trees,
+};
 use crate::pass::{self, Selection, Sink};
 use crate::sinks::stacks;
-use crate::{Error, Input, MapsOptions, Options, Result, Split, by_prog, counters, render};
-use std::io::Write;
+use crate::{
+    AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Split, TimeRange, annotate,
+    by_prog, counters, render,
+};
+use std::io::{self, Write};
 
 /// A recording and its index: programs, addresses, tasks, symbols. The side band is read once, whatever is asked afterwards.
 #[derive(Debug)]
@@ -31,7 +37,8 @@ impl<'a> Session<'a> {
 
     /// The same for one query, without what that does not need.
     pub(crate) fn open_for(input: &'a Input, options: &Options) -> Result<Session<'a>> {
-        let tasks = options.split() == Some(Split::Comm) || !options.comms.is_empty();
+        let payer = options.split().and_then(Split::payer);
+        let tasks = payer.is_some_and(Payer::needs_tasks) || !options.comms.is_empty();
         Session::with(input, Wanted { tasks, threads: options.threads, ..Wanted::default() })
     }
 
@@ -41,6 +48,21 @@ impl<'a> Session<'a> {
             Session { recording, index }
         });
         input.checked(session)
+    }
+
+    /// When run statistics were read, ns of the recording's clock, in the order of the recording: where intervals of counts can begin and end.
+    pub fn read_times_ns(&self) -> &[u64] {
+        &self.index.states.read_at_ns
+    }
+
+    /// What each program did between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
+    ///
+    /// # Errors
+    /// When `options` name an event that the recording does not have.
+    pub fn interval(&self, options: &Options, from_ns: u64, to_ns: u64) -> Result<Interval> {
+        let time = TimeRange::Absolute(Some(from_ns), Some(to_ns));
+        let report = self.by_prog(&Options { time, ..options.clone() })?;
+        Ok(Interval::new(report, from_ns, to_ns))
     }
 
     /// Charges every sample to the BPF program that it was taken in.
@@ -67,12 +89,123 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
+    /// What could be had cheaper, by fixed rules over the report by program.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub fn advice(&self, options: &Options) -> Result<Advice> {
+        self.recording.checked(by_prog::advice::advice(&self.recording, &self.index, options))
+    }
+
+    /// What each program cost whoever ran when it did: who pays. Payers are told apart by all of `keys`.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub fn payers(&self, options: &Options, keys: &[Payer]) -> Result<Payers> {
+        self.recording.checked(by_prog::payers::payers(&self.recording, &self.index, options, keys))
+    }
+
+    /// What each program's cost consists of: its functions, what they called, and what ran below. Parts with less than `percent_limit` of
+    /// their program's cost are put together.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub fn trees(&self, options: &Options, percent_limit: f64) -> Result<Trees> {
+        self.recording.checked(by_prog::tree::trees(&self.recording, &self.index, options, percent_limit))
+    }
+
+    /// Lists the code of programs, with what each line and instruction cost in an event: the first that is asked for and has samples in
+    /// one of them.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    pub fn annotate(&self, options: &AnnotateOptions) -> Result<Annotation> {
+        self.recording.checked(annotate::annotate(&self.recording, &self.index, options))
+    }
+
+    /// What each source line of programs cost.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub fn lines(&self, options: &Options) -> Result<LinesReport> {
+        self.recording.checked(annotate::lines::lines(&self.recording, &self.index, options))
+    }
+
     /// Counts the call chains of an event: of the first that is asked for and has samples.
     ///
     /// # Errors
     /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn stacks(&self, options: &Options) -> Result<Stacks> {
         self.recording.checked(stacks::of(&self.recording, &self.index, options))
+    }
+
+    /// Samples of an event over time, with the programs and their runs: of the first that is asked for and has samples.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    pub fn profile(&self, options: &Options) -> Result<Profile> {
+        let samples = self.recording.checked(stacks::over_time(&self.recording, &self.index, options))?;
+        Ok(Profile { samples, report: self.by_prog(options)?, counters: self.counters(options)? })
+    }
+
+    /// What a page shows: the report, the same over time, and call chains of an event, the first that is asked for and has samples.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
+    pub fn page(&self, options: &Options) -> Result<Page> {
+        let stacks = self.stacks(options)?;
+        let report = self.by_prog(options)?;
+        let of_event = Options { by: None, limit: None, events: vec![stacks.event.clone()], ..options.clone() };
+        // Where no program has samples, the code of all would be listed.
+        let mut events = report.events.iter().filter(|event| event.name == stacks.event);
+        let code = match events.any(|event| event.total.count.samples > 0) {
+            true => Some(self.annotate(&AnnotateOptions { query: of_event, ..AnnotateOptions::default() })?),
+            false => None,
+        };
+        Ok(Page {
+            code,
+            stacks,
+            report,
+            over_time: self.over_time(options, None)?,
+            payers: self.payers(options, &[Payer::Comm])?,
+            lines: self.lines(options)?,
+        })
+    }
+
+    /// Writes samples of an event for another viewer. How many those are; nothing is written when there are none.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have, it has no event that samples, or `out` cannot be written.
+    pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
+        match format {
+            ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
+            ExportFormat::Pprof => self.export_stacks(options, |stacks| stacks.write_pprof(out)),
+            ExportFormat::Speedscope => self.export_stacks(options, |stacks| stacks.write_speedscope(out)),
+            ExportFormat::Firefox => {
+                let profile = self.profile(options)?;
+                let total = profile.samples.stacks.total;
+                if total.samples > 0 {
+                    profile.write_firefox(out)?;
+                }
+                Ok(total)
+            }
+            ExportFormat::Html => {
+                let page = self.page(options)?;
+                let total = page.stacks.total;
+                if total.samples > 0 {
+                    page.write_html(out)?;
+                }
+                Ok(total)
+            }
+        }
+    }
+
+    fn export_stacks(&self, options: &Options, write: impl FnOnce(&Stacks) -> io::Result<()>) -> Result<Count> {
+        let stacks = self.stacks(options)?;
+        if stacks.total.samples > 0 {
+            write(&stacks)?;
+        }
+        Ok(stacks.total)
     }
 
     /// Hands every sample that `query` asks for to a sink, attributed to the program that it was taken in; by

@@ -12,7 +12,7 @@ use bprec_format::{
     event_type, software,
 };
 use bprec_report::model::{CounterSource, CountersReport, Exact, Known, Program, Report};
-use bprec_report::{Input, Options, by_prog, counters};
+use bprec_report::{Document, Input, Options, by_prog, counters};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;

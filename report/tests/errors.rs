@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_format::Problem;
-use bprec_report::{Input, Options, RewriteOptions, ScriptOptions, Session, Source, by_prog, rewrite, script};
+use bprec_report::{
+    Document, Input, Options, RewriteOptions, ScriptOptions, Session, Source, by_prog, rewrite, script,
+};
 use std::error::Error;
 use std::io::{self, Cursor, ErrorKind, Read, Write};
 use std::path::Path;

@@ -1,8 +1,14 @@
 //! Recordings that are large enough for several threads, whose samples the generator has counted.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use bprec_generate::{Container, Made, Shape, generate_bytes};
-use bprec_report::{By, Group, Input, Options, ScriptOptions, Session, Show, Source, Split, by_prog, counters, script};
+use bprec_generate::{Container, Made, Shape, SharedHook, generate_bytes};
+use bprec_report::model::{
+    Columns, Count, DiffMetric, Known, Line, LineRow, MetricDiff, MetricValue, Row, RowOverTime, Share,
+};
+use bprec_report::{
+    AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Payer, ScriptOptions, Session, Show, Source,
+    Split, by_prog, counters, diff, script,
+};
 
 /// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
 const RECORD_BYTES: u64 = 12 << 20;
@@ -95,4 +101,102 @@ fn every_container_has_the_samples_that_were_generated() {
         assert_eq!((summary.late, summary.unknown, summary.unreadable), (0, 0, 0), "{container:?}");
         assert!(summary.problems.is_empty(), "{container:?}: {:?}", summary.problems);
     }
+}
+
+/// Every view of a recording, whatever it is like, comes to what the generator put into programs, to the last unit.
+#[test]
+fn every_view_comes_to_the_same_total() {
+    let mut random = 7u64;
+    let mut below = |bound: u32| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as u32 % bound
+    };
+    for seed in 0..8 {
+        let shape = Shape {
+            record_bytes: 1 << 18,
+            programs: 1 + below(30),
+            churned_programs: below(20),
+            kernel_frames: 2 + below(12),
+            user_frames: below(4),
+            bpf_percent: 1 + below(99),
+            tasks_per_1000_samples: below(20),
+            cpus: 1 + below(8),
+            seed,
+            shared_hook: (0..below(4))
+                .map(|_| SharedHook { samples: below(50), runs: [0; 2].map(|_| below(9).into()) })
+                .collect(),
+            ..Shape::default()
+        };
+        let (bytes, made) = generate_bytes(&shape).unwrap();
+        every_view_comes_to(made.bpf_samples, &Input::from_bytes("generated", bytes), &format!("{shape:?}"));
+    }
+}
+
+fn every_view_comes_to(bpf_samples: u64, input: &Input, at: &str) {
+    let session = Session::open(input).unwrap();
+    let options = Options { threads: Some(2), ..Options::default() };
+    let report = session.by_prog(&options).unwrap();
+    let [event] = &report.events[..] else { panic!("{at}: {} events", report.events.len()) };
+    let total = event.total.count;
+    assert_eq!(total.samples, bpf_samples, "{at}");
+    let of_line = |line: &Known<Line>| line.value().map_or(Count::default(), |line| line.count);
+    let rest = of_line(&event.entry_unattributed) + of_line(&event.interpreted);
+    let of_row = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
+    let others = event.others.line.count + event.counting_programs.line.count;
+    assert_eq!(event.rows.iter().map(of_row).sum::<Count>() + others + rest, total, "{at}");
+    let splits = [Split::Func, Split::Comm, Split::Pid, Split::Cpu, Split::Cgroup, Split::Container, Split::Helper]
+        .map(By::from);
+    for by in splits {
+        let split = session.by_prog(&Options { by: Some(by), ..options.clone() }).unwrap();
+        let event = &split.events[0];
+        assert_eq!(event.total.count, total, "{by:?} {at}");
+        for row in &event.rows {
+            let parts: Count = row.parts.iter().flatten().map(|part| part.line.count).sum();
+            assert_eq!(parts, of_row(row), "{by:?} {} {at}", row.name);
+        }
+    }
+    for by in [Group::Owner, Group::Name, Group::Type, Group::Hook] {
+        let grouped = &session.by_prog(&Options { by: Some(by.into()), ..options.clone() }).unwrap().events[0];
+        let in_groups: Count =
+            grouped.groups.iter().filter_map(|group| group.line.as_ref()).map(|line| line.count).sum();
+        let others = grouped.others.line.count + grouped.counting_programs.line.count;
+        assert_eq!((grouped.total.count, in_groups + others + rest), (total, total), "{by:?} {at}");
+    }
+    let trees = &session.trees(&options, 0.5).unwrap().events[0];
+    let in_trees: Count = trees.trees.iter().flat_map(|tree| &tree.nodes).map(|node| node.own).sum();
+    assert_eq!(in_trees + trees.others + rest, total, "trees, {at}");
+    for key in [Payer::Comm, Payer::Pid, Payer::Cpu, Payer::Cgroup, Payer::Container] {
+        let payers = &session.payers(&options, &[key]).unwrap().events[0];
+        assert_eq!(payers.payers.iter().map(|payer| payer.count).sum::<Count>(), total, "{key:?} {at}");
+        let pairs: Count = payers.rows.iter().map(|pair| pair.count).sum();
+        assert_eq!(pairs + payers.others.total.count, total, "{key:?} {at}");
+    }
+    let over_time = &session.over_time(&options, None).unwrap().events[0];
+    assert_eq!(over_time.rows.iter().map(|row| row.total).sum::<Count>(), total, "over time, {at}");
+    let in_intervals = |row: &RowOverTime| row.intervals.iter().map(|it| it.count).sum::<Count>() + row.undated;
+    assert_eq!(over_time.rows.iter().map(in_intervals).sum::<Count>(), total, "over time, {at}");
+    let annotation =
+        session.annotate(&AnnotateOptions { query: options.clone(), ..AnnotateOptions::default() }).unwrap();
+    let annotated: Count = annotation.programs.iter().map(|program| program.charged).sum();
+    assert_eq!(annotated + rest, total, "annotate, {at}");
+    let lines = &session.lines(&options).unwrap().events[0];
+    let column = |value: fn(&Columns) -> &Known<Share>| {
+        let columns = event.rows.iter().filter_map(|row| row.line.as_ref()?.columns.as_ref());
+        columns.filter_map(|columns| value(columns).value()).map(|share| share.count).sum::<Count>()
+    };
+    assert_eq!(lines.own, column(|columns| &columns.own), "lines, {at}");
+    assert_eq!(lines.helper.unwrap_or_default(), column(|columns| &columns.helper), "lines, {at}");
+    let in_lines = |count: fn(&LineRow) -> Count| lines.rows.iter().map(count).sum::<Count>();
+    assert_eq!(in_lines(|row| row.own) + lines.others.own, lines.own, "lines, {at}");
+    assert_eq!(in_lines(|row| row.helper.unwrap_or_default()), lines.helper.unwrap_or_default(), "lines, {at}");
+    let (this, all) =
+        (std::slice::from_ref(input), DiffOptions { all: true, threads: Some(2), ..DiffOptions::default() });
+    let compared = diff(this, this, &all).unwrap();
+    let of_side = |side: fn(&MetricDiff) -> &MetricValue| {
+        let metrics = compared.programs.iter().flat_map(|program| &program.metrics);
+        let samples = metrics.filter(|metric| metric.metric == DiffMetric::Samples);
+        samples.map(|metric| side(metric).estimate.value().unwrap().value).sum::<f64>()
+    };
+    assert_eq!(of_side(|metric| &metric.base) + rest.samples as f64, total.samples as f64, "diff, {at}");
+    assert_eq!(of_side(|metric| &metric.new) + rest.samples as f64, total.samples as f64, "diff, {at}");
 }

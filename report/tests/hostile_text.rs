@@ -7,9 +7,11 @@ mod common;
 
 use bprec_format::Container;
 use bprec_report::{
-    By, Fields, Group, Input, MapsOptions, Options, ScriptOptions, Session, Show, Source, Split, StacksFormat, by_prog,
-    counters, header, maps, printable, script,
+    By, Document, ExportFormat, Fields, Group, Input, MapsOptions, Options, Payer, ScriptOptions, Session, Show,
+    Source, Split, by_prog, counters, header, maps, printable, script,
 };
+use flate2::read::GzDecoder;
+use std::io::Read;
 
 /// What may not be seen in an output, with what stands for it somewhere in one: the last may not be there by chance.
 const HOSTILE: [(&str, &str); 8] = [
@@ -134,13 +136,62 @@ fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
         }
     }
     let all = Options { threads: Some(1), ..Options::default() };
-    if let Ok(stacks) = Session::open(&input).and_then(|session| session.stacks(&all)) {
+    if let Ok(advice) = Session::open(&input).and_then(|session| session.advice(&all)) {
         out.clear();
-        stacks.write(StacksFormat::Folded, &mut out).unwrap();
+        advice.write_table(&mut out, 80).unwrap();
         is_harmless(what, &out, found);
         out.clear();
-        stacks.write(StacksFormat::Speedscope, &mut out).unwrap();
+        advice.write_json(&mut out).unwrap();
         is_json(what, &out, found);
+        out.clear();
+        advice.write_csv(&mut out).unwrap();
+        is_harmless(what, &out, found);
+    }
+    let keys = [Payer::Comm, Payer::Cgroup, Payer::Container];
+    if let Ok(report) = Session::open(&input).and_then(|session| session.trees(&all, 0.0)) {
+        out.clear();
+        report.write_table(&mut out, [80, usize::MAX][numbers.below(2)]).unwrap();
+        is_harmless(what, &out, found);
+        out.clear();
+        report.write_json(&mut out).unwrap();
+        is_json(what, &out, found);
+        out.clear();
+        report.write_csv(&mut out).unwrap();
+        is_csv(what, &out, found);
+    }
+    if let Ok(report) = Session::open(&input).and_then(|session| session.payers(&all, &keys)) {
+        out.clear();
+        report.write_table(&mut out, [80, usize::MAX][numbers.below(2)]).unwrap();
+        is_harmless(what, &out, found);
+        out.clear();
+        report.write_json(&mut out).unwrap();
+        is_json(what, &out, found);
+        out.clear();
+        report.write_csv(&mut out).unwrap();
+        is_csv(what, &out, found);
+    }
+    if let Ok(stacks) = Session::open(&input).and_then(|session| session.stacks(&all)) {
+        out.clear();
+        stacks.write_folded(&mut out).unwrap();
+        is_harmless(what, &out, found);
+        out.clear();
+        stacks.write_speedscope(&mut out).unwrap();
+        is_json(what, &out, found);
+    }
+    let mut packed = Vec::new();
+    let exported = Session::open(&input).and_then(|session| session.export(&all, ExportFormat::Firefox, &mut packed));
+    if exported.is_ok() && !packed.is_empty() {
+        out.clear();
+        GzDecoder::new(&packed[..]).read_to_end(&mut out).unwrap();
+        is_json(what, &out, found);
+    }
+    out.clear();
+    let is_page = numbers.below(4) == 0;
+    if is_page && Session::open(&input).and_then(|session| session.export(&all, ExportFormat::Html, &mut out)).is_ok() {
+        is_harmless(what, &out, found);
+        // Two elements end in the page: that of the data and that of what shows it.
+        let ends = String::from_utf8_lossy(&out).matches("</script").count();
+        assert!(out.is_empty() || ends == 2, "{what}: {ends}");
     }
     if let Ok(text) = header(&input) {
         is_harmless(what, text.as_bytes(), found);

@@ -6,7 +6,7 @@ use bprec_format::{
     AttrFlags, Endian, EventAttr, FILE_HEADER_BYTES, FileAttr, FileLayout, RecordType, SampleId, SampleLayout,
     SampleType, event_type, misc,
 };
-use bprec_report::{Input, Options, by_prog};
+use bprec_report::{Document, Input, Options, by_prog};
 
 /// `PERF_COUNT_SW_PAGE_FAULTS`; context-switches, cpu-migrations, minor-faults and so on follow.
 const PAGE_FAULTS: u64 = 2;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use bprec_report::model::{self, Report};
-use bprec_report::{By, Group, Input, Options, Split, by_prog};
+use bprec_report::{AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Session, Split, by_prog, diff};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -91,6 +91,9 @@ fn number(value: &Value) -> String {
 
 /// Compares a row of the table with its JSON; how many cells there were.
 fn compare(at: &str, cells: &[(String, String)], line: &Value) -> usize {
+    let is_shared =
+        ["samples", "weight"].iter().any(|unit| line["entry_shared"][unit].as_u64().is_some_and(|it| it > 0));
+    let entry = percent(&line["entry"]["percent"]);
     let expected = [
         ("%MACHINE", percent(&line["machine_percent"])),
         ("%BUSY", percent(&line["busy_percent"])),
@@ -98,7 +101,7 @@ fn compare(at: &str, cells: &[(String, String)], line: &Value) -> usize {
         ("SAMPLES", number(&line["samples"])),
         ("SELF%", percent(&line["self"]["percent"])),
         ("HELPER%", percent(&line["helper"]["percent"])),
-        ("ENTRY%", percent(&line["entry"]["percent"])),
+        ("ENTRY%", if is_shared { format!("≈{entry}") } else { entry }),
         ("TOTAL%", percent(&line["inclusive"]["percent"])),
     ];
     let mut compared = 0;
@@ -336,22 +339,71 @@ fn groups_are_sums_of_their_programs() {
     assert!(compared > 1000, "{compared}");
 }
 
-/// The schema that is committed is that of the model, and every document is what it says.
-#[test]
-fn json_is_what_its_schema_says() {
-    let schema = serde_json::to_value(model::schema()).unwrap();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.schema.json");
+/// A schema is committed as the model has it.
+fn committed_schema(file: &str, schema: impl serde::Serialize) -> Value {
+    let schema = serde_json::to_value(schema).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(file);
     if std::env::var_os("BPREC_UPDATE").is_some() {
         std::fs::write(&path, serde_json::to_string_pretty(&schema).unwrap() + "\n").unwrap();
     }
     let committed: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    assert_eq!(committed, schema, "docs/json.schema.json: BPREC_UPDATE=1 takes it over");
+    assert_eq!(committed, schema, "docs/{file}: BPREC_UPDATE=1 takes it over");
+    schema
+}
+
+/// Every document is what the schema of its model says.
+#[test]
+fn json_is_what_its_schema_says() {
+    let schema = committed_schema("json.schema.json", model::schema());
+    let annotation_schema = committed_schema("annotate.schema.json", model::annotation_schema());
+    let lines_schema = committed_schema("lines.schema.json", model::lines_schema());
     for path in fixtures() {
+        let at = path.display().to_string();
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
         for by in [None, Some(By::Split(Split::Func)), Some(By::Group(Group::Owner))] {
-            let report = by_prog(&Input::open(&path).unwrap(), &Options { by, ..Options::default() }).unwrap();
-            let document = serde_json::to_value(&report).unwrap();
-            validate(&schema, &schema, &document, &path.display().to_string());
+            let report = session.by_prog(&Options { by, ..Options::default() }).unwrap();
+            validate(&schema, &schema, &serde_json::to_value(&report).unwrap(), &at);
         }
+        let query = Options { programs: vec!["*".parse().unwrap()], limit: Some(3), ..Options::default() };
+        let annotation = session.annotate(&AnnotateOptions { query, ..AnnotateOptions::default() }).unwrap();
+        validate(&annotation_schema, &annotation_schema, &serde_json::to_value(&annotation).unwrap(), &at);
+        let lines = session.lines(&Options::default()).unwrap();
+        validate(&lines_schema, &lines_schema, &serde_json::to_value(&lines).unwrap(), &at);
+    }
+}
+
+/// The same of comparisons: of each recording with the next one.
+#[test]
+fn comparisons_are_what_their_schema_says() {
+    let schema = serde_json::to_value(model::diff_schema()).unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/diff.schema.json");
+    if std::env::var_os("BPREC_UPDATE").is_some() {
+        std::fs::write(&path, serde_json::to_string_pretty(&schema).unwrap() + "\n").unwrap();
+    }
+    let committed: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(committed, schema, "docs/diff.schema.json: BPREC_UPDATE=1 takes it over");
+    let inputs: Vec<Input> = fixtures().iter().map(|path| Input::open(path).unwrap()).collect();
+    let conditions = vec!["prog:* time/run +5%".parse().unwrap(), "type:xdp cycles/run > 1k".parse().unwrap()];
+    let options = DiffOptions { conditions, ..DiffOptions::default() };
+    for pair in inputs.windows(2) {
+        let compared = diff(&pair[..1], &pair[1..], &options).unwrap();
+        let document = serde_json::to_value(&compared).unwrap();
+        validate(&schema, &schema, &document, &pair[0].path().display().to_string());
+        // The table has a line for each program and fits; CSV has one for each number, and JSON the same ones.
+        for width in [80, 120, 200] {
+            let table = text(|out| compared.write_table(out, width).unwrap());
+            let long: Vec<&str> = table.lines().filter(|line| line.chars().count() > width).collect();
+            assert!(long.iter().all(|line| line.starts_with('#')), "{width}: {long:#?}");
+            for program in &compared.programs {
+                let name: String = program.label().chars().take(8).collect();
+                assert!(table.lines().any(|line| line.starts_with(&name)), "{name}: {table}");
+            }
+        }
+        let csv = text(|out| compared.write_csv(out).unwrap());
+        let numbers: usize = compared.programs.iter().map(|program| program.metrics.len()).sum();
+        let lines = 1 + numbers + compared.total.len() + compared.gate.len();
+        assert_eq!(csv.lines().count(), lines);
     }
 }
 

@@ -11,7 +11,8 @@ use std::io::Cursor;
 
 use bprec_format::{Container, Endian, RecordType};
 use bprec_report::{
-    By, Fields, Input, Options, RewriteOptions, ScriptOptions, Show, Source, Split, by_prog, header, rewrite, script,
+    By, Document, Fields, Input, Options, RewriteOptions, ScriptOptions, Show, Source, Split, by_prog, header, rewrite,
+    script,
 };
 
 fn text(bytes: &[u8], dump: bool) -> String {

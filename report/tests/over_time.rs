@@ -4,14 +4,14 @@
 mod support;
 
 use bprec_report::model::{Count, OverTime};
-use bprec_report::{Input, Options, Session};
+use bprec_report::{Document, Input, Options, Session};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use support::fixtures;
 
 #[test]
 fn intervals_add_up_to_the_ledger() {
-    let mut compared = 0;
+    let (mut compared, mut counted_rows) = (0, 0);
     for path in fixtures() {
         let input = Input::open(&path).unwrap();
         let session = Session::open(&input).unwrap();
@@ -32,12 +32,64 @@ fn intervals_add_up_to_the_ledger() {
                     // Programs that count others are one line of the ledger.
                     let Some(known) = of_ledger.rows.iter().find(|known| known.program == program) else { continue };
                     assert_eq!(row.total, known.line.as_ref().unwrap().count, "{at} {}", row.name);
+                    let program = &ledger.programs[program];
+                    let runs = program.exact_throughout().map(|exact| exact.runs);
+                    let runs = runs.or(program.runs.value().map(|runs| runs.count));
+                    let counted = row.counted.value();
+                    // What was on in windows is estimated, by the ledger and here.
+                    if program.runs.value().is_none_or(|runs| runs.estimate.is_none()) {
+                        assert_eq!(counted.map(|counted| counted.runs), runs, "{at} {}: {:?}", row.name, row.counted);
+                    }
+                    if let Some(counted) = counted {
+                        let sum: u64 = counted.intervals.iter().map(|it| it.runs).sum();
+                        assert_eq!(sum, counted.runs, "{at} {}", row.name);
+                        assert!(counted.intervals.is_sorted_by_key(|it| it.interval));
+                        let time: f64 =
+                            counted.intervals.iter().map(|it| it.runs as f64 * it.ns_per_run.unwrap()).sum();
+                        let all = counted.runs as f64 * counted.ns_per_run.unwrap_or(0.0);
+                        assert!((time - all).abs() <= all * 1e-9, "{at} {}: {time} {all}", row.name);
+                        counted_rows += 1;
+                    }
                     compared += 1;
                 }
             }
         }
     }
-    assert!(compared > 100, "{compared}");
+    assert!(compared > 100 && counted_rows > 100, "{compared} {counted_rows}");
+}
+
+/// In one interval for all of the time nothing is spread: a run takes what the ledger says.
+#[test]
+fn one_interval_is_the_whole() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let ledger = session.by_prog(&Options::default()).unwrap();
+        let report = session.over_time(&Options::default(), Some(1_000_000_000_000)).unwrap();
+        for row in report.events.iter().flat_map(|event| &event.rows) {
+            let (Some(counted), Some(program)) = (row.counted.value(), row.program) else { continue };
+            let program = &ledger.programs[program];
+            let [interval] = &counted.intervals[..] else { continue };
+            assert_eq!(interval.ns_per_run, counted.ns_per_run);
+            let (expected, is_estimate) = match (program.exact_throughout(), program.runs.value()) {
+                (Some(exact), _) => (exact.time.value().unwrap().value, exact.is_estimate),
+                (None, runs) => (runs.unwrap().ns_per_run.unwrap(), runs.unwrap().estimate.is_some()),
+            };
+            // Of an estimate each interval between snapshots weighs as its runs, of which not all were measured.
+            let tolerance = if is_estimate { 0.05 } else { 1e-9 };
+            let found = interval.ns_per_run.unwrap();
+            assert!(
+                (found - expected).abs() <= expected * tolerance,
+                "{} {}: {found} {expected}",
+                path.display(),
+                row.name
+            );
+            assert_eq!(interval.is_estimate, is_estimate, "{} {}", path.display(), row.name);
+            compared += 1;
+        }
+    }
+    assert!(compared > 30, "{compared}");
 }
 
 /// The samples of an interval are those that a report of that time has, which chooses them by itself.
@@ -64,8 +116,15 @@ fn an_interval_is_what_a_report_of_that_time_has() {
             })
             .collect();
         let rows = part.events[0].rows.iter().filter_map(|row| Some((row.program, row.line.as_ref()?.count)));
-        let rows: BTreeMap<usize, Count> = rows.filter(|(_, count)| count.samples > 0).collect();
-        assert_eq!(counts, rows, "interval {}", interval.interval);
+        let rows: BTreeMap<usize, Count> = rows.filter(|(_, count)| *count != Count::default()).collect();
+        assert_eq!(counts.values().copied().sum::<Count>(), rows.values().copied().sum());
+        assert!(counts.keys().eq(rows.keys()), "interval {}: {counts:?} {rows:?}", interval.interval);
+        // What several programs share is shared by the runs of all of the time, and of this part.
+        for (of_interval, of_part) in counts.values().zip(rows.values()) {
+            let at = format!("interval {}: {of_interval:?} {of_part:?}", interval.interval);
+            assert!(of_interval.samples.abs_diff(of_part.samples) <= 1, "{at}");
+            assert!(of_interval.weight.abs_diff(of_part.weight) <= 2 + of_part.weight / 1000, "{at}");
+        }
     }
 }
 
@@ -85,11 +144,19 @@ fn table_json_and_csv_say_the_same() {
     let report = Session::open(&input).unwrap().over_time(&Options::default(), Some(10_000_000)).unwrap();
     let (table, json, csv) = written(&report);
     let event = &report.events[0];
-    let sum = |kind: &str| -> u64 {
+    // A name may hold a comma: columns are counted from the end.
+    let header: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let behind = |column: &str| header.len() - header.iter().position(|name| *name == column).unwrap();
+    let sum_of = |kind: &str, column: &str| -> u64 {
         let lines = csv.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
         let lines = lines.filter(|fields| fields[0] == event.name && fields[1].starts_with(kind));
-        lines.map(|fields| fields[7].parse::<u64>().unwrap()).sum()
+        lines.map(|fields| fields[fields.len() - behind(column)].parse::<u64>().unwrap_or(0)).sum()
     };
+    let sum = |kind: &str| sum_of(kind, "weight");
+    let runs = event.rows.iter().filter_map(|row| Some(row.counted.value()?.runs));
+    assert_eq!(sum_of("program", "runs"), runs.sum::<u64>());
+    let in_json = json["events"][0]["rows"].as_array().unwrap().iter();
+    assert_eq!(sum_of("program", "runs"), in_json.filter_map(|row| row["counted"]["runs"].as_u64()).sum::<u64>());
     assert_eq!(sum("total"), event.total.weight);
     assert_eq!(sum("program") + sum("other"), event.total.weight);
     assert_eq!(json["events"][0]["total"]["weight"], event.total.weight);

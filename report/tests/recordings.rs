@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use bprec_report::model::{Count, Known, Line, Report, Share};
-use bprec_report::{Input, Options, by_prog};
+use bprec_report::{Document, Input, Options, by_prog};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@
 mod support;
 
 use bprec_report::model::{Count, FrameKind, Known, Stacks};
-use bprec_report::{Input, Options, Session, StacksFormat};
+use bprec_report::{Input, Options, Session};
 use serde_json::Value;
 use support::fixtures;
 
@@ -73,8 +73,8 @@ fn formats_have_the_same_stacks() {
         let input = Input::open(&path).unwrap();
         let stacks = Session::open(&input).unwrap().stacks(&Options::default()).unwrap();
         let (mut folded, mut speedscope) = (Vec::new(), Vec::new());
-        stacks.write(StacksFormat::Folded, &mut folded).unwrap();
-        stacks.write(StacksFormat::Speedscope, &mut speedscope).unwrap();
+        stacks.write_folded(&mut folded).unwrap();
+        stacks.write_speedscope(&mut speedscope).unwrap();
         let folded = String::from_utf8(folded).unwrap();
         assert!(folded.chars().all(|c| c == '\n' || !c.is_control()));
         let speedscope: Value = serde_json::from_slice(&speedscope).unwrap();
@@ -91,4 +91,27 @@ fn formats_have_the_same_stacks() {
         let total: u64 = profile["weights"].as_array().unwrap().iter().map(|weight| weight.as_u64().unwrap()).sum();
         assert_eq!((total, &profile["endValue"]), (stacks.total.weight, &Value::from(stacks.total.weight)));
     }
+}
+
+/// However small a tree has to be, it has all of the samples.
+#[test]
+fn trees_fold_what_is_light() {
+    let mut folded = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let stacks = Session::open(&input).unwrap().stacks(&Options::default()).unwrap();
+        for max_nodes in [4, 40, 1 << 20] {
+            let tree = stacks.tree(max_nodes);
+            let at = format!("{}, {max_nodes}", path.display());
+            assert_eq!(tree.weight.iter().sum::<u64>(), stacks.total.weight, "{at}");
+            assert_eq!(tree.samples.iter().sum::<u64>(), stacks.total.samples, "{at}");
+            assert!(tree.parent.len() <= max_nodes + 2, "{at}: {}", tree.parent.len());
+            assert!(tree.parent.iter().enumerate().skip(1).all(|(at, parent)| *parent < at as i64), "{at}");
+            let is_fold = |frame: &&i64| **frame == stacks.frames.len() as i64;
+            let folds = tree.frame.iter().filter(is_fold).count();
+            assert!(folds == 0 || max_nodes < 1 << 20, "{at}");
+            folded += folds;
+        }
+    }
+    assert!(folded > 100, "{folded}");
 }

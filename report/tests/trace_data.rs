@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use bprec_report::model::TraceData;
-use bprec_report::{Input, Options, by_prog, header};
+use bprec_report::{Document, Input, Options, by_prog, header};
 use std::path::Path;
 
 /// What `perf report -D` prints of the file: AUXTRACE_INFO of type 3 at 0x408, one AUXTRACE with 0x180 bytes.

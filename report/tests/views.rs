@@ -3,7 +3,7 @@
 
 mod support;
 
-use bprec_report::{Input, MapsOptions, Options, counters, maps};
+use bprec_report::{Document, Input, MapsOptions, Options, counters, maps};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use support::fixtures;

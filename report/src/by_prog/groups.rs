@@ -139,6 +139,7 @@ fn add(sum: &mut Runs, runs: &Runs) {
     let time_ns = sum.time_ns.saturating_add(runs.time_ns);
     let misses = sum.misses.zip(runs.misses).map(|(a, b)| a.saturating_add(b));
     let cpu_percent = sum.cpu_percent.zip(runs.cpu_percent).map(|(a, b)| a + b);
+    let per_second = sum.per_second.zip(runs.per_second).map(|(a, b)| a + b);
     // All are counted in the same windows, so that what chance adds to one it may add to the other.
     let estimate = match (sum.estimate, runs.estimate) {
         (Some(a), Some(b)) => Some(RunsEstimate {
@@ -147,7 +148,7 @@ fn add(sum: &mut Runs, runs: &Runs) {
         }),
         (one, other) => one.or(other),
     };
-    *sum = Runs { estimate, cpu_percent, ..Runs::new(count, time_ns, misses, None) };
+    *sum = Runs { estimate, cpu_percent, per_second, ..Runs::new(count, time_ns, misses, None) };
 }
 
 impl Grouped {
@@ -181,12 +182,19 @@ impl Grouped {
 
     /// The group with its shares.
     pub(super) fn row(&self, grouping: &Grouping, whole: &Whole) -> GroupRow {
-        let unseen = |row: &ProgramRow| row.blind.is_some() && row.charges.total.samples == 0;
+        let unseen: Vec<_> = self.rows.iter().map_while(ProgramRow::unseen).collect();
+        let line = match unseen.first() {
+            Some(reason) if unseen.len() == self.rows.len() => {
+                let has_samples = self.rows.iter().any(ProgramRow::has_samples);
+                has_samples.then(|| whole.ledger_of_unseen(&self.charges, reason))
+            }
+            _ => Some(whole.ledger(&self.charges, true)),
+        };
         GroupRow {
             name: grouping.names[self.number].clone(),
             programs: self.rows.iter().map(|row| row.program).collect(),
             blind_programs: self.rows.iter().filter(|row| row.blind.is_some()).count(),
-            line: (!self.rows.iter().all(unseen)).then(|| whole.ledger(&self.charges, true)),
+            line,
             programs_with_runs: self.known_runs,
             runs: self.runs.clone(),
         }

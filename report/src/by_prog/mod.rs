@@ -1,17 +1,22 @@
 //! From the ledger and the index to the report by program.
 
+pub(crate) mod advice;
 mod blinded;
 mod groups;
 mod notes;
 pub(crate) mod over_time;
-mod rows;
+pub(crate) mod payers;
+pub(crate) mod rows;
 mod sampled;
 mod sampler;
 mod shares;
+mod sharing;
 mod similar;
+pub(crate) mod tree;
 
 use crate::counters::history::{History, HistoryWalk};
 use crate::index::Index;
+use crate::index::runners::Group;
 use crate::input::cut_off::{Cause, CutOff};
 use crate::input::recording::Recording;
 use crate::input::window::{Window, since};
@@ -19,19 +24,19 @@ use crate::model::{
     Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
     RecorderCost, Report, SourceRow, StatisticsCost, TimeBound, TraceData, Unit,
 };
-use crate::pass::{self, Selection, Unreadable};
+use crate::pass::{self, Selection, Sink, Unreadable};
 use crate::sinks::hot;
 use crate::sinks::ledger::{Charges, EventLedger, LedgerSink};
 use crate::{Options, Result, model};
 use bprec_format::SampleType;
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
-use bprec_format::sampler::Parts;
 use groups::{Grouped, Grouping, grouped};
 use rows::{Basis, ProgramRow, program_rows, programs};
 use rustc_hash::FxHashSet;
 use sampler::bpf_sampler;
 use shares::{Whole, percent};
+use sharing::HookWeights;
 use std::collections::BTreeSet;
 
 /// What the recorder calls a recording of everything.
@@ -39,21 +44,63 @@ const SYSTEM_WIDE: &str = "system wide";
 
 /// Makes the report.
 pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Report> {
+    build_with(recording, index, options, false, ()).map(|built| built.report)
+}
+
+/// A report, and what was made beside it.
+pub(crate) struct Built<S> {
+    pub(crate) report: Report,
+    /// What another sink took in.
+    pub(crate) sink: S,
+    /// In what ratio programs share hooks.
+    weights: HookWeights,
+}
+
+/// Makes the report, and feeds another sink in the same pass; `needs_comm`: with names of tasks.
+pub(crate) fn build_with<S: Sink>(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+    needs_comm: bool,
+    other: S,
+) -> Result<Built<S>> {
     let window = Window::of(&options.time, recording, index.start_ns())?;
-    let selection = Selection::new(recording, index, &window, options)?;
+    let mut selection = Selection::new(recording, index, &window, options)?;
+    selection.needs_comm |= needs_comm;
     let grouping = options.group().map(|by| Grouping::new(index, by, options));
     let group_of = grouping.as_ref().map_or(&[][..], |grouping| &grouping.of);
     let sink = LedgerSink::new(index, options.split(), group_of, recording.events.all().len());
     let mut history = HistoryWalk::new(recording, index, &window, false);
-    let (sink, unreadable) =
-        pass::run(recording, index, &selection, sink, |slice, records| history.slice(slice, records));
+    let ((other, sink), unreadable) =
+        pass::run(recording, index, &selection, (other, sink), |slice, records| history.slice(slice, records));
     let hot = if index.programs.list.is_empty() { hot::hottest(recording, index, &selection) } else { Vec::new() };
     let (ledgers, history) = (sink.events, history.finish());
     let events = &selection.events;
     let grouping = grouping.as_ref();
     let window = &window;
-    let builder = Builder { recording, options, window, index, history, ledgers, grouping, unreadable, events, hot };
-    Ok(builder.report())
+    let lost = lost(recording, index);
+    let builder =
+        Builder { recording, options, window, index, history, ledgers, lost, grouping, unreadable, events, hot };
+    let (report, weights) = builder.report();
+    Ok(Built { report, sink: other, weights })
+}
+
+/// Lost samples of each event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all events
+/// together.
+fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>> {
+    let events = recording.events.all().len();
+    if let Some(loss) = &index.states.loss
+        && !loss.not_counted
+    {
+        let mut lost = vec![Some(0u64); events];
+        for of_one in &loss.events {
+            let event = recording.events.index_of_id(of_one.event_id).and_then(|event| lost.get_mut(event));
+            event.into_iter().flatten().for_each(|lost| *lost = lost.saturating_add(of_one.lost));
+        }
+        return lost;
+    }
+    let none = (index.lost.records == 0).then_some(0);
+    (0..events).map(|event| index.lost.samples.get(&event).copied().or(none)).collect()
 }
 
 struct Builder<'b> {
@@ -64,6 +111,8 @@ struct Builder<'b> {
     history: History,
     /// By event.
     ledgers: Vec<EventLedger>,
+    /// Lost samples, by event.
+    lost: Vec<Option<u64>>,
     /// Where programs are put together.
     grouping: Option<&'b Grouping>,
     unreadable: Unreadable,
@@ -72,12 +121,15 @@ struct Builder<'b> {
 }
 
 impl Builder<'_> {
-    fn report(&self) -> Report {
+    fn report(mut self) -> (Report, HookWeights) {
         let (first, last) = self.time_span();
         let elapsed_ns = self.window.length_ns(first, last);
         let recording = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
         let counting = self.history.counters.counting();
         let (programs, order) = programs(self.index, &self.history, self.window, first, counting.as_ref());
+        let points = std::mem::take(&mut self.history.sharers);
+        let weights = HookWeights::new(self.index, &programs, &order, points);
+        self.share_entry(&weights);
         let asked: Option<Vec<bool>> = (!self.options.programs.is_empty()).then(|| {
             let asked = |p: &Program| {
                 self.options.programs.iter().any(|filter| filter.matches(p.id, p.tag.map(|tag| tag.0), &p.name))
@@ -107,8 +159,18 @@ impl Builder<'_> {
         if self.options.events.is_empty() {
             similar::mark(&mut report.events);
         }
-        report.notes = notes::of_recording(&report);
-        report
+        report.notes = notes::of_recording(&report, self.index.states.user_symbols.as_ref());
+        (report, weights)
+    }
+
+    /// Shares what hooks of several programs cost between those.
+    fn share_entry(&mut self, weights: &HookWeights) {
+        let groups = self.index.hooks.groups();
+        let weights = |group: &Group, interval| weights.of(group, interval);
+        let group_of = self.grouping.map_or(&[][..], |grouping| &grouping.of);
+        for ledger in &mut self.ledgers {
+            ledger.share_entry(groups, weights, self.options.split(), group_of);
+        }
     }
 
     /// When the recording started and ended: as the recorder says, or else by the samples.
@@ -120,8 +182,11 @@ impl Builder<'_> {
         let sampled = sampled.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
         let first = states.session.as_ref().map(|session| session.start_ns);
         let first = first.or(told.map(|time| time.first_ns)).or(sampled.map(|(first, _)| first)).unwrap_or(0);
-        let last = states.cost.map(|cost| cost.end_ns);
-        let last = last.or(told.map(|time| time.last_ns)).or(sampled.map(|(_, last)| last)).unwrap_or(first);
+        let last = states.cost.map(|cost| cost.end_ns).or(told.map(|time| time.last_ns)).unwrap_or_else(|| {
+            // It was still going on when statistics were read.
+            let read = states.read_at_ns.iter().copied().max();
+            sampled.map(|(_, last)| last).max(read).unwrap_or(first)
+        });
         (first, last.max(first))
     }
 
@@ -140,6 +205,7 @@ impl Builder<'_> {
             hostname: self.recording.text(Feature::HOSTNAME),
             os_release: self.recording.text(Feature::OSRELEASE),
             arch: self.recording.text(Feature::ARCH),
+            cpu_model: self.recording.text(Feature::CPUDESC),
             cpus: self.cpus(),
             elapsed_ns,
             start_ns,
@@ -198,15 +264,7 @@ impl Builder<'_> {
         let (ledger, recorded) = (&self.ledgers[event], &report.recording);
         let attr = &self.recording.event(event).attr;
         let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledgers, self.events, event);
-        // What our sampling program makes is of the event that carries it.
-        let carrier = self.index.states.sampler.as_ref().filter(|_| bpf_sampler.is_some());
-        let has_chains = match carrier {
-            Some(carrier) => carrier.parts.contains(Parts::STACK),
-            None => {
-                attr.sample_type.contains(SampleType::CALLCHAIN)
-                    && !attr.flags.contains(bprec_format::AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
-            }
-        };
+        let has_chains = self.index.has_chains(self.recording, event);
         let unit = self.index.unit(self.recording, event);
         let machine = match unit {
             Unit::Events => Known::Unknown(Reason::CapacityUnknown),
@@ -251,19 +309,21 @@ impl Builder<'_> {
         };
         let rows = program_rows(self.index, ledger, &report.programs, order, &basis, self.options);
         let chosen = match self.grouping {
-            None => self.choose(rows, &report.programs, asked),
+            None => self.choose(rows, &report.programs, asked, &whole),
             Some(grouping) => {
                 let totals = &ledger.groups;
                 let (groups, rest) = grouped(grouping, order, rows, totals, &report.programs, self.options.sort);
-                let mut chosen = self.choose(rest, &report.programs, asked);
+                let mut chosen = self.choose(rest, &report.programs, asked, &whole);
                 // What gets no row was asked for by nobody, or counts others.
-                chosen.groups = self.choose_groups(groups, &mut chosen, &report.programs);
+                chosen.groups = self.choose_groups(groups, &mut chosen, &report.programs, &whole);
                 chosen
             }
         };
         let mut charges_of_all = Charges::default();
         ledger.programs.iter().for_each(|charges| charges_of_all.merge(charges));
         charges_of_all.entry.merge(ledger.entry);
+        // Who of them has it is an estimate, and not that they have it.
+        charges_of_all.shared_entry = Count::default();
         let mut total = whole.ledger(&charges_of_all, false);
         // Lines without columns are in the total too.
         let all_of_it = whole.line(bpf);
@@ -277,7 +337,7 @@ impl Builder<'_> {
             idle: idle.map(|idle| whole.share(idle)),
             busy,
             machine,
-            lost: Known::or_unknown(self.lost(event), Reason::LostTogether { records: lost.records }),
+            lost: Known::or_unknown(self.lost[event], Reason::LostTogether { records: lost.records }),
             filtered: lost.filtered.get(&event).copied().unwrap_or(0),
             throttled: lost.throttled.get(&event).copied().unwrap_or(0),
             has_chains,
@@ -299,10 +359,11 @@ impl Builder<'_> {
             bpf_sampler,
             hot: {
                 let hot = self.hot.get(event).into_iter().flatten();
-                let hot = hot.map(|(name, object, count)| Hot {
-                    name: name.clone(),
-                    object: object.clone(),
-                    share: whole.share(*count),
+                let hot = hot.map(|hot| Hot {
+                    name: hot.name.clone(),
+                    mangled: hot.mangled.clone(),
+                    object: hot.object.clone(),
+                    share: whole.share(hot.count),
                 });
                 hot.take(self.options.limit.unwrap_or(usize::MAX)).collect()
             },
@@ -320,13 +381,13 @@ impl Builder<'_> {
             return Some("--cpu".into());
         }
         if !self.options.comms.is_empty() {
-            return Some("--comm".into());
+            return Some("--comms".into());
         }
         recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
     }
 
     /// Which rows are shown, and what the rest adds up to.
-    fn choose(&self, rows: Vec<ProgramRow>, programs: &[Program], asked: Option<&[bool]>) -> Chosen {
+    fn choose(&self, rows: Vec<ProgramRow>, programs: &[Program], asked: Option<&[bool]>, whole: &Whole) -> Chosen {
         let options = self.options;
         let mut chosen = Chosen::default();
         for row in rows {
@@ -338,7 +399,7 @@ impl Builder<'_> {
                 // There are two for each program that is counted: together they say what counting takes.
                 chosen.counting.0 += usize::from(row.has_samples());
                 chosen.counting.1.merge(&row.charges);
-            } else if asked != Some(false) && is_loud && has_room {
+            } else if asked != Some(false) && is_loud && has_room && !self.is_small(&row.charges, &[&row], whole) {
                 chosen.shown.push(row);
             } else if row.has_samples() {
                 chosen.rest.0 += 1;
@@ -350,14 +411,29 @@ impl Builder<'_> {
         chosen
     }
 
+    /// Whether what is charged to these programs is known to be less of all samples than is shown.
+    fn is_small(&self, charges: &Charges, rows: &[&ProgramRow], whole: &Whole) -> bool {
+        let Some(limit) = self.options.percent_limit else { return false };
+        let percent = whole.share(charges.sum()).percent;
+        rows.iter().all(|row| row.unseen().is_none()) && percent.is_some_and(|percent| percent < limit)
+    }
+
     /// Which groups are shown; the others are added to what is not.
-    fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, programs: &[Program]) -> Vec<Grouped> {
+    fn choose_groups(
+        &self,
+        groups: Vec<Grouped>,
+        chosen: &mut Chosen,
+        programs: &[Program],
+        whole: &Whole,
+    ) -> Vec<Grouped> {
         let options = self.options;
         let is_asked = !options.programs.is_empty();
         let mut shown = Vec::new();
         for group in groups {
             let is_loud = options.all || is_asked || group.rows.iter().any(|row| row.happened(&programs[row.program]));
-            if is_loud && options.limit.is_none_or(|limit| shown.len() < limit) {
+            let has_room = options.limit.is_none_or(|limit| shown.len() < limit);
+            let members: Vec<&ProgramRow> = group.rows.iter().collect();
+            if is_loud && has_room && !self.is_small(&group.charges, &members, whole) {
                 shown.push(group);
                 continue;
             }
@@ -381,7 +457,7 @@ impl Builder<'_> {
         is_all
             && recorded.target.as_deref() == Some(SYSTEM_WIDE)
             && all_there
-            && self.lost(event) == Some(0)
+            && self.lost[event] == Some(0)
             && !throttled
     }
 
@@ -407,20 +483,6 @@ impl Builder<'_> {
             blind_spot_machine_percent: blind_spot.and_then(|count| percent(count.weight, whole.machine)),
             blind_spot: Known::or_unknown(blind_spot, Reason::PartOnly),
         })
-    }
-
-    /// Lost samples of an event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all
-    /// events together.
-    fn lost(&self, event: usize) -> Option<u64> {
-        if let Some(loss) = &self.index.states.loss
-            && !loss.not_counted
-        {
-            let ids = &self.recording.event(event).ids;
-            let mine = loss.events.iter().filter(|loss| ids.contains(&loss.event_id));
-            return Some(mine.fold(0, |sum, loss| sum.saturating_add(loss.lost)));
-        }
-        let told = self.index.lost.samples.get(&event).copied();
-        told.or((self.index.lost.records == 0).then_some(0))
     }
 
     fn missed(&self, programs: &[Program], start_ns: u64) -> Vec<MissedProgram> {

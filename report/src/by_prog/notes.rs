@@ -2,6 +2,8 @@
 
 use super::rows::ProgramRow;
 use crate::counters::notes;
+use bprec_format::state::UserSymbols;
+
 use crate::model::{EventReport, Exact, Known, Note, Program, Reason, Report};
 
 /// About an event, of which all but the notes is there. `rows` are the programs that are shown, each in a row or in that of its group;
@@ -96,7 +98,7 @@ fn no_runs(programs: &[Program]) -> Option<Note> {
 }
 
 /// About the recording as a whole.
-pub(super) fn of_recording(report: &Report) -> Vec<Note> {
+pub(super) fn of_recording(report: &Report, user_symbols: Option<&UserSymbols>) -> Vec<Note> {
     let foreign = report.blinded_events.iter().filter(|blinded| !blinded.own);
     let mut all: Vec<Note> = foreign
         .filter_map(|blinded| {
@@ -107,6 +109,9 @@ pub(super) fn of_recording(report: &Report) -> Vec<Note> {
         .collect();
     if let Some(traces) = &report.recording.trace_data {
         all.push(Note::TracesNotDecoded { kind: traces.kind.clone(), bytes: traces.bytes });
+    }
+    if let Some(cause) = user_symbols.map(|symbols| &symbols.cut).filter(|cause| !cause.is_empty()) {
+        all.push(Note::UserSymbolsCut { cause: cause.clone() });
     }
     if report.recording.unfinished {
         all.push(Note::CutOff);

@@ -9,7 +9,7 @@ use crate::index::programs;
 use crate::index::runs::NoRuns;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Count, Counting, Disagreement, Known, Metadata, Owner, Part, Program, Reason, Row, Runs, RunsEstimate,
+    Count, Counting, Disagreement, Known, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs, RunsEstimate,
     SampledPerRun, TimeBound,
 };
 use crate::sinks::ledger::{Charges, EventLedger, Key};
@@ -19,7 +19,7 @@ use bprec_format::bpf::names::ProgType;
 use std::cmp::{Ordering, Reverse};
 
 /// The index's numbers of all programs, by id and load time.
-pub(super) fn order(index: &Index) -> Vec<u32> {
+pub(crate) fn order(index: &Index) -> Vec<u32> {
     let mut order: Vec<u32> = (0..index.programs.list.len() as u32).collect();
     let key = |number: u32| {
         let known = &index.programs.list[number as usize];
@@ -97,6 +97,7 @@ fn program(
         tag: known.tag.map(Tag),
         prog_type: known.info.and_then(|info| info.prog_type),
         functions: known.functions.iter().map(|function| function.name.clone()).collect(),
+        map_memory_bytes: map_memory(known, index),
         loaded: loaded.map(|time| TimeBound::at(since_start(time))),
         unloaded,
         attachments: attachments.collect(),
@@ -125,6 +126,16 @@ fn program(
         exact_functions,
         disagreements,
     }
+}
+
+/// Memory of the maps that a program uses, bytes.
+fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
+    if known.info.is_none() {
+        return Known::Unknown(Reason::NoProgInfo);
+    }
+    let of_map = |id: &u32| index.states.maps.get(id)?.memlock_bytes;
+    let sum = known.map_ids.iter().map(of_map).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
+    Known::or_unknown(sum, Reason::NoMapMemory)
 }
 
 /// Whether it is one of those that the recorder puts around others to count them.
@@ -198,7 +209,13 @@ pub(super) struct ProgramRow {
 
 impl ProgramRow {
     pub(super) fn has_samples(&self) -> bool {
-        self.charges.total.samples > 0 || self.charges.sum().samples > 0
+        // A share may be less than a sample.
+        self.charges.total != Count::default() || self.charges.sum() != Count::default()
+    }
+
+    /// Why samples say nothing of what the program does, where the only ones that are charged to it are of what runs it.
+    pub(super) fn unseen(&self) -> Option<&Reason> {
+        self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
 
     /// Samples or runs; where nobody looked for runs, also that the program came or went. A program that is not in the
@@ -225,7 +242,11 @@ impl ProgramRow {
         let has_total = options.split() != Some(Split::Helper);
         let part =
             |(name, charges): &(String, Charges)| Part { name: name.clone(), line: whole.ledger(charges, has_total) };
-        let is_unseen = self.blind.is_some() && self.charges.total.samples == 0;
+        let line = match self.unseen() {
+            Some(_) if !self.has_samples() => None,
+            Some(reason) => Some(whole.ledger_of_unseen(&self.charges, reason)),
+            None => Some(whole.ledger(&self.charges, true)),
+        };
         Row {
             program: self.program,
             id: program.id,
@@ -233,7 +254,7 @@ impl ProgramRow {
             blind: self.blind.clone(),
             disagreement: self.disagreement.clone(),
             sampled_per_run: self.sampled_per_run.clone(),
-            line: (!is_unseen).then(|| whole.ledger(&self.charges, true)),
+            line,
             parts: options.split().map(|_| self.parts.iter().map(part).collect()),
         }
     }
@@ -306,9 +327,7 @@ fn sampled_per_run(
 /// What is charged to a program; where a timer cannot see it, its time by the kernel's statistics.
 fn best_cost(row: &ProgramRow, program: &Program, basis: &Basis<'_>) -> Count {
     match program.runs.value() {
-        Some(runs) if basis.is_timer && row.blind.is_some() && !row.has_samples() => {
-            Count { samples: 0, weight: runs.time_ns }
-        }
+        Some(runs) if basis.is_timer && row.unseen().is_some() => Count { samples: 0, weight: runs.time_ns },
         _ => row.charges.sum(),
     }
 }
@@ -377,13 +396,35 @@ fn part_name(index: &Index, program: u32, key: Key) -> String {
             .functions
             .get(function as usize)
             .map_or_else(String::new, |f| f.name.clone()),
-        Key::Comm(comm) => index.tasks.name(comm).to_owned(),
-        Key::Thread(tid) => format!(":{tid}"),
-        Key::Cpu(cpu) => format!("cpu {cpu}"),
-        Key::Cgroup(id) => index.cgroups.get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}")),
         Key::Kernel(symbol) => index.symbols.name(symbol),
         Key::Interrupt => "(interrupt)".into(),
-        Key::Unknown => "n/a".into(),
+        Key::Comm(_)
+        | Key::Thread(_)
+        | Key::Process(_)
+        | Key::Cpu(_)
+        | Key::Cgroup(_)
+        | Key::Workload(_)
+        | Key::Unknown => payer_name(index, key).label(),
+    }
+}
+
+/// Who pays, by its key.
+pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
+    match key {
+        Key::Comm(comm) => PayerName::Comm(index.tasks.name(comm).to_owned()),
+        Key::Thread(tid) => PayerName::Thread(tid),
+        Key::Process(pid) => {
+            let comm = index.tasks.last(pid).map(|comm| index.tasks.name(comm).to_owned());
+            PayerName::Process { pid, comm }
+        }
+        Key::Cpu(cpu) => PayerName::Cpu(cpu),
+        Key::Cgroup(id) => PayerName::Cgroup { id, path: index.cgroups.get(&id).cloned() },
+        Key::Workload(number) => {
+            index.workloads().get(number).map_or(PayerName::Unknown, |it| PayerName::Workload(it.clone()))
+        }
+        Key::Code | Key::Entry | Key::Function(_) | Key::Kernel(_) | Key::Interrupt | Key::Unknown => {
+            PayerName::Unknown
+        }
     }
 }
 
@@ -403,10 +444,16 @@ const IRQS_OFF: [&str; 9] = [
     "irq_disable",
 ];
 
+/// Whether the program was in the call chain of a sample. What runs it is sampled where it is not.
+fn ran_in_a_sample(charges: &Charges) -> bool {
+    let Charges { own, helper, entry, total, .. } = charges;
+    *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
+}
+
 /// Whether others reach the program by tail calls: the kernel counts no run of it then.
 fn is_tail_called(program: &Program, charges: &Charges) -> bool {
     program.attachments.iter().any(|attachment| attachment.starts_with("tail_call:"))
-        || charges.total.samples > 0 && program.runs.value().is_some_and(|runs| runs.count == 0)
+        || ran_in_a_sample(charges) && program.runs.value().is_some_and(|runs| runs.count == 0)
 }
 
 /// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
@@ -440,7 +487,7 @@ fn blind(program: &Program, guarded: bool, charges: &Charges, basis: &Basis<'_>,
     let period = basis.samples.weight.checked_div(basis.samples.samples)?;
     let runs = program.runs.value()?;
     let expected = runs.time_ns.checked_div(period)?;
-    let is_unsampled = !tail_calls && charges.total.samples == 0 && expected >= SURE_SAMPLES;
+    let is_unsampled = !tail_calls && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;
     is_unsampled.then_some(Reason::Unsampled { expected })
 }
 
@@ -457,6 +504,7 @@ pub(super) mod tests {
             tag: None,
             prog_type: None,
             functions: Vec::new(),
+            map_memory_bytes: Known::Unknown(Reason::NoProgInfo),
             loaded: None,
             unloaded: None,
             attachments: Vec::new(),

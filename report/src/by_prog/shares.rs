@@ -50,8 +50,18 @@ impl Whole {
             own: Known::Value(self.share(charges.own)),
             helper: chained(charges.helper),
             entry: chained(charges.entry),
+            entry_shared: chained(charges.shared_entry),
             inclusive: if has_total { chained(charges.total) } else { Known::Unknown(Reason::NotForThisLine) },
         };
         Line { columns: Some(columns), ..self.line(charges.sum()) }
+    }
+
+    /// The same of a program that samples do not see, for `reason`, but what runs it.
+    pub(super) fn ledger_of_unseen(&self, charges: &Charges, reason: &Reason) -> Line {
+        let mut line = self.ledger(charges, true);
+        if let Some(Columns { own, helper, inclusive, .. }) = &mut line.columns {
+            [own, helper, inclusive].into_iter().for_each(|column| *column = Known::Unknown(reason.clone()));
+        }
+        line
     }
 }

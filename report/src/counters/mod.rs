@@ -10,6 +10,8 @@ pub(crate) mod history;
 mod live;
 pub(crate) mod notes;
 mod over_time;
+pub(crate) mod per_interval;
+pub(crate) mod run_points;
 mod track;
 
 pub use live::StatAccumulator;

@@ -148,6 +148,17 @@ impl AddressMap {
         (self.search(addr, below, time_ns), self.lasts(addr, below, time_ns))
     }
 
+    /// The same for a frame of a call chain, of which all but the leaf are return addresses: those are behind the call, so that the byte before
+    /// is asked for. Below an interrupt it is the address where the program was, which may be its first.
+    pub(crate) fn find_frame(&self, addr: u64, is_leaf: bool, time_ns: u64) -> (Option<Owner>, std::ops::Range<u64>) {
+        let (owner, lasts) = self.find_lasting(if is_leaf { addr } else { addr.wrapping_sub(1) }, time_ns);
+        if is_leaf || owner.is_some() {
+            return (owner, lasts);
+        }
+        let (owner, other) = self.find_lasting(addr, time_ns);
+        (owner, lasts.start.max(other.start)..lasts.end.min(other.end))
+    }
+
     /// How many starts there are up to an address.
     fn starts_up_to(&self, addr: u64) -> usize {
         self.starts.partition_point(|start| *start <= addr)

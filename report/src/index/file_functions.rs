@@ -1,11 +1,14 @@
-//! Functions of files that simpleperf looked up.
+//! Functions of files in user space, which whoever recorded has looked up.
 
 use std::sync::Arc;
 
 use bprec_format::feature::{SymbolFile, SymbolFileKind};
+use bprec_format::records::Mmap2File;
+use bprec_format::state;
 use bprec_format::{Endian, FeatureSection};
 use rustc_hash::FxHashMap;
 
+use super::demangle::demangled;
 use super::intervals::Intervals;
 use super::sections::{SYMBOLS_MAX, symbol_files};
 use super::symbols::Found;
@@ -29,6 +32,8 @@ impl Mapped {
 #[derive(Debug, Clone)]
 pub(crate) struct FileFunctions {
     vaddrs: VaddrMapping,
+    /// It says nothing of mappings below.
+    lowest_map: u64,
     /// Names, by address as the file counts them.
     functions: Intervals<Arc<[u8]>>,
 }
@@ -65,17 +70,37 @@ impl FileFunctions {
             let end = symbol.vaddr.saturating_add(symbol.len_bytes.into());
             (symbol.vaddr..end, Arc::from(symbol.name))
         });
-        FileFunctions { vaddrs, functions: Intervals::new(functions.collect()) }
+        FileFunctions { vaddrs, lowest_map: 0, functions: Intervals::new(functions.collect()) }
+    }
+
+    /// Of a file that our recorder has looked them up in.
+    fn of_states(path: &[u8], functions: &mut dyn Iterator<Item = &state::FileFunction>) -> FileFunctions {
+        let functions = functions.map(|function| {
+            let end = function.offset.saturating_add(function.len_bytes);
+            (function.offset..end, Arc::from(&function.name[..]))
+        });
+        // A process of 32 bits has another one, at lower addresses.
+        let lowest_map = if path == b"[vdso]" { 1 << 32 } else { 0 };
+        FileFunctions {
+            vaddrs: VaddrMapping::Offset,
+            lowest_map,
+            functions: Intervals::new(functions.take(SYMBOLS_MAX).collect()),
+        }
+    }
+
+    /// The same with names as their languages have them.
+    fn demangled(self) -> FileFunctions {
+        FileFunctions { functions: self.functions.map(|name: Arc<[u8]>| demangled(&name).into()), ..self }
     }
 
     /// Number of the function at an address.
     pub(crate) fn find(&self, at: Mapped) -> Option<u32> {
-        self.functions.find(self.vaddr(at))
+        self.functions.find(self.vaddr(at)?)
     }
 
     /// The function at an address.
     pub(crate) fn at(&self, at: Mapped) -> Option<Found<'_>> {
-        self.functions.at(self.vaddr(at)).map(|(name, offset)| (&**name, offset))
+        self.functions.at(self.vaddr(at)?).map(|(name, offset)| (&**name, offset))
     }
 
     /// Name of a function by its number.
@@ -84,24 +109,71 @@ impl FileFunctions {
     }
 
     /// An address as the file counts it.
-    fn vaddr(&self, at: Mapped) -> u64 {
+    fn vaddr(&self, at: Mapped) -> Option<u64> {
         let Mapped { ip, map_start, pgoff } = at;
+        if map_start < self.lowest_map {
+            return None;
+        }
         let in_map = ip.wrapping_sub(map_start);
-        match self.vaddrs {
+        Some(match self.vaddrs {
             VaddrMapping::RunTime => ip,
             VaddrMapping::Offset => in_map.wrapping_add(pgoff),
             VaddrMapping::Mapping(bias) => in_map.wrapping_add(bias),
             VaddrMapping::Segment(bias) => in_map.wrapping_add(pgoff).wrapping_add(bias),
-        }
+        })
     }
 }
 
-/// Files by their path as maps have it.
-pub(crate) type Files = FxHashMap<Vec<u8>, FileFunctions>;
+/// The functions of all files.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Files {
+    all: Vec<FileFunctions>,
+    /// By their path as maps have it, of which nothing else is said.
+    by_path: FxHashMap<Vec<u8>, u32>,
+    /// By their path, which file each is.
+    by_identity: FxHashMap<Vec<u8>, Vec<(Mmap2File, u32)>>,
+}
 
-/// Functions of the files that simpleperf looked up. Those of the kernel are left to [`super::sections::kernel_symbols`].
-pub(crate) fn functions_of_files(sections: &[FeatureSection<'_>], endian: Endian) -> Files {
-    let files = sections.iter().filter_map(|section| symbol_files(section, endian)).flat_map(|files| files.value);
-    let files = files.filter(|file| file.kind != SymbolFileKind::KERNEL && !file.symbols.is_empty());
-    files.map(|file| (file.path.to_vec(), FileFunctions::new(&file))).collect()
+impl Files {
+    /// What simpleperf looked up, but for the kernel's, which are left to [`super::sections::kernel_symbols`]; and what our recorder did.
+    pub(crate) fn new(sections: &[FeatureSection<'_>], endian: Endian, states: &[state::FileFunctions]) -> Files {
+        let mut files = Files::default();
+        let found = sections.iter().filter_map(|section| symbol_files(section, endian)).flat_map(|found| found.value);
+        for file in found.filter(|file| file.kind != SymbolFileKind::KERNEL && !file.symbols.is_empty()) {
+            files.by_path.insert(file.path.to_vec(), files.all.len() as u32);
+            files.all.push(FileFunctions::new(&file));
+        }
+        // The functions of a file may be in several states.
+        let mut parts: Vec<&state::FileFunctions> = states.iter().collect();
+        parts.sort_by_key(|part| (&part.path, part.file));
+        for parts in parts.chunk_by(|a, b| (&a.path, a.file) == (&b.path, b.file)) {
+            let [first, ..] = parts else { continue };
+            let mut functions = parts.iter().flat_map(|part| &part.functions);
+            let number = files.all.len() as u32;
+            files.by_identity.entry(first.path.clone()).or_default().push((first.file, number));
+            files.all.push(FileFunctions::of_states(&first.path, &mut functions));
+        }
+        files
+    }
+
+    /// The same with names as their languages have them.
+    pub(crate) fn demangled(self) -> Files {
+        Files { all: self.all.into_iter().map(FileFunctions::demangled).collect(), ..self }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The number of a file, by its path and by which one it is as its mapping says.
+    pub(crate) fn find(&self, path: &[u8], file: Option<Mmap2File>) -> Option<u32> {
+        let identities = self.by_identity.get(path).into_iter().flatten();
+        let same = identities.filter(|(identity, _)| Some(*identity) == file).map(|(_, number)| *number).next();
+        same.or_else(|| self.by_path.get(path).copied())
+    }
+
+    /// The functions of a file by its number.
+    pub(crate) fn get(&self, number: u32) -> Option<&FileFunctions> {
+        self.all.get(number as usize)
+    }
 }

@@ -1,140 +1,465 @@
-//! Whose the cost of a hook is: the kernel function that leads to it tells the place, and if one program only is attached
-//! there, it is that program's.
+//! Whose the cost of a hook is: the kernel functions of a call chain tell the hook, and links and attachments the programs on it.
 
-use crate::index::programs::Program;
-use crate::index::symbols::KernelSymbols;
+use super::States;
+use super::images::{Attached, Image, ImageKind, TrampolineKey};
+use super::programs::Program;
+use super::runners::{Group, Runner, Runners};
+use super::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::Attachment;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
-/// Kernel functions that exist once per tracepoint, before its name, and how programs that they lead to are attached.
-const PER_TRACEPOINT: [(&str, &str); 3] =
-    [("__bpf_trace_", "raw_tracepoint"), ("__traceiter_", "raw_tracepoint"), ("perf_trace_", "tracepoint")];
+/// Programs that a hook may run.
+#[derive(Debug, Clone, Copy)]
+struct Candidates {
+    types: &'static [ProgType],
+    /// How they are attached, as `kind` or `kind:target`, either of it perhaps only in part, before `*`. Empty: in any way but by tail calls.
+    ways: &'static [&'static str],
+}
 
-/// Kernel functions that run programs of one type.
-const PER_TYPE: [(&str, ProgType); 6] = [
-    ("bpf_prog_run_generic_xdp", ProgType::XDP),
-    ("bpf_prog_run_xdp", ProgType::XDP),
-    ("cls_bpf_classify", ProgType::SCHED_CLS),
-    ("tcx_run", ProgType::SCHED_CLS),
-    ("bpf_overflow_handler", ProgType::PERF_EVENT),
-    ("bpf_flow_dissect", ProgType::FLOW_DISSECTOR),
+const fn of_type(types: &'static [ProgType]) -> Candidates {
+    Candidates { types, ways: &[] }
+}
+
+const XDP: Candidates = Candidates { types: &[ProgType::XDP], ways: &["xdp"] };
+const TC: Candidates = Candidates { types: &[ProgType::SCHED_CLS, ProgType::SCHED_ACT], ways: &["tc*"] };
+const SOCKOPT: Candidates = of_type(&[ProgType::CGROUP_SOCKOPT]);
+const KPROBE_MULTI: Candidates = Candidates { types: &[ProgType::KPROBE], ways: &["kprobe_multi", "kretprobe_multi"] };
+const UPROBE_MULTI: Candidates = Candidates { types: &[ProgType::KPROBE], ways: &["uprobe_multi", "uretprobe_multi"] };
+const SYSCALL_ENTER: Candidates =
+    Candidates { types: &[ProgType::TRACEPOINT], ways: &["tracepoint:syscalls:sys_enter_*"] };
+const SYSCALL_EXIT: Candidates =
+    Candidates { types: &[ProgType::TRACEPOINT], ways: &["tracepoint:syscalls:sys_exit_*"] };
+const RAW_TRACEPOINTS: Candidates = Candidates {
+    types: &[ProgType::RAW_TRACEPOINT, ProgType::RAW_TRACEPOINT_WRITABLE, ProgType::TRACING],
+    ways: &["raw_tracepoint"],
+};
+const TRACEPOINTS: Candidates = Candidates { types: &[ProgType::TRACEPOINT], ways: &["tracepoint"] };
+/// What is on events of perf that trace.
+const TRACING_EVENTS: Candidates = Candidates {
+    types: &[ProgType::TRACEPOINT, ProgType::KPROBE],
+    ways: &["tracepoint", "kprobe", "kretprobe", "uprobe", "uretprobe"],
+};
+
+/// Kernel functions that run programs of some kind.
+const BY_NAME: [(&str, Candidates); 27] = [
+    ("__cgroup_bpf_check_dev_permission", of_type(&[ProgType::CGROUP_DEVICE])),
+    ("__cgroup_bpf_run_filter_getsockopt", SOCKOPT),
+    ("__cgroup_bpf_run_filter_getsockopt_kern", SOCKOPT),
+    ("__cgroup_bpf_run_filter_setsockopt", SOCKOPT),
+    ("__cgroup_bpf_run_filter_sk", of_type(&[ProgType::CGROUP_SOCK])),
+    ("__cgroup_bpf_run_filter_skb", of_type(&[ProgType::CGROUP_SKB])),
+    ("__cgroup_bpf_run_filter_sock_addr", of_type(&[ProgType::CGROUP_SOCK_ADDR])),
+    ("__cgroup_bpf_run_filter_sock_ops", of_type(&[ProgType::SOCK_OPS])),
+    ("__cgroup_bpf_run_filter_sysctl", of_type(&[ProgType::CGROUP_SYSCTL])),
+    ("bpf_dispatcher_xdp_func", XDP),
+    ("bpf_flow_dissect", of_type(&[ProgType::FLOW_DISSECTOR])),
+    ("bpf_overflow_handler", Candidates { types: &[ProgType::PERF_EVENT], ways: &["perf_event"] }),
+    ("bpf_prog_run_generic_xdp", XDP),
+    ("bpf_prog_run_xdp", XDP),
+    ("cls_bpf_classify", TC),
+    ("do_xdp_generic", XDP),
+    ("kprobe_multi_link_exit_handler", KPROBE_MULTI),
+    ("kprobe_multi_link_handler", KPROBE_MULTI),
+    ("kprobe_multi_link_prog_run", KPROBE_MULTI),
+    ("perf_call_bpf_enter", SYSCALL_ENTER),
+    ("perf_call_bpf_exit", SYSCALL_EXIT),
+    ("perf_syscall_enter", SYSCALL_ENTER),
+    ("perf_syscall_exit", SYSCALL_EXIT),
+    ("tcx_run", TC),
+    ("uprobe_multi_link_handler", UPROBE_MULTI),
+    ("uprobe_multi_link_ret_handler", UPROBE_MULTI),
+    ("uprobe_prog_run", UPROBE_MULTI),
 ];
 
-/// Programs by the kernel functions that lead to them.
-#[derive(Debug, Default)]
-pub(crate) struct HookOwners {
-    /// By number of the function. `None`: it leads to no known program, or to several.
-    owners: FxHashMap<u32, Option<u32>>,
+/// Kernel functions that run programs on probes, and the kind of probe. Which function is probed stands further out, unless it has returned.
+const PROBES: [(&str, &[&str]); 4] = [
+    ("kprobe_dispatcher", &["kprobe"]),
+    ("kprobe_perf_func", &["kprobe"]),
+    ("kretprobe_dispatcher", &["kretprobe"]),
+    ("kretprobe_perf_func", &["kretprobe"]),
+];
+
+/// Kinds of probes of user space. What is probed is where the task was; a function that has returned is not known any more.
+const USER_PROBES: [&str; 2] = ["uprobe", "uretprobe"];
+
+/// An address in a mapped file is as far behind the start of a page as what it maps is in the file.
+const PAGE_OFFSET: u64 = 0xfff;
+
+/// What a kernel function says of the hook that it is on the way to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    /// It is this one.
+    Hook(u32),
+    /// It is this one, unless a function further out says more.
+    Perhaps(Way, u32),
+    /// It is one of a tracepoint: by how programs are attached.
+    Tracepoint { raw: u32, perf: u32 },
 }
 
-impl HookOwners {
-    pub(crate) fn new(symbols: &KernelSymbols, known: &[Program], attachments: &[Attachment]) -> HookOwners {
-        let tracepoints = owners_of_tracepoints(known, attachments);
-        let of_types = PER_TYPE.map(|(_, prog_type)| {
-            let is_of_type =
-                |known: &Program| known.info.is_none_or(|info| info.prog_type.is_none_or(|known| known == prog_type));
-            only_one((0..known.len()).filter(|program| is_of_type(&known[*program])))
-        });
-        let mut owners = FxHashMap::default();
-        for (number, name) in symbols.names() {
-            let per_tracepoint =
-                PER_TRACEPOINT.iter().find_map(|(prefix, kind)| Some((name.strip_prefix(prefix)?, kind)));
-            let per_type = PER_TYPE.iter().position(|(function, _)| *function == name);
-            if let Some((tracepoint, kind)) = per_tracepoint {
-                owners.insert(number, tracepoints.get(&(*kind, tracepoint.as_bytes())).copied().flatten());
-            } else if let Some(at) = per_type {
-                owners.insert(number, of_types[at]);
+/// How a hook runs its programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Way {
+    RawTracepoint,
+    Event,
+    Probe,
+}
+
+/// The hooks of a recording, and who is on them.
+#[derive(Debug, Default)]
+pub(crate) struct Hooks {
+    runners: Runners,
+    /// By number of a kernel function.
+    leads: FxHashMap<u32, Lead>,
+    /// By number of a kernel function: the hook of the kprobes on it.
+    probed: FxHashMap<u32, u32>,
+    /// The hook of all uprobes, and those of the ones with an offset in a page.
+    uprobe: Option<u32>,
+    uprobed: FxHashMap<u64, u32>,
+    /// By number of an image.
+    images: Vec<u32>,
+}
+
+impl Hooks {
+    /// `images` are those of the recording, and `attached` tells what is attached by trampolines.
+    pub(crate) fn new(
+        symbols: &KernelSymbols,
+        programs: &[Program],
+        states: &States,
+        images: &[Image],
+        attached: &Attached,
+    ) -> Hooks {
+        let mut builder = Builder::new(programs, states);
+        let user_probes = USER_PROBES.map(|way| builder.user_probes(way));
+        let leads = builder.leads(symbols, user_probes);
+        let probed = builder.probed(symbols);
+        let uprobed = builder.uprobed();
+        let images = builder.images(images, attached);
+        Hooks { runners: builder.runners, leads, probed, uprobe: Some(user_probes[0]), uprobed, images }
+    }
+
+    /// The hook that a call chain leads to, by its functions, innermost first.
+    pub(crate) fn of(&self, functions: impl IntoIterator<Item = u32>) -> Option<u32> {
+        let mut last: Option<(Way, u32)> = None;
+        for function in functions {
+            if let Some((Way::Probe, _)) = last {
+                if let Some(hook) = self.probed.get(&function) {
+                    return Some(*hook);
+                }
+                continue;
+            }
+            match self.leads.get(&function) {
+                Some(Lead::Hook(hook)) => return Some(*hook),
+                Some(Lead::Perhaps(way, hook)) => last = Some((*way, *hook)),
+                Some(Lead::Tracepoint { raw, perf }) => {
+                    return Some(if matches!(last, Some((Way::Event, _))) { *perf } else { *raw });
+                }
+                None => {}
             }
         }
-        HookOwners { owners }
+        last.map(|(_, hook)| hook)
     }
 
-    /// The program that a kernel function leads to; `None` when the function says nothing, `Some(None)` when it leads to
-    /// no program that could be told.
-    pub(crate) fn of(&self, symbol: u32) -> Option<Option<u32>> {
-        self.owners.get(&symbol).copied()
+    /// The hook that one which a call chain leads to is, where the task was at `user_ip`: of uprobes it is known which instruction is probed. `None`
+    /// for one that no program is on.
+    pub(crate) fn at_user_ip(&self, hook: u32, user_ip: Option<u64>) -> Option<u32> {
+        match user_ip.filter(|_| self.uprobe == Some(hook)) {
+            Some(ip) => self.uprobed.get(&(ip & PAGE_OFFSET)).copied(),
+            None => Some(hook),
+        }
+    }
+
+    /// The hook that an image exists for.
+    pub(crate) fn of_image(&self, image: u32) -> Option<u32> {
+        self.images.get(image as usize).copied()
+    }
+
+    /// Which program a hook ran at a time.
+    pub(crate) fn runner(&self, hook: u32, time_ns: u64) -> Runner {
+        self.runners.at(hook, time_ns)
+    }
+
+    /// Groups of programs that share a hook, by number.
+    pub(crate) fn groups(&self) -> &[Group] {
+        self.runners.groups()
     }
 }
 
-/// By how a program is attached and the tracepoint's name: the program, or `None` of several.
-fn owners_of_tracepoints<'a>(
-    known: &[Program],
-    attachments: &'a [Attachment],
-) -> FxHashMap<(&'a str, &'a [u8]), Option<u32>> {
-    let mut with_id: FxHashMap<u32, Option<u32>> = FxHashMap::default();
-    for (program, known) in (0..).zip(known) {
-        if let Some(id) = known.id {
-            with_id.entry(id).and_modify(|one| *one = None).or_insert(Some(program));
-        }
-    }
-    let mut owners: FxHashMap<(&str, &[u8]), Option<u32>> = FxHashMap::default();
-    for attachment in attachments {
-        let Some(owner) = with_id.get(&attachment.prog_id).copied() else { continue };
-        let tracepoint = attachment.target.rsplit(|byte| *byte == b':').next().unwrap_or_default();
-        let one = owners.entry((&attachment.kind, tracepoint)).or_insert(owner);
-        if *one != owner {
-            *one = None;
-        }
-    }
-    owners
+struct Builder<'a> {
+    programs: &'a [Program],
+    states: &'a States,
+    lifetimes: Vec<Range<u64>>,
+    /// Programs of which it was not looked at where they are attached, or not before they had gone.
+    strangers: Vec<u32>,
+    /// The sets of them that there are.
+    sets: FxHashMap<Strangers, u32>,
+    runners: Runners,
 }
 
-fn only_one(mut programs: impl Iterator<Item = usize>) -> Option<u32> {
-    let first = programs.next()?;
-    programs.all(|program| program == first).then_some(first as u32)
+/// A set of programs of which it is not known where they are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Strangers {
+    /// Those of these types, and those of which nothing is known, but for those that count others.
+    OfTypes(&'static [ProgType]),
+    /// Those of which nothing is known.
+    Unidentified { with_counting: bool },
+}
+
+impl<'a> Builder<'a> {
+    fn new(programs: &'a [Program], states: &'a States) -> Builder<'a> {
+        let start_ns = states.session.as_ref().map(|session| session.start_ns);
+        let released = |program: &Program| states.released.get(&program.key()?);
+        let lifetime = |program: &Program| {
+            let unloaded_ns = program.unloaded_ns.unwrap_or(u64::MAX);
+            let gone_ns = released(program).map_or(unloaded_ns, |released| unloaded_ns.min(released.before_ns));
+            program.loaded_ns.unwrap_or(0)..gone_ns
+        };
+        let is_stranger = |program: &Program| {
+            let has_gone = program.unloaded_ns.is_some() || released(program).is_some();
+            let came =
+                start_ns.is_some_and(|start_ns| program.loaded_ns.is_some_and(|loaded_ns| loaded_ns >= start_ns));
+            let was_looked_at = start_ns.is_some() && program.info.is_some() && !(came && has_gone);
+            !was_looked_at && states.attachments_of(program.id).is_empty()
+        };
+        let numbered = (0..).zip(programs);
+        Builder {
+            programs,
+            states,
+            lifetimes: programs.iter().map(lifetime).collect(),
+            strangers: numbered.filter(|(_, program)| is_stranger(program)).map(|(number, _)| number).collect(),
+            sets: FxHashMap::default(),
+            runners: Runners::default(),
+        }
+    }
+
+    fn attachments(&self) -> impl Iterator<Item = (u32, &'a Attachment)> + use<'a> {
+        let (programs, states) = (self.programs, self.states);
+        (0..).zip(programs).flat_map(move |(number, program)| {
+            states.attachments_of(program.id).iter().map(move |attachment| (number, attachment))
+        })
+    }
+
+    fn is_of(&self, program: u32, types: &[ProgType]) -> bool {
+        let prog_type = self.programs[program as usize].info.and_then(|info| info.prog_type);
+        prog_type.is_none_or(|prog_type| types.contains(&prog_type))
+    }
+
+    /// What the recorder puts around others to count them is on nothing else.
+    fn counts_others(&self, program: u32) -> bool {
+        let program = &self.programs[program as usize];
+        let recorder = self.states.session.as_ref().and_then(|session| session.recorder_pid);
+        program.info.is_none() && program.loader_pid.is_some() && program.loader_pid == recorder
+    }
+
+    fn strangers(&mut self, set: Strangers) -> u32 {
+        if let Some(number) = self.sets.get(&set) {
+            return *number;
+        }
+        let is_in = |program: &u32| match set {
+            Strangers::OfTypes(types) => self.is_of(*program, types) && !self.counts_others(*program),
+            Strangers::Unidentified { with_counting } => {
+                self.programs[*program as usize].info.is_none() && (with_counting || !self.counts_others(*program))
+            }
+        };
+        let members: Vec<u32> = self.strangers.iter().copied().filter(is_in).collect();
+        let lifetimes = &self.lifetimes;
+        let number = self.runners.add_strangers(members.into_iter().map(|it| (it, lifetimes[it as usize].clone())));
+        self.sets.insert(set, number);
+        number
+    }
+
+    /// The hook that runs these programs, or strangers of a set; `run_together`: all whenever it is reached.
+    fn hook(&mut self, programs: &[u32], strangers: Strangers, run_together: bool) -> u32 {
+        let strangers = self.strangers(strangers);
+        let programs: BTreeSet<u32> = programs.iter().copied().collect();
+        let lifetimes = &self.lifetimes;
+        self.runners.add(programs.into_iter().map(|it| (it, lifetimes[it as usize].clone())), strangers, run_together)
+    }
+
+    fn candidates(&mut self, candidates: Candidates) -> u32 {
+        let attached = self.attachments().filter(|(number, attachment)| {
+            self.is_of(*number, candidates.types)
+                && match candidates.ways {
+                    [] => attachment.kind != "tail_call",
+                    ways => ways.iter().any(|way| is_way(way, attachment)),
+                }
+        });
+        let attached: Vec<u32> = attached.map(|(number, _)| number).collect();
+        self.hook(&attached, Strangers::OfTypes(candidates.types), false)
+    }
+
+    /// All probes of a kind.
+    fn user_probes(&mut self, way: &'static str) -> u32 {
+        let attached = self.attachments().filter(|(_, attachment)| attachment.kind == way);
+        let attached: Vec<u32> = attached.map(|(number, _)| number).collect();
+        self.hook(&attached, Strangers::OfTypes(&[ProgType::KPROBE]), false)
+    }
+
+    /// By offset in a page: the hook of the uprobes there.
+    fn uprobed(&mut self) -> FxHashMap<u64, u32> {
+        let mut on: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == USER_PROBES[0]) {
+            let offset = attachment.target.rsplit(|byte| *byte == b'+').next().and_then(|it| it.strip_prefix(b"0x"));
+            let offset = offset.and_then(|offset| u64::from_str_radix(std::str::from_utf8(offset).ok()?, 16).ok());
+            if let Some(offset) = offset {
+                on.entry(offset & PAGE_OFFSET).or_default().push(number);
+            }
+        }
+        let hooks = on
+            .into_iter()
+            .map(|(offset, programs)| (offset, self.hook(&programs, Strangers::OfTypes(&[ProgType::KPROBE]), false)));
+        hooks.collect()
+    }
+
+    fn leads(&mut self, symbols: &KernelSymbols, [uprobe, uretprobe]: [u32; 2]) -> FxHashMap<u32, Lead> {
+        let tracepoints = self.tracepoints(symbols);
+        let (any_raw, any_event) = (self.candidates(RAW_TRACEPOINTS), self.candidates(TRACING_EVENTS));
+        let by_name = BY_NAME.map(|(_, candidates)| self.candidates(candidates));
+        let by_probe = PROBES.map(|(_, ways)| self.candidates(Candidates { types: &[ProgType::KPROBE], ways }));
+        let lead = |name: &str| {
+            Some(if let Some(at) = BY_NAME.iter().position(|(function, _)| *function == name) {
+                Lead::Hook(by_name[at])
+            } else if let Some(at) = PROBES.iter().position(|(function, _)| *function == name) {
+                Lead::Perhaps(Way::Probe, by_probe[at])
+            } else if ["uprobe_dispatcher", "uprobe_perf_func"].contains(&name) {
+                Lead::Hook(uprobe)
+            } else if ["uretprobe_dispatcher", "uretprobe_perf_func"].contains(&name) {
+                Lead::Hook(uretprobe)
+            } else if name == "trace_call_bpf" {
+                Lead::Perhaps(Way::Event, any_event)
+            } else if name.starts_with("bpf_trace_run") {
+                Lead::Perhaps(Way::RawTracepoint, any_raw)
+            } else if let Some((way, class)) = class_of(name) {
+                let of_name = tracepoints.hooks.get(&(way, class)).copied();
+                of_name.map_or(Lead::Perhaps(way, tracepoints.of_classes(way)), Lead::Hook)
+            } else {
+                let event = name.strip_prefix("__traceiter_")?;
+                let of = |way| tracepoints.hooks.get(&(way, event)).copied().unwrap_or(tracepoints.nobody(way));
+                Lead::Tracepoint { raw: of(Way::RawTracepoint), perf: of(Way::Event) }
+            })
+        };
+        symbols.names().filter_map(|(number, name)| Some((number, lead(&name)?))).collect()
+    }
+
+    fn tracepoints(&mut self, symbols: &KernelSymbols) -> Tracepoints<'a> {
+        let mut by_event: BTreeMap<(Way, &str), Vec<u32>> = BTreeMap::new();
+        for (number, attachment) in self.attachments() {
+            let way = match attachment.kind.as_str() {
+                "raw_tracepoint" => Way::RawTracepoint,
+                "tracepoint" => Way::Event,
+                _ => continue,
+            };
+            let name = attachment.target.rsplit(|byte| *byte == b':').next().unwrap_or_default();
+            if let Ok(name) = std::str::from_utf8(name) {
+                by_event.entry((way, name)).or_default().push(number);
+            }
+        }
+        // Of an event that has functions of its own name nothing runs through those of a class.
+        let names: Vec<_> = symbols.names().map(|(_, name)| name).collect();
+        let own: FxHashSet<(Way, &str)> = names.iter().filter_map(|name| class_of(name)).collect();
+        let mut in_classes = [Vec::new(), Vec::new()];
+        let mut hooks = FxHashMap::default();
+        for ((way, name), programs) in by_event {
+            hooks.insert((way, name), self.hook(&programs, way.strangers(), true));
+            if !own.contains(&(way, name)) {
+                in_classes[usize::from(way == Way::Event)].extend(programs);
+            }
+        }
+        let ways = [Way::RawTracepoint, Way::Event];
+        let of_classes = [0, 1].map(|at| self.hook(&in_classes[at], ways[at].strangers(), false));
+        let nobody = ways.map(|way| self.hook(&[], way.strangers(), false));
+        Tracepoints { hooks, of_classes, nobody }
+    }
+
+    fn probed(&mut self, symbols: &KernelSymbols) -> FxHashMap<u32, u32> {
+        let mut on: FxHashMap<&[u8], Vec<u32>> = FxHashMap::default();
+        for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "kprobe") {
+            let function = attachment.target.split(|byte| *byte == b'+').next().unwrap_or_default();
+            on.entry(function).or_default().push(number);
+        }
+        let probed = symbols.names().filter_map(|(number, name)| {
+            let programs = on.get(name.as_bytes())?;
+            Some((number, self.hook(programs, Strangers::OfTypes(&[ProgType::KPROBE]), false)))
+        });
+        probed.collect()
+    }
+
+    fn images(&mut self, images: &[Image], attached: &Attached) -> Vec<u32> {
+        // The kernel names the image of an operation after its table's type and itself.
+        let mut operations: FxHashMap<String, Vec<u32>> = FxHashMap::default();
+        for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "struct_ops") {
+            let target = String::from_utf8_lossy(&attachment.target);
+            if let Some(((kind, _), (_, member))) = target.split_once(' ').zip(target.rsplit_once('.')) {
+                operations.entry(format!("bpf__{kind}_{member}")).or_default().push(number);
+            }
+        }
+        let dispatcher = self.candidates(XDP);
+        let hooks = images.iter().map(|image| match image.kind {
+            ImageKind::Dispatcher => dispatcher,
+            ImageKind::StructOps => {
+                let programs = operations.get(&image.name).map_or(&[][..], Vec::as_slice);
+                self.hook(programs, Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false)
+            }
+            ImageKind::Trampoline(key) => {
+                let with_counting = matches!(key, TrampolineKey::Program { .. });
+                self.hook(attached.to(key), Strangers::Unidentified { with_counting }, true)
+            }
+        });
+        hooks.collect()
+    }
+}
+
+/// Hooks of tracepoints.
+struct Tracepoints<'a> {
+    /// By name.
+    hooks: FxHashMap<(Way, &'a str), u32>,
+    /// Of those that share their functions with others of a class, all together: raw, and as events.
+    of_classes: [u32; 2],
+    /// Of those without a program that is known.
+    nobody: [u32; 2],
+}
+
+impl Tracepoints<'_> {
+    fn of_classes(&self, way: Way) -> u32 {
+        self.of_classes[usize::from(way == Way::Event)]
+    }
+
+    fn nobody(&self, way: Way) -> u32 {
+        self.nobody[usize::from(way == Way::Event)]
+    }
+}
+
+impl Way {
+    fn strangers(self) -> Strangers {
+        Strangers::OfTypes(if self == Way::RawTracepoint { RAW_TRACEPOINTS.types } else { TRACEPOINTS.types })
+    }
+}
+
+/// The class of tracepoints that a kernel function runs programs for, and how those are attached.
+fn class_of(name: &str) -> Option<(Way, &str)> {
+    if let Some(class) = name.strip_prefix("__bpf_trace_") {
+        return Some((Way::RawTracepoint, class));
+    }
+    // The function that all classes have in common has a like name.
+    let class = name.strip_prefix("perf_trace_").filter(|class| *class != "run_bpf_submit");
+    class.map(|class| (Way::Event, class))
+}
+
+/// Whether it is a probe of user space that is an event of perf.
+pub(crate) fn is_user_probe(attachment: &Attachment) -> bool {
+    USER_PROBES.contains(&attachment.kind.as_str())
+}
+
+fn is_way(way: &str, attachment: &Attachment) -> bool {
+    let (kind, target) = way.split_once(':').map_or((way, None), |(kind, target)| (kind, Some(target)));
+    let is_like = |pattern: &str, text: &[u8]| match pattern.strip_suffix('*') {
+        Some(start) => text.starts_with(start.as_bytes()),
+        None => text == pattern.as_bytes(),
+    };
+    is_like(kind, attachment.kind.as_bytes()) && target.is_none_or(|target| is_like(target, &attachment.target))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::index::programs::ProgInfoSummary;
-    use bprec_format::state::KernelSymbol;
-
-    #[test]
-    fn a_hook_is_the_only_programs_that_is_there() {
-        let symbol = |n: u64, name: &str| KernelSymbol { addr: n << 12, len_bytes: 16, name: name.into() };
-        let symbols = KernelSymbols::new(vec![
-            symbol(0, "perf_trace_sys_enter"),
-            symbol(1, "__bpf_trace_sys_enter"),
-            symbol(2, "perf_trace_sched_switch"),
-            symbol(3, "bpf_prog_run_generic_xdp"),
-            symbol(4, "trace_call_bpf"),
-            symbol(5, "__traceiter_sched_switch"),
-        ]);
-        let program = |id, prog_type| Program {
-            id: Some(id),
-            info: Some(ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None }),
-            ..Program::default()
-        };
-        let known = [
-            program(10, ProgType::TRACEPOINT),
-            program(11, ProgType::RAW_TRACEPOINT),
-            program(12, ProgType::RAW_TRACEPOINT),
-            program(13, ProgType::XDP),
-        ];
-        let attached = |prog_id, kind: &str, target: &str| Attachment {
-            prog_id,
-            link_id: None,
-            kind: kind.into(),
-            target: target.into(),
-        };
-        let hooks = HookOwners::new(
-            &symbols,
-            &known,
-            &[
-                attached(10, "tracepoint", "raw_syscalls:sys_enter"),
-                attached(11, "raw_tracepoint", "sys_enter"),
-                attached(12, "raw_tracepoint", "sys_enter"),
-                attached(12, "raw_tracepoint", "sched_switch"),
-                attached(12, "raw_tracepoint", "sched_switch"),
-            ],
-        );
-        assert_eq!(hooks.of(0), Some(Some(0)));
-        assert_eq!(hooks.of(1), Some(None), "two programs");
-        assert_eq!(hooks.of(2), Some(None), "none of this kind");
-        assert_eq!(hooks.of(3), Some(Some(3)));
-        assert_eq!(hooks.of(4), None, "says nothing about the place");
-        assert_eq!(hooks.of(5), Some(Some(2)), "twice the same");
-    }
-}
+mod tests;

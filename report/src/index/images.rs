@@ -1,5 +1,6 @@
 //! Images: code that the kernel makes to run programs.
 
+use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
 use rustc_hash::FxHashMap;
 
@@ -8,8 +9,6 @@ use rustc_hash::FxHashMap;
 pub(crate) struct Image {
     pub(crate) name: String,
     pub(crate) kind: ImageKind,
-    /// The one program that it runs, when there is only one that it can be.
-    pub(crate) program: Option<u32>,
 }
 
 /// What an image is.
@@ -68,14 +67,15 @@ impl Image {
         } else {
             return None;
         };
-        Some(Image { name: String::from_utf8_lossy(name).into_owned(), kind, program: None })
+        Some(Image { name: String::from_utf8_lossy(name).into_owned(), kind })
     }
 }
 
 /// What programs are attached to by trampolines, for lookup.
-pub(super) struct Attached {
-    /// By BTF object and type: the program, `None` if there are several.
-    programs: FxHashMap<(u32, u32), Option<u32>>,
+#[derive(Debug, Default)]
+pub(crate) struct Attached {
+    /// By BTF object and type.
+    programs: FxHashMap<(u32, u32), Vec<u32>>,
     /// By program id: the BTF object of the first info that has the id.
     btf_of: FxHashMap<u32, Option<u32>>,
 }
@@ -83,27 +83,40 @@ pub(super) struct Attached {
 impl Attached {
     /// `programs` are those that have an info, each with its number.
     pub(super) fn new<'i>(infos: &[ProgInfo<'_>], programs: impl Iterator<Item = (u32, &'i ProgInfo<'i>)>) -> Attached {
-        let mut attached = Attached { programs: FxHashMap::default(), btf_of: FxHashMap::default() };
+        let mut attached = Attached::default();
         for info in infos {
             if let Some(id) = info.id() {
                 attached.btf_of.entry(id).or_insert_with(|| info.btf_id());
             }
         }
         for (program, info) in programs {
-            if let Some(target) = info.attach_btf_obj_id().zip(info.attach_btf_id()) {
-                let only = attached.programs.entry(target);
-                only.and_modify(|only| *only = None).or_insert(Some(program));
+            // An extension takes the place of a function: no trampoline runs it.
+            if info.prog_type() != Some(ProgType::EXT)
+                && let Some(target) = info.attach_btf_obj_id().zip(info.attach_btf_id())
+            {
+                attached.programs.entry(target).or_default().push(program);
             }
         }
         attached
     }
 
-    /// The program that is attached to what a trampoline instruments, if it is one only.
-    pub(super) fn only_one(&self, key: TrampolineKey) -> Option<u32> {
+    /// Programs by BTF object and type that they are attached to; programs' own BTF objects by their id.
+    #[cfg(test)]
+    pub(crate) fn of(programs: &[((u32, u32), &[u32])], btf_of: &[(u32, u32)]) -> Attached {
+        Attached {
+            programs: programs.iter().map(|(target, programs)| (*target, programs.to_vec())).collect(),
+            btf_of: btf_of.iter().map(|(id, btf_id)| (*id, Some(*btf_id))).collect(),
+        }
+    }
+
+    /// The programs that are attached to what a trampoline instruments.
+    pub(super) fn to(&self, key: TrampolineKey) -> &[u32] {
         let target = match key {
-            TrampolineKey::Kernel { btf_obj_id, btf_id } => (btf_obj_id, btf_id),
-            TrampolineKey::Program { id, btf_id } => (self.btf_of.get(&id)?.filter(|id| *id != 0)?, btf_id),
+            TrampolineKey::Kernel { btf_obj_id, btf_id } => Some((btf_obj_id, btf_id)),
+            TrampolineKey::Program { id, btf_id } => {
+                self.btf_of.get(&id).copied().flatten().filter(|id| *id != 0).map(|btf_obj_id| (btf_obj_id, btf_id))
+            }
         };
-        self.programs.get(&target).copied().flatten()
+        target.and_then(|target| self.programs.get(&target)).map_or(&[], Vec::as_slice)
     }
 }

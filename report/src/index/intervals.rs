@@ -43,6 +43,12 @@ impl<T> Intervals<T> {
         self.starts.iter().zip(&self.values).map(|(start, (end, value))| (*start..*end, value))
     }
 
+    /// The same with other values.
+    pub(crate) fn map<U>(self, value: impl Fn(T) -> U) -> Intervals<U> {
+        let values = self.values.into_iter().map(|(end, it)| (end, value(it))).collect();
+        Intervals { starts: self.starts, values }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }

@@ -2,8 +2,10 @@
 //! serves many queries.
 
 pub(crate) mod address;
+pub(crate) mod address_cache;
 pub(crate) mod boot_times;
 pub(crate) mod dedup;
+pub(crate) mod demangle;
 pub(crate) mod file_functions;
 pub(crate) mod guard;
 pub(crate) mod hooks;
@@ -11,21 +13,29 @@ pub(crate) mod images;
 mod intervals;
 pub(crate) mod map_contents;
 pub(crate) mod programs;
+pub(crate) mod run_moments;
+pub(crate) mod runners;
 pub(crate) mod runs;
 pub(crate) mod sections;
 pub(crate) mod stream_symbols;
 pub(crate) mod symbolizer;
 pub(crate) mod symbols;
+pub(crate) mod tail_calls;
 pub(crate) mod tasks;
 pub(crate) mod traces;
+pub(crate) mod workload;
 
 use self::address::{AddressMap, Owner, Range};
-use self::hooks::HookOwners;
+use self::hooks::Hooks;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
+use self::run_moments::RunMoments;
 use self::symbols::{KernelMaps, KernelSymbols, Kind};
+use self::tail_calls::TailCalls;
 use self::tasks::{Tasks, TasksBuilder};
+use self::workload::Workloads;
 use crate::index::boot_times::BootTimes;
 use crate::index::dedup::{DedupKey, DedupLog};
+use crate::index::file_functions::Files;
 use crate::index::map_contents::Contents;
 use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
@@ -37,11 +47,13 @@ use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
 use bprec_format::records::Payload;
+use bprec_format::sampler::Parts;
 use bprec_format::state::{self, KernelSymbol, State};
 use bprec_format::{
-    RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, event_type, misc, software,
+    AttrFlags, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, SampleType, event_type, misc, software,
 };
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// Everything that samples are looked up in, and everything else that the side band says.
 #[derive(Debug, Default)]
@@ -54,11 +66,18 @@ pub(crate) struct Index {
     pub(crate) guarded: Vec<bool>,
     pub(crate) tasks: Tasks,
     pub(crate) cgroups: BTreeMap<u64, String>,
+    /// Who runs in these; made when it is asked for.
+    pub(crate) workloads: OnceLock<Workloads>,
     pub(crate) symbols: KernelSymbols,
-    pub(crate) hooks: HookOwners,
+    /// Functions of files in user space.
+    pub(crate) files: Files,
+    pub(crate) hooks: Hooks,
+    pub(crate) tail_calls: TailCalls,
     pub(crate) kernel: KernelMaps,
     /// Slice and offset of the records that have snapshots of counters.
     pub(crate) snapshots: Vec<(u32, u64)>,
+    /// When run statistics were read.
+    pub(crate) run_moments: RunMoments,
     pub(crate) states: States,
     /// Events whose samples were counted in the kernel, by position: the last account of each.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
@@ -88,10 +107,18 @@ pub(crate) struct States {
     pub(crate) sampler: Option<state::Sampler>,
     pub(crate) cost: Option<state::Cost>,
     pub(crate) maps: BTreeMap<u32, state::Map>,
+    /// What program arrays held, in the order of the readings.
+    pub(crate) prog_arrays: Vec<state::ProgArray>,
+    /// How many entries were read of maps that were read to their end, by id.
+    pub(crate) map_entries: BTreeMap<u32, u64>,
     /// What maps held, by their id, if that is wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
+    /// When run statistics were read, ns of the recording's clock.
+    pub(crate) read_at_ns: Vec<u64>,
     /// Run statistics are not kept, or no longer.
     pub(crate) stats_off: Option<state::StatsOff>,
+    /// How far functions of user space were named.
+    pub(crate) user_symbols: Option<state::UserSymbols>,
 }
 
 impl States {
@@ -168,6 +195,19 @@ impl Index {
         }
     }
 
+    /// Whether an event's samples have the kernel's call chains.
+    pub(crate) fn has_chains(&self, recording: &Recording<'_>, event: usize) -> bool {
+        let attr = &recording.event(event).attr;
+        // What our sampling program makes is of the event that carries it.
+        match self.states.sampler.as_ref().filter(|_| recording.kinds[event] == EventKind::BpfSampler) {
+            Some(carrier) => carrier.parts.contains(Parts::STACK),
+            None => {
+                attr.sample_type.contains(SampleType::CALLCHAIN)
+                    && !attr.flags.contains(AttrFlags::EXCLUDE_CALLCHAIN_KERNEL)
+            }
+        }
+    }
+
     /// Walks all records once.
     pub(crate) fn build(recording: &Recording<'_>, wanted: Wanted) -> Index {
         let mut walk = Walk::new(recording, wanted);
@@ -187,6 +227,11 @@ impl Index {
         self.states.session.as_ref().map(|session| session.start_ns)
     }
 
+    /// Who runs in the cgroups.
+    pub(crate) fn workloads(&self) -> &Workloads {
+        self.workloads.get_or_init(|| Workloads::new(&self.cgroups))
+    }
+
     fn problem(&mut self, problem: String) {
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem);
@@ -201,8 +246,10 @@ type KernelMap = (u64, u64, String);
 
 impl DedupKey for KernelMap {}
 impl DedupKey for KernelSymbol {}
+impl DedupKey for state::FileFunctions {}
 impl DedupKey for state::Missed {}
 impl DedupKey for state::Attachment {}
+impl DedupKey for state::ProgArray {}
 
 struct Walk<'r, 'a> {
     recording: &'r Recording<'a>,
@@ -214,9 +261,11 @@ struct Walk<'r, 'a> {
     side: DedupLog<SideEvent>,
     tasks: TasksBuilder,
     symbols: DedupLog<KernelSymbol>,
+    functions: DedupLog<state::FileFunctions>,
     maps: DedupLog<KernelMap>,
     missed: DedupLog<state::Missed>,
     attachments: DedupLog<state::Attachment>,
+    prog_arrays: DedupLog<state::ProgArray>,
     index: Index,
 }
 
@@ -232,9 +281,11 @@ impl<'r, 'a> Walk<'r, 'a> {
             side: DedupLog::default(),
             tasks: TasksBuilder::default(),
             symbols: DedupLog::default(),
+            functions: DedupLog::default(),
             maps: DedupLog::default(),
             missed: DedupLog::default(),
             attachments: DedupLog::default(),
+            prog_arrays: DedupLog::default(),
             index: Index::default(),
         }
     }
@@ -350,6 +401,9 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
         let states = &mut self.index.states;
         match state {
+            State::RunStats(read) if states.read_at_ns.last() != Some(&read.time_ns) => {
+                states.read_at_ns.push(read.time_ns);
+            }
             State::Session(session) => {
                 states.boot_times.begin(session.to_boottime_ns);
                 states.session = Some(session);
@@ -363,14 +417,20 @@ impl<'r, 'a> Walk<'r, 'a> {
                 states.stats_off.get_or_insert(off);
             }
             State::Attachment(attachment) => self.attachments.push(attachment),
+            State::ProgArray(array) => self.prog_arrays.push(array),
             State::Released(released) => {
                 states.released.insert((released.id, released.load_time_ns), released);
             }
             State::Map(map) => {
                 states.maps.insert(map.id, map);
             }
-            State::MapContents(part) if self.wanted.contents => {
-                states.contents.entry(part.map_id).or_default().add(part);
+            State::MapContents(part) => {
+                if let Some(end) = &part.end {
+                    states.map_entries.insert(part.map_id, end.entries);
+                }
+                if self.wanted.contents {
+                    states.contents.entry(part.map_id).or_default().add(part);
+                }
             }
             State::Loss(loss) => states.loss = Some(loss),
             State::CpuNotSampled(cpu) => states.cpus_not_sampled.push(cpu),
@@ -384,6 +444,8 @@ impl<'r, 'a> Walk<'r, 'a> {
                     }
                 }
             }
+            State::FileFunctions(part) if self.functions.len() < MAX_SYMBOLS => self.functions.push(part),
+            State::UserSymbols(done) => states.user_symbols = Some(done),
             _ => {}
         }
     }
@@ -408,20 +470,33 @@ impl<'r, 'a> Walk<'r, 'a> {
         let mut index = self.index;
         index.states.missed = self.missed.into_vec();
         index.states.attachments = self.attachments.into_vec();
+        index.states.prog_arrays = self.prog_arrays.into_vec();
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
+        let (states, read_at_ns) = (&index.states, index.states.read_at_ns.iter().copied());
+        index.run_moments = RunMoments::new(read_at_ns.filter(|time_ns| states.has_run_stats_at(*time_ns)));
         let mut symbols = self.symbols.into_vec();
         symbols.extend(sections::kernel_symbols(self.recording.sections(), self.recording.endian()));
         index.symbols = KernelSymbols::new(symbols);
+        let (sections, endian) = (self.recording.sections(), self.recording.endian());
+        index.files = Files::new(sections, endian, &self.functions.into_vec());
         index.kernel = KernelMaps::new(self.maps.into_vec());
         index.tasks = self.tasks.build();
         let always =
             |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
         let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
+        // Without programs on probes of user space, what is there is no program's.
+        let user_probes = index.symbols.of_kind(Kind::UserProbe).map(always(Owner::Hook));
+        let user_probes = user_probes.filter(|_| index.states.attachments.iter().any(hooks::is_user_probe));
         let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
         let ranges = std::mem::take(&mut programs.ranges);
         index.bpf_span = address::span(&ranges);
-        index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(interpreter));
-        index.hooks = HookOwners::new(&index.symbols, &programs.list, &index.states.attachments);
+        index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(user_probes).chain(interpreter));
+        index.hooks = Hooks::new(&index.symbols, &programs.list, &index.states, &programs.images, &programs.attached);
+        let maps_of = |program: &Program| {
+            let info = program.info.and_then(|info| infos.get(info.at));
+            info.and_then(ProgInfo::map_ids).into_iter().flat_map(|ids| ids.iter())
+        };
+        index.tail_calls = TailCalls::new(&programs.list, maps_of, &index.states);
         index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states)).collect();
         index.programs = programs;
         index

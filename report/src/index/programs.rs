@@ -7,7 +7,7 @@
 use crate::index::address::{Owner, Range};
 use crate::index::boot_times::BootTimes;
 use crate::index::dedup::DedupKey;
-use crate::index::images::{Attached, Image, ImageKind};
+use crate::index::images::{Attached, Image};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
@@ -69,6 +69,8 @@ pub(crate) struct Program {
     pub(crate) interpreted: bool,
     /// The process that loaded it, if that was seen.
     pub(crate) loader_pid: Option<u32>,
+    /// Maps that it uses.
+    pub(crate) map_ids: Vec<u32>,
 }
 
 impl Program {
@@ -100,6 +102,8 @@ pub(crate) struct Programs {
     /// Position of a program by its key.
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
     pub(crate) images: Vec<Image>,
+    /// What programs are attached to by trampolines.
+    pub(crate) attached: Attached,
     pub(crate) ranges: Vec<Range>,
 }
 
@@ -349,7 +353,7 @@ impl Timeline {
         ranges.extend(self.out_of_line);
         let keyed = |(at, program): (usize, &Program)| Some((program.key()?, at as u32));
         let by_key = self.known.iter().enumerate().filter_map(keyed).collect();
-        let mut programs = Programs { list: self.known, by_key, images: Vec::new(), ranges };
+        let mut programs = Programs { list: self.known, by_key, ranges, ..Programs::default() };
         programs.place_images(self.images, infos);
         programs
     }
@@ -397,6 +401,7 @@ impl Timeline {
                 uid: info.created_by_uid(),
             });
             known.tag = info.tag().map(|tag| tag.0).or(known.tag);
+            known.map_ids = info.map_ids().into_iter().flat_map(|ids| ids.iter()).collect();
             owners.push(program);
         }
         owners
@@ -482,12 +487,8 @@ impl Programs {
 
     fn place_images(&mut self, images: Vec<(Symbol, Image)>, infos: &[ProgInfo<'_>]) {
         let info_of = |(program, known): (usize, &Program)| Some((program as u32, infos.get(known.info?.at)?));
-        let attached = Attached::new(infos, self.list.iter().enumerate().filter_map(info_of));
-        for (symbol, mut image) in images {
-            image.program = match image.kind {
-                ImageKind::Trampoline(key) => attached.only_one(key),
-                ImageKind::Dispatcher | ImageKind::StructOps => None,
-            };
+        self.attached = Attached::new(infos, self.list.iter().enumerate().filter_map(info_of));
+        for (symbol, image) in images {
             self.ranges.push(Range {
                 start: symbol.addr,
                 end: symbol.addr.saturating_add(symbol.len_bytes.into()),

@@ -147,10 +147,10 @@ impl RunHistory {
 }
 
 /// For how long statistics had been on at a time.
-type On = (u64, u64);
+pub(crate) type On = (u64, u64);
 
 /// Whether they were on all the time, as they are where nothing is told of it.
-fn is_throughout(first: Option<On>, last: Option<On>) -> bool {
+pub(crate) fn is_throughout(first: Option<On>, last: Option<On>) -> bool {
     first.zip(last).is_none_or(|((first_ns, first_on_ns), (last_ns, last_on_ns))| {
         last_on_ns.saturating_sub(first_on_ns) as f64 >= last_ns.saturating_sub(first_ns) as f64 * ALWAYS
     })

@@ -1,10 +1,10 @@
 //! Names of code in the feature sections: functions in `bpf_prog_info`, and what simpleperf looked up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
-use bprec_format::bpf::prog_info::{Function, ProgInfo};
+use bprec_format::bpf::prog_info::{BpfProgInfoSection, Function, ProgInfo};
 use bprec_format::feature::{Feature, Partial, SymbolFile, SymbolFileKind};
 use bprec_format::state::KernelSymbol;
 use bprec_format::{Endian, FeatureSection};
@@ -17,6 +17,25 @@ pub(crate) fn btf_of<'s>(sections: &'s [FeatureSection<'_>], endian: Endian) -> 
     let sections = sections.iter().filter(|section| section.feature == Feature::BPF_BTF);
     let blobs = sections.flat_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian));
     blobs.flatten().flatten().filter_map(|(id, blob)| Some((id, Btf::parse(blob).ok()?))).collect()
+}
+
+/// The same, of some ids only.
+pub(crate) fn btf_with<'s>(
+    sections: &'s [FeatureSection<'_>],
+    endian: Endian,
+    wanted: &BTreeSet<u32>,
+) -> BTreeMap<u32, Btf<'s>> {
+    let sections = sections.iter().filter(|section| section.feature == Feature::BPF_BTF);
+    let blobs = sections.flat_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian));
+    let blobs = blobs.flatten().flatten().filter(|(id, _)| wanted.contains(id));
+    blobs.filter_map(|(id, blob)| Some((id, Btf::parse(blob).ok()?))).collect()
+}
+
+/// All programs' `bpf_prog_info` that can be read, in the order in which [`super::programs::ProgInfoSummary::at`] counts them.
+pub(crate) fn prog_infos<'s>(sections: &'s [FeatureSection<'_>], endian: Endian) -> impl Iterator<Item = ProgInfo<'s>> {
+    let sections = sections.iter().filter(|section| section.feature == Feature::BPF_PROG_INFO);
+    let infos = sections.flat_map(move |section| BpfProgInfoSection::new(&section.bytes, section.offset, endian));
+    infos.flatten().flatten()
 }
 
 /// The symbol of a function as perf makes it up: `bpf_prog_<tag>_<name>`, with the function's own tag.

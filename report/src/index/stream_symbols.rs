@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::feature::Feature;
-use bprec_format::records::Ksymbol;
-use bprec_format::state::KernelSymbol;
+use bprec_format::records::{Ksymbol, Mmap2File};
+use bprec_format::state::{FileFunctions, KernelSymbol};
 use bprec_format::{Endian, FeatureSection};
 
-use super::file_functions::{Files, Mapped, functions_of_files};
+use super::file_functions::{Files, Mapped};
 use super::intervals::Intervals;
 use super::sections::{SYMBOLS_MAX, btf_of, kernel_symbols, symbol_of};
 use super::symbols::{Found, KernelSymbols};
@@ -29,14 +29,24 @@ pub(crate) struct SectionSymbols {
     files: Files,
 }
 
+/// Functions that states name, which stand at the end of a recording.
+#[derive(Debug, Default)]
+pub(crate) struct SymbolsAhead {
+    pub(crate) kernel: Vec<KernelSymbol>,
+    pub(crate) files: Vec<FileFunctions>,
+    /// Functions of files are called as the files have them.
+    pub(crate) keeps_mangled: bool,
+}
+
 impl SectionSymbols {
-    /// What the sections have; and kernel functions that are known from elsewhere.
-    pub(crate) fn new(sections: &[FeatureSection<'_>], endian: Endian, kernel: &[KernelSymbol]) -> SectionSymbols {
-        let kernel = kernel.iter().cloned().chain(kernel_symbols(sections, endian)).take(SYMBOLS_MAX);
+    /// What the sections have, and what is known from elsewhere.
+    pub(crate) fn new(sections: &[FeatureSection<'_>], endian: Endian, ahead: &SymbolsAhead) -> SectionSymbols {
+        let files = Files::new(sections, endian, &ahead.files);
+        let kernel = ahead.kernel.iter().cloned().chain(kernel_symbols(sections, endian)).take(SYMBOLS_MAX);
         SectionSymbols {
             programs: Intervals::new(without_shared(program_functions(sections, endian))),
             kernel: KernelSymbols::new(kernel.collect()),
-            files: functions_of_files(sections, endian),
+            files: if ahead.keeps_mangled { files } else { files.demangled() },
         }
     }
 }
@@ -133,11 +143,12 @@ impl StreamSymbols {
     }
 
     /// The function of a mapped file at an address.
-    pub(crate) fn file(&self, path: &[u8], at: Mapped) -> Option<Found<'_>> {
-        if self.sections.files.is_empty() {
+    pub(crate) fn file(&self, path: &[u8], file: Option<Mmap2File>, at: Mapped) -> Option<Found<'_>> {
+        let files = &self.sections.files;
+        if files.is_empty() {
             return None;
         }
-        self.sections.files.get(path)?.at(at)
+        files.get(files.find(path, file)?)?.at(at)
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Idle,
     /// It exists to run BPF programs.
     Hook,
+    /// It exists for probes of user space, of which some run BPF programs.
+    UserProbe,
     /// A trampoline calls it around a program.
     Guard,
     /// It interprets programs that have no machine code.
@@ -153,6 +155,10 @@ const HOOKS: [&str; 22] = [
     "uprobe_prog_run",
 ];
 
+/// Kernel functions between a probe of user space and its programs, where it has some.
+const USER_PROBES: [&str; 5] =
+    ["__uprobe_perf_func", "uprobe_dispatcher", "uprobe_perf_func", "uretprobe_dispatcher", "uretprobe_perf_func"];
+
 /// Kernel functions that a trampoline calls around each program.
 const GUARDS: [&str; 4] = ["__bpf_prog_enter", "__bpf_prog_exit", "__bpf_tramp_enter", "__bpf_tramp_exit"];
 
@@ -184,6 +190,8 @@ fn kind(name: &[u8]) -> Kind {
         Kind::Idle
     } else if GUARDS.iter().any(|guard| stem.starts_with(guard)) {
         Kind::Guard
+    } else if USER_PROBES.contains(&stem) {
+        Kind::UserProbe
     } else if is_interpreter(stem) {
         Kind::Interpreter
     } else if INTERRUPTS.iter().any(|entry| stem.starts_with(entry)) {

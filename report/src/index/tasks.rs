@@ -89,6 +89,11 @@ impl Tasks {
         names.get(since).map(|(_, name)| *name)
     }
 
+    /// Number of the last name that a thread had.
+    pub(crate) fn last(&self, tid: u32) -> Option<u32> {
+        self.at(tid, u64::MAX)
+    }
+
     /// A name by its number.
     pub(crate) fn name(&self, number: u32) -> &str {
         self.names.get(number as usize).map_or("", String::as_str)

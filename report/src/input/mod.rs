@@ -7,7 +7,7 @@ mod mapping;
 pub(crate) mod recording;
 pub(crate) mod scan;
 pub(crate) mod source;
-mod spool;
+pub(crate) mod spool;
 pub(crate) mod threads;
 pub(crate) mod unpacked;
 pub(crate) mod window;
@@ -15,7 +15,7 @@ pub(crate) mod window;
 use crate::{Error, Result};
 use bprec_format::{Container, PIPE_HEADER_BYTES};
 use mapping::Mapping;
-use spool::spool;
+use spool::{Spool, spool};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl Input {
             return Input::spooled(path, &mut &file);
         }
         let mut input = Input::of_file(path, &file)?;
-        input.journal = journal(path);
+        input.journal = journal(path)?;
         Ok(input)
     }
 
@@ -90,6 +90,11 @@ impl Input {
     pub(crate) fn spooled(path: &Path, from: &mut dyn Read) -> Result<Input> {
         let file = copy("spool", path, from, &[&GZIP_MAGIC], u64::MAX)?;
         Ok(Input { spooled: true, ..Input::of_file(path, &file)? })
+    }
+
+    /// What was written into a spool, called `path` in messages.
+    pub(crate) fn of_spool(path: &Path, spool: &Spool) -> Result<Input> {
+        Ok(Input { spooled: true, ..Input::of_file(path, spool.file())? })
     }
 
     /// What was found in it, or not, unless a part of it could not be read meanwhile: then nothing of that is to be believed.
@@ -229,15 +234,28 @@ fn parts(dir: &Path) -> io::Result<Vec<PathBuf>> {
 /// No journal is longer: it has the programs and types of a machine, and each that came and went.
 const JOURNAL_MAX_BYTES: u64 = 1 << 30;
 
-/// The journal beside the file that a path leads to; not where a link in its place leads to. One that cannot be read is as good as none:
-/// the recording is reported without.
-fn journal(path: &Path) -> Option<Mapping> {
+/// The journal beside the file that a path leads to; not where a link in its place leads to. What is no journal, or not for us, is as good as
+/// none: the recording is reported without.
+///
+/// # Errors
+/// When there is one that the system cannot give us: without it a recording would be recovered that lacks its programs.
+fn journal(path: &Path) -> Result<Option<Mapping>> {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
-    let mut name = if is_link { std::fs::canonicalize(path).ok()? } else { path.to_owned() }.into_os_string();
+    let place = if is_link { std::fs::canonicalize(path) } else { Ok(path.to_owned()) };
+    let Ok(mut name) = place.map(PathBuf::into_os_string) else { return Ok(None) };
     name.push(".journal");
-    let metadata = std::fs::symlink_metadata(&name).ok()?;
-    let is_journal = metadata.is_file() && metadata.len() <= JOURNAL_MAX_BYTES;
-    is_journal.then(|| Mapping::new(&ordinary(Path::new(&name)).ok()?).ok()?).flatten()
+    let name = Path::new(&name);
+    let is_journal = |metadata: std::fs::Metadata| metadata.is_file() && metadata.len() <= JOURNAL_MAX_BYTES;
+    if !std::fs::symlink_metadata(name).is_ok_and(is_journal) {
+        return Ok(None);
+    }
+    match ordinary(name) {
+        Ok(file) => Ok(Mapping::new(&file).ok().flatten()),
+        // It has gone, is something else now, or belongs to somebody else.
+        Err(error) if error.raw_os_error().is_none() => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => Ok(None),
+        Err(error) => Err(io_error("open", name)(error)),
+    }
 }
 
 /// Opens what has to be an ordinary file, since nobody has asked for it by its name: opening a FIFO would wait for a writer, and reading

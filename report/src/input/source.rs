@@ -75,6 +75,11 @@ impl Source {
         Source { kind: Kind::Input(Input::from_bytes(path.clone(), bytes)), path }
     }
 
+    /// A recording that was opened before.
+    pub fn of(input: Input) -> Source {
+        Source { path: input.path().to_owned(), kind: Kind::Input(input) }
+    }
+
     /// A stream from anywhere, called `name` in messages.
     pub fn from_reader(name: impl Into<PathBuf>, reader: impl Read + 'static) -> Source {
         Source { path: name.into(), kind: Kind::Stream(Box::new(reader)) }

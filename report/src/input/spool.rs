@@ -4,13 +4,14 @@
 //! and goes when it is closed, however the process ends. It lies in the directory that `TMPDIR` names, else in `/tmp`.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 
 /// What is read and written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
 /// How often the free space is looked at. It bounds by how much a copy goes beyond its limit.
 const CHECK_BYTES: u64 = 16 << 20;
 /// The space that a copy leaves to others, or a tenth of a file system that is smaller than ten times this.
+#[cfg(any(unix, test))]
 const LEFT_FREE_BYTES: u64 = 1 << 30;
 /// By how much gzip may have made a recording smaller. Recordings get ten or twenty times smaller; nothing but repetition gets near 1000
 /// times, which is what gzip can do.
@@ -25,27 +26,63 @@ pub(super) fn inflated_limit_bytes(packed_bytes: u64) -> u64 {
 
 /// Copies everything into a file without a name; at most `limit_bytes`, and only as long as the file system has space left.
 pub(super) fn spool(from: &mut dyn Read, limit_bytes: u64) -> io::Result<File> {
-    let mut file = unnamed()?;
+    let mut to = Spool::create(limit_bytes)?;
     let mut buffer = vec![0; BUFFER_BYTES];
-    let (mut copied_bytes, mut check_at_bytes) = (0u64, 0);
     loop {
-        let len = match from.read(&mut buffer) {
-            Ok(0) => return Ok(file),
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(to.file),
+            Ok(len) => to.write_all(&buffer[..len])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
-        };
-        copied_bytes = copied_bytes.saturating_add(len as u64);
-        if copied_bytes > limit_bytes {
+        }
+    }
+}
+
+/// A file without a name that is being written.
+pub(crate) struct Spool {
+    file: File,
+    limit_bytes: u64,
+    written_bytes: u64,
+    check_at_bytes: u64,
+}
+
+impl Spool {
+    /// Begins one that may get `limit_bytes` long.
+    pub(crate) fn create(limit_bytes: u64) -> io::Result<Spool> {
+        Ok(Spool { file: unnamed()?, limit_bytes, written_bytes: 0, check_at_bytes: 0 })
+    }
+
+    /// What was written.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.written_bytes = self.written_bytes.saturating_add(bytes.len() as u64);
+        let Spool { limit_bytes, written_bytes, .. } = *self;
+        if written_bytes > limit_bytes {
             return Err(io::Error::other(format!(
                 "unpacks to more than {limit_bytes} bytes, {INFLATE_TIMES} times its size; if it is a recording, unpack it first"
             )));
         }
-        if copied_bytes >= check_at_bytes {
-            check_free_space(&file, copied_bytes)?;
-            check_at_bytes = copied_bytes + CHECK_BYTES;
+        if written_bytes >= self.check_at_bytes {
+            check_free_space(&self.file, written_bytes)?;
+            self.check_at_bytes = written_bytes + CHECK_BYTES;
         }
-        file.write_all(&buffer[..len])?;
+        self.file.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for Spool {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
     }
 }
 

@@ -20,6 +20,11 @@ impl Count {
         self.samples = self.samples.saturating_add(other.samples);
         self.weight = self.weight.saturating_add(other.weight);
     }
+
+    /// What is left when a part of it is taken away.
+    pub(crate) fn without(self, part: Count) -> Count {
+        Count { samples: self.samples.saturating_sub(part.samples), weight: self.weight.saturating_sub(part.weight) }
+    }
 }
 
 impl std::ops::Add for Count {
@@ -74,8 +79,17 @@ pub struct Columns {
     pub helper: Known<Share>,
     /// In the code that exists to run it.
     pub entry: Known<Share>,
+    /// Of `entry`, what is an estimate: its share of what hooks cost that several programs are on, in the ratio of their runs.
+    pub entry_shared: Known<Share>,
     /// Also where another program ran inside; not a part of the sum.
     pub inclusive: Known<Share>,
+}
+
+impl Columns {
+    /// Whether a part of `entry` is an estimate.
+    pub(crate) fn has_shared_entry(&self) -> bool {
+        self.entry_shared.value().is_some_and(|share| share.count != Count::default())
+    }
 }
 
 /// A line of the ledger: what is charged, and its shares.
@@ -178,8 +192,11 @@ pub enum Unit {
 /// Code that was hit most, for recordings without BPF programs.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Hot {
-    /// Symbol, or address.
+    /// Symbol, or address. Of functions in Rust and C++ as the language has it, unless the names of files were asked for.
     pub name: String,
+    /// The symbol as its file has it, where that is another name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mangled: Option<String>,
     /// Kernel, module, file.
     pub object: String,
     /// How much.

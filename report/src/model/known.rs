@@ -8,6 +8,25 @@ use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
+/// A side of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiffSide {
+    /// Before.
+    Base,
+    /// After.
+    New,
+}
+
+impl fmt::Display for DiffSide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DiffSide::Base => "base",
+            DiffSide::New => "new",
+        })
+    }
+}
+
 /// A value, or why there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Known<T> {
@@ -54,6 +73,15 @@ impl<T> Known<T> {
     pub fn map<U>(self, then: impl FnOnce(T) -> U) -> Known<U> {
         match self {
             Known::Value(value) => Known::Value(then(value)),
+            Known::Unknown(reason) => Known::Unknown(reason),
+            Known::Impossible(anomaly) => Known::Impossible(anomaly),
+        }
+    }
+
+    /// What `then` says of the value.
+    pub fn and_then<U>(self, then: impl FnOnce(T) -> Known<U>) -> Known<U> {
+        match self {
+            Known::Value(value) => then(value),
             Known::Unknown(reason) => Known::Unknown(reason),
             Known::Impossible(anomaly) => Known::Impossible(anomaly),
         }
@@ -266,8 +294,38 @@ coded! {
         NoKernelSymbols = "no_kernel_symbols",
         /// Only a part of the recording is there, or is looked at.
         PartOnly = "part_only",
+        /// The intervals of the view are too short, and too many.
+        TooManyIntervals = "too_many_intervals",
         /// The numbers exist for a part of the row only.
         NotForThisLine = "not_for_this_line",
+        /// The program is in no recording of a side.
+        NotInRecordings {
+            /// Which side.
+            side: DiffSide,
+        } = "not_in_recordings",
+        /// The recordings do not have the event, or not all of them.
+        NoSuchEvent = "no_such_event",
+        /// Intervals are too few, or depend on each other too much, to tell how far a number may be off.
+        TooFewIntervals = "too_few_intervals",
+        /// No program is meant by a condition.
+        NoProgramMatches = "no_program_matches",
+        /// The recording has no `bpf_prog_info` of the program.
+        NoProgInfo = "no_prog_info",
+        /// The recording does not tell the memory of all of its maps.
+        NoMapMemory = "no_map_memory",
+        /// The kernel gave the recorder no instructions, or the recorder did not ask for them.
+        NoInstructions = "no_instructions",
+        /// What the recording has does not tell which instructions are the function's.
+        FunctionUnbounded = "function_unbounded",
+        /// The program was loaded without BTF line information.
+        NoLineInfo = "no_line_info",
+        /// The recording does not tell where the machine code of lines is.
+        NoLineAddresses = "no_line_addresses",
+        /// The machine code of this processor is not decoded.
+        NotDecoded {
+            /// The processor, as the recording has it; empty when it does not tell.
+            arch: String,
+        } = "not_decoded",
     }
 }
 
@@ -330,7 +388,28 @@ impl fmt::Display for Reason {
             }
             Reason::NoKernelSymbols => f.write_str("no kernel symbols in the recording"),
             Reason::PartOnly => f.write_str("only a part of the recording is there, or is looked at"),
+            Reason::TooManyIntervals => {
+                f.write_str("the intervals are too many to have what was counted spread over them")
+            }
             Reason::NotForThisLine => f.write_str("not told of this line"),
+            Reason::NotInRecordings { side } => write!(f, "it is in no recording of the {side} side"),
+            Reason::NoSuchEvent => f.write_str("not every recording has samples of the event"),
+            Reason::TooFewIntervals => f.write_str("too few independent intervals to tell how far it may be off"),
+            Reason::NoProgramMatches => f.write_str("no program is meant by it"),
+            Reason::NoMapMemory => f.write_str("the recording does not tell the memory of all of its maps"),
+            Reason::NoProgInfo => f.write_str("the recording has no bpf_prog_info of it"),
+            Reason::NoInstructions => {
+                f.write_str("the recording has none: the kernel withheld them, or they were not asked for")
+            }
+            Reason::FunctionUnbounded => f.write_str("the recording does not tell where the function begins"),
+            Reason::NoLineInfo => f.write_str("the program was loaded without line information"),
+            Reason::NoLineAddresses => {
+                f.write_str("the recording does not tell where the machine code of each line is")
+            }
+            Reason::NotDecoded { arch } if arch.is_empty() => {
+                f.write_str("the recording does not tell for which processor they are")
+            }
+            Reason::NotDecoded { arch } => write!(f, "instructions of {arch} are not decoded"),
         }
     }
 }

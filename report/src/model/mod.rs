@@ -3,33 +3,56 @@
 //!
 //! A model is also its own JSON document (`docs/json.md`): what serializes is the document, and [`schema`] is its schema.
 
+mod advice;
+mod annotation;
 mod counters;
+mod diff;
+mod diff_note;
 mod event;
+mod interval;
 mod known;
 mod note;
 mod over_time;
+mod payers;
 mod program;
 mod stacks;
 pub(crate) mod text;
+mod tree;
 
+pub use advice::{Advice, EventFinding, Finding};
+pub use annotation::{
+    AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, EventLines, LeftOut, LineRow,
+    LinesReport, MachineInsn, OtherLines, PartOfProgram, SourceLine,
+};
 pub(crate) use counters::ExactMembers;
 pub use counters::{
     AbsentEvent, CountedEvent, CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting,
     Event, EventPerRun, Exact, NamedReading, PERCENTILES, PerRun, Percentile, RefusedTarget, StatRow, StatSnapshot,
 };
+pub use diff::{
+    Change, Diff, DiffEvent, DiffMetric, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, ProgramDiff,
+    Status, Verdict, diff_schema,
+};
+pub use diff_note::DiffNote;
 pub use event::{
     Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, GroupRow, Hot, Line, Others, Part,
     Row, SampledPerRun, Share, Shares, SourceRow, Unit,
 };
-pub use known::{Anomaly, Known, ProgTypeName, Reason, SnapshotFault};
+pub use interval::{History, Interval};
+pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
 pub use note::{Disagreement, NotMeasured, Note};
 pub use program::{
-    CpuNotSampled, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
-    StatisticsCost, TimeBound, TraceData,
+    CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
+    StatisticsCost, TimeBound, TraceData, has_sha256_tags,
 };
 
-pub use over_time::{EventOverTime, IntervalCount, OverTime, RowOverTime};
-pub use stacks::{Frame, FrameKind, Stack, Stacks};
+pub use over_time::{
+    CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime,
+};
+pub use payers::{EventPayers, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Workload};
+pub use stacks::{Frame, FrameKind, Page, Profile, Stack, StackSample, StackSamples, StackTree, Stacks, ThreadSamples};
+
+pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, TailCallOrigin, Tree, TreeNode, Trees};
 
 use crate::options::By;
 use schemars::{JsonSchema, Schema};
@@ -79,6 +102,20 @@ impl Report {
 /// The JSON schema of [`Report`].
 pub fn schema() -> Schema {
     schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Report>()
+}
+
+/// The JSON schema of [`Annotation`].
+pub fn annotation_schema() -> Schema {
+    schema_of::<Annotation>()
+}
+
+/// The JSON schema of [`LinesReport`].
+pub fn lines_schema() -> Schema {
+    schema_of::<LinesReport>()
+}
+
+fn schema_of<T: JsonSchema>() -> Schema {
+    schemars::generate::SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
 /// Text of something that has a name, for JSON.

@@ -265,6 +265,11 @@ coded! {
         } = "foreign_event_carries_program",
         /// The recording was cut off.
         CutOff = "cut_off",
+        /// Not all functions of user space were looked up.
+        UserSymbolsCut {
+            /// Why.
+            cause: String,
+        } = "user_symbols_cut",
         /// Hardware traces are not decoded.
         TracesNotDecoded {
             /// What made them, if that is known.
@@ -411,8 +416,8 @@ impl fmt::Display for Note {
                     event => write!(f, "perf event {event}")?,
                 }
                 f.write_str(
-                    ": whoever samples by that gets none from inside kprobe, tracepoint and perf_event programs; the \
-                     samples of this recording are not affected",
+                    ": other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
+                     this recording's samples are not affected",
                 )
             }
             Note::ExactBesideStatistics => {
@@ -438,6 +443,7 @@ impl fmt::Display for Note {
                     grouped(*bytes)
                 )
             }
+            Note::UserSymbolsCut { cause } => write!(f, "not all functions of user space are named: {cause}"),
             Note::CutOff => f.write_str("the recording was cut off: it ends where the recorder wrote last"),
         }
     }

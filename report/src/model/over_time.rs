@@ -1,6 +1,8 @@
 //! What programs cost from interval to interval.
 
-use super::{Count, Program, TimeBound, Unit};
+use super::known::known_members;
+use super::{Count, CounterSource, Known, Program, TimeBound, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What each program cost in each interval: the document of `bprec report --over-time --json`.
@@ -55,6 +57,53 @@ pub struct RowOverTime {
     pub undated: Count,
     /// Intervals in which it has samples, in order.
     pub intervals: Vec<IntervalCount>,
+    /// What was counted of it, where the recording has snapshots of counters.
+    #[serde(flatten, serialize_with = "CountedMembers::serialize")]
+    pub counted: Known<CountedOverTime>,
+}
+
+known_members!(CountedMembers { counted, counted_unknown, counted_reason }: CountedOverTime);
+
+/// What was counted of a program, by interval. It is known from snapshot to snapshot: what happened between two snapshots in different
+/// intervals is spread evenly over the time between them.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct CountedOverTime {
+    /// Where it comes from.
+    pub source: CounterSource,
+    /// Runs in all intervals: what RUNS of the ledger is.
+    pub runs: u64,
+    /// Mean time of a run, ns; `null` when there was none or it is not known.
+    pub ns_per_run: Option<f64>,
+    /// Some of it is spread over intervals, or an estimate.
+    pub is_estimate: bool,
+    /// Intervals in which it ran, in order.
+    pub intervals: Vec<IntervalCounted>,
+}
+
+/// What was counted of a program in an interval.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct IntervalCounted {
+    /// Number of the interval; the first is 0.
+    pub interval: u64,
+    /// When it began, ns since the recording's start.
+    pub from_ns: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Mean time of a run, ns; `null` when it is not known.
+    pub ns_per_run: Option<f64>,
+    /// Events of its runs, where events were counted.
+    pub events: Vec<IntervalEvent>,
+    /// Snapshots are not where the interval begins and ends, or not every run was measured.
+    pub is_estimate: bool,
+}
+
+/// An event in the runs of an interval.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct IntervalEvent {
+    /// Its name.
+    pub name: String,
+    /// How many in a run; `null` when it is not known.
+    pub per_run: Option<f64>,
 }
 
 /// What a program cost in an interval.

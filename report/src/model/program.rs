@@ -7,6 +7,7 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// A moment of which the recording knows a lower and an upper bound.
@@ -35,6 +36,8 @@ impl TimeBound {
 pub struct Runs {
     /// How often it ran.
     pub count: u64,
+    /// How often it ran in a second; `null` when the time between the snapshots is not known.
+    pub per_second: Option<f64>,
     /// Time in it, ns.
     pub time_ns: u64,
     /// Mean of a run; `null` when there was none.
@@ -63,12 +66,14 @@ impl Runs {
     pub(crate) fn new(count: u64, time_ns: u64, misses: Option<u64>, span: Option<(u64, u64)>) -> Runs {
         let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
         let length_ns = span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).filter(|ns| *ns > 0);
+        let per_second = length_ns.map(|length_ns| count as f64 * 1e9 / length_ns as f64);
         let cpu_percent = length_ns.map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64);
-        Runs { count, time_ns, ns_per_run, cpu_percent, misses, estimate: None, span }
+        Runs { count, per_second, time_ns, ns_per_run, cpu_percent, misses, estimate: None, span }
     }
 }
 
 known_members!(RunsMembers { runs, runs_unknown, runs_reason }: Runs);
+known_members!(MapMemoryMembers { map_memory_bytes, map_memory_unknown, map_memory_reason }: u64);
 
 /// A process that holds a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -123,6 +128,10 @@ pub struct Program {
     pub uid: Option<u32>,
     /// `bpf_metadata_*` values.
     pub metadata: Vec<Metadata>,
+    /// Memory that the kernel has charged for the maps it uses, bytes; a map that several programs use is in the number of each.
+    #[serde(flatten, serialize_with = "MapMemoryMembers::serialize")]
+    #[schemars(with = "MapMemoryMembers")]
+    pub map_memory_bytes: Known<u64>,
     /// When it was loaded, if during the recording.
     pub loaded: Option<TimeBound>,
     /// When it was unloaded, if during the recording.
@@ -150,7 +159,46 @@ pub struct Program {
     pub disagreements: Vec<Disagreement>,
 }
 
+/// What a program is known by in every recording.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity {
+    /// Its full name.
+    pub name: String,
+    /// Its type; empty where that is not known.
+    pub prog_type: String,
+    /// Where it is attached.
+    pub attached: BTreeSet<String>,
+}
+
+/// Whether a kernel of this release makes tags with SHA-256, as from Linux 6.18 on, and not with SHA-1: tags of both kinds cannot be compared.
+/// `None` where the release is not one of Linux.
+pub fn has_sha256_tags(release: &str) -> Option<bool> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let number = |text: Option<&str>| text?.parse::<u32>().ok();
+    let version = (number(numbers.next())?, number(numbers.next())?);
+    Some(version >= (6, 18))
+}
+
+/// What a program is called, also where it has no name.
+pub(super) fn program_label(name: &str, id: Option<u32>, tag: Option<Tag>) -> String {
+    let label = match tag {
+        _ if !name.is_empty() => name.to_owned(),
+        Some(tag) => format!("[{tag}]"),
+        None => "[no name]".into(),
+    };
+    id.map_or_else(|| label.clone(), |id| format!("{label} ({id})"))
+}
+
 impl Program {
+    /// What it is known by across recordings.
+    pub fn identity(&self) -> Identity {
+        Identity {
+            name: self.name.clone(),
+            prog_type: self.prog_type.map_or_else(String::new, |prog_type| prog_type.to_string()),
+            attached: self.attachments.iter().cloned().collect(),
+        }
+    }
+
     /// What was counted exactly, unless statistics are of more of the time.
     pub fn exact_throughout(&self) -> Option<&Exact> {
         let exact = self.exact.value()?;
@@ -162,16 +210,12 @@ impl Program {
 
     /// What it is called, also where it has no name.
     pub fn label(&self) -> String {
-        match self.tag {
-            _ if !self.name.is_empty() => self.name.clone(),
-            Some(tag) => format!("[{tag}]"),
-            None => "[no name]".into(),
-        }
+        program_label(&self.name, None, self.tag)
     }
 
     /// The same with the id that tells it from its equals.
     pub fn label_with_id(&self) -> String {
-        self.id.map_or_else(|| self.label(), |id| format!("{} ({id})", self.label()))
+        program_label(&self.name, self.id, self.tag)
     }
 
     /// Who holds it: `comm/pid`, then where it is pinned.
@@ -262,6 +306,8 @@ pub struct Recording {
     pub os_release: Option<String>,
     /// Architecture.
     pub arch: Option<String>,
+    /// Model of its processors.
+    pub cpu_model: Option<String>,
     /// CPUs that were online.
     pub cpus: Option<u32>,
     /// When it started, ns of the recording's clock.
@@ -294,4 +340,24 @@ pub struct Recording {
     pub trace_data: Option<TraceData>,
     /// What the recording cost.
     pub cost: Option<RecorderCost>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_tags_changed_with_linux_6_18() {
+        for (release, sha256) in [
+            ("6.17.9-arch1-1", Some(false)),
+            ("6.18.0", Some(true)),
+            ("6.18-rc1", Some(true)),
+            ("7.0.1-generic", Some(true)),
+            ("5.10.0-28-amd64", Some(false)),
+            ("6", None),
+            ("linux", None),
+        ] {
+            assert_eq!(has_sha256_tags(release), sha256, "{release}");
+        }
+    }
 }

@@ -139,6 +139,19 @@ pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
     cut.into()
 }
 
+/// The text in at most `width` characters, without some in its middle: names that differ do so at their ends.
+pub(crate) fn fit_middle(text: &str, width: usize) -> Cow<'_, str> {
+    let len = chars(text);
+    if len <= width {
+        return text.into();
+    }
+    let kept = width.saturating_sub(1);
+    let head: String = text.chars().take(kept.div_ceil(2)).collect();
+    let tail = text.chars().skip(len - kept / 2);
+    let ellipsis = (width > 0).then_some('…');
+    head.chars().chain(ellipsis).chain(tail).collect::<String>().into()
+}
+
 /// Characters of a text.
 pub(crate) fn chars(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.chars().count() }

@@ -1,5 +1,6 @@
 //! What a report is asked for. Every type reads itself from the text of its command line option.
 
+pub(crate) mod condition;
 pub(crate) mod glob;
 
 use crate::{Error, Result};
@@ -25,10 +26,34 @@ pub struct Options {
     pub events: Vec<String>,
     /// At most this many programs, and parts of each.
     pub limit: Option<usize>,
+    /// Only programs with at least this part of all samples, %. Programs that samples do not see stay.
+    pub percent_limit: Option<f64>,
     /// Also programs without samples or runs.
     pub all: bool,
+    /// Names of functions in user space as their files have them, instead of as their languages do.
+    pub keep_mangled: bool,
     /// Threads that charge samples; `None`: as many as the machine has CPUs. The report does not depend on it.
     pub threads: Option<usize>,
+}
+
+/// How the table by program looks.
+#[derive(Debug, Clone)]
+pub struct TableStyle {
+    /// Columns of the screen, in characters; more than that is written only where less would say too little.
+    pub width: usize,
+    /// Only these columns of the table, by their names, in this order; empty: those that say something and fit.
+    pub columns: Vec<String>,
+    /// Whether there is a column of what each program and those that it leads to cost together.
+    pub inclusive: bool,
+    /// Whether what columns and marks mean is said below the table.
+    pub legend: bool,
+}
+
+impl TableStyle {
+    /// All columns that fit, without a legend.
+    pub fn of_width(width: usize) -> TableStyle {
+        TableStyle { width, columns: Vec::new(), inclusive: true, legend: false }
+    }
 }
 
 impl Options {
@@ -47,6 +72,18 @@ impl Options {
             Some(By::Split(_)) | None => None,
         }
     }
+}
+
+/// What [`crate::Session::annotate`] is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct AnnotateOptions {
+    /// Programs, and samples of them. Of the events the first is taken that has samples in a program. The limit is on lines of a program:
+    /// the hottest, with what is next to them.
+    pub query: Options,
+    /// Only functions with such a name (glob pattern).
+    pub function: Option<String>,
+    /// Only lines with this part of what is charged to the program, in per cent, and what is next to them.
+    pub percent_limit: Option<f64>,
 }
 
 /// What rows are: a program each, split into parts, or several programs in one.
@@ -103,14 +140,33 @@ impl serde::Serialize for By {
 pub enum Split {
     /// Its functions.
     Func,
-    /// The task that it ran in.
+    /// The name of the task that it ran in.
     Comm,
+    /// The process that it ran in.
+    Pid,
     /// The CPU that it ran on.
     Cpu,
     /// The cgroup that paid for it.
     Cgroup,
+    /// The container, pod or unit of that cgroup.
+    Container,
     /// The helper or kfunc that it called.
     Helper,
+}
+
+/// What a payer is: what ran when a program did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Payer {
+    /// Tasks of one name.
+    Comm,
+    /// A process.
+    Pid,
+    /// A cgroup.
+    Cgroup,
+    /// A container, a pod, or a unit of systemd.
+    Container,
+    /// A CPU.
+    Cpu,
 }
 
 /// What programs have in common that are put together in one row. Each program is in one row: one that is held by several
@@ -167,12 +223,46 @@ macro_rules! named {
     };
 }
 
+// Behind the macro, which it uses.
+pub(crate) mod diff;
+
 named! { Split, "--by",
     Func = "func",
     Comm = "comm",
+    Pid = "pid",
     Cpu = "cpu",
     Cgroup = "cgroup",
+    Container = "container",
     Helper = "helper",
+}
+
+named! { Payer, "--payers",
+    Comm = "comm",
+    Pid = "pid",
+    Cgroup = "cgroup",
+    Container = "container",
+    Cpu = "cpu",
+}
+
+impl Split {
+    /// Who pays, if that is what the cost is split by.
+    pub(crate) fn payer(self) -> Option<Payer> {
+        match self {
+            Split::Comm => Some(Payer::Comm),
+            Split::Pid => Some(Payer::Pid),
+            Split::Cpu => Some(Payer::Cpu),
+            Split::Cgroup => Some(Payer::Cgroup),
+            Split::Container => Some(Payer::Container),
+            Split::Func | Split::Helper => None,
+        }
+    }
+}
+
+impl Payer {
+    /// Whether names of tasks are needed.
+    pub(crate) fn needs_tasks(self) -> bool {
+        matches!(self, Payer::Comm | Payer::Pid)
+    }
 }
 
 named! { Group, "--by",
@@ -370,7 +460,10 @@ mod tests {
         assert_eq!("helper".parse::<By>().unwrap(), By::Split(Split::Helper));
         assert_eq!("owner".parse::<By>().unwrap(), By::Group(Group::Owner));
         let error = "nothing".parse::<By>().unwrap_err();
-        assert_eq!(error.to_string(), "--by nothing: expected one of func comm cpu cgroup helper owner name type hook");
+        assert_eq!(
+            error.to_string(),
+            "--by nothing: expected one of func comm pid cpu cgroup container helper owner name type hook"
+        );
         assert_eq!("ns/run".parse::<Sort>().unwrap(), Sort::NsPerRun);
         assert_eq!("12".parse::<ProgFilter>().unwrap(), ProgFilter::Id(12));
         assert_eq!(

@@ -7,10 +7,11 @@
 
 use crate::index::Index;
 use crate::index::address::Owner;
+use crate::index::address_cache::AddressCache;
 use crate::index::images::{ImageKind, TrampolineKey};
+use crate::index::runners::Runner;
 use crate::index::symbols::Kind;
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
-use std::ops::Range;
 
 /// Columns of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,15 @@ pub enum Charge {
         /// The frame that the program called.
         called: Option<u64>,
     },
+    /// To what runs several programs, which share it: [`Attribution::sharers`].
+    SharedEntry {
+        /// The group of the programs, by its number in the index.
+        group: u32,
+        /// So many more may be on the hook, of which it is not known where they are attached.
+        strangers: u32,
+        /// Number of the interval between two readings of run statistics, if it was in one.
+        interval: Option<u32>,
+    },
     /// To what runs programs, no telling which.
     Entry,
     /// To a program that the interpreter ran.
@@ -53,13 +63,34 @@ pub struct Attribution<'a> {
     /// Where it belongs.
     pub charge: Charge,
     inside: &'a Inside,
-    guarded: &'a [bool],
+    index: &'a Index,
 }
 
 impl Attribution<'_> {
+    /// Numbers of the programs that share a [`Charge::SharedEntry`]; none of any other charge. Which of them ran is not known.
+    pub fn sharers(&self) -> &[u32] {
+        match self.charge {
+            Charge::SharedEntry { group, .. } => {
+                self.index.hooks.groups().get(group as usize).map_or(&[], |group| &group.programs)
+            }
+            _ => &[],
+        }
+    }
+
     /// Numbers of the programs that the chain goes through, each once, innermost first.
     pub fn programs(&self) -> &[u32] {
         &self.inside.programs
+    }
+
+    /// Where the function that is charged was: the address of the leaf, or of the frame, which is where a call returns to or an
+    /// interrupt came; `None` where no function of a program is charged.
+    pub fn frame(&self) -> Option<u64> {
+        self.inside.frame
+    }
+
+    /// How many frames of the chain are in functions of programs.
+    pub(crate) fn program_frames(&self) -> usize {
+        self.inside.program_frames
     }
 
     /// Program and function of each frame that is in a program, each once, innermost first.
@@ -70,7 +101,7 @@ impl Attribution<'_> {
     /// Whether the chain goes through a program that runs under the kernel's guard.
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
-        self.functions().iter().any(|(program, _)| self.guarded.get(*program as usize) == Some(&true))
+        self.functions().iter().any(|(program, _)| self.index.guarded.get(*program as usize) == Some(&true))
     }
 }
 
@@ -79,6 +110,10 @@ impl Attribution<'_> {
 pub(crate) struct Inside {
     programs: Vec<u32>,
     functions: Vec<(u32, u32)>,
+    /// Frames that are in these.
+    program_frames: usize,
+    /// The innermost frame that is in a program, where that is charged.
+    frame: Option<u64>,
 }
 
 impl Inside {
@@ -88,17 +123,19 @@ impl Inside {
     fn clear(&mut self) {
         self.programs.clear();
         self.functions.clear();
+        self.program_frames = 0;
+        self.frame = None;
     }
 
     fn add(&mut self, program: u32, function: Option<u32>) {
         if !self.programs.contains(&program) && self.programs.len() < Inside::MAX {
             self.programs.push(program);
         }
-        if let Some(function) = function
-            && !self.functions.contains(&(program, function))
-            && self.functions.len() < Inside::MAX
-        {
-            self.functions.push((program, function));
+        if let Some(function) = function {
+            self.program_frames += 1;
+            if !self.functions.contains(&(program, function)) && self.functions.len() < Inside::MAX {
+                self.functions.push((program, function));
+            }
         }
     }
 }
@@ -109,10 +146,7 @@ pub(crate) struct Attributor<'i> {
     area: Area,
     /// Programs of the last chain.
     inside: Inside,
-    /// What some addresses were found to be, by their hash. Their number is a power of two.
-    seen: Box<[Seen]>,
-    /// By how much a hash is shifted to be a position among them.
-    seen_shift: u32,
+    places: AddressCache<Place>,
 }
 
 /// Where BPF code can be; no bytes where that is not known.
@@ -120,15 +154,6 @@ pub(crate) struct Attributor<'i> {
 struct Area {
     low: u64,
     bytes: u64,
-}
-
-/// What an address was found to be, and from when to when.
-#[derive(Clone)]
-struct Seen {
-    addr: u64,
-    is_leaf: bool,
-    lasts: Range<u64>,
-    place: Place,
 }
 
 /// What the code at an address is.
@@ -141,12 +166,6 @@ enum Place {
     Owned(Owner),
 }
 
-/// Samples meet the same addresses again and again: so many are remembered for each range of code,
-const SEEN_PER_RANGE: usize = 4;
-/// at least so many, and at most.
-const SEEN_MIN: usize = 1 << 12;
-const SEEN_MAX: usize = 1 << 16;
-
 /// Packs of programs are allocated in units of this size: around known code there may be other of its kind.
 const PACK_BYTES: u64 = 2 << 20;
 
@@ -156,7 +175,6 @@ impl<'i> Attributor<'i> {
         let spans = index.kernel.module_area().into_iter().chain(index.bpf_span);
         let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
         let area = area.filter(|_| !index.kernel.is_empty());
-        let seen = (index.map.len() * SEEN_PER_RANGE).clamp(SEEN_MIN, SEEN_MAX).next_power_of_two();
         Attributor {
             index,
             area: area.map_or(Area::default(), |(low, high)| {
@@ -164,8 +182,7 @@ impl<'i> Attributor<'i> {
                 Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
             }),
             inside: Inside::default(),
-            seen: vec![Seen { addr: 0, is_leaf: false, lasts: 0..0, place: Place::Plain }; seen].into(),
-            seen_shift: u64::BITS - seen.ilog2(),
+            places: AddressCache::new(index.map.len(), Place::Plain),
         }
     }
 
@@ -182,7 +199,7 @@ impl<'i> Attributor<'i> {
             Some(leaf) => self.walk(leaf, chain, time_ns),
             None => Charge::Elsewhere,
         };
-        Attribution { charge, inside: &self.inside, guarded: &self.index.guarded }
+        Attribution { charge, inside: &self.inside, index: self.index }
     }
 
     #[inline]
@@ -205,22 +222,38 @@ impl<'i> Attributor<'i> {
         }
         match found {
             // Only a hook leaves that open.
-            Found::Open(Charge::Entry) => self.hook(leaf, chain),
+            Found::Open(Charge::Entry) => self.hook(leaf, chain, time_ns),
             Found::Settled(attribution) | Found::Open(attribution) => attribution,
         }
     }
 
-    /// The attribution on a chain through a hook: the first function that leads to one place says whose it is.
-    fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>) -> Charge {
+    /// The attribution on a chain through a hook: its functions lead to one, which says whose it is.
+    fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
         let callers = outer_frames(&chain).map(|addr| addr.wrapping_sub(1));
-        let mut functions = std::iter::once(leaf).chain(callers).filter_map(|addr| index.symbols.find(addr));
-        match functions.find_map(|function| index.hooks.of(function)).flatten() {
-            Some(program) => {
+        let functions = std::iter::once(leaf).chain(callers).filter_map(|addr| index.symbols.find(addr));
+        match index.hooks.of(functions) {
+            None => self.entry(None, None, time_ns),
+            Some(hook) => match index.hooks.at_user_ip(hook, user_ip(&chain)) {
+                // A probe of somebody else's, without a program.
+                None => Charge::Elsewhere,
+                hook => self.entry(hook, None, time_ns),
+            },
+        }
+    }
+
+    /// The attribution on what a hook does for its programs.
+    fn entry(&mut self, hook: Option<u32>, called: Option<u64>, time_ns: u64) -> Charge {
+        match hook.map_or(Runner::Unknown, |hook| self.index.hooks.runner(hook, time_ns)) {
+            Runner::One(program) => {
                 self.inside.add(program, None);
-                Charge::Program { program, function: None, column: Column::Entry, called: None }
+                Charge::Program { program, function: None, column: Column::Entry, called }
             }
-            None => Charge::Entry,
+            Runner::Several { group, strangers } => {
+                let interval = self.index.run_moments.interval(time_ns);
+                Charge::SharedEntry { group, strangers, interval }
+            }
+            Runner::Unknown => Charge::Entry,
         }
     }
 
@@ -232,45 +265,26 @@ impl<'i> Attributor<'i> {
                 Found::Open(Charge::Elsewhere) => Found::Open(Charge::UnknownCode),
                 _ => found,
             },
-            Place::Owned(owner) => self.owned_frame(found, owner, called),
+            Place::Owned(owner) => self.owned_frame(found, owner, addr, called, time_ns),
         }
     }
 
     /// What the code at the address of a frame is, as remembered or looked up.
     #[inline]
     fn place(&mut self, addr: u64, is_leaf: bool, time_ns: u64) -> Place {
-        let at = addr.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.seen_shift;
-        let seen = &self.seen[at as usize];
-        if seen.addr == addr && seen.is_leaf == is_leaf && seen.lasts.contains(&time_ns) {
-            return seen.place;
-        }
-        let seen = self.look_up(addr, is_leaf, time_ns);
-        let place = seen.place;
-        self.seen[at as usize] = seen;
-        place
+        let (index, area) = (self.index, self.area);
+        self.places.find(addr, is_leaf, time_ns, || {
+            let (owner, lasts) = index.map.find_frame(addr, is_leaf, time_ns);
+            let place = match owner {
+                Some(owner) => Place::Owned(owner),
+                None if area.is_unknown_code(index, addr) => Place::UnknownCode,
+                None => Place::Plain,
+            };
+            (place, lasts)
+        })
     }
 
-    #[cold]
-    fn look_up(&self, addr: u64, is_leaf: bool, time_ns: u64) -> Seen {
-        let map = &self.index.map;
-        // A return address is behind the call, so that the byte before it is asked for. Below an interrupt it is the address where
-        // the program was, which may be its first.
-        let before = if is_leaf { addr } else { addr.wrapping_sub(1) };
-        let (mut owner, mut lasts) = map.find_lasting(before, time_ns);
-        if owner.is_none() && !is_leaf {
-            let (other_owner, other) = map.find_lasting(addr, time_ns);
-            lasts = lasts.start.max(other.start)..lasts.end.min(other.end);
-            owner = other_owner;
-        }
-        let place = match owner {
-            Some(owner) => Place::Owned(owner),
-            None if self.is_unknown_code(addr) => Place::UnknownCode,
-            None => Place::Plain,
-        };
-        Seen { addr, is_leaf, lasts, place }
-    }
-
-    fn owned_frame(&mut self, found: Found, owner: Owner, called: Option<u64>) -> Found {
+    fn owned_frame(&mut self, found: Found, owner: Owner, addr: u64, called: Option<u64>, time_ns: u64) -> Found {
         let Found::Open(line) = found else {
             if let Owner::Function { program, function } = owner {
                 self.inside.add(program, Some(function));
@@ -280,10 +294,11 @@ impl<'i> Attributor<'i> {
         match owner {
             Owner::Function { program, function } => {
                 self.inside.add(program, Some(function));
+                self.inside.frame = Some(addr);
                 let column = if called.is_some() { Column::Helper } else { Column::Own };
                 Found::Settled(Charge::Program { program, function: Some(function), column, called })
             }
-            Owner::Image(image) => self.image(line, image, called),
+            Owner::Image(image) => self.image(line, image, called, time_ns),
             Owner::Interpreter => Found::Settled(Charge::Interpreted),
             Owner::Hook => Found::Open(Charge::Entry),
             Owner::OutOfLine => found,
@@ -291,46 +306,49 @@ impl<'i> Attributor<'i> {
     }
 
     /// A frame in an image. The image also calls what it instruments: only what it does for its programs is entry.
-    fn image(&mut self, line: Charge, image: u32, called: Option<u64>) -> Found {
-        let image = &self.index.programs.images[image as usize];
-        let for_programs = match (called, image.kind) {
+    fn image(&mut self, line: Charge, image: u32, called: Option<u64>, time_ns: u64) -> Found {
+        let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
             // What it instruments is a program, and would have been met before it.
             (Some(_), ImageKind::Trampoline(TrampolineKey::Program { .. })) => true,
             (Some(called), ImageKind::Trampoline(TrampolineKey::Kernel { .. })) => {
                 self.index.symbols.kind_at(called) == Kind::Guard
             }
-            (Some(_), ImageKind::Dispatcher | ImageKind::StructOps) => false,
+            // It calls nothing but what enters and leaves the program, and that.
+            (Some(_), ImageKind::StructOps) => true,
+            (Some(_), ImageKind::Dispatcher) => false,
         };
         if !for_programs {
             return Found::Open(line);
         }
-        Found::Settled(match image.program {
-            Some(program) => {
-                self.inside.add(program, None);
-                Charge::Program { program, function: None, column: Column::Entry, called }
-            }
-            None => Charge::Entry,
-        })
+        Found::Settled(self.entry(self.index.hooks.of_image(image), called, time_ns))
     }
+}
 
+impl Area {
     /// Whether an address that belongs to nothing is where BPF code can be.
-    fn is_unknown_code(&self, addr: u64) -> bool {
-        addr.wrapping_sub(self.area.low) < self.area.bytes
-            && self.index.kernel.find(addr).is_none()
-            && self.index.symbols.find(addr).is_none()
+    fn is_unknown_code(self, index: &Index, addr: u64) -> bool {
+        addr.wrapping_sub(self.low) < self.bytes
+            && index.kernel.find(addr).is_none()
+            && index.symbols.find(addr).is_none()
     }
 }
 
 /// The kernel frames of a chain, the leaf left out.
 #[inline]
-fn outer_frames<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u64> + use<'c> {
+pub(crate) fn outer_frames<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u64> + use<'c> {
     let mut words = chain.unwrap_or(Callchain::new(&[], Endian::Little)).iter();
     // The kernel's part is the first in nearly all chains.
     let has_kernel = words.any(|word| word == context::KERNEL);
     // Behind the marker stands the leaf.
     let has_leaf = has_kernel && words.next().is_some_and(|word| word < CONTEXT_MAX);
     words.take_while(move |word| has_leaf && *word < CONTEXT_MAX)
+}
+
+/// Where the task was in user space when it came into the kernel, if the chain says so.
+fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
+    let mut words = chain.as_ref()?.iter().skip_while(|word| *word != context::USER);
+    words.nth(1).filter(|word| *word < CONTEXT_MAX)
 }
 
 /// What is known of a sample when some of its frames have been seen.

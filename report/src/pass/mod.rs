@@ -37,6 +37,35 @@ pub trait Sink: Sized + Send {
     fn merge(&mut self, other: Self);
 }
 
+/// Takes nothing in.
+impl Sink for () {
+    fn fork(&self) {}
+
+    fn sample(&mut self, _: &SampleView<'_>, _: &Attribution<'_>) -> bprec_format::Result<()> {
+        Ok(())
+    }
+
+    fn merge(&mut self, (): ()) {}
+}
+
+/// Two in one pass. What the first cannot take in, the second does not see.
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    fn fork(&self) -> (A, B) {
+        (self.0.fork(), self.1.fork())
+    }
+
+    #[inline(always)]
+    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
+        self.0.sample(sample, attribution)?;
+        self.1.sample(sample, attribution)
+    }
+
+    fn merge(&mut self, other: (A, B)) {
+        self.0.merge(other.0);
+        self.1.merge(other.1);
+    }
+}
+
 /// A sample that is asked for.
 pub struct SampleView<'s> {
     /// Position of its event among those of the recording. Of a group that is read with its leader's samples (`{a,b}:S`), each event that

@@ -19,6 +19,16 @@ pub(super) fn number(number: Option<u64>) -> String {
     number.map_or(UNKNOWN.into(), grouped)
 }
 
+/// Memory in a unit that keeps it short.
+pub(super) fn memory(bytes: Option<u64>) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let Some(bytes) = bytes else { return UNKNOWN.into() };
+    match UNITS.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{} {name}", fixed(bytes as f64 / *unit as f64, 1)),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// A moment since the start.
 pub(super) fn moment(bound: Option<TimeBound>) -> String {
     match bound {

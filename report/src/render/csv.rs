@@ -5,7 +5,7 @@ use super::screen::Screen;
 use crate::model::{Columns, Count, Counting, EventReport, Known, Line, PERCENTILES, Program, Report, Runs, Share};
 use std::io;
 
-const COLUMNS: [&str; 31] = [
+const COLUMNS: [&str; 33] = [
     "event",
     "kind",
     "id",
@@ -22,6 +22,8 @@ const COLUMNS: [&str; 31] = [
     "helper_weight",
     "entry_samples",
     "entry_weight",
+    "entry_shared_samples",
+    "entry_shared_weight",
     "inclusive_samples",
     "inclusive_weight",
     "machine_percent",
@@ -168,7 +170,8 @@ impl Cells {
     /// The same by column.
     fn ledger(self, line: Option<&Line>) -> Cells {
         let cells = self.sum(line);
-        let Some(Columns { own, helper, entry, inclusive }) = line.and_then(|line| line.columns.as_ref()) else {
+        let Some(Columns { own, helper, entry, entry_shared, inclusive }) = line.and_then(|line| line.columns.as_ref())
+        else {
             return cells;
         };
         let count = |share: &Known<Share>| share.value().map(|share| share.count);
@@ -176,6 +179,7 @@ impl Cells {
             .pair(["self_samples", "self_weight"], count(own))
             .pair(["helper_samples", "helper_weight"], count(helper))
             .pair(["entry_samples", "entry_weight"], count(entry))
+            .pair(["entry_shared_samples", "entry_shared_weight"], count(entry_shared))
             .pair(["inclusive_samples", "inclusive_weight"], count(inclusive))
     }
 

@@ -1,6 +1,8 @@
 //! Columns side by side: the one writer of tables.
 
-use crate::model::text::{UNKNOWN, chars, fit, printable};
+use super::screen::Screen;
+use crate::model::text::{UNKNOWN, chars, fit, fit_middle, printable};
+use std::io;
 
 /// A column: its name, and what becomes of it when the table is too wide.
 #[derive(Debug, Clone)]
@@ -11,10 +13,19 @@ pub(super) struct Column {
     drop_order: u8,
     /// Least width a column of text may be cut to.
     cut_to: Option<usize>,
+    /// What is cut is in the middle, or at the end.
+    cut: Cut,
     /// It stays when no row says anything in it.
     always: bool,
     /// A cell that says nothing, beside empty ones and `n/a`.
     nothing: &'static str,
+}
+
+/// Where text that is too long loses some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    Middle,
+    End,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +37,15 @@ enum Align {
 impl Column {
     /// A column of numbers, flush right.
     pub(super) fn number(name: impl Into<String>) -> Column {
-        Column { name: name.into(), align: Align::Right, drop_order: 0, cut_to: None, always: false, nothing: "" }
+        Column {
+            name: name.into(),
+            align: Align::Right,
+            drop_order: 0,
+            cut_to: None,
+            cut: Cut::Middle,
+            always: false,
+            nothing: "",
+        }
     }
 
     /// A column of names, flush left.
@@ -44,6 +63,11 @@ impl Column {
         Column { cut_to: Some(width), ..self }
     }
 
+    /// What its cells begin with says most: they are cut at their end, and not in the middle as names are.
+    pub(super) fn cut_at_end(self) -> Column {
+        Column { cut: Cut::End, ..self }
+    }
+
     /// It stays even when no row says anything in it.
     pub(super) fn always(self) -> Column {
         Column { always: true, ..self }
@@ -52,6 +76,16 @@ impl Column {
     /// A cell with this says nothing.
     pub(super) fn nothing(self, nothing: &'static str) -> Column {
         Column { nothing, ..self }
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether numbers are in it.
+    pub(super) fn is_number(&self) -> bool {
+        self.align == Align::Right
     }
 
     fn says_something(&self, cell: &str) -> bool {
@@ -130,6 +164,82 @@ impl Grid {
     }
 }
 
+/// The cells of a table: rows, and what stands below a rule.
+pub(super) struct Sheet {
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Vec<String>>,
+    pub(super) totals: Vec<Vec<String>>,
+}
+
+impl Sheet {
+    fn grid(&self) -> Grid {
+        let mut grid = Grid::new(self.columns.clone());
+        grid.fit(&self.rows);
+        grid.fit(&self.totals);
+        grid
+    }
+
+    /// Writes it, `width` columns wide where that is possible. The names of the columns that are there.
+    pub(super) fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<Vec<&str>> {
+        let grid = self.grid();
+        let layout = grid.layout(width);
+        writeln!(out, "{}", layout.header())?;
+        self.rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
+        writeln!(out, "{}", layout.rule())?;
+        self.totals.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
+        let shown = self.columns.iter().zip(&layout.widths).filter(|(_, width)| width.is_some());
+        Ok(shown.map(|(column, _)| column.name()).collect())
+    }
+
+    /// Its header, rows and totals, each a line, `width` columns wide where that is possible.
+    pub(super) fn lines(&self, width: usize) -> (String, Vec<String>, Vec<String>) {
+        let grid = self.grid();
+        let layout = grid.layout(width);
+        let lines = |rows: &[Vec<String>]| rows.iter().map(|row| layout.line(row)).collect();
+        (layout.header(), lines(&self.rows), lines(&self.totals))
+    }
+
+    /// The same with these columns alone, in this order, whether they say something or not; or the name that no column has.
+    pub(super) fn with_columns<'n>(self, names: &'n [String]) -> Result<Sheet, &'n str> {
+        let position = |name: &'n String| {
+            let is_it = |column: &Column| column.name.eq_ignore_ascii_case(name.trim());
+            self.columns.iter().position(is_it).ok_or(name.as_str())
+        };
+        let chosen = names.iter().map(position).collect::<Result<Vec<_>, _>>()?;
+        let pick = |row: &Vec<String>| chosen.iter().map(|at| row[*at].clone()).collect::<Vec<_>>();
+        Ok(Sheet {
+            columns: chosen.iter().map(|at| self.columns[*at].clone().always().droppable(0)).collect(),
+            rows: self.rows.iter().map(pick).collect(),
+            totals: self.totals.iter().map(pick).collect(),
+        })
+    }
+
+    /// The same without the columns that are not to be kept.
+    fn retain(&mut self, kept: &[bool]) {
+        let keep = |row: &mut Vec<String>| {
+            let mut kept = kept.iter();
+            row.retain(|_| kept.next() == Some(&true));
+        };
+        self.rows.iter_mut().chain(&mut self.totals).for_each(keep);
+        let mut of_columns = kept.iter();
+        self.columns.retain(|_| of_columns.next() == Some(&true));
+    }
+
+    /// The same without the column of this name.
+    pub(super) fn without_column(mut self, name: &str) -> Sheet {
+        let kept: Vec<bool> = self.columns.iter().map(|column| column.name != name).collect();
+        self.retain(&kept);
+        self
+    }
+
+    /// The same without the columns in which nothing is said.
+    pub(super) fn without_idle_columns(mut self) -> Sheet {
+        let kept = self.grid().kept;
+        self.retain(&kept);
+        self
+    }
+}
+
 fn total(widths: &[Option<usize>]) -> usize {
     widths.iter().flatten().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
 }
@@ -151,7 +261,10 @@ impl Layout<'_> {
         for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
             let Some(width) = *width else { continue };
             let cell = printable(cell);
-            let cell = fit(&cell, width);
+            let cell = match column.cut {
+                Cut::Middle => fit_middle(&cell, width),
+                Cut::End => fit(&cell, width),
+            };
             let padding = width - chars(&cell);
             if column.align == Align::Right {
                 push_blanks(&mut line, padding);
@@ -200,7 +313,7 @@ mod tests {
         assert_eq!(wide.line(&rows[0]), "n/a  a_long_program    12");
         assert_eq!(wide.rule().len(), 25);
         let narrow = grid.layout(15);
-        assert_eq!(narrow.line(&rows[0]), "n/a  a_long_pr…");
+        assert_eq!(narrow.line(&rows[0]), "n/a  a_lon…gram");
         assert_eq!(narrow.line(&rows[1]), "  7  short");
     }
 }

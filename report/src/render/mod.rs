@@ -1,102 +1,202 @@
 //! Models as text. A renderer computes nothing: the table rounds the model's numbers, JSON and CSV give them whole.
 
+mod advice;
+mod annotation;
 mod cells;
 mod counters;
 mod csv;
+mod diff;
+mod flame;
 mod grid;
+mod html;
+mod interval;
 mod json;
 mod json_maps;
+mod lines;
+mod listing;
 mod maps;
 mod opening;
 mod over_time;
+mod payers;
 mod screen;
 mod stat;
 mod table;
+mod tree;
 
 pub(crate) use json_maps::write as write_maps_json;
+pub use listing::{Detail, Listing, ListingRow};
 pub use stat::{StatFormat, StatWriter};
 
 use crate::Result;
 use crate::maps::MapsReport;
-use crate::model::{CountersReport, OverTime, Report};
+use crate::model::{
+    Advice, Annotation, CountersReport, Diff, Interval, LinesReport, OverTime, Page, Payers, Report, Trees,
+};
+use crate::options::TableStyle;
 use screen::Screen;
+use serde::Serialize;
 use std::io::{self, Write};
 
+/// What a query gives, as text in three forms.
+pub trait Document: Serialize {
+    /// A table, a listing or paragraphs for people, `width` columns wide where that is possible.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()>;
+
+    /// One JSON document; `docs/json.md` describes it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn write_json(&self, out: &mut dyn Write) -> Result<()>
+    where
+        Self: Sized,
+    {
+        Ok(json::pretty(self, out)?)
+    }
+
+    /// A line of column names, and one line for each row.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()>;
+}
+
 impl Report {
+    /// A table for people that looks like this.
+    ///
+    /// # Errors
+    /// When it cannot be written, or has no column of a name that is asked for.
+    pub fn write_table_as(&self, out: &mut dyn Write, style: &TableStyle) -> Result<()> {
+        table::write(self, &mut Screen::new(out), style)
+    }
+}
+
+/// Rows of CSV: programs, or parts of each when the report is split.
+impl Document for Report {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        self.write_table_as(out, &TableStyle::of_width(width))
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(csv::write(self, &mut Screen::new(out))?)
+    }
+}
+
+impl Interval {
     /// A table for people, `width` columns wide where that is possible.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(table::write(self, &mut Screen::new(out), width)?)
+        Ok(interval::table(self, &mut Screen::new(out), width)?)
     }
 
-    /// One JSON document; `docs/json.md` describes it.
+    /// One JSON document on a line; `docs/top.md` describes it.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_json(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(json::pretty(self, out)?)
-    }
-
-    /// One line per program, or per part of it when the report is split, after a line of column names.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(csv::write(self, &mut Screen::new(out))?)
+    pub fn write_json_line(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(json::line(self, out)?)
     }
 }
 
-impl CountersReport {
-    /// A table for people, `width` columns wide at most.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+/// Rows of CSV: intervals of targets, and each target for all of the time.
+impl Document for CountersReport {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
         Ok(counters::table(self, &mut Screen::new(out), width)?)
     }
 
-    /// One JSON document; `docs/json.md` describes it.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write_json(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(json::pretty(self, out)?)
-    }
-
-    /// One line per interval and target, and one per target for all of the time, after a line of column names.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
         Ok(counters::csv(self, &mut Screen::new(out))?)
     }
 }
 
-impl OverTime {
-    /// A table for people, `width` columns wide where that is possible: a line for each program, with what it cost as a row of bars.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+/// A row of bars for each program. Rows of CSV: intervals in which a program has samples.
+impl Document for OverTime {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
         Ok(over_time::table(self, &mut Screen::new(out), width)?)
     }
 
-    /// One JSON document; `docs/json.md` describes it.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write_json(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(json::pretty(self, out)?)
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(over_time::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+/// Two tables for each event: the payers, and what each program costs each of them. Rows of CSV: payers, and programs by payer.
+impl Document for Payers {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        Ok(payers::table(self, &mut Screen::new(out), width)?)
     }
 
-    /// One line per program and interval in which it has samples, after a line of column names.
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(payers::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+/// A table for each event. Rows of CSV: numbers of programs, and conditions.
+impl Document for Diff {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        Ok(diff::table(self, &mut Screen::new(out), width)?)
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(diff::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+/// A paragraph for each finding, which is a row of CSV.
+impl Document for Advice {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        Ok(advice::text(self, &mut Screen::new(out), width)?)
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(advice::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+/// Each program, and below it what it called. Rows of CSV: nodes.
+impl Document for Trees {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        Ok(tree::table(self, &mut Screen::new(out), width)?)
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(tree::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+/// A listing, whose lines are cut to the width. Rows of CSV: functions, source lines and instructions.
+impl Document for Annotation {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        Ok(annotation::table(self, &mut Screen::new(out), width)?)
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(annotation::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+/// Rows of CSV: source lines.
+impl Document for LinesReport {
+    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
+        Ok(lines::table(self, &mut Screen::new(out), width)?)
+    }
+
+    fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(lines::csv(self, &mut Screen::new(out))?)
+    }
+}
+
+impl Page {
+    /// One HTML document that needs no other file and no network.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
-        Ok(over_time::csv(self, &mut Screen::new(out))?)
+    pub fn write_html(&self, out: &mut dyn Write) -> Result<()> {
+        Ok(html::write(self, out)?)
     }
 }
 

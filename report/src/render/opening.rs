@@ -4,13 +4,12 @@ use super::cells::percent;
 use super::screen::Screen;
 use super::write_wrapped;
 use crate::model::text::{UNKNOWN, counted, grouped, seconds};
-use crate::model::{BpfSampler, EventReport, Known, Report};
+use crate::model::{BpfSampler, EventReport, Known, Recording, Report};
 use std::io;
 
-/// What was measured, how much of it, and what is missing.
-pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    let recording = &report.recording;
-    let mut parts = vec![event.name.clone()];
+/// The event, and of what the recording is.
+pub(super) fn measured(recording: &Recording, event: &str) -> String {
+    let mut parts = vec![event.to_owned()];
     if let Some(ns) = recording.elapsed_ns {
         parts.push(format!("{} s", seconds(i64::try_from(ns).unwrap_or(i64::MAX))));
     }
@@ -18,7 +17,13 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>
         parts.push(format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }));
     }
     parts.extend(recording.target.clone());
-    writeln!(out, "# {}", parts.join(" · "))?;
+    parts.join(" · ")
+}
+
+/// What was measured, how much of it, and what is missing.
+pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+    let recording = &report.recording;
+    writeln!(out, "# {}", measured(recording, &event.name))?;
     let bpf = &event.total;
     let mut parts = vec![counted(event.samples.samples, "sample")];
     if !report.programs.is_empty() {

@@ -2,21 +2,31 @@
 //! told for, the total, and notes on everything that is not a plain number.
 
 use super::cells::{self, exact_columns, moment, number, percent};
-use super::grid::{Column, Grid};
+use super::grid::{Column, Grid, Sheet};
 use super::opening::opening;
 use super::screen::Screen;
 use super::{write_notes, write_wrapped};
 use crate::model::text::{UNKNOWN, counted, fit, grouped, seconds};
 use crate::model::{
-    EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate, Share,
-    StatisticsCost,
+    Columns, Count, EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate,
+    Share, StatisticsCost,
 };
-use crate::options::{By, Group};
+use crate::options::{By, Group, TableStyle};
+use crate::{Error, Result};
 use std::io;
 
-/// What the shares are of.
-const LEGEND: &str = "%MACHINE: of all CPUs' time; %BUSY: of what was not idle; %BPF: of all BPF; \
-    SELF% (own code) + HELPER% (what it called) + ENTRY% (what runs it), TOTAL% (inclusive): of all samples; CPU%: time in it by the kernel's statistics, of one CPU";
+/// What is in the columns whose names alone do not say it.
+const LEGEND: [(&str, &str); 9] = [
+    ("%MACHINE", "of all CPUs' time"),
+    ("%BUSY", "of the time that was not idle"),
+    ("%BPF", "of all BPF"),
+    ("SELF%", "in its own code, of all samples"),
+    ("HELPER%", "in what it called, of all samples"),
+    ("ENTRY%", "in what runs it, of all samples"),
+    ("TOTAL%", "in it and in the programs that it leads to, of all samples"),
+    ("CPU%", "time in it by the kernel's statistics, of one CPU"),
+    ("MISSES", "runs that the kernel's recursion guard refused"),
+];
 
 /// What the letters behind numbers are.
 const SOURCES_LEGEND: &str = "e: counted exactly, at the run; s: the kernel's run statistics; events per run, IPC and \
@@ -25,12 +35,18 @@ const SOURCES_LEGEND: &str = "e: counted exactly, at the run; s: the kernel's ru
 /// Of groups whose programs do not all have run statistics.
 const PARTIAL_RUNS: &str = "≥: a sum without programs whose runs are not known";
 
+/// Where entry is shared.
+const SHARED_ENTRY: &str = "≈ENTRY%: with a share, by runs, of what runs several programs";
+
 /// Above the comparison.
 const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
 
-pub(super) fn write(report: &Report, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn write(report: &Report, out: &mut Screen<'_>, style: &TableStyle) -> Result<()> {
+    let width = style.width;
     let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
     for (nth, (index, event)) in shown.enumerate() {
+        // Whoever asks for a column that there is not gets nothing else.
+        let sheet = styled(sheet(report, event, Rates::Count), style)?;
         if nth > 0 {
             writeln!(out)?;
         }
@@ -38,10 +54,11 @@ pub(super) fn write(report: &Report, out: &mut Screen<'_>, width: usize) -> io::
         if report.programs.is_empty() {
             hottest(event, out, width)?;
         } else {
-            let table = Table::new(report, event);
-            table.write(out, width)?;
+            let shown = sheet.write(out, width)?;
+            let table = Table::new(report, event, Rates::Count);
             table.sources(out, width)?;
-            write_notes(&table.notes(), out, width)?;
+            let legend = if style.legend { table.legend(&shown) } else { Vec::new() };
+            write_notes(&[legend, table.notes()].concat(), out, width)?;
         }
         let same = report.events.iter().filter(|event| event.same_rows_as == Some(index));
         if let Some(note) = same_rows(&same.collect::<Vec<_>>()) {
@@ -51,11 +68,51 @@ pub(super) fn write(report: &Report, out: &mut Screen<'_>, width: usize) -> io::
     if report.events.is_empty() {
         writeln!(out, "# no event of this recording says where the CPUs were")?;
     }
-    closing(report, out, width)
+    Ok(closing(report, out, width)?)
 }
 
-/// The columns in order. The first to go are those with the highest number.
-fn columns(report: &Report, event: &EventReport, shows_per_run: bool) -> Vec<Column> {
+/// The columns that are asked for.
+fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
+    if style.columns.is_empty() {
+        return Ok(if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) });
+    }
+    let names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
+    sheet.with_columns(&style.columns).map_err(|unknown| {
+        Error::option("--columns", unknown, format!("no such column; there are {}", names.join(", ")))
+    })
+}
+
+/// What a table says of runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rates {
+    /// How many there were.
+    Count,
+    /// How many there were in a second; and the memory of maps, which is what else programs take.
+    PerSecond,
+}
+
+/// The cells of the table of an event.
+pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates) -> Sheet {
+    let table = Table::new(report, event, rates);
+    let [rows, totals] = table.rows();
+    Sheet { columns: table.columns, rows, totals }
+}
+
+/// What is said below a table.
+pub(super) fn notes(report: &Report, event: Option<&EventReport>, out: &mut Screen<'_>) -> io::Result<()> {
+    if let Some(event) = event {
+        let table = Table::new(report, event, Rates::Count);
+        let all: Vec<&str> = table.columns.iter().map(Column::name).collect();
+        write_notes(&[table.legend(&all), table.notes()].concat(), out, usize::MAX)?;
+    }
+    closing(report, out, usize::MAX)
+}
+
+/// The column of what a program and those that it leads to cost together.
+const INCLUSIVE: &str = "TOTAL%";
+
+/// The columns in order. The first to go are those with the highest number: who costs most, by what, and whose it is stays longest.
+fn columns(report: &Report, event: &EventReport, shows_per_run: bool, rates: Rates) -> Vec<Column> {
     let share = |name: &str, order| Column::number(name).droppable(order).nothing("0.00");
     let [first, name] = match report.by {
         Some(By::Group(group)) => [
@@ -72,29 +129,32 @@ fn columns(report: &Report, event: &EventReport, shows_per_run: bool) -> Vec<Col
     let mut columns = vec![
         Column::number(first).always(),
         Column::text(name).cut_to(24).always(),
-        Column::text("TYPE").droppable(8).cut_to(10),
-        share("%MACHINE", 7),
-        share("%BUSY", 3),
-        share("%BPF", 2),
-        Column::number("SAMPLES").droppable(1),
-        share("SELF%", 1),
-        share("HELPER%", 1),
-        share("ENTRY%", 4),
-        share("TOTAL%", 3),
-        Column::number("RUNS").droppable(2),
+        Column::text("TYPE").droppable(3).cut_to(10),
+        share("%MACHINE", 1),
+        share("%BUSY", 15),
+        share("%BPF", 8),
+        Column::number("SAMPLES").droppable(14),
+        share("SELF%", 11),
+        share("HELPER%", 12),
+        share("ENTRY%", 13),
+        share(INCLUSIVE, 4),
+        Column::number(if rates == Rates::PerSecond { "RUNS/S" } else { "RUNS" }).droppable(5),
         Column::number("NS/RUN").droppable(2),
-        Column::number("CPU%").droppable(5).nothing("0.00"),
-        Column::number("MISSES").droppable(5),
+        Column::number("CPU%").droppable(9).nothing("0.00"),
+        Column::number("MISSES").droppable(10),
     ];
     if shows_per_run {
         columns.push(Column::number(format!("≈{}/RUN", without_modifiers(&event.name))).droppable(4));
     }
     columns.extend(report.counting.iter().flat_map(exact_columns));
+    if rates == Rates::PerSecond {
+        columns.push(Column::number("MAP MEM").droppable(6));
+    }
     columns.extend([
-        Column::number("LOADED").droppable(6),
-        Column::number("UNLOADED").droppable(6),
-        Column::text("ATTACHED TO").droppable(9).cut_to(12),
-        Column::text("OWNER").droppable(10).cut_to(10),
+        Column::number("LOADED").droppable(16),
+        Column::number("UNLOADED").droppable(17),
+        Column::text("ATTACHED TO").droppable(7).cut_to(20),
+        Column::text("OWNER").droppable(6).cut_to(12),
     ]);
     columns
 }
@@ -122,7 +182,12 @@ fn push_ledger_cells(cells: &mut Vec<String>, line: &Line) {
         Known::Unknown(_) | Known::Impossible(_) => UNKNOWN.into(),
     };
     match &line.columns {
-        Some(columns) => cells.extend([&columns.own, &columns.helper, &columns.entry, &columns.inclusive].map(share)),
+        Some(columns) => {
+            let [own, helper, entry, inclusive] =
+                [&columns.own, &columns.helper, &columns.entry, &columns.inclusive].map(share);
+            let is_shared = columns.has_shared_entry();
+            cells.extend([own, helper, if is_shared { format!("≈{entry}") } else { entry }, inclusive]);
+        }
         None => cells.extend([const { String::new() }; 4]),
     }
 }
@@ -132,12 +197,13 @@ struct Table<'r> {
     event: &'r EventReport,
     columns: Vec<Column>,
     shows_per_run: bool,
+    rates: Rates,
 }
 
 impl<'r> Table<'r> {
-    fn new(report: &'r Report, event: &'r EventReport) -> Table<'r> {
+    fn new(report: &'r Report, event: &'r EventReport, rates: Rates) -> Table<'r> {
         let shows_per_run = shows_per_run(report, event);
-        Table { report, event, columns: columns(report, event, shows_per_run), shows_per_run }
+        Table { report, event, columns: columns(report, event, shows_per_run, rates), shows_per_run, rates }
     }
 
     /// The first cells of a row.
@@ -160,8 +226,8 @@ impl<'r> Table<'r> {
             None => cells.resize(11, UNKNOWN.into()),
         }
         cells.extend(match &self.report.counting {
-            None => statistics(program.runs.value()),
-            Some(_) => best_runs(program),
+            None => statistics(program.runs.value(), self.rates),
+            Some(_) => best_runs(program, self.rates),
         });
         if self.shows_per_run {
             cells.push(row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
@@ -170,6 +236,9 @@ impl<'r> Table<'r> {
         }
         let counting = self.report.counting.iter();
         cells.extend(counting.flat_map(|counting| cells::exact(program.exact.value(), counting.events.len())));
+        if self.rates == Rates::PerSecond {
+            cells.push(cells::memory(program.map_memory_bytes.value().copied()));
+        }
         cells.extend([
             moment(program.loaded),
             moment(program.unloaded),
@@ -190,7 +259,7 @@ impl<'r> Table<'r> {
             Some(line) => push_ledger_cells(&mut cells, line),
             None => cells.resize(11, UNKNOWN.into()),
         }
-        let [runs, time, cpu, misses] = statistics(group.runs.value());
+        let [runs, time, cpu, misses] = statistics(group.runs.value(), self.rates);
         let is_part = group.programs_with_runs < group.programs.len();
         let sum = |cell: String| if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell };
         cells.extend([sum(runs), time, sum(cpu), sum(misses)]);
@@ -240,7 +309,7 @@ impl<'r> Table<'r> {
         for (name, line) in
             [("(entry, unattributed)", &event.entry_unattributed), ("(interpreted programs)", &event.interpreted)]
         {
-            if let Some(line) = line.value().filter(|line| line.count.samples > 0) {
+            if let Some(line) = line.value().filter(|line| line.count != Count::default()) {
                 rows.push(self.line(name, line));
             }
         }
@@ -265,18 +334,6 @@ impl<'r> Table<'r> {
         [rows, totals]
     }
 
-    fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-        let [rows, totals] = self.rows();
-        let mut grid = Grid::new(self.columns.clone());
-        grid.fit(&rows);
-        grid.fit(&totals);
-        let layout = grid.layout(width);
-        writeln!(out, "{}", layout.header())?;
-        rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
-        writeln!(out, "{}", layout.rule())?;
-        totals.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))
-    }
-
     /// The same by its sources, where exact counters are one.
     fn sources(&self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         if self.event.sources.is_empty() {
@@ -296,7 +353,7 @@ impl<'r> Table<'r> {
         for source in &self.event.sources {
             let program = &self.report.programs[source.program];
             let Some(exact) = program.exact.value() else { continue };
-            let [runs, time, ..] = statistics(program.runs.value());
+            let [runs, time, ..] = statistics(program.runs.value(), Rates::Count);
             rows.push(vec![
                 program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
                 program.label(),
@@ -329,26 +386,43 @@ impl<'r> Table<'r> {
         rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))
     }
 
-    fn notes(&self) -> Vec<String> {
-        let mut notes = vec![LEGEND.to_owned()];
+    /// What these columns, and marks in them, mean.
+    fn legend(&self, shown: &[&str]) -> Vec<String> {
+        let means = LEGEND.iter().filter(|(name, _)| shown.contains(name));
+        let mut notes = vec![means.map(|(name, means)| format!("{name}: {means}")).collect::<Vec<_>>().join("; ")];
+        notes.retain(|note| !note.is_empty());
         if !self.event.sources.is_empty() {
             notes.push(SOURCES_LEGEND.to_owned());
+        }
+        let lines = self.event.rows.iter().filter_map(|row| row.line.as_ref());
+        let mut lines = lines.chain(self.event.groups.iter().filter_map(|group| group.line.as_ref()));
+        let has_shared_entry = |line: &Line| line.columns.as_ref().is_some_and(Columns::has_shared_entry);
+        if shown.contains(&"ENTRY%") && lines.any(has_shared_entry) {
+            notes.push(SHARED_ENTRY.to_owned());
         }
         if self.event.groups.iter().any(|group| group.programs_with_runs < group.programs.len()) {
             notes.push(PARTIAL_RUNS.to_owned());
         }
-        notes.extend(self.event.notes.iter().map(|note| note.to_string()));
         notes
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.event.notes.iter().map(|note| note.to_string()).collect()
     }
 }
 
 /// Runs, time per run, share of a CPU and misses, as the kernel counts them.
-fn statistics(runs: Option<&Runs>) -> [String; 4] {
+fn statistics(runs: Option<&Runs>, rates: Rates) -> [String; 4] {
     match runs {
         Some(runs) => {
-            let (count, time) = (grouped(runs.count), cells::ns_per_run(runs));
+            let count = match rates {
+                Rates::Count => grouped(runs.count),
+                Rates::PerSecond => runs.per_second.map_or(UNKNOWN.into(), crate::model::text::decimal),
+            };
+            let time = cells::ns_per_run(runs);
             let [count, time] = match runs.estimate {
                 None => [count, time],
+                Some(_) if rates == Rates::PerSecond => [format!("≈{count}"), format!("≈{time}")],
                 Some(RunsEstimate { count_margin: None, .. }) => [format!("≈{count}"), format!("≈{time}")],
                 Some(RunsEstimate { count_margin: Some(margin), .. }) => {
                     [format!("≈{count}±{}", grouped(margin)), format!("≈{time}")]
@@ -361,15 +435,16 @@ fn statistics(runs: Option<&Runs>) -> [String; 4] {
 }
 
 /// The same from the best source, with a letter that names it.
-fn best_runs(program: &Program) -> [String; 4] {
+fn best_runs(program: &Program, rates: Rates) -> [String; 4] {
     let [runs, time, cpu, misses] =
-        statistics(program.runs.value()).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
+        statistics(program.runs.value(), rates).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
     match program.exact_throughout() {
         None => [runs, time, cpu, misses],
         Some(exact) => {
             let exact_time = cells::time(exact);
             let time = if exact_time == UNKNOWN { time } else { format!("{exact_time}e") };
-            [format!("{}e", grouped(exact.runs)), time, cpu, misses]
+            let runs = if rates == Rates::Count { format!("{}e", grouped(exact.runs)) } else { runs };
+            [runs, time, cpu, misses]
         }
     }
 }

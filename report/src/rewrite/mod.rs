@@ -11,11 +11,13 @@ use std::path::PathBuf;
 
 use bprec_format::feature::{Feature, Payload as _, SampleTime};
 use bprec_format::rewrite::{Care, Fate, Rewriter};
-use bprec_format::{FeatureSection, Metadata, RecordType, Writer};
+use bprec_format::{Events, FeatureSection, Metadata, Record, RecordType, Writer};
 
 use crate::input::event_kind::EventKind;
 use crate::input::source::{Arrival, Source, Visitor};
-use crate::{CpuList, Error, ProgFilter, Result, TimeRange};
+use crate::input::spool::Spool;
+use crate::redact::{Redact, Redactor};
+use crate::{CpuList, Error, Input, ProgFilter, Result, TimeRange};
 
 use selection::{Selection, Sieve};
 
@@ -34,6 +36,8 @@ pub struct RewriteOptions {
     pub time: TimeRange,
     /// Only samples that one of these programs is in: in the kernel call chain, or in what runs it. Empty: all.
     pub programs: Vec<ProgFilter>,
+    /// What is replaced on the way.
+    pub redact: Option<Redact>,
 }
 
 /// What was written.
@@ -60,12 +64,57 @@ pub struct RewriteSummary {
 /// When the source is no recording, holds no record that can be kept, or the file cannot be written; when `options` ask for
 /// a part of its time and it has no times.
 pub fn rewrite(source: &mut Source, options: &RewriteOptions, out: &mut (impl Write + Seek)) -> Result<RewriteSummary> {
+    let mut redactor = options.redact.map(Redactor::new);
+    copy(source, options, redactor.as_mut(), out)
+}
+
+/// A recording that is to be read like any other once it is redacted. All that this needs is open.
+pub struct Redacting {
+    source: Source,
+    spool: Spool,
+}
+
+impl Redacting {
+    /// Makes the temporary file that the redacted recording will be in.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn begin(source: Source) -> Result<Redacting> {
+        let failed = |error| Error::Io { call: "spool", path: source.path().to_owned(), source: error };
+        let spool = Spool::create(u64::MAX).map_err(failed)?;
+        Ok(Redacting { source, spool })
+    }
+
+    /// Whether the recording arrives as a stream. It may yet have to be kept in a temporary file of its own.
+    pub fn is_stream(&self) -> bool {
+        self.source.is_stream()
+    }
+
+    /// The redacted recording, and what could not be read or kept of the other. `redactor` may have replaced secrets of others before.
+    ///
+    /// # Errors
+    /// As [`rewrite`].
+    pub fn finish(mut self, redactor: &mut Redactor) -> Result<(Input, RewriteSummary)> {
+        let name = redactor.recording_name(self.source.path());
+        let summary = copy(&mut self.source, &RewriteOptions::default(), Some(redactor), &mut self.spool)?;
+        Ok((Input::of_spool(&name, &self.spool)?, summary))
+    }
+}
+
+fn copy(
+    source: &mut Source,
+    options: &RewriteOptions,
+    redactor: Option<&mut Redactor>,
+    out: &mut (impl Write + Seek),
+) -> Result<RewriteSummary> {
     let path = source.path().to_owned();
     let selection = Selection::new(source, options)?;
     let care = if options.repair { Care::Repair } else { Care::Keep };
     let mut copy = Copy {
         care,
         selection: selection.as_ref(),
+        redactor,
+        redacted: Vec::new(),
         out,
         path,
         begun: None,
@@ -84,6 +133,9 @@ struct Copy<'o, W> {
     care: Care,
     /// `None` when all is kept.
     selection: Option<&'o Selection>,
+    redactor: Option<&'o mut Redactor>,
+    /// The record at hand, redacted.
+    redacted: Vec<u8>,
     out: &'o mut W,
     path: PathBuf,
     begun: Option<Begun<'o>>,
@@ -96,6 +148,8 @@ struct Copy<'o, W> {
 /// What there is as soon as the events are known.
 struct Begun<'o> {
     rewriter: Rewriter,
+    /// As the input has them.
+    events: Events,
     /// By event. From the first sample on: a stream has told the names of its events by then.
     kinds: Option<Vec<EventKind>>,
     /// From the first sample on, too.
@@ -113,17 +167,19 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             }
             self.begin(metadata)?;
         }
-        let Some(Begun { rewriter, kinds, sieve }) = &mut self.begun else { return Ok(ControlFlow::Continue(())) };
-        let is_sample = record.kind == RecordType::SAMPLE && {
-            let kinds = kinds.get_or_insert_with(|| EventKind::of_all(rewriter.events(), &metadata.event_names()));
-            let kind = rewriter.events().index_of(record).and_then(|event| kinds.get(event));
-            matches!(kind, Some(EventKind::Pmu | EventKind::BpfSampler))
+        let Some(Begun { rewriter, events, kinds, sieve }) = &mut self.begun else {
+            return Ok(ControlFlow::Continue(()));
         };
+        let kind = (record.kind == RecordType::SAMPLE).then(|| {
+            let kinds = kinds.get_or_insert_with(|| EventKind::of_all(events, &metadata.event_names()));
+            let kind = events.index_of(record).and_then(|event| kinds.get(event));
+            kind.copied().unwrap_or(EventKind::Other)
+        });
         if record.kind == RecordType::SAMPLE
             && let Some(selection) = self.selection
         {
-            let sieve = sieve.get_or_insert_with(|| Sieve::new(selection, rewriter.events(), metadata));
-            let (keeps, time_ns) = sieve.keeps(record, rewriter.events());
+            let sieve = sieve.get_or_insert_with(|| Sieve::new(selection, events, metadata));
+            let (keeps, time_ns) = sieve.keeps(record, events);
             if !keeps {
                 self.summary.filtered += 1;
                 return Ok(ControlFlow::Continue(()));
@@ -133,10 +189,20 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
                 self.span = Some((first.min(time), last.max(time)));
             }
         }
-        match rewriter.record(record, arrival.is_description, &mut self.buffer) {
+        let fate = match &mut self.redactor {
+            Some(redactor) if !arrival.is_description => {
+                self.redacted.clear();
+                match redact(redactor, record, events, kind, rewriter.events(), &mut self.redacted) {
+                    Ok(record) => rewriter.record(&record, false, &mut self.buffer),
+                    Err(reason) => Fate::Dropped(reason),
+                }
+            }
+            _ => rewriter.record(record, arrival.is_description, &mut self.buffer),
+        };
+        match fate {
             Fate::Kept => {
                 self.summary.records += 1;
-                self.summary.samples += u64::from(is_sample);
+                self.summary.samples += u64::from(matches!(kind, Some(EventKind::Pmu | EventKind::BpfSampler)));
             }
             Fate::Moved => {}
             Fate::Dropped(reason) => *self.summary.dropped.entry(reason).or_default() += 1,
@@ -162,7 +228,10 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             self.summary.problems.push(format!("{late} events became known after the first records: left out"));
         }
         let span = self.span_section(metadata);
-        let header = rewriter.finish(metadata, span.as_slice(), &mut self.buffer);
+        let header = match &mut self.redactor {
+            Some(redactor) => rewriter.finish(&redactor.sections(metadata), span.as_slice(), &mut self.buffer),
+            None => rewriter.finish(metadata, span.as_slice(), &mut self.buffer),
+        };
         self.write_out()?;
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(&header)?;
@@ -171,11 +240,34 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
     }
 }
 
+/// A record, redacted into `out`. `kind` is that of its event, if it is a sample.
+///
+/// # Errors
+/// Why it is left out.
+fn redact<'r>(
+    redactor: &mut Redactor,
+    record: &Record<'_>,
+    events: &Events,
+    kind: Option<EventKind>,
+    new_events: &Events,
+    out: &'r mut Vec<u8>,
+) -> std::result::Result<Record<'r>, &'static str> {
+    let index = events.index_of(record);
+    let pair = index.and_then(|index| events.all().get(index).zip(new_events.all().get(index)));
+    let (event, new_event) = pair.ok_or("of an event that is not known: not redacted")?;
+    redactor.record(record, event, kind.unwrap_or(EventKind::Other), &new_event.layout, out)?;
+    Record::parse_alone(out, record.offset, new_events.endian()).map_err(|_| "not redacted")
+}
+
 impl<W: Write + Seek> Copy<'_, W> {
     fn begin(&mut self, metadata: &Metadata<'_>) -> Result<()> {
-        let rewriter = Rewriter::begin(metadata, self.care, &mut self.buffer);
-        let rewriter = rewriter.map_err(|source| Error::Format { path: self.path.clone(), source })?;
-        self.begun = Some(Begun { rewriter, kinds: None, sieve: None });
+        let failed = |source| Error::Format { path: self.path.clone(), source };
+        let events = Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?;
+        let rewriter = match &mut self.redactor {
+            Some(redactor) => Rewriter::begin(&redactor.events(metadata), self.care, &mut self.buffer),
+            None => Rewriter::begin(metadata, self.care, &mut self.buffer),
+        };
+        self.begun = Some(Begun { rewriter: rewriter.map_err(failed)?, events, kinds: None, sieve: None });
         Ok(())
     }
 

@@ -97,6 +97,8 @@ impl<'s> Sieve<'s> {
         let kind = self.kinds.get(event).copied().unwrap_or(EventKind::Other);
         let chain = kind.callchain(sample, record.offset).ok().flatten();
         let attribution = attributor.attribution(leaf, chain, sample.time_ns().unwrap_or(u64::MAX));
-        attribution.programs().iter().any(|program| chosen.asked[*program as usize])
+        // Whose share it is cannot be told without those of the others.
+        let mut programs = attribution.programs().iter().chain(attribution.sharers());
+        programs.any(|program| chosen.asked[*program as usize])
     }
 }

@@ -1,32 +1,35 @@
-//! What stands at the end of a recording and is needed from its start: kernel functions, which the recorder names when it
+//! What stands at the end of a recording and is needed from its start: functions, which the recorder names when it
 //! knows which of them were hit. A file is looked through for them before it is printed; of a stream they come too late
 //! for all that came before.
 
-use bprec_format::state::{KernelSymbol, State};
+use bprec_format::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Record, RecordType};
 
 use crate::Input;
+use crate::index::stream_symbols::SymbolsAhead;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::input::scan::Scanner;
 
-/// The kernel functions that a recording names. What is wrong with it is told when it is printed.
-pub(super) fn kernel_symbols(input: &Input, threads: usize) -> Vec<KernelSymbol> {
-    let Ok(recording) = Recording::open(input) else { return Vec::new() };
+/// The functions that a recording names. What is wrong with it is told when it is printed.
+pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
+    let mut symbols = SymbolsAhead::default();
+    let Ok(recording) = Recording::open(input) else { return symbols };
     if !recording.kinds.contains(&EventKind::State) {
-        return Vec::new();
+        return symbols;
     }
     let endian = recording.endian();
     let is_wanted = |kind: RecordType, record: &[u8]| kind == RecordType::SAMPLE && recording.may_hold_state(record);
     let scanner = Scanner { endian, threads, is_wanted: &is_wanted };
-    let mut symbols = Vec::new();
     recording.for_each_slice(|records| {
         let Ok(records) = records else { return };
-        let mut visit = |record: bprec_format::Result<Record<'_>>| {
-            let state = record.ok().and_then(|record| state(&recording, &record));
-            if let Some(State::KernelSymbols(found)) = state {
-                symbols.extend(found);
-            }
+        let mut visit = |record: bprec_format::Result<Record<'_>>| match record
+            .ok()
+            .and_then(|record| state(&recording, &record))
+        {
+            Some(State::KernelSymbols(found)) => symbols.kernel.extend(found),
+            Some(State::FileFunctions(found)) => symbols.files.push(found),
+            _ => {}
         };
         scanner.scan(&records, &mut visit, &|part| recording.release(part));
     });

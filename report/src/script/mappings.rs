@@ -8,6 +8,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
 
+use bprec_format::records::Mmap2File;
+
 /// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mapping {
@@ -16,6 +18,8 @@ pub(super) struct Mapping {
     pub(super) end: u64,
     pub(super) pgoff: u64,
     pub(super) name: Arc<[u8]>,
+    /// Which file that is, if its record says so.
+    pub(super) file: Option<Mmap2File>,
 }
 
 /// The mappings of a process: no two of them overlap.
@@ -157,7 +161,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn mapping(start: u64, end: u64, pgoff: u64) -> Mapping {
-        Mapping { start, end, pgoff, name: Arc::from(&b"file"[..]) }
+        Mapping { start, end, pgoff, name: Arc::from(&b"file"[..]), file: None }
     }
 
     /// One byte at a time, it is the last that was mapped there.

@@ -25,10 +25,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bprec_format::rewrite::Care;
-use bprec_format::state::KernelSymbol;
 use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
 
-use crate::index::stream_symbols::SectionSymbols;
+use crate::index::stream_symbols::{SectionSymbols, SymbolsAhead};
 use crate::input::source::{Arrival, Source, Visitor};
 use crate::input::threads::{MAX_THREADS, threads_there_are};
 use crate::{Error, Result, TimeRange};
@@ -71,6 +70,8 @@ pub struct ScriptOptions {
     pub keep_chains_apart: bool,
     /// The most frames of a call chain; [`MAX_STACK`] when not given.
     pub max_stack: Option<usize>,
+    /// Names of functions as their files have them, instead of as their languages do.
+    pub keep_mangled: bool,
     /// Only samples of these CPUs; of all when empty.
     pub cpus: Vec<u32>,
     /// Only samples of these processes; of all when empty.
@@ -122,7 +123,8 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     let threads = if is_small { 1 } else { threads_there_are() };
     let threads = options.threads.unwrap_or(threads).clamp(1, MAX_THREADS);
     let needs_ahead = lasting.filter(|_| options.needs_names());
-    let kernel = needs_ahead.map(|input| ahead::kernel_symbols(input, threads)).unwrap_or_default();
+    let mut ahead = needs_ahead.map(|input| ahead::symbols(input, threads)).unwrap_or_default();
+    ahead.keeps_mangled = options.keep_mangled;
     // What arrives is printed as it arrives: one thread keeps up with any pipe.
     let is_live = lasting.is_none();
     let threads = if is_live || options.dump { 1 } else { threads };
@@ -138,7 +140,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
             dumped: Text::default(),
             events: None,
             naming: Arc::default(),
-            kernel,
+            ahead,
             sections: None,
             revision: 0,
             renames: 0,
@@ -174,7 +176,7 @@ struct Script<'scope, 'a, 'o> {
     events: Option<Arc<Events>>,
     naming: Arc<Naming>,
     /// Kernel functions that a look ahead has found.
-    kernel: Vec<KernelSymbol>,
+    ahead: SymbolsAhead,
     /// Number of sections when names were last read from them.
     sections: Option<usize>,
     /// Of the metadata that the events are from.
@@ -283,7 +285,7 @@ impl Script<'_, '_, '_> {
             let mut code = self.naming.code.clone();
             if self.options.needs_names() && self.sections != Some(sections) {
                 self.sections = Some(sections);
-                code = Arc::new(SectionSymbols::new(metadata.sections(), metadata.endian(), &self.kernel));
+                code = Arc::new(SectionSymbols::new(metadata.sections(), metadata.endian(), &self.ahead));
             }
             self.naming = Arc::new(Naming::new(metadata, code));
         }

@@ -45,6 +45,14 @@ fn write(out: &mut Text, state: &State) -> Result {
             write!(out, "attachment: program {} {} {}", it.prog_id, text(&it.kind), Plain(&it.target))?;
             it.link_id.map_or(Ok(()), |link| write!(out, " link {link}"))
         }
+        State::ProgArray(it) => {
+            write!(out, "program array: map {}", it.map_id)?;
+            each(out, &it.slots, |out, slot| write!(out, " [{}] program {}", slot.index, slot.prog_id))?;
+            match it.unread_slots {
+                0 => Ok(()),
+                unread => write!(out, ", {unread} slots not read"),
+            }
+        }
         State::Released(it) => {
             write!(out, "released: program {} between {} and {} ns", it.id, it.after_ns, it.before_ns)
         }
@@ -135,6 +143,14 @@ fn write(out: &mut Text, state: &State) -> Result {
         State::Recording(it) => {
             write!(out, "recording: ")?;
             it.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        }
+        State::FileFunctions(it) => {
+            write!(out, "functions of {}:", Plain(&it.path))?;
+            each(out, &it.functions, |out, function| write!(out, " {:x} {}", function.offset, Plain(&function.name)))
+        }
+        State::UserSymbols(it) => {
+            write!(out, "user symbols: {} of {} places named in {} ns", it.named, it.addresses, it.took_ns)?;
+            reason(out, &it.cut)
         }
         State::StatsOff(it) => {
             write!(out, "run stats off at {} ns", it.time_ns)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use bprec_format::records::Payload;
+use bprec_format::records::{Mmap2File, Payload};
 use bprec_format::{Record, RecordType, misc};
 
 use crate::index::file_functions::Mapped;
@@ -82,10 +82,11 @@ impl Tasks {
                 }
             }
             Payload::Mmap(map) if record.misc & misc::MMAP_DATA == 0 => {
-                self.map(record, map.pid, (map.addr, map.len_bytes, map.pgoff), map.filename);
+                self.map(record, map.pid, (map.addr, map.len_bytes, map.pgoff), map.filename, None);
             }
             Payload::Mmap2(map) if record.misc & misc::MMAP_DATA == 0 => {
-                self.map(record, map.pid, (map.addr, map.len_bytes, map.pgoff), map.filename);
+                let range = (map.addr, map.len_bytes, map.pgoff);
+                self.map(record, map.pid, range, map.filename, Some(map.file));
             }
             Payload::Ksymbol(symbol) => {
                 self.kernel_version = self.next_version();
@@ -143,8 +144,9 @@ impl Tasks {
         let covers = |map: &Mapping| ip < map.end || kernel && &*map.name == KERNEL_NAME;
         let map = map.filter(|map| covers(map));
         let dso = map.map(|map| &*map.name);
-        let in_file =
-            map.and_then(|map| self.symbols.file(&map.name, Mapped { ip, map_start: map.start, pgoff: map.pgoff }));
+        let in_file = map.and_then(|map| {
+            self.symbols.file(&map.name, map.file, Mapped { ip, map_start: map.start, pgoff: map.pgoff })
+        });
         match in_file {
             None if kernel => match self.symbols.kernel(ip) {
                 Some((symbol, module)) => Place { symbol: Some(symbol), dso: dso.or(module) },
@@ -154,7 +156,14 @@ impl Tasks {
         }
     }
 
-    fn map(&mut self, record: &Record<'_>, pid: u32, (addr, len, pgoff): (u64, u64, u64), name: &[u8]) {
+    fn map(
+        &mut self,
+        record: &Record<'_>,
+        pid: u32,
+        (addr, len, pgoff): (u64, u64, u64),
+        name: &[u8],
+        file: Option<Mmap2File>,
+    ) {
         self.make_room();
         let kernel = record.misc & misc::CPUMODE_MASK == misc::KERNEL;
         let pid = if kernel { KERNEL_PID } else { pid };
@@ -170,7 +179,7 @@ impl Tasks {
             space.maps.clear();
             self.forgot = true;
         }
-        space.maps.insert(Mapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into() });
+        space.maps.insert(Mapping { start: addr, end: addr.saturating_add(len), pgoff, name: name.into(), file });
     }
 
     /// Versions come back after four thousand million changes; no text is kept for so long.

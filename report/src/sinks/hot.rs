@@ -1,7 +1,9 @@
 //! What was hit most, for recordings in which no BPF program is known: kernel functions where the recording names them,
 //! otherwise addresses in the kernel, a module or a file.
 
+use crate::Options;
 use crate::index::Index;
+use crate::index::demangle::function_name;
 use crate::input::recording::Recording;
 use crate::model::Count;
 use crate::pass::attribution::Attribution;
@@ -16,8 +18,15 @@ const HOTTEST: usize = 40;
 /// Places that are counted one by one; what is hit beyond these goes to one line.
 const MAX_PLACES: usize = 1 << 19;
 
-/// Name, object and count of a place.
-pub(crate) type Hot = (String, String, Count);
+/// A place that was hit.
+#[derive(Debug, Clone)]
+pub(crate) struct Hot {
+    pub(crate) name: String,
+    /// The name as the file has it, where that is another one.
+    pub(crate) mangled: Option<String>,
+    pub(crate) object: String,
+    pub(crate) count: Count,
+}
 
 /// Where a sample was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,19 +47,19 @@ enum Place {
 
 /// By event: the places that were hit most, hottest first.
 pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Selection<'_>) -> Vec<Vec<Hot>> {
-    let maps = Mappings::of(recording);
+    let maps = Mappings::of(recording, &index.files);
     let sink = HotSink { index, maps: &maps, places: vec![FxHashMap::default(); recording.events.all().len()] };
     // More places than are counted one by one go to one line: which those are must not depend on threads.
-    let options = crate::Options { threads: Some(1), ..selection.options.clone() };
+    let options = Options { threads: Some(1), ..selection.options.clone() };
     let selection = Selection { options: &options, ..selection.clone() };
     let (sink, _) = run(recording, index, &selection, sink, |_, _| {});
-    sink.places.into_iter().map(|places| name(places, index, &maps)).collect()
+    sink.places.into_iter().map(|places| name(places, index, &maps, selection.options)).collect()
 }
 
 /// Counts samples by place.
 struct HotSink<'i> {
     index: &'i Index,
-    maps: &'i Mappings,
+    maps: &'i Mappings<'i>,
     /// By event.
     places: Vec<FxHashMap<Place, Count>>,
 }
@@ -96,19 +105,25 @@ impl Sink for HotSink<'_> {
     }
 }
 
-fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &Mappings) -> Vec<Hot> {
+fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &Mappings<'_>, options: &Options) -> Vec<Hot> {
     let mut places: Vec<(Place, Count)> = places.into_iter().collect();
     places.sort_by_key(|(place, count)| (Reverse(count.weight), Reverse(count.samples), *place));
     let hot = places.into_iter().take(HOTTEST).map(|(place, count)| {
+        let mut mangled = None;
         let (name, object) = match place {
             Place::Kernel(symbol) => (index.symbols.name(symbol), "[kernel]".into()),
             Place::KernelAddr(addr) => (format!("{addr:#x}"), index.kernel.find(addr).unwrap_or("[kernel]").to_owned()),
-            Place::Function(file, number) => (maps.function_name(file, number), maps.file(file).to_owned()),
+            Place::Function(file, number) => {
+                let own = maps.function_name(file, number);
+                let name = function_name(own, options);
+                mangled = Some(String::from_utf8_lossy(own).into_owned()).filter(|own| *own != name);
+                (name, maps.file(file).to_owned())
+            }
             Place::File(file, offset) => (format!("{offset:#x}"), maps.file(file).to_owned()),
             Place::User(addr) => (format!("{addr:#x}"), "[unknown]".into()),
             Place::Other => ("(other)".into(), String::new()),
         };
-        (name, object, count)
+        Hot { name, mangled, object, count }
     });
     hot.collect()
 }

@@ -1,11 +1,13 @@
 //! The ledger: what is charged to each program, by column and by part.
 
 use crate::index::Index;
+use crate::index::runners::Group;
 use crate::index::symbols::Kind;
 use crate::model::Count;
-use crate::options::Split;
+use crate::options::{Payer, Split};
 use crate::pass::attribution::{Attribution, Charge, Column};
 use crate::pass::{SampleView, Sink};
+use crate::sinks::sharing::{Sharers, share_out};
 use bprec_format::misc;
 use bprec_format::state::OVERFLOW_PID;
 use rustc_hash::FxHashMap;
@@ -23,10 +25,14 @@ pub(crate) enum Key {
     Comm(u32),
     /// A thread whose name is not known.
     Thread(u32),
+    /// A process.
+    Process(u32),
     /// A CPU.
     Cpu(u32),
     /// A cgroup.
     Cgroup(u64),
+    /// Who runs in a cgroup, by its number in the index.
+    Workload(u32),
     /// A kernel function.
     Kernel(u32),
     /// An interrupt that came while the program ran.
@@ -44,6 +50,8 @@ pub(crate) struct Charges {
     pub(crate) helper: Count,
     /// In the code that exists to run it.
     pub(crate) entry: Count,
+    /// Of `entry`: the program's share of what several have in common.
+    pub(crate) shared_entry: Count,
     /// Inclusive: also where another program ran inside. Not a part of [`Charges::sum`].
     pub(crate) total: Count,
 }
@@ -58,7 +66,13 @@ impl Charges {
         self.own.merge(other.own);
         self.helper.merge(other.helper);
         self.entry.merge(other.entry);
+        self.shared_entry.merge(other.shared_entry);
         self.total.merge(other.total);
+    }
+
+    fn add_shared_entry(&mut self, count: Count) {
+        self.entry.merge(count);
+        self.shared_entry.merge(count);
     }
 
     fn column(&mut self, column: Column) -> &mut Count {
@@ -76,6 +90,8 @@ pub(crate) struct EventLedger {
     pub(crate) samples: Count,
     pub(crate) idle: Count,
     pub(crate) entry: Count,
+    /// In what runs several programs, by these and the part of each that it is: until it is shared between them.
+    shared_entry: FxHashMap<(Sharers, Key), Count>,
     pub(crate) interpreted: Count,
     /// Code that nothing accounts for.
     pub(crate) unknown_code: Count,
@@ -128,6 +144,9 @@ impl EventLedger {
         match attribution.charge {
             Charge::Elsewhere => {}
             Charge::Entry => self.entry.merge(count),
+            Charge::SharedEntry { group, strangers, interval } => {
+                self.shared_entry.entry((Sharers { group, strangers, interval }, part)).or_default().merge(count);
+            }
             Charge::Interpreted => self.interpreted.merge(count),
             Charge::UnknownCode => self.unknown_code.merge(count),
             Charge::Program { program, column, .. } => {
@@ -139,7 +158,7 @@ impl EventLedger {
         }
         for program in attribution.programs() {
             self.programs[*program as usize].total.merge(count);
-            if matches!(split, Some(Split::Comm | Split::Cpu | Split::Cgroup)) {
+            if split.is_some_and(|split| split.payer().is_some()) {
                 self.parts.entry((*program, part)).or_default().total.merge(count);
             }
         }
@@ -148,6 +167,49 @@ impl EventLedger {
                 self.parts.entry((*program, Key::Function(*function))).or_default().total.merge(count);
             }
         }
+    }
+
+    /// Shares the cost of hooks that several programs are on, by the weights of each group in each interval; without weights it is nobody's. `group_of` is by
+    /// program, for those that are put together.
+    pub(crate) fn share_entry(
+        &mut self,
+        groups: &[Group],
+        weights: impl Fn(&Group, Option<u32>) -> Option<Vec<u64>>,
+        split: Option<Split>,
+        group_of: &[Option<u32>],
+    ) {
+        let shared = std::mem::take(&mut self.shared_entry);
+        let parts = shared.into_iter().map(|((sharers, part), count)| (sharers, part, count)).collect();
+        share_out(parts, groups, weights, |program, part, share| match program {
+            None => self.entry.merge(share),
+            Some(program) => {
+                self.charge_share(program, *part, share, split);
+                if let Some(Some(number)) = group_of.get(program as usize) {
+                    self.group(*number).merge(share);
+                }
+            }
+        });
+    }
+
+    fn charge_share(&mut self, program: u32, part: Key, share: Count, split: Option<Split>) {
+        let charges = &mut self.programs[program as usize];
+        charges.add_shared_entry(share);
+        charges.total.merge(share);
+        if let Some(split) = split {
+            let charges = self.parts.entry((program, part)).or_default();
+            charges.add_shared_entry(share);
+            if split.payer().is_some() {
+                charges.total.merge(share);
+            }
+        }
+    }
+
+    fn group(&mut self, number: u32) -> &mut Count {
+        let number = number as usize;
+        if number >= self.groups.len() {
+            self.groups.resize(number + 1, Count::default());
+        }
+        &mut self.groups[number]
     }
 
     /// Counts a sample for each group of programs that its chain goes through. `group_of` is by program.
@@ -159,11 +221,7 @@ impl EventLedger {
             if let Some(number) = group(program)
                 && !programs[..at].iter().any(|inner| group(inner) == Some(number))
             {
-                let number = number as usize;
-                if number >= self.groups.len() {
-                    self.groups.resize(number + 1, Count::default());
-                }
-                self.groups[number].merge(count);
+                self.group(number).merge(count);
             }
         }
     }
@@ -173,6 +231,9 @@ impl EventLedger {
         self.samples.merge(other.samples);
         self.idle.merge(other.idle);
         self.entry.merge(other.entry);
+        for (key, theirs) in other.shared_entry {
+            self.shared_entry.entry(key).or_default().merge(theirs);
+        }
         self.interpreted.merge(other.interpreted);
         self.unknown_code.merge(other.unknown_code);
         self.guarded.merge(other.guarded);
@@ -203,6 +264,22 @@ impl EventLedger {
     }
 }
 
+/// What ran when a sample was taken, by one key.
+#[inline]
+pub(crate) fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
+    Ok(match payer {
+        Payer::Comm => sample.comm.map_or(Key::Thread(sample.pid_tid.1), Key::Comm),
+        Payer::Pid if sample.pid_tid.0 == u32::MAX => Key::Unknown,
+        Payer::Pid => Key::Process(sample.pid_tid.0),
+        Payer::Cpu => sample.cpu.map_or(Key::Unknown, Key::Cpu),
+        Payer::Cgroup => sample.cgroup()?.map_or(Key::Unknown, Key::Cgroup),
+        Payer::Container => match sample.cgroup()? {
+            Some(cgroup) => index.workloads().of_cgroup(cgroup).map_or(Key::Cgroup(cgroup), Key::Workload),
+            None => Key::Unknown,
+        },
+    })
+}
+
 /// Charges samples to the ledgers of their events.
 #[derive(Debug)]
 pub(crate) struct LedgerSink<'i> {
@@ -227,9 +304,11 @@ impl<'i> LedgerSink<'i> {
 
     fn part(&self, split: Split, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<Key> {
         Ok(match split {
-            Split::Comm => sample.comm.map_or(Key::Thread(sample.pid_tid.1), Key::Comm),
-            Split::Cpu => sample.cpu.map_or(Key::Unknown, Key::Cpu),
-            Split::Cgroup => sample.cgroup()?.map_or(Key::Unknown, Key::Cgroup),
+            Split::Comm => payer_key(self.index, Payer::Comm, sample)?,
+            Split::Pid => payer_key(self.index, Payer::Pid, sample)?,
+            Split::Cpu => payer_key(self.index, Payer::Cpu, sample)?,
+            Split::Cgroup => payer_key(self.index, Payer::Cgroup, sample)?,
+            Split::Container => payer_key(self.index, Payer::Container, sample)?,
             Split::Func => match attribution.charge {
                 Charge::Program { function: Some(function), .. } => Key::Function(function),
                 _ => Key::Entry,
@@ -242,7 +321,7 @@ impl<'i> LedgerSink<'i> {
                         symbol => symbol.map_or(Key::Unknown, Key::Kernel),
                     }
                 }
-                Charge::Program { column: Column::Entry, .. } => Key::Entry,
+                Charge::Program { column: Column::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
                 _ => Key::Unknown,
             },
         })

@@ -2,10 +2,11 @@
 
 use crate::index::Index;
 use crate::index::address::Owner;
+use crate::index::demangle::function_name;
 use crate::index::programs::Program;
 use crate::input::recording::Recording;
 use crate::input::window::Window;
-use crate::model::{Count, Frame, FrameKind, Stack, Stacks};
+use crate::model::{Count, Frame, FrameKind, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
 use crate::pass::{self, SampleView, Selection, Sink};
 use crate::sinks::mappings::Mappings;
@@ -44,9 +45,18 @@ enum Space {
 
 /// The call chains of the first event that is asked for and has samples.
 pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
+    Ok(counted(recording, index, options, false)?.stacks)
+}
+
+/// The same, and each sample with when it was taken, in which thread.
+pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<StackSamples> {
+    counted(recording, index, options, true)
+}
+
+fn counted(recording: &Recording<'_>, index: &Index, options: &Options, keeps_samples: bool) -> Result<StackSamples> {
     let window = Window::of(&options.time, recording, index.start_ns())?;
     let asked = Selection::new(recording, index, &window, options)?;
-    let maps = Mappings::of(recording);
+    let maps = Mappings::of(recording, &index.files);
     let wanted = |program: &Program| {
         options.programs.iter().any(|filter| filter.matches(program.id, program.tag, program.name()))
     };
@@ -58,13 +68,13 @@ pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) ->
     for event in (0..asked.events.len()).filter(|event| asked.events[*event]) {
         let events = (0..asked.events.len()).map(|other| other == event).collect();
         let selection = Selection { events, needs_comm: true, ..asked.clone() };
-        let sink = StacksSink::new(index, &maps, &programs);
+        let sink = StacksSink::new(index, &maps, &programs, keeps_samples);
         let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
-        let stacks = sink.named(recording, event);
-        if stacks.total.samples > 0 {
-            return Ok(stacks);
+        let samples = sink.named(recording, event, options);
+        if samples.stacks.total.samples > 0 {
+            return Ok(samples);
         }
-        first.get_or_insert(stacks);
+        first.get_or_insert(samples);
     }
     first.ok_or_else(|| Error::option("--event", "", "the recording has no event that samples where the machine was"))
 }
@@ -72,18 +82,58 @@ pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) ->
 /// Counts call chains of one event.
 struct StacksSink<'i> {
     index: &'i Index,
-    maps: &'i Mappings,
+    maps: &'i Mappings<'i>,
     /// By program: whether it is asked for; empty when all stacks are.
     programs: &'i [bool],
-    /// Outermost last.
-    stacks: FxHashMap<Box<[Place]>, Count>,
+    /// Outermost last; what each was counted with is in [`StacksSink::counts`].
+    stacks: FxHashMap<Box<[Place]>, u32>,
+    counts: Vec<Count>,
+    /// One by one, where that is asked for.
+    samples: Option<Vec<Taken>>,
     /// Memory for the chain at hand.
     chain: Vec<Place>,
 }
 
+/// A sample, and its stack by the number that the sink gave it. In the order of threads and time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Taken {
+    pid: u32,
+    tid: u32,
+    time_ns: u64,
+    offset: u64,
+    comm: Option<u32>,
+    stack: u32,
+    count: Count,
+}
+
 impl<'i> StacksSink<'i> {
-    fn new(index: &'i Index, maps: &'i Mappings, programs: &'i [bool]) -> StacksSink<'i> {
-        StacksSink { index, maps, programs, stacks: FxHashMap::default(), chain: Vec::new() }
+    fn new(index: &'i Index, maps: &'i Mappings<'i>, programs: &'i [bool], keeps_samples: bool) -> StacksSink<'i> {
+        let samples = keeps_samples.then(Vec::new);
+        StacksSink {
+            index,
+            maps,
+            programs,
+            stacks: FxHashMap::default(),
+            counts: Vec::new(),
+            samples,
+            chain: Vec::new(),
+        }
+    }
+
+    /// Counts a stack. Its number.
+    fn count(&mut self, chain: &[Place], count: Count) -> u32 {
+        match self.stacks.get(chain) {
+            Some(number) => {
+                self.counts[*number as usize].merge(count);
+                *number
+            }
+            None => {
+                let number = self.counts.len() as u32;
+                self.stacks.insert(chain.into(), number);
+                self.counts.push(count);
+                number
+            }
+        }
     }
 
     /// Puts the chain of a sample, innermost first, into [`StacksSink::chain`].
@@ -137,29 +187,59 @@ impl<'i> StacksSink<'i> {
     }
 
     /// What was counted, with names.
-    fn named(self, recording: &Recording<'_>, event: usize) -> Stacks {
+    fn named(mut self, recording: &Recording<'_>, event: usize, options: &Options) -> StackSamples {
         let mut names = Names::default();
         // Several places may have one name: an unknown address is one of its module's.
-        let mut stacks: BTreeMap<Vec<u32>, Count> = BTreeMap::new();
-        for (places, count) in &self.stacks {
-            let frames = places.iter().rev().map(|place| names.number(*place, || self.name(*place)));
-            stacks.entry(frames.collect()).or_default().merge(*count);
+        let mut stacks: BTreeMap<Vec<u32>, (Count, Vec<u32>)> = BTreeMap::new();
+        for (places, number) in &self.stacks {
+            let frames = places.iter().rev().map(|place| names.number(*place, || self.name(*place, options)));
+            let (count, numbers) = stacks.entry(frames.collect()).or_default();
+            count.merge(self.counts[*number as usize]);
+            numbers.push(*number);
         }
         let (frames, order) = names.sorted();
-        let mut stacks: Vec<Stack> = stacks
+        let mut stacks: Vec<(Stack, Vec<u32>)> = stacks
             .into_iter()
-            .map(|(numbers, count)| Stack {
-                frames: numbers.into_iter().map(|number| order[number as usize]).collect(),
-                count,
+            .map(|(frames, (count, numbers))| {
+                let frames = frames.into_iter().map(|number| order[number as usize]).collect();
+                (Stack { frames, count }, numbers)
             })
             .collect();
-        stacks.sort_by(|a, b| a.frames.cmp(&b.frames));
+        stacks.sort_by(|(a, _), (b, _)| a.frames.cmp(&b.frames));
+        // By the sink's number of a stack: where it is now.
+        let mut positions = vec![0; self.counts.len()];
+        for (position, (_, numbers)) in (0..).zip(&stacks) {
+            numbers.iter().for_each(|number| positions[*number as usize] = position);
+        }
+        let threads = self.samples.take().map(|samples| self.threads(samples, &positions)).unwrap_or_default();
+        let stacks: Vec<Stack> = stacks.into_iter().map(|(stack, _)| stack).collect();
         let total = stacks.iter().map(|stack| stack.count).sum();
         let unit = self.index.unit(recording, event);
-        Stacks { event: recording.names[event].clone(), unit, total, frames, stacks }
+        let stacks = Stacks { event: recording.names[event].clone(), unit, total, frames, stacks };
+        StackSamples { stacks, threads }
     }
 
-    fn name(&self, place: Place) -> Frame {
+    /// Samples by thread, each thread's in the order of time.
+    fn threads(&self, mut samples: Vec<Taken>, positions: &[u32]) -> Vec<ThreadSamples> {
+        samples.sort_unstable();
+        let of_a_thread = samples.chunk_by(|a, b| (a.pid, a.tid) == (b.pid, b.tid));
+        let threads = of_a_thread.map(|taken| ThreadSamples {
+            pid: taken[0].pid,
+            tid: taken[0].tid,
+            name: taken.iter().rev().find_map(|sample| sample.comm).map(|comm| self.index.tasks.name(comm).to_owned()),
+            samples: taken
+                .iter()
+                .map(|sample| StackSample {
+                    time_ns: sample.time_ns,
+                    stack: positions[sample.stack as usize],
+                    count: sample.count,
+                })
+                .collect(),
+        });
+        threads.collect()
+    }
+
+    fn name(&self, place: Place, options: &Options) -> Frame {
         let index = self.index;
         let frame = |name: String, kind| Frame { name, kind };
         match place {
@@ -184,7 +264,7 @@ impl<'i> StacksSink<'i> {
             }
             Place::Function(file, number) => {
                 let kind = FrameKind::User { file: Some(self.maps.file(file).to_owned()) };
-                frame(self.maps.function_name(file, number), kind)
+                frame(function_name(self.maps.function_name(file, number), options), kind)
             }
             Place::File(file) => {
                 let path = self.maps.file(file);
@@ -198,7 +278,7 @@ impl<'i> StacksSink<'i> {
 
 impl Sink for StacksSink<'_> {
     fn fork(&self) -> Self {
-        StacksSink::new(self.index, self.maps, self.programs)
+        StacksSink::new(self.index, self.maps, self.programs, self.samples.is_some())
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
@@ -207,16 +287,24 @@ impl Sink for StacksSink<'_> {
             return Ok(());
         }
         self.walk(sample)?;
-        match self.stacks.get_mut(&self.chain[..]) {
-            Some(count) => count.merge(sample.count),
-            None => drop(self.stacks.insert(self.chain.as_slice().into(), sample.count)),
+        let chain = std::mem::take(&mut self.chain);
+        let stack = self.count(&chain, sample.count);
+        self.chain = chain;
+        if let Some(samples) = &mut self.samples {
+            let ((pid, tid), time_ns) = (sample.pid_tid, sample.time_ns.unwrap_or(0));
+            let (offset, comm, count) = (sample.offset, sample.comm, sample.count);
+            samples.push(Taken { pid, tid, time_ns, offset, comm, stack, count });
         }
         Ok(())
     }
 
     fn merge(&mut self, other: Self) {
-        for (chain, count) in other.stacks {
-            self.stacks.entry(chain).or_default().merge(count);
+        let mut numbers = vec![0; other.counts.len()];
+        for (chain, number) in other.stacks {
+            numbers[number as usize] = self.count(&chain, other.counts[number as usize]);
+        }
+        if let (Some(mine), Some(theirs)) = (&mut self.samples, other.samples) {
+            mine.extend(theirs.into_iter().map(|taken| Taken { stack: numbers[taken.stack as usize], ..taken }));
         }
     }
 }

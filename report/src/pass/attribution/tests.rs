@@ -1,15 +1,18 @@
 //! Hand-made chains with known answers.
 
 use super::*;
+use crate::index::States;
 use crate::index::address::{AddressMap, Range};
-use crate::index::images::Image;
-use crate::index::programs::Programs;
+use crate::index::hooks::Hooks;
+use crate::index::images::{Attached, Image};
+use crate::index::programs::{ProgInfoSummary, Program, Programs};
+use crate::index::runners::Group;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
 use crate::model::Count;
 use crate::options::Split;
 use crate::sinks::ledger::{EventLedger, Key};
 use bprec_format::Endian;
-use bprec_format::state::KernelSymbol;
+use bprec_format::state::{Attachment, KernelSymbol};
 
 const KERNEL_TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
 /// Kernel functions, each 0x100 long.
@@ -57,19 +60,18 @@ fn index(with_symbols: bool) -> Index {
         Vec::new()
     });
     ranges.extend(symbols.of_kind(Kind::Hook).map(|(start, end)| range(start, end - start, Owner::Hook)));
-    let image = |kind, program| Image { name: String::new(), kind, program };
+    let image = |kind| Image { name: String::new(), kind };
     let kernel_key = TrampolineKey::Kernel { btf_obj_id: 1, btf_id: 7 };
     let prog_key = TrampolineKey::Program { id: 10, btf_id: 3 };
+    let images = vec![image(ImageKind::Trampoline(kernel_key)), image(ImageKind::Trampoline(prog_key))];
+    let attached = Attached::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
+    let info = |at| Some(ProgInfoSummary { at, prog_type: None, load_time_ns: 0, uid: None });
+    let list: Vec<Program> = (0..5).map(|at| Program { info: info(at), ..Program::default() }).collect();
     Index {
         map: AddressMap::new(ranges),
         bpf_span: Some((PROG_A, TRAMP_PROG + 0x1000)),
-        programs: Programs {
-            images: vec![
-                image(ImageKind::Trampoline(kernel_key), Some(2)),
-                image(ImageKind::Trampoline(prog_key), None),
-            ],
-            ..Programs::default()
-        },
+        hooks: Hooks::new(&symbols, &list, &States::default(), &images, &attached),
+        programs: Programs { list, images, ..Programs::default() },
         symbols,
         kernel: KernelMaps::new(vec![
             (KERNEL_TEXT.0, KERNEL_TEXT.1, "[kernel.kallsyms]_text".into()),
@@ -123,6 +125,22 @@ fn a_return_address_is_behind_the_call() {
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
 }
 
+/// Where in the program that is charged the sample is: also where another program is further out.
+#[test]
+fn the_frame_is_that_of_the_function_that_is_charged() {
+    let index = index(true);
+    let frame = |frames: &[u64]| {
+        let words = [&[context::KERNEL], frames].concat();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let chain = Callchain::new(&bytes, Endian::Little);
+        Attributor::new(&index).attribution(frames.first().copied(), Some(chain), 5).frame()
+    };
+    assert_eq!(frame(&[PROG_A_SUB + 1, PROG_A + 0x20, TRACE_CALL + 8]), Some(PROG_A_SUB + 1));
+    assert_eq!(frame(&[VFS_READ, LOOKUP + 4, PROG_A + 0x20, LOOKUP + 8, PROG_B + 8]), Some(PROG_A + 0x20));
+    assert_eq!(frame(&[VFS_READ]), None);
+    assert_eq!(frame(&[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ, PROG_A + 8]), None, "what runs it is charged");
+}
+
 #[test]
 fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     let index = index(true);
@@ -131,8 +149,10 @@ fn what_runs_programs_is_entry_and_the_function_that_is_traced_is_not() {
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20, VFS_READ]), (entry(Some(ENTER + 4)), vec![2]));
     // The trampoline calls the function that it instruments: that is no cost of the program's.
     assert_eq!(attribution(&index, &[VFS_READ + 0x30, TRAMP_KERNEL + 0x40]), (Charge::Elsewhere, vec![]));
-    // Two programs are on program 0: no telling which, but program 0 is further out.
-    assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (Charge::Entry, vec![0]));
+    // Two programs are on program 0, which is further out.
+    let shared = Charge::SharedEntry { group: 1, strangers: 0, interval: None };
+    assert_eq!(attribution(&index, &[ENTER, TRAMP_PROG + 0x10, PROG_A + 1]), (shared, vec![0]));
+    assert_eq!(index.hooks.groups()[1].programs, Box::from([3, 4]));
     // The traced program itself, called by its trampoline.
     assert_eq!(attribution(&index, &[PROG_A + 8, TRAMP_PROG + 0x40, TRACE_CALL + 8]).0, own(0, 0));
     // A hook without a program in the chain; the same hook inside another program's helper.
@@ -158,7 +178,11 @@ fn without_kernel_symbols_less_is_known_and_nothing_is_guessed() {
     let index = index(false);
     assert_eq!(attribution(&index, &[LOOKUP, TRACE_CALL + 8]).0, Charge::Elsewhere);
     assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_KERNEL + 0x20]).0, Charge::Elsewhere);
-    assert_eq!(attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0, Charge::Entry);
+    // What a trampoline calls that is on a program is for the programs on it, or else the program itself.
+    assert_eq!(
+        attribution(&index, &[ENTER + 4, TRAMP_PROG + 0x20]).0,
+        Charge::SharedEntry { group: 1, strangers: 0, interval: None }
+    );
     assert_eq!(attribution(&index, &[LOOKUP + 4, PROG_A + 0x20]).0, helper(0, 0, LOOKUP + 4));
 }
 
@@ -176,7 +200,7 @@ fn samples_in_user_mode_and_without_chains() {
 #[test]
 fn sums_agree_with_what_was_put_in() {
     let index = index(true);
-    let mut ledger = EventLedger::new(3);
+    let mut ledger = EventLedger::new(5);
     let chains: [(&[u64], u64); 6] = [
         (&[PROG_A + 1], 10),
         (&[PROG_A_SUB + 1, PROG_A + 0x20], 20),
@@ -203,11 +227,18 @@ fn sums_agree_with_what_was_put_in() {
         );
     }
     let count = |samples, weight| Count { samples, weight };
+    // The hook's 160 are of programs 3 and 4, which run 1 : 3.
+    let weights = |group: &Group, _: Option<u32>| (*group.programs == [3, 4]).then(|| vec![1, 3]);
+    ledger.share_entry(index.hooks.groups(), weights, Some(Split::Func), &[]);
     let a = &ledger.programs[0];
     assert_eq!((a.own, a.helper, a.entry), (count(2, 30), count(1, 40), count(0, 0)));
     assert_eq!(a.total, count(5, 10 + 20 + 40 + 80 + 160), "each sample once, whatever its functions");
     assert_eq!(ledger.programs[1].own, count(1, 80));
-    assert_eq!(ledger.entry, count(1, 160));
+    assert_eq!(ledger.entry, count(0, 0));
+    assert_eq!((ledger.programs[3].entry, ledger.programs[4].entry), (count(0, 40), count(1, 120)));
+    assert_eq!(ledger.programs[4].shared_entry, count(1, 120));
+    assert_eq!(ledger.programs[4].total, count(1, 120));
+    assert_eq!(ledger.parts[&(4, Key::Entry)].entry, count(1, 120));
     assert_eq!(ledger.samples, count(6, 630));
     assert_eq!(ledger.span, Some((10, 320)));
     assert_eq!(ledger.parts[&(0, Key::Function(1))].own, count(1, 20));
@@ -219,4 +250,42 @@ fn sums_agree_with_what_was_put_in() {
     assert_eq!(twice.programs[0].own, count(4, 60));
     assert_eq!(twice.parts[&(0, Key::Function(1))].own, count(2, 40));
     assert_eq!((twice.samples, twice.span), (count(12, 1260), Some((10, 320))));
+}
+
+/// The task was at 0x40_0000 in user space: at the uprobe with that offset in a page, or at one of somebody else's.
+#[test]
+fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
+    let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };
+    let charge = |targets: &[(u32, &str)]| {
+        let symbols =
+            KernelSymbols::new(vec![symbol(ENTER, "__uprobe_perf_func"), symbol(TRACE_CALL, "uprobe_dispatcher")]);
+        let attachments = targets.iter().map(|(prog_id, target)| Attachment {
+            prog_id: *prog_id,
+            link_id: None,
+            kind: "uprobe".into(),
+            target: target.as_bytes().to_vec(),
+        });
+        let states = States { attachments: attachments.collect(), ..States::default() };
+        let list: Vec<Program> = [10, 11].map(|id| Program { id: Some(id), ..Program::default() }).into();
+        let ranges = symbols.of_kind(Kind::UserProbe).map(|(start, end)| Range {
+            start,
+            end,
+            from_ns: 0,
+            to_ns: u64::MAX,
+            owner: Owner::Hook,
+            announced: true,
+        });
+        let index = Index {
+            map: AddressMap::new(ranges),
+            hooks: Hooks::new(&symbols, &list, &states, &[], &Attached::default()),
+            programs: Programs { list, ..Programs::default() },
+            symbols,
+            ..Index::default()
+        };
+        attribution(&index, &[VFS_READ + 4, ENTER + 8, TRACE_CALL + 8]).0
+    };
+    let entry = |program| Charge::Program { program, function: None, column: Column::Entry, called: None };
+    assert_eq!(charge(&[(10, "/bin/x+0x5008"), (11, "/bin/x+0x6000")]), entry(1));
+    assert_eq!(charge(&[(10, "/bin/x+0x5000"), (11, "/bin/x+0x6008")]), entry(0));
+    assert_eq!(charge(&[(10, "/bin/x+0x5008"), (11, "/bin/x+0x6008")]), Charge::Elsewhere);
 }

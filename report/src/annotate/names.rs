@@ -1,0 +1,87 @@
+//! Names for the numbers in instructions, from the recording alone.
+
+use super::listing::PairedCall;
+use super::machine::Isa;
+use super::xlated::Operand;
+use crate::index::Index;
+use crate::index::programs::Program;
+use crate::index::symbolizer::Symbolizer;
+use rustc_hash::FxHashMap;
+
+/// What the kernel counts helpers from.
+const CALL_BASE: &str = "__bpf_call_base";
+
+/// Address of [`CALL_BASE`], if the recording has it.
+pub(super) fn call_base(index: &Index) -> Option<u64> {
+    let number = index.symbols.names().find(|(_, name)| name == CALL_BASE).map(|(number, _)| number);
+    number.and_then(|number| index.symbols.start(number))
+}
+
+/// The same from calls of helpers, of which machine code has the addresses and BPF instructions the distances: one that fits all.
+pub(super) fn call_base_of(calls: impl Iterator<Item = (PairedCall, i32)>) -> Option<u64> {
+    let mut bases = calls.map(|(call, imm)| call.target.wrapping_sub_signed(imm.into()));
+    let base = bases.next()?;
+    bases.all(|other| other == base).then_some(base)
+}
+
+/// Looks up names for the code of a program.
+pub(super) struct Names<'i> {
+    index: &'i Index,
+    program: &'i Program,
+    symbolizer: Symbolizer<'i>,
+    isa: Option<Isa>,
+    call_base: Option<u64>,
+    /// A time at which the program was there.
+    time_ns: u64,
+    /// By slot: calls as the machine code has them.
+    pub(super) calls: FxHashMap<u32, PairedCall>,
+}
+
+impl<'i> Names<'i> {
+    pub(super) fn new(index: &'i Index, program: &'i Program, isa: Option<Isa>, call_base: Option<u64>) -> Names<'i> {
+        let time_ns = program.unloaded_ns.map_or(u64::MAX - 1, |gone_ns| gone_ns.saturating_sub(1));
+        let symbolizer = Symbolizer::new(index);
+        Names { index, program, symbolizer, isa, call_base, time_ns, calls: FxHashMap::default() }
+    }
+
+    /// The function at an address, and how far behind its start that is.
+    pub(super) fn function(&self, addr: u64) -> Option<String> {
+        let symbol = self.symbolizer.find(addr, self.time_ns)?;
+        Some(match symbol.offset {
+            Some(0) | None => symbol.name.into_owned(),
+            Some(offset) => format!("{}+{offset:#x}", symbol.name),
+        })
+    }
+
+    /// What an operand of a BPF instruction stands for.
+    pub(super) fn operand(&self, operand: Operand) -> Option<String> {
+        match operand {
+            Operand::Map(id) => {
+                let name = &self.index.states.maps.get(&id)?.name;
+                (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
+            }
+            Operand::Function(number) => {
+                let function = self.program.functions.get(number as usize)?;
+                (!function.name.is_empty()).then(|| function.name.clone())
+            }
+            Operand::Called { at, imm, is_kfunc } => {
+                let addr = self.target(at, imm, is_kfunc)?;
+                Some(self.function(addr).unwrap_or_else(|| format!("{addr:#x}")))
+            }
+            Operand::Address(addr) => {
+                let symbol = self.symbolizer.find(addr, self.time_ns)?;
+                (symbol.offset == Some(0)).then(|| symbol.name.into_owned())
+            }
+        }
+    }
+
+    /// Where a call goes: as its machine code says, or by the distance that the BPF instruction has.
+    fn target(&self, at: u32, imm: i32, is_kfunc: bool) -> Option<u64> {
+        let by_distance = || {
+            // On other processors than this one a kfunc may be too far away for that, and the instruction has a number of its BTF.
+            let has_distance = imm != 0 && (!is_kfunc || self.isa == Some(Isa::X86_64));
+            self.call_base.filter(|_| has_distance).map(|base| base.wrapping_add_signed(imm.into()))
+        };
+        self.calls.get(&at).map(|call| call.target).or_else(by_distance)
+    }
+}

@@ -1,0 +1,47 @@
+//! Lines of the source, from the BTF of programs.
+
+use crate::model::SourceLine;
+use bprec_format::bpf::btf::Btf;
+use bprec_format::bpf::prog_info::LineInfo;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Characters of a line that are kept: entries of the line table are small, and what they refer to may be long.
+const MAX_CHARS: usize = 240;
+
+/// The texts of a BTF blob, each once.
+pub(super) struct Sources<'b> {
+    btf: Option<&'b Btf<'b>>,
+    texts: FxHashMap<u32, Arc<str>>,
+}
+
+impl<'b> Sources<'b> {
+    pub(super) fn new(btf: Option<&'b Btf<'b>>) -> Sources<'b> {
+        Sources { btf, texts: FxHashMap::default() }
+    }
+
+    /// The place in the source that an entry of the line table stands for.
+    pub(super) fn line(&mut self, line: &LineInfo) -> Option<SourceLine> {
+        self.btf?;
+        let file = self.text(line.file_name_off);
+        let text = self.text(line.line_off);
+        let is_known = !file.is_empty() || line.line > 0;
+        is_known.then_some(SourceLine { file, line: line.line, column: line.column, text })
+    }
+
+    fn text(&mut self, offset: u32) -> Arc<str> {
+        let btf = self.btf;
+        let text = self.texts.entry(offset).or_insert_with(|| {
+            let bytes = btf.and_then(|btf| btf.name(offset)).unwrap_or_default().trim_ascii();
+            let (kept, cut) = match bytes.get(..MAX_CHARS) {
+                Some(kept) if bytes.len() > MAX_CHARS => (kept, "…"),
+                _ => (bytes, ""),
+            };
+            // A character that is cut in two is left out.
+            let text = String::from_utf8_lossy(kept);
+            let text = if cut.is_empty() { &text } else { text.trim_end_matches(char::REPLACEMENT_CHARACTER) };
+            format!("{text}{cut}").into()
+        });
+        Arc::clone(text)
+    }
+}

@@ -1,0 +1,227 @@
+//! Each rule, where it has something to say and where it has not.
+
+use super::*;
+use crate::model::{Part, TimeBound};
+use crate::{Input, by_prog};
+use std::path::Path;
+
+/// Of a recording with two copies of the tracepoint programs.
+fn report() -> Report {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-7.2/ratio.data");
+    let options = Options { by: Some(By::Split(Split::Helper)), all: true, ..Options::default() };
+    by_prog(&Input::open(path).unwrap(), &options).unwrap()
+}
+
+fn codes(report: &Report) -> Vec<&'static str> {
+    findings(report).iter().map(|found| found.finding.code()).collect()
+}
+
+/// The report without what there is to say of the recording as it is.
+fn silent() -> Report {
+    let mut report = report();
+    for (nth, program) in report.programs.iter_mut().enumerate() {
+        program.attachments = vec![format!("raw_tracepoint:hook_{nth}")];
+        program.runs = Known::Unknown(crate::model::Reason::NoRuns);
+        program.prog_type = Some(ProgType::RAW_TRACEPOINT);
+    }
+    assert_eq!(codes(&report), [""; 0]);
+    report
+}
+
+/// The programs of the fixture are one object that was loaded twice: two programs, each on its hook twice.
+#[test]
+fn copies_on_one_hook_are_found() {
+    let mut report = report();
+    let found: Vec<Finding> = same_program_twice(&report);
+    assert_eq!(found.len(), 2, "{found:?}");
+    let Finding::SameProgramTwice { programs, hook } = &found[0] else { panic!("{found:?}") };
+    assert_eq!((programs.len(), hook.as_str()), (2, "tracepoint:raw_syscalls:sys_enter"));
+    assert!(programs.iter().all(|program| program.starts_with("account_syscall_enter (")), "{programs:?}");
+    // Other code under the same name is not the same program, nor is one that came when the other one had gone.
+    let first = report.programs.iter().position(|program| program.label_with_id() == programs[0]).unwrap();
+    let tag = report.programs[first].tag.replace(bprec_format::bpf::Tag([1; 8]));
+    assert_eq!(same_program_twice(&report).len(), 1);
+    report.programs[first].tag = tag;
+    let second = report.programs.iter().position(|program| program.label_with_id() == programs[1]).unwrap();
+    report.programs[first].unloaded = Some(TimeBound::at(100));
+    report.programs[second].loaded = Some(TimeBound::at(100));
+    assert_eq!(same_program_twice(&report).len(), 1);
+}
+
+#[test]
+fn what_nobody_holds_is_found() {
+    let mut report = silent();
+    let program = &mut report.programs[0];
+    program.owners.clear();
+    program.attachments.clear();
+    assert_eq!(codes(&report), ["no_owner"]);
+    for hold in [
+        (|program: &mut Program| program.pins.push("/sys/fs/bpf/x".into())) as fn(&mut Program),
+        |program| program.attachments.push("xdp:lo".into()),
+        |program| program.unloaded = Some(TimeBound::at(5)),
+    ] {
+        let mut held = report.clone();
+        hold(&mut held.programs[0]);
+        assert_eq!(codes(&held), [""; 0]);
+    }
+    // Of a recording that does not look for holders nothing can be said.
+    report.recording.target = None;
+    assert_eq!(codes(&report), [""; 0]);
+}
+
+#[test]
+fn refused_runs_are_found() {
+    let mut report = silent();
+    for (misses, expected) in [(Some(3), &["misses"][..]), (Some(0), &[]), (None, &[])] {
+        report.programs[0].runs = Known::Value(crate::model::Runs::new(10, 100, misses, None));
+        assert_eq!(codes(&report), expected);
+    }
+}
+
+/// Of 4,096 entries 90 % are 3,686.4; what was not read, and maps that always have room or never have, are not found.
+#[test]
+fn maps_that_are_nearly_full_are_found() {
+    let map = |map_type: MapType, max_entries| Map {
+        id: 7,
+        map_type: map_type.0,
+        max_entries,
+        name: b"flows".to_vec(),
+        ..Map::default()
+    };
+    let found = |map: Map, entries: &[(u32, u64)]| {
+        maps_nearly_full(&BTreeMap::from([(7, map)]), &entries.iter().copied().collect()).len()
+    };
+    for (map_type, max_entries, entries, expected) in [
+        (MapType::HASH, 4_096, 3_687, 1),
+        (MapType::HASH, 4_096, 3_686, 0),
+        (MapType::HASH, u32::MAX, u64::MAX, 1),
+        (MapType::HASH, 0, 0, 0),
+        (MapType::PERCPU_HASH, 10, 9, 1),
+        (MapType::LPM_TRIE, 10, 10, 1),
+        (MapType::LRU_HASH, 10, 10, 0),
+        (MapType::ARRAY, 10, 10, 0),
+    ] {
+        assert_eq!(found(map(map_type, max_entries), &[(7, entries)]), expected, "{map_type:?} {entries}");
+    }
+    assert_eq!(found(map(MapType::HASH, 10), &[]), 0);
+    assert_eq!(found(map(MapType::HASH, 10), &[(8, 10)]), 0);
+}
+
+/// A ring buffer and a hash map of a program that ran 10 times: read by nobody when no process holds the program or a map of it.
+#[test]
+fn buffers_that_nobody_reads_are_found() {
+    let mut report = silent();
+    let map = |id, map_type: MapType| {
+        (id, Map { id, map_type: map_type.0, name: b"events".to_vec(), max_entries: 4_096, ..Map::default() })
+    };
+    let maps = BTreeMap::from([map(7, MapType::RINGBUF), map(8, MapType::HASH), map(9, MapType::PERF_EVENT_ARRAY)]);
+    let found = |report: &Report, used: [&'static [u32]; 2]| {
+        let maps_of = |at: usize| used.get(at).copied().unwrap_or_default();
+        outputs_without_reader(report, maps_of, &maps)
+    };
+    for at in 0..2 {
+        report.programs[at].owners.clear();
+        report.programs[at].runs = Known::Value(crate::model::Runs::new(10, 100, None, None));
+    }
+    let names = [0, 1].map(|at| report.programs[at].label_with_id());
+    let expected = |programs: &[String], runs| {
+        vec![Finding::OutputWithoutReader { map: "events (7)".into(), programs: programs.to_vec(), runs }]
+    };
+    assert_eq!(found(&report, [&[7, 8], &[]]), expected(&names[..1], 10));
+    assert_eq!(found(&report, [&[7], &[7]]), expected(&names, 20));
+    assert_eq!(found(&report, [&[9], &[]]).len(), 1);
+    assert_eq!(found(&report, [&[8], &[]]), [], "anybody may read a hash map later");
+    assert_eq!(found(&report, [&[10], &[]]), [], "what it is is not known");
+    let other = silent();
+    for change in [
+        (|report: &mut Report, other: &Report| report.programs[0].owners = other.programs[0].owners.clone())
+            as fn(&mut Report, &Report),
+        |report, _| report.programs[0].runs = Known::Value(crate::model::Runs::new(0, 0, None, None)),
+        |report, _| report.programs[0].runs = Known::Unknown(crate::model::Reason::NoRuns),
+        |report, _| report.programs[0].unloaded = Some(TimeBound::at(5)),
+        |report, _| report.programs[0].captured = false,
+        |report, _| report.recording.target = None,
+        |report, _| report.recording.unfinished = true,
+    ] {
+        let mut changed = report.clone();
+        change(&mut changed, &other);
+        assert_eq!(found(&changed, [&[7], &[]]), []);
+    }
+    // Another program that somebody holds uses it, too.
+    report.programs[1].owners = other.programs[1].owners.clone();
+    assert!(!report.programs[1].owners.is_empty());
+    assert_eq!(found(&report, [&[7], &[7]]), []);
+}
+
+/// Counting exactly is found in the recording that did so, with what it adds by that recording's calibration.
+#[test]
+fn exact_counting_is_found() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/linux-6.12-arm64/exact.data");
+    let exact = by_prog(&Input::open(path).unwrap(), &Options::default()).unwrap();
+    let added_ns = exact.counting.as_ref().unwrap().added_to_measured_ns.unwrap();
+    let found = counted_exactly(&exact);
+    assert!(!found.is_empty());
+    assert!(found.iter().all(|it| matches!(it, Finding::CountedExactly { added_ns: of, .. } if *of == added_ns)));
+    assert_eq!(counted_exactly(&report()), []);
+}
+
+/// Gives the first row a helper with so many of its samples, all of equal weight.
+fn with_helper(name: &str, samples: u64, of: u64) -> Report {
+    let mut report = silent();
+    let row = &mut report.events[0].rows[0];
+    let mut line = row.line.clone().unwrap();
+    (line.count.samples, line.count.weight) = (of, of * 10);
+    let mut part = line.clone();
+    (part.count.samples, part.count.weight) = (samples, samples * 10);
+    row.line = Some(line);
+    row.parts = Some(vec![Part { name: name.to_owned(), line: part }]);
+    report
+}
+
+#[test]
+fn costly_helpers_are_found() {
+    let cases: [(&str, u64, u64, &[&str]); 14] = [
+        ("htab_map_lookup_elem", 50, 100, &["hash_lookup"]),
+        ("__htab_map_lookup_elem.isra.0", 50, 100, &["hash_lookup"]),
+        ("htab_lru_map_lookup_elem", 50, 100, &["hash_lookup"]),
+        ("htab_map_lookup_elem", 49, 100, &[]),
+        ("htab_map_lookup_elem", 19, 20, &[]),
+        ("array_map_lookup_elem", 50, 100, &[]),
+        ("htab_map_update_elem", 50, 100, &[]),
+        ("bpf_perf_event_output_tp", 20, 200, &["perf_event_output"]),
+        ("bpf_perf_event_output", 19, 20, &[]),
+        ("bpf_perf_event_output", 20, 201, &[]),
+        ("bpf_ringbuf_output", 100, 100, &[]),
+        ("bpf_trace_printk", 1, 1000, &["trace_printk"]),
+        ("bpf_trace_vprintk", 1, 1000, &["trace_printk"]),
+        ("bpf_trace_run2", 100, 100, &[]),
+    ];
+    for (name, samples, of, expected) in cases {
+        let report = with_helper(name, samples, of);
+        assert_eq!(codes(&report), expected, "{name} {samples} of {of}");
+        for found in findings(&report) {
+            assert_eq!(found.event.as_deref(), Some(report.events[0].name.as_str()));
+            let percent = format!("({:.1} % of it)", samples as f64 * 100.0 / of as f64);
+            assert!(found.finding.to_string().contains(&percent), "{}", found.finding);
+        }
+    }
+}
+
+#[test]
+fn costly_entry_of_tracepoint_programs_is_found() {
+    let with_entry = |prog_type: ProgType, samples: u64, of: u64| {
+        let mut report = silent();
+        let row = &mut report.events[0].rows[0];
+        report.programs[row.program].prog_type = Some(prog_type);
+        let line = row.line.as_mut().unwrap();
+        (line.count.samples, line.count.weight) = (of, of * 10);
+        let mut share = line.columns.as_ref().unwrap().own.value().copied().unwrap();
+        (share.count.samples, share.count.weight) = (samples, samples * 10);
+        line.columns.as_mut().unwrap().entry = Known::Value(share);
+        codes(&report)
+    };
+    assert_eq!(with_entry(ProgType::TRACEPOINT, 20, 100), ["tracepoint_entry"]);
+    assert_eq!(with_entry(ProgType::TRACEPOINT, 20, 101), [""; 0]);
+    assert_eq!(with_entry(ProgType::TRACEPOINT, 19, 20), [""; 0]);
+    assert_eq!(with_entry(ProgType::RAW_TRACEPOINT, 20, 100), [""; 0]);
+}

@@ -1,0 +1,59 @@
+//! What was counted of a program from snapshot to snapshot, for views with intervals of their own.
+
+use super::CounterHistory;
+use super::over_time::{About, Scale};
+use super::track::Track;
+use crate::model::{CounterSource, Counting};
+
+/// What a program did between two snapshots.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Counted {
+    /// From when, ns of the recording's clock.
+    pub(crate) from_ns: u64,
+    /// Up to when.
+    pub(crate) to_ns: u64,
+    /// Runs.
+    pub(crate) runs: u64,
+    /// Time of all runs, ns; `None` when it is not known.
+    pub(crate) time_ns: Option<f64>,
+    /// How many of each event in all runs.
+    pub(crate) events: Vec<Option<f64>>,
+    /// Not every run was measured.
+    pub(crate) is_estimate: bool,
+}
+
+/// What was counted of a program by a source; `None` when snapshots do not follow from each other, or there are none.
+pub(crate) fn counted(
+    history: &CounterHistory,
+    source: CounterSource,
+    (id, load_time_ns): (u32, u64),
+    cpus: Option<u32>,
+) -> Option<Vec<Counted>> {
+    let key = (id, load_time_ns, 0);
+    let (target, counting) = match source {
+        CounterSource::Stats => (history.stats.get(&(id, load_time_ns))?, Counting::default()),
+        CounterSource::Exact => (history.targets.get(&key)?, history.counting()?),
+        CounterSource::Shared => return None,
+    };
+    let about = About::program(source, key, "", target);
+    let scale = Scale { start_ns: 0, cpus };
+    let intervals = target.track.intervals.iter().map(|interval| {
+        let runs = interval.counts.as_ref().ok()?.runs;
+        let row = scale.row(&about, &Track::of(std::slice::from_ref(interval)), &counting);
+        let values = row.counts.value().map(|counts| &counts.values);
+        let time = values.and_then(|values| values.time.value());
+        let events = values.into_iter().flat_map(|values| &values.events);
+        Some(Counted {
+            from_ns: interval.from_ns,
+            to_ns: interval.to_ns,
+            runs,
+            time_ns: if runs == 0 { Some(0.0) } else { time.map(|time| time.value * runs as f64) },
+            events: events
+                .map(|event| event.counted.value().map(|counted| counted.per_run.value * runs as f64))
+                .collect(),
+            is_estimate: values.is_some_and(|values| values.is_estimate),
+        })
+    });
+    let intervals: Vec<Counted> = intervals.collect::<Option<_>>()?;
+    (!intervals.is_empty()).then_some(intervals)
+}

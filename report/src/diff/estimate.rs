@@ -1,0 +1,243 @@
+//! How far a number of a recording may be off, and what follows for the difference of two.
+//!
+//! A number is a ratio of two sums over the intervals of a recording: time by runs, weight by time. How the intervals differ says how far
+//! the ratio may be off. They are neither independent nor as even as chance would have them: a machine that is busy stays so for a while.
+//! So the variance is that of batches of neighbouring intervals, all that there are, also those that overlap (overlapping batch means: half as
+//! many degrees of freedom again as of batches that do not), or that of intervals which depend on the one before (first-order
+//! autocorrelation, its estimate corrected for the bias that it has in short series), whichever is larger. What is counted from samples is at
+//! least as uncertain as their number says.
+
+use super::student::Quantiles;
+
+/// A number that may be off.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Uncertain {
+    /// The number.
+    pub(crate) value: f64,
+    /// The mean of all that it is of, where the number is that of a part.
+    pub(crate) mean: f64,
+    /// Its variance, and the degrees of freedom that this is known with; `None` where there is no telling.
+    pub(crate) variance: Option<(f64, f64)>,
+}
+
+/// Fewer intervals say nothing.
+const FEW_INTERVALS: usize = 15;
+/// With fewer intervals none of them is left out.
+const FEW_TYPICAL: usize = 8;
+/// Intervals of a batch: so many at least, and so many batches beside each other at most.
+const BATCH_MIN: usize = 5;
+const BATCHES_MAX: usize = 12;
+/// Neighbours that depend on each other more than this leave too little to tell by.
+const TOO_DEPENDENT: f64 = 0.75;
+/// An interval with fewer runs says too little of what a run is.
+const ENOUGH: f64 = 100.0;
+
+/// The ratio of two sums over intervals, of which each has its parts of both; `least` is the least variance.
+pub(crate) fn ratio(intervals: &[(f64, f64)], value: f64, least: f64) -> Uncertain {
+    let below: f64 = intervals.iter().map(|it| it.1).sum();
+    if below <= 0.0 {
+        return Uncertain { value, mean: value, variance: None };
+    }
+    let mean = intervals.iter().map(|it| it.0).sum::<f64>() / below;
+    let residuals: Vec<f64> = intervals.iter().map(|(above, below)| above - mean * below).collect();
+    let of_sum = variance_of_sum(&residuals);
+    let variance = of_sum.map(|(variance, degrees)| ((variance / (below * below)).max(least), degrees));
+    Uncertain { value, mean: value, variance }
+}
+
+/// The mean of the ratios of intervals, without the highest third of them: a busy moment of the machine makes runs longer and never shorter,
+/// and is no part of what a run takes. `None` where there are too few intervals, or where they have so little below that ratios are of few.
+///
+/// `mean` is what all of them come to: what differs has to differ in that, too.
+pub(crate) fn typical(intervals: &[(f64, f64)], mean: f64) -> Option<Uncertain> {
+    let ratios: Vec<f64> = intervals.iter().filter(|(_, below)| *below >= ENOUGH).map(|(a, b)| a / b).collect();
+    let count = ratios.len();
+    if count < FEW_TYPICAL || count * 10 < intervals.len() * 9 {
+        return None;
+    }
+    let mut sorted = ratios.clone();
+    sorted.sort_by(f64::total_cmp);
+    let lowest = &sorted[..count - count / 3];
+    let value = lowest.iter().sum::<f64>() / lowest.len() as f64;
+    let high = lowest[lowest.len() - 1];
+    // What is left out counts as the outermost that is left (Yuen), also in batches.
+    let kept: Vec<f64> = ratios.iter().map(|ratio| ratio.min(high)).collect();
+    let middle_of_kept = kept.iter().sum::<f64>() / count as f64;
+    let residuals: Vec<f64> = kept.iter().map(|ratio| ratio - middle_of_kept).collect();
+    let scale = (lowest.len() * lowest.len()) as f64;
+    let variance = variance_of_sum(&residuals).map(|(variance, degrees)| (variance / scale, degrees));
+    Some(Uncertain { value, mean, variance })
+}
+
+/// The variance of the sum of what goes up and down around 0 and depends on what was before; with degrees of freedom.
+fn variance_of_sum(residuals: &[f64]) -> Option<(f64, f64)> {
+    if residuals.len() < FEW_INTERVALS {
+        return None;
+    }
+    let count = residuals.len() as f64;
+    let squares: f64 = residuals.iter().map(|z| z * z).sum();
+    let neighbours: f64 = residuals.windows(2).map(|pair| pair[0] * pair[1]).sum();
+    let correlation = if squares > 0.0 { neighbours / squares } else { 0.0 };
+    // Of n values the estimate is too small by about (1 + 3ρ)/n.
+    let correlation = ((correlation + 1.0 / count) / (1.0 - 3.0 / count)).max(0.0);
+    if correlation > TOO_DEPENDENT {
+        return None;
+    }
+    let inflation = (1.0 + correlation) / (1.0 - correlation);
+    let by_neighbours = squares / (count - inflation) * count * inflation;
+    let batch = BATCH_MIN.max(residuals.len() / BATCHES_MAX);
+    let sums = residuals.windows(batch).map(|batch| batch.iter().sum::<f64>());
+    let length = batch as f64;
+    let places = count - length;
+    let by_batches = sums.map(|sum| sum * sum).sum::<f64>() * count * count / (length * places * (places + 1.0));
+    // Meketon and Schmeiser: 1.5 times those of batches beside each other.
+    Some((by_neighbours.max(by_batches), 1.5 * (count / length - 1.0)))
+}
+
+/// One number of several recordings: their mean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Side {
+    /// Of the numbers.
+    value: f64,
+    /// Of the means of all that they are of.
+    mean: f64,
+    count: f64,
+    /// Variance of the mean by the variances within recordings, with degrees of freedom.
+    within: Option<(f64, f64)>,
+    /// Sum of the squares of what recordings differ from the mean by, relative to its square.
+    between: f64,
+}
+
+impl Side {
+    /// `None` without any.
+    pub(crate) fn of(recordings: &[Uncertain]) -> Option<Side> {
+        let count = recordings.len() as f64;
+        if recordings.is_empty() {
+            return None;
+        }
+        let value = recordings.iter().map(|it| it.value).sum::<f64>() / count;
+        let mean = recordings.iter().map(|it| it.mean).sum::<f64>() / count;
+        let variances: Option<Vec<(f64, f64)>> = recordings.iter().map(|it| it.variance).collect();
+        let within = variances.map(|variances| {
+            let sum: f64 = variances.iter().map(|(variance, _)| variance).sum();
+            let shares: f64 = variances.iter().map(|(variance, degrees)| variance * variance / degrees).sum();
+            let degrees = if shares > 0.0 { sum * sum / shares } else { variances.iter().map(|it| it.1).sum() };
+            (sum / (count * count), degrees)
+        });
+        let squares: f64 = recordings.iter().map(|it| (it.value - value) * (it.value - value)).sum();
+        let between = if value == 0.0 { 0.0 } else { squares / (value * value) };
+        Some(Side { value, mean, count, within, between })
+    }
+
+    /// The mean of the numbers.
+    pub(crate) fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// The mean, and half of its interval; `None` where there is no telling.
+    pub(crate) fn interval(&self, two_sided: &Quantiles) -> (f64, Option<f64>) {
+        let margin = |spread: &Spread| Some(two_sided.of(spread.degrees)? * spread.base.sqrt());
+        (self.value, widest(&spreads(self, None), margin))
+    }
+
+    /// Whether the mean is on the far side of `limit`, with the confidence of one side; `None` where there is no telling.
+    pub(crate) fn is_beyond(&self, limit: f64, is_above: bool, one_sided: &Quantiles) -> Option<bool> {
+        let (value, margin) = self.interval(one_sided);
+        Some(if is_above { value - margin? > limit } else { value + margin? < limit })
+    }
+}
+
+/// Variances of the means of two sides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spread {
+    base: f64,
+    new: f64,
+    degrees: f64,
+}
+
+/// What the intervals within recordings say of the variances, and what the differences between recordings of a side say, where there are
+/// several: the first knows nothing of what differs from recording to recording, the second has few to tell by. None at all where the
+/// first is not known.
+fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
+    let sides = [Some(base), new];
+    let sides = sides.iter().flatten();
+    let mut spreads = Vec::with_capacity(2);
+    let of_new = new.map_or(Some((0.0, 1.0)), |new| new.within);
+    let (Some((of_base, base_degrees)), Some((of_new, new_degrees))) = (base.within, of_new) else { return spreads };
+    let shares = of_base * of_base / base_degrees + of_new * of_new / new_degrees;
+    let sum = of_base + of_new;
+    // Satterthwaite's.
+    let degrees = if shares > 0.0 { sum * sum / shares } else { base_degrees.min(new_degrees) };
+    spreads.push(Spread { base: of_base, new: of_new, degrees });
+    let degrees: f64 = sides.clone().map(|side| side.count - 1.0).sum();
+    if degrees > 0.0 {
+        let relative = sides.map(|side| side.between).sum::<f64>() / degrees;
+        let of = |side: &Side| relative / side.count * side.value * side.value;
+        // One degree tells nothing; two are the least that quantiles are of.
+        let degrees = if degrees < 2.0 { 0.0 } else { degrees };
+        spreads.push(Spread { base: of(base), new: new.map_or(0.0, of), degrees });
+    }
+    spreads
+}
+
+/// The largest margin; `None` when one of them cannot be told, or there is none.
+fn widest(spreads: &[Spread], margin: impl Fn(&Spread) -> Option<f64>) -> Option<f64> {
+    let margins: Option<Vec<f64>> = spreads.iter().map(margin).collect();
+    margins?.into_iter().reduce(f64::max)
+}
+
+/// Numbers of two sides.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pair {
+    base: f64,
+    new: f64,
+    /// Means of all that base and new are of.
+    means: (f64, f64),
+    spreads: Vec<Spread>,
+}
+
+impl Pair {
+    /// Holds two sides against each other.
+    pub(crate) fn new(base: &Side, new: &Side) -> Pair {
+        Pair { base: base.value, new: new.value, means: (base.mean, new.mean), spreads: spreads(base, Some(new)) }
+    }
+
+    /// Whether they differ by more than chance explains; `None` where there is no telling.
+    pub(crate) fn is_significant(&self, two_sided: &Quantiles) -> Option<bool> {
+        let up = self.is_beyond(1.0, true, two_sided)?;
+        Some(up || self.is_beyond(1.0, false, two_sided)?)
+    }
+
+    /// Whether `new` is beyond `factor × base`, with the confidence that the quantiles are of; `None` where there is no telling.
+    pub(crate) fn is_beyond(&self, factor: f64, is_above: bool, quantiles: &Quantiles) -> Option<bool> {
+        let margin =
+            |spread: &Spread| Some(quantiles.of(spread.degrees)? * (spread.new + factor * factor * spread.base).sqrt());
+        let margin = widest(&self.spreads, margin)?;
+        let over = self.new - factor * self.base;
+        let over_in_all = self.means.1 - factor * self.means.0;
+        Some(if is_above { over > margin && over_in_all > 0.0 } else { over < -margin && over_in_all < 0.0 })
+    }
+
+    /// The interval of `new / base` (Fieller's), which has just those factors that `new` is not beyond; `None` where there is no telling, or
+    /// where the base cannot be told from 0.
+    pub(crate) fn ratio_interval(&self, two_sided: &Quantiles) -> Option<(f64, f64)> {
+        let intervals: Option<Vec<(f64, f64)>> =
+            self.spreads.iter().map(|spread| self.fieller(spread, two_sided)).collect();
+        intervals?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
+    fn fieller(&self, spread: &Spread, two_sided: &Quantiles) -> Option<(f64, f64)> {
+        let quantile = two_sided.of(spread.degrees)?;
+        let (of_base, of_new) = (quantile * quantile * spread.base, quantile * quantile * spread.new);
+        let square = self.base * self.base - of_base;
+        if square <= 0.0 {
+            return None;
+        }
+        let product = self.base * self.new;
+        let root = (product * product - square * (self.new * self.new - of_new)).max(0.0).sqrt();
+        Some(((product - root) / square, (product + root) / square))
+    }
+}
+
+#[cfg(test)]
+mod tests;

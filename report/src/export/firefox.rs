@@ -1,0 +1,325 @@
+//! The Firefox Profiler's processed profile, gzipped: tasks with their samples over time, and for each program when it was loaded, how often
+//! it ran and how long a run took.
+
+use crate::model::text::printable;
+use crate::model::{CounterRow, CounterSource, FrameKind, Profile, Program, TimeBound, Unit};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use fxprof_processed_profile::{
+    CategoryColor, CategoryHandle, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo, GraphColor,
+    MarkerFieldFlags, MarkerFieldFormat, MarkerGraphType, MarkerLocations, MarkerTiming, Profile as Document,
+    ReferenceTimestamp, SamplingInterval, StaticSchemaMarker, StaticSchemaMarkerField, StaticSchemaMarkerGraph,
+    StringHandle, ThreadHandle, Timestamp,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::io::{self, Write};
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// Programs that have a subcategory of their own, which the format numbers with 16 bits.
+const MAX_SUBCATEGORIES: usize = 1 << 15;
+
+pub(super) fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut packed = GzEncoder::new(out, Compression::default());
+    serde_json::to_writer(&mut packed, &Writer::new(profile).document())?;
+    packed.finish()?;
+    Ok(())
+}
+
+struct Writer<'p> {
+    profile: &'p Profile,
+    document: Document,
+    bpf: CategoryHandle,
+    start_ns: u64,
+}
+
+impl<'p> Writer<'p> {
+    fn new(profile: &'p Profile) -> Writer<'p> {
+        let recording = &profile.report.recording;
+        let unix_ns = Duration::from_nanos(recording.start_unix_ns.unwrap_or(0));
+        let interval = SamplingInterval::from_nanos(interval_ns(profile));
+        let started_at = ReferenceTimestamp::from_duration_since_unix_epoch(unix_ns);
+        let product = match &recording.hostname {
+            Some(hostname) => format!("bprec on {}", printable(hostname)),
+            None => "bprec".to_owned(),
+        };
+        let mut document = Document::new(&product, started_at, interval);
+        document.set_symbolicated(true);
+        recording.os_release.iter().for_each(|release| document.set_os_name(&format!("Linux {}", printable(release))));
+        let bpf = document.add_category("BPF", CategoryColor::Green);
+        Writer { profile, document, bpf, start_ns: recording.start_ns }
+    }
+
+    fn document(mut self) -> Document {
+        self.threads();
+        self.programs();
+        self.document
+    }
+
+    /// The tasks, with their samples.
+    fn threads(&mut self) {
+        let samples = &self.profile.samples;
+        let frames = self.frames();
+        let mut processes = FxHashMap::default();
+        for thread in &samples.threads {
+            let name = match &thread.name {
+                Some(name) => printable(name).into_owned(),
+                None => format!("[thread {}]", thread.tid),
+            };
+            let started_at = self.since_start(thread.samples.first().map_or(0, |sample| sample.time_ns));
+            let process = *processes.entry(thread.pid).or_insert_with(|| {
+                // By its main thread's name, where that was sampled.
+                let mut threads = samples.threads.iter().filter(|other| other.pid == thread.pid);
+                let main = threads.find(|other| other.tid == thread.pid).and_then(|main| main.name.as_deref());
+                let name = main.map_or_else(|| name.clone(), |main| printable(main).into_owned());
+                self.document.add_process(&name, thread.pid, Timestamp::from_nanos_since_reference(0))
+            });
+            let handle = self.document.add_thread(process, thread.tid, started_at, thread.tid == thread.pid);
+            self.document.set_thread_name(handle, &name);
+            let mut interned = FxHashMap::default();
+            for sample in &thread.samples {
+                let stack = *interned.entry(sample.stack).or_insert_with(|| {
+                    // The task is the thread itself.
+                    let positions = samples.stacks.stacks[sample.stack as usize].frames.iter();
+                    let frames = positions.filter_map(|at| frames[*at as usize].clone());
+                    self.document.intern_stack_frames(handle, frames)
+                });
+                let cpu_time = match samples.stacks.unit {
+                    Unit::Nanoseconds if thread.pid != 0 => CpuDelta::from_nanos(sample.count.weight),
+                    // The idle task is how the kernel waits.
+                    Unit::Nanoseconds | Unit::Events => CpuDelta::ZERO,
+                };
+                let weight = i32::try_from(sample.count.samples).unwrap_or(i32::MAX);
+                self.document.add_sample(handle, self.since_start(sample.time_ns), stack, cpu_time, weight);
+            }
+        }
+    }
+
+    /// By position in the stacks' frames; `None` for tasks.
+    fn frames(&mut self) -> Vec<Option<FrameInfo>> {
+        let user = CategoryPairHandle::from(self.document.add_category("User", CategoryColor::Yellow));
+        let kernel = CategoryPairHandle::from(self.document.add_category("Kernel", CategoryColor::Orange));
+        let entry = self.document.add_subcategory(self.bpf, "entry");
+        let mut programs = FxHashMap::default();
+        let frames = self.profile.samples.stacks.frames.iter().map(|frame| {
+            let category_pair = match &frame.kind {
+                FrameKind::Task => return None,
+                FrameKind::User { .. } => user,
+                FrameKind::Kernel => kernel,
+                FrameKind::Image => entry,
+                FrameKind::Program { .. } => {
+                    let label = frame.program_label().unwrap_or_default();
+                    let known = programs.len();
+                    *programs.entry(label).or_insert_with_key(|label| match known {
+                        MAX_SUBCATEGORIES.. => self.bpf.into(),
+                        _ => self.document.add_subcategory(self.bpf, &printable(label)),
+                    })
+                }
+            };
+            let name = self.document.intern_string(&printable(&frame.label()));
+            Some(FrameInfo { frame: Frame::Label(name), category_pair, flags: FrameFlags::empty() })
+        });
+        frames.collect()
+    }
+
+    /// The lives of all programs that ran or were sampled, and for each a thread with its runs from snapshot to snapshot.
+    fn programs(&mut self) {
+        let report = &self.profile.report;
+        let rows = report.events.iter().flat_map(|event| &event.rows);
+        let sampled: FxHashSet<usize> = rows.map(|row| row.program).collect();
+        let mut runs: FxHashMap<(u64, Option<u64>), Vec<&CounterRow>> = FxHashMap::default();
+        for row in &self.profile.counters.rows {
+            if row.target.kind == "program" && row.target.function == 0 && row.target.cpu.is_none() {
+                runs.entry((row.target.id, row.target.load_time_ns)).or_default().push(row);
+            }
+        }
+        let start = Timestamp::from_nanos_since_reference(0);
+        let mut all = None;
+        for (at, program) in report.programs.iter().enumerate() {
+            let key = program.id.map(|id| (u64::from(id), program.load_time_ns));
+            let rows = key.and_then(|key| runs.get(&key)).map_or(&[][..], Vec::as_slice);
+            if rows.is_empty() && !sampled.contains(&at) {
+                continue;
+            }
+            let (process, lives) = *all.get_or_insert_with(|| {
+                let process = self.document.add_process("BPF programs", 0, start);
+                (process, self.document.add_thread(process, 0, start, true))
+            });
+            let label = printable(&program.label_with_id()).into_owned();
+            self.life(lives, program, &label);
+            if !rows.is_empty() {
+                let thread = self.document.add_thread(process, program.id.unwrap_or(0), start, false);
+                self.document.set_thread_name(thread, &label);
+                self.runs(thread, rows, &label);
+            }
+        }
+    }
+
+    fn life(&mut self, thread: ThreadHandle, program: &Program, label: &str) {
+        let at = |bound: TimeBound| Timestamp::from_nanos_since_reference(u64::try_from(bound.before_ns).unwrap_or(0));
+        let timing = match (program.loaded.map(at), program.unloaded.map(at)) {
+            (None, None) => MarkerTiming::IntervalStart(Timestamp::from_nanos_since_reference(0)),
+            (Some(loaded), None) => MarkerTiming::IntervalStart(loaded),
+            (None, Some(unloaded)) => MarkerTiming::IntervalEnd(unloaded),
+            (Some(loaded), Some(unloaded)) => MarkerTiming::Interval(loaded, unloaded),
+        };
+        let owners: Vec<String> = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid)).collect();
+        let fields = [
+            program.id.map(|id| id.to_string()).unwrap_or_default(),
+            program.prog_type.map(|it| it.to_string()).unwrap_or_default(),
+            program.tag.map(|tag| tag.to_string()).unwrap_or_default(),
+            program.attachments.join(", "),
+            owners.join(", "),
+        ];
+        let marker = Life {
+            name: self.document.intern_string(label),
+            category: self.bpf,
+            fields: fields.map(|field| self.document.intern_string(&printable(&field))),
+        };
+        self.document.add_marker(thread, timing, marker);
+    }
+
+    fn runs(&mut self, thread: ThreadHandle, rows: &[&CounterRow], label: &str) {
+        // Exact counts where nothing else counted.
+        let is_exact = !rows.iter().any(|row| row.source == CounterSource::Stats);
+        let source = if is_exact { CounterSource::Exact } else { CounterSource::Stats };
+        let [rate, time] = ["runs/s", "time/run"].map(|what| self.document.intern_string(&format!("{label} {what}")));
+        for row in rows.iter().filter(|row| row.source == source) {
+            let Some(counts) = row.counts.value() else { continue };
+            let [from_ns, to_ns] = [row.from_ns, row.to_ns].map(|at_ns| u64::try_from(at_ns).unwrap_or(0));
+            let Some(length_ns) = to_ns.checked_sub(from_ns).filter(|length_ns| *length_ns > 0) else { continue };
+            let within = (from_ns, to_ns);
+            let runs_per_s = counts.values.runs as f64 * 1e9 / length_ns as f64;
+            self.of_runs::<RunsPerSecond>(thread, within, rate, runs_per_s);
+            if let Some(time_per_run) = counts.values.time.value() {
+                self.of_runs::<TimePerRun>(thread, within, time, time_per_run.value / 1e6);
+            }
+        }
+    }
+
+    fn of_runs<N: RunNumber>(&mut self, thread: ThreadHandle, within: (u64, u64), name: StringHandle, value: f64) {
+        let (from, to) = within;
+        let [from, to] = [from, to].map(Timestamp::from_nanos_since_reference);
+        let marker = OfRuns::<N> { name, category: self.bpf, value, number: PhantomData };
+        self.document.add_marker(thread, MarkerTiming::Interval(from, to), marker);
+    }
+
+    fn since_start(&self, time_ns: u64) -> Timestamp {
+        Timestamp::from_nanos_since_reference(time_ns.saturating_sub(self.start_ns))
+    }
+}
+
+/// What the viewer takes for the time between two samples: of a clock, the mean of what a sample stands for.
+fn interval_ns(profile: &Profile) -> u64 {
+    let stacks = &profile.samples.stacks;
+    match stacks.unit {
+        Unit::Nanoseconds => (stacks.total.weight / stacks.total.samples.max(1)).max(1),
+        Unit::Events => 1_000_000,
+    }
+}
+
+/// From when to when a program was loaded, and what it is.
+struct Life {
+    name: StringHandle,
+    category: CategoryHandle,
+    fields: [StringHandle; 5],
+}
+
+const fn field(key: &'static str, label: &'static str, format: MarkerFieldFormat) -> StaticSchemaMarkerField {
+    StaticSchemaMarkerField { key, label, format, flags: MarkerFieldFlags::SEARCHABLE }
+}
+
+impl StaticSchemaMarker for Life {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = "BPF program";
+    const CHART_LABEL: Option<&'static str> = Some("{marker.name}");
+    const TABLE_LABEL: Option<&'static str> =
+        Some("{marker.name} {marker.data.progType} {marker.data.tag} {marker.data.attached}");
+    const FIELDS: &'static [StaticSchemaMarkerField] = &[
+        field("id", "Id", MarkerFieldFormat::String),
+        field("progType", "Type", MarkerFieldFormat::String),
+        field("tag", "Tag", MarkerFieldFormat::String),
+        field("attached", "Attached to", MarkerFieldFormat::String),
+        field("owner", "Owner", MarkerFieldFormat::String),
+    ];
+
+    fn name(&self, _: &mut Document) -> StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut Document) -> CategoryHandle {
+        self.category
+    }
+
+    fn string_field_value(&self, field_index: u32) -> StringHandle {
+        self.fields[field_index as usize]
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        f64::NAN
+    }
+}
+
+/// A number of a program's runs between two snapshots, as bars.
+struct OfRuns<N> {
+    name: StringHandle,
+    category: CategoryHandle,
+    value: f64,
+    number: PhantomData<N>,
+}
+
+/// Which number it is: how viewers know it and show it.
+trait RunNumber: 'static {
+    const TYPE_NAME: &'static str;
+    const TABLE_LABEL: &'static str;
+    const FIELDS: &'static [StaticSchemaMarkerField];
+    const GRAPHS: &'static [StaticSchemaMarkerGraph];
+}
+
+enum RunsPerSecond {}
+
+impl RunNumber for RunsPerSecond {
+    const TYPE_NAME: &'static str = "BPF runs per second";
+    const TABLE_LABEL: &'static str = "{marker.name}: {marker.data.runsPerSecond}";
+    const FIELDS: &'static [StaticSchemaMarkerField] =
+        &[field("runsPerSecond", "Runs per second", MarkerFieldFormat::Decimal)];
+    const GRAPHS: &'static [StaticSchemaMarkerGraph] = &[bars("runsPerSecond", GraphColor::Green)];
+}
+
+/// In ms, as times are in the format.
+enum TimePerRun {}
+
+impl RunNumber for TimePerRun {
+    const TYPE_NAME: &'static str = "BPF time per run";
+    const TABLE_LABEL: &'static str = "{marker.name}: {marker.data.timePerRun}";
+    const FIELDS: &'static [StaticSchemaMarkerField] =
+        &[field("timePerRun", "Time per run", MarkerFieldFormat::Duration)];
+    const GRAPHS: &'static [StaticSchemaMarkerGraph] = &[bars("timePerRun", GraphColor::Orange)];
+}
+
+const fn bars(key: &'static str, color: GraphColor) -> StaticSchemaMarkerGraph {
+    StaticSchemaMarkerGraph { key, graph_type: MarkerGraphType::Bar, color: Some(color) }
+}
+
+impl<N: RunNumber> StaticSchemaMarker for OfRuns<N> {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = N::TYPE_NAME;
+    const LOCATIONS: MarkerLocations = MarkerLocations::MARKER_TABLE;
+    const TABLE_LABEL: Option<&'static str> = Some(N::TABLE_LABEL);
+    const FIELDS: &'static [StaticSchemaMarkerField] = N::FIELDS;
+    const GRAPHS: &'static [StaticSchemaMarkerGraph] = N::GRAPHS;
+
+    fn name(&self, _: &mut Document) -> StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut Document) -> CategoryHandle {
+        self.category
+    }
+
+    fn string_field_value(&self, _: u32) -> StringHandle {
+        self.name
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        self.value
+    }
+}

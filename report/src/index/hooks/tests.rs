@@ -1,0 +1,201 @@
+//! Hand-made chains and attachments with known answers.
+
+use super::*;
+use crate::index::programs::ProgInfoSummary;
+use bprec_format::state::{KernelSymbol, Session};
+
+const NAMES: [&str; 22] = [
+    "trace_call_bpf",
+    "perf_trace_run_bpf_submit",
+    "perf_trace_sys_enter",
+    "bpf_trace_run2",
+    "__bpf_trace_sys_enter",
+    "__traceiter_sys_enter",
+    "__bpf_trace_sched_wakeup_template",
+    "__traceiter_sched_waking",
+    "bpf_prog_run_generic_xdp",
+    "kprobe_perf_func",
+    "do_exit",
+    "vfs_read",
+    "perf_trace_sched_wakeup_template",
+    "__cgroup_bpf_run_filter_skb",
+    "bpf_overflow_handler",
+    "sched_clock",
+    "perf_call_bpf_exit",
+    "kretprobe_perf_func",
+    "__bpf_trace_sched_process_template",
+    "__uprobe_perf_func",
+    "uprobe_dispatcher",
+    "uretprobe_dispatcher",
+];
+
+fn program(id: u32, prog_type: ProgType) -> Program {
+    let info = ProgInfoSummary { at: 0, prog_type: Some(prog_type), load_time_ns: 0, uid: None };
+    Program { id: Some(id), info: Some(info), ..Program::default() }
+}
+
+fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
+    Attachment { prog_id, link_id: None, kind: kind.into(), target: target.into() }
+}
+
+/// Programs have the ids 10, 11 … in their order. The recording begins at 100.
+fn hooks(programs: &[Program], attachments: &[Attachment]) -> Hooks {
+    let symbol = |(at, name): (u64, &str)| KernelSymbol { addr: at << 12, len_bytes: 16, name: name.into() };
+    let symbols = KernelSymbols::new((0..).zip(NAMES).map(symbol).collect());
+    let states = States {
+        session: Some(Session { start_ns: 100, ..Session::default() }),
+        attachments: attachments.to_vec(),
+        ..States::default()
+    };
+    Hooks::new(&symbols, programs, &states, &[], &Attached::default())
+}
+
+/// Whom a chain of these functions is charged to at a time: numbers of programs, and how many strangers.
+fn runners(hooks: &Hooks, chain: &[&str], time_ns: u64) -> Option<(Vec<u32>, u32)> {
+    let number = |name: &&str| NAMES.iter().position(|known| known == name).unwrap() as u32;
+    match hooks.runner(hooks.of(chain.iter().map(number))?, time_ns) {
+        Runner::One(program) => Some((vec![program], 0)),
+        Runner::Several { group, strangers } => Some((hooks.groups()[group as usize].programs.to_vec(), strangers)),
+        Runner::Unknown => None,
+    }
+}
+
+fn one(program: u32) -> Option<(Vec<u32>, u32)> {
+    Some((vec![program], 0))
+}
+
+#[test]
+fn functions_of_a_chain_lead_to_the_programs_on_their_hook() {
+    let programs = [
+        program(10, ProgType::TRACEPOINT),
+        program(11, ProgType::RAW_TRACEPOINT),
+        program(12, ProgType::TRACING),
+        program(13, ProgType::XDP),
+        program(14, ProgType::KPROBE),
+        program(15, ProgType::KPROBE),
+        program(16, ProgType::RAW_TRACEPOINT),
+        program(17, ProgType::CGROUP_SKB),
+        program(18, ProgType::PERF_EVENT),
+        program(19, ProgType::XDP),
+        program(20, ProgType::TRACEPOINT),
+        program(21, ProgType::TRACEPOINT),
+        program(22, ProgType::KPROBE),
+    ];
+    let hooks = hooks(
+        &programs,
+        &[
+            attached(10, "tracepoint", "raw_syscalls:sys_enter"),
+            attached(11, "raw_tracepoint", "sys_enter"),
+            attached(12, "raw_tracepoint", "sys_enter"),
+            attached(13, "xdp", "lo"),
+            attached(14, "kprobe", "do_exit"),
+            attached(15, "kprobe", "vfs_read+0x4"),
+            attached(16, "raw_tracepoint", "sched_waking"),
+            attached(17, "cgroup_inet_ingress", "/a"),
+            attached(18, "perf_event", "cpu-clock"),
+            attached(19, "tail_call", "jumps[0]"),
+            attached(20, "tracepoint", "sched:sched_waking"),
+            attached(21, "tracepoint", "syscalls:sys_exit_read"),
+            attached(22, "kretprobe", "do_exit"),
+        ],
+    );
+    let of = |chain: &[&str]| runners(&hooks, chain, 500);
+    assert_eq!(of(&["trace_call_bpf", "perf_trace_run_bpf_submit", "perf_trace_sys_enter"]), one(0));
+    assert_eq!(
+        of(&[
+            "sched_clock",
+            "trace_call_bpf",
+            "perf_trace_run_bpf_submit",
+            "perf_trace_sys_enter",
+            "__traceiter_sys_enter"
+        ]),
+        one(0)
+    );
+    let raw = Some((vec![1, 2], 0));
+    assert_eq!(of(&["sched_clock", "bpf_trace_run2", "__bpf_trace_sys_enter", "__traceiter_sys_enter"]), raw);
+    assert_eq!(of(&["__traceiter_sys_enter"]), raw);
+    // Tracepoints of a class share a function; who calls it tells which it is, unless it is called directly.
+    assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(6));
+    assert_eq!(of(&["trace_call_bpf", "perf_trace_sched_wakeup_template", "__traceiter_sched_waking"]), one(10));
+    assert_eq!(of(&["bpf_trace_run2", "__bpf_trace_sched_wakeup_template"]), one(6), "sys_enter has its own");
+    assert_eq!(of(&["bpf_trace_run2"]), Some((vec![1, 2, 6], 0)), "nothing says which");
+    assert_eq!(of(&["bpf_prog_run_generic_xdp"]), one(3), "what is reached by tail calls is on no hook");
+    // Of probes the function that is probed says which, wherever it stands.
+    assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"]), one(4));
+    assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "sched_clock", "vfs_read", "do_exit"]), one(5));
+    assert_eq!(of(&["do_exit", "trace_call_bpf", "perf_trace_sys_enter"]), one(0), "called by a hook, it is no probe");
+    assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "sched_clock"]), Some((vec![4, 5], 0)));
+    assert_eq!(of(&["trace_call_bpf", "kretprobe_perf_func"]), one(12));
+    assert_eq!(of(&["__cgroup_bpf_run_filter_skb"]), one(7));
+    assert_eq!(of(&["bpf_overflow_handler"]), one(8));
+    assert_eq!(of(&["trace_call_bpf", "perf_call_bpf_exit"]), one(11));
+    assert_eq!(of(&["sched_clock", "vfs_read"]), None);
+}
+
+#[test]
+fn programs_are_on_hooks_while_they_are_loaded() {
+    let stays = program(10, ProgType::RAW_TRACEPOINT);
+    let goes = Program { loaded_ns: Some(200), unloaded_ns: Some(300), ..program(11, ProgType::RAW_TRACEPOINT) };
+    // It came and went, and nobody looked where it was.
+    let stranger = Program { loaded_ns: Some(400), unloaded_ns: Some(500), ..program(12, ProgType::RAW_TRACEPOINT) };
+    let of_another_type = Program { loaded_ns: Some(0), unloaded_ns: None, ..program(13, ProgType::XDP) };
+    let unknown = Program { loaded_ns: Some(600), unloaded_ns: Some(700), ..Program::default() };
+    let programs = [stays, goes, stranger, of_another_type, unknown];
+    let enter = |prog_id| attached(prog_id, "raw_tracepoint", "sys_enter");
+    let hooks = hooks(&programs, &[enter(10), enter(11)]);
+    let of = |time_ns| runners(&hooks, &["bpf_trace_run2", "__bpf_trace_sys_enter"], time_ns);
+    assert_eq!((of(0), of(199), of(300)), (one(0), one(0), one(0)));
+    assert_eq!(of(250), Some((vec![0, 1], 0)));
+    assert_eq!(of(450), Some((vec![0], 1)), "each of them runs whenever the hook is reached");
+    assert_eq!(of(650), Some((vec![0], 1)));
+    assert_eq!(runners(&hooks, &["bpf_trace_run2"], 450), None, "how often a stranger runs is not known");
+    assert_eq!(runners(&hooks, &["bpf_prog_run_generic_xdp"], 650), one(4), "nobody else is attached there");
+}
+
+/// Without attachments in the recording the one program of a type is the one.
+#[test]
+fn of_recordings_without_attachments_the_only_program_is_told() {
+    let symbols = |name: &str| KernelSymbols::new(vec![KernelSymbol { addr: 0, len_bytes: 16, name: name.into() }]);
+    let of = |name: &str, programs: &[Program]| {
+        let hooks = Hooks::new(&symbols(name), programs, &States::default(), &[], &Attached::default());
+        hooks.runner(hooks.of([0]).unwrap(), 5)
+    };
+    let xdp = program(10, ProgType::XDP);
+    assert_eq!(of("bpf_prog_run_xdp", &[program(9, ProgType::KPROBE), xdp.clone()]), Runner::One(1));
+    assert_eq!(of("bpf_prog_run_xdp", &[xdp.clone(), xdp]), Runner::Unknown);
+    assert_eq!(of("bpf_prog_run_xdp", &[]), Runner::Unknown);
+}
+
+/// Two uprobes at different places in a page, and a uretprobe: which uprobe it is says where the task was.
+#[test]
+fn uprobes_are_told_apart_by_where_the_task_was() {
+    let programs = [10, 11, 12, 13].map(|id| program(id, ProgType::KPROBE));
+    let hooks = hooks(
+        &programs,
+        &[
+            attached(10, "uprobe", "/bin/x+0x1139"),
+            attached(11, "uprobe", "/bin/x+0x213d"),
+            attached(12, "uretprobe", "/bin/x+0x1139"),
+            attached(13, "kprobe", "do_exit"),
+        ],
+    );
+    let of = |chain: &[&str], user_ip: Option<u64>| {
+        let number = |name: &&str| NAMES.iter().position(|known| known == name).unwrap() as u32;
+        let hook = hooks.at_user_ip(hooks.of(chain.iter().map(number))?, user_ip)?;
+        match hooks.runner(hook, 500) {
+            Runner::One(program) => Some(vec![program]),
+            Runner::Several { group, strangers: 0 } => Some(hooks.groups()[group as usize].programs.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let uprobe = ["__uprobe_perf_func", "uprobe_dispatcher"];
+    assert_eq!(of(&uprobe, Some(0x5555_5555_5139)), Some(vec![0]));
+    assert_eq!(of(&uprobe, Some(0x7f12_3456_713d)), Some(vec![1]));
+    assert_eq!(of(&uprobe, Some(0x5555_5555_5140)), None, "a probe that runs no program");
+    assert_eq!(of(&uprobe, None), Some(vec![0, 1]), "nothing says which");
+    // Where a function that has returned was called is not known.
+    assert_eq!(of(&["sched_clock", "uretprobe_dispatcher"], Some(0x5555_5555_5140)), Some(vec![2]));
+    // What is probed in the kernel further out is no uprobe.
+    assert_eq!(of(&["uprobe_dispatcher", "do_exit"], None), Some(vec![0, 1]));
+    assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"], Some(0x139)), Some(vec![3]));
+}

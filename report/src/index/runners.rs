@@ -1,0 +1,178 @@
+//! Which programs a hook runs, from time to time.
+
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// Which program a hook runs at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runner {
+    /// This one alone.
+    One(u32),
+    /// Each of a group, by its number among [`Runners::groups`], and perhaps some of so many strangers.
+    Several { group: u32, strangers: u32 },
+    /// It cannot be told.
+    Unknown,
+}
+
+/// Programs that are on one hook at one time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Group {
+    /// Their numbers, ascending.
+    pub(crate) programs: Box<[u32]>,
+    /// The hook runs all of them whenever it is reached.
+    pub(crate) run_together: bool,
+}
+
+/// What hooks run, for lookup.
+#[derive(Debug, Default)]
+pub(crate) struct Runners {
+    hooks: Vec<Hook>,
+    /// Programs of which it is not known where they are attached, by set: how many there are, and which if it is one.
+    strangers: Vec<Timeline<(u32, Option<u32>)>>,
+    /// Each once.
+    groups: Vec<Group>,
+    numbers: FxHashMap<Group, u32>,
+    /// Programs in all groups together, as often as they were looked at.
+    members: usize,
+}
+
+#[derive(Debug)]
+struct Hook {
+    attached: Timeline<Attached>,
+    /// The set of those that may be on it, too.
+    strangers: u32,
+}
+
+/// What is attached to a hook.
+#[derive(Debug, Clone, Copy)]
+enum Attached {
+    Nothing,
+    Group(u32),
+    /// More than groups may come to.
+    TooMany,
+}
+
+/// From when on what is there, ascending.
+type Timeline<T> = Vec<(u64, T)>;
+
+/// What groups may come to: a recording in which more programs meet at hooks is from no machine.
+const MAX_MEMBERS: usize = 1 << 20;
+
+impl Runners {
+    /// Adds a set of programs of which it is not known where they are attached, each with its number and the time it was there.
+    pub(super) fn add_strangers(&mut self, programs: impl IntoIterator<Item = (u32, Range<u64>)>) -> u32 {
+        self.strangers.push(timeline(programs, |here| (here.len() as u32, here.first().copied())));
+        (self.strangers.len() - 1) as u32
+    }
+
+    /// Adds a hook with the programs that are attached to it, each with its number and the time it was there. `strangers` is the set of those
+    /// that may be on it, too. The number of the hook.
+    pub(super) fn add(
+        &mut self,
+        attached: impl IntoIterator<Item = (u32, Range<u64>)>,
+        strangers: u32,
+        run_together: bool,
+    ) -> u32 {
+        let attached = timeline(attached, |here| self.group(here, run_together));
+        self.hooks.push(Hook { attached, strangers });
+        (self.hooks.len() - 1) as u32
+    }
+
+    fn group(&mut self, here: &BTreeSet<u32>, run_together: bool) -> Attached {
+        if here.is_empty() {
+            return Attached::Nothing;
+        }
+        if self.members.saturating_add(here.len()) > MAX_MEMBERS {
+            return Attached::TooMany;
+        }
+        self.members += here.len();
+        let group = Group { programs: here.iter().copied().collect(), run_together };
+        let next = self.groups.len() as u32;
+        let number = *self.numbers.entry(group.clone()).or_insert(next);
+        if number == next {
+            self.groups.push(group);
+        }
+        Attached::Group(number)
+    }
+
+    /// Which program a hook ran at a time.
+    pub(crate) fn at(&self, hook: u32, time_ns: u64) -> Runner {
+        let Some(hook) = self.hooks.get(hook as usize) else { return Runner::Unknown };
+        let strangers = self.strangers.get(hook.strangers as usize).and_then(|strangers| at(strangers, time_ns));
+        match (at(&hook.attached, time_ns).unwrap_or(Attached::Nothing), strangers.unwrap_or_default()) {
+            // The hook ran a program: if only one can have been there, it is that one.
+            (Attached::Nothing, (1, Some(stranger))) => Runner::One(stranger),
+            (Attached::Group(number), (strangers, _)) => match &self.groups[number as usize] {
+                Group { programs, .. } if programs.len() == 1 && strangers == 0 => Runner::One(programs[0]),
+                // How often strangers run is not known, but where each program runs whenever the hook is reached.
+                Group { run_together: false, .. } if strangers > 0 => Runner::Unknown,
+                Group { .. } => Runner::Several { group: number, strangers },
+            },
+            (Attached::Nothing | Attached::TooMany, _) => Runner::Unknown,
+        }
+    }
+
+    /// Groups of programs that share a hook, by number.
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+}
+
+fn at<T: Copy>(timeline: &Timeline<T>, time_ns: u64) -> Option<T> {
+    let since = timeline.partition_point(|(from_ns, _)| *from_ns <= time_ns);
+    timeline[..since].last().map(|(_, there)| *there)
+}
+
+fn timeline<T>(
+    programs: impl IntoIterator<Item = (u32, Range<u64>)>,
+    mut there: impl FnMut(&BTreeSet<u32>) -> T,
+) -> Timeline<T> {
+    let mut changes: Vec<(u64, bool, u32)> = Vec::new();
+    for (program, lifetime) in programs {
+        if !lifetime.is_empty() {
+            changes.extend([(lifetime.start, true, program), (lifetime.end, false, program)]);
+        }
+    }
+    changes.sort_unstable();
+    let mut here = BTreeSet::new();
+    let at_once = changes.chunk_by(|a, b| a.0 == b.0).map(|at_once| {
+        for (_, comes, program) in at_once {
+            if *comes {
+                here.insert(*program)
+            } else {
+                here.remove(program)
+            };
+        }
+        (at_once[0].0, there(&here))
+    });
+    at_once.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_come_to_a_hook_and_go() {
+        let mut runners = Runners::default();
+        let strangers = runners.add_strangers([(7, 15..16), (8, 40..u64::MAX), (9, 50..60)]);
+        let programs = [(3, 0..20), (1, 10..30), (4, 30..30)];
+        let alone = runners.add(programs.clone(), strangers, false);
+        let together = runners.add(programs, strangers, true);
+        for hook in [alone, together] {
+            let at = |time| runners.at(hook, time);
+            assert_eq!((at(0), at(9)), (Runner::One(3), Runner::One(3)));
+            let Runner::Several { group, strangers: 0 } = at(10) else { panic!("{:?}", at(10)) };
+            assert_eq!(*runners.groups()[group as usize].programs, [1, 3]);
+            let may_be_there = if hook == together { Runner::Several { group, strangers: 1 } } else { Runner::Unknown };
+            assert_eq!(at(15), may_be_there);
+            assert_eq!((at(16), at(19)), (at(10), at(10)));
+            assert_eq!((at(20), at(29)), (Runner::One(1), Runner::One(1)));
+            assert_eq!((at(30), at(39)), (Runner::Unknown, Runner::Unknown));
+            assert_eq!(at(40), Runner::One(8), "nobody else is there");
+            assert_eq!(at(50), Runner::Unknown, "two may be there");
+        }
+        assert_eq!(runners.at(together + 1, 0), Runner::Unknown);
+    }
+}

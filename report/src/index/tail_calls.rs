@@ -1,0 +1,260 @@
+//! Which programs tail calls lead to, and from where.
+//!
+//! A program that jumps leaves no frame: the one that runs stands in its place, on the frame of what runs the first. So the way there is told by
+//! the program arrays that programs use, and among several by the hook that the call chain leads to.
+
+use super::States;
+use super::hooks::Hooks;
+use super::programs::Program;
+use super::runners::Runner;
+use bprec_format::bpf::names::MapType;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Slots of program arrays that are followed, over all ways: a recording with more is from no machine, and of it no origin is told.
+const MAX_STEPS: usize = 1 << 22;
+
+/// Programs of one id that are looked at: kernels do not give an id again so soon.
+const MAX_OF_ID: usize = 64;
+
+/// Stands for the slots of any array that were not looked at: no map has this id.
+const UNREAD: u32 = 0;
+
+/// What tail calls can reach, by number of a program.
+#[derive(Debug, Default)]
+pub(crate) struct TailCalls {
+    reached: Vec<bool>,
+    /// The programs that are run by something else than a tail call, and from which tail calls lead to this one; itself too, if it is one.
+    origins: Vec<Vec<u32>>,
+    /// When each was there.
+    lifetimes: Vec<std::ops::Range<u64>>,
+}
+
+/// What program arrays hold, by map: numbers of programs.
+type Arrays = FxHashMap<u32, Vec<u32>>;
+
+impl TailCalls {
+    /// `maps_of` gives the ids of the maps that a program uses.
+    pub(crate) fn new<M: IntoIterator<Item = u32>>(
+        programs: &[Program],
+        maps_of: impl Fn(&Program) -> M,
+        states: &States,
+    ) -> TailCalls {
+        let arrays = arrays(programs, states);
+        if arrays.is_empty() {
+            return TailCalls::default();
+        }
+        let mut reached = vec![false; programs.len()];
+        arrays.values().flatten().for_each(|program| reached[*program as usize] = true);
+        let unread: FxHashSet<u32> =
+            states.prog_arrays.iter().filter(|array| array.unread_slots > 0).map(|array| array.map_id).collect();
+        let arrays_of = |program: &Program| {
+            let maps = maps_of(program).into_iter();
+            let maps = maps.flat_map(|map| [Some(map), unread.contains(&map).then_some(UNREAD)]).flatten();
+            maps.filter(|map| arrays.contains_key(map)).collect()
+        };
+        let used: Vec<Vec<u32>> = programs.iter().map(arrays_of).collect();
+        let is_run_otherwise = |number: usize| {
+            let mut attachments = states.attachments_of(programs[number].id).iter();
+            !reached[number] || attachments.any(|attachment| attachment.kind != "tail_call")
+        };
+        // One that is reached is a start of its own where a hook runs it, whatever it uses itself.
+        let matters = |number: &usize| reached[*number] || !used[*number].is_empty();
+        let starts = (0..programs.len()).filter(|number| matters(number) && is_run_otherwise(*number));
+        let origins = origins(starts, &used, &arrays, &reached).unwrap_or_else(|| vec![Vec::new(); programs.len()]);
+        let lifetime = |it: &Program| it.loaded_ns.unwrap_or(0)..it.unloaded_ns.unwrap_or(u64::MAX);
+        TailCalls { reached, origins, lifetimes: programs.iter().map(lifetime).collect() }
+    }
+
+    /// Whether tail calls can reach a program.
+    pub(crate) fn reach(&self, program: u32) -> bool {
+        self.reached.get(program as usize) == Some(&true)
+    }
+
+    /// The program that was run when this one, which tail calls can reach, ran at a time; `None` where several can be the one, or none is known.
+    /// `hook` is what the call chain leads to.
+    pub(crate) fn origin(&self, program: u32, hooks: &Hooks, hook: Option<u32>, time_ns: u64) -> Option<u32> {
+        let there = |origin: &u32| self.lifetimes[*origin as usize].contains(&time_ns);
+        let mut origins: Vec<u32> = self.origins[program as usize].iter().copied().filter(there).collect();
+        match hook.map_or(Runner::Unknown, |hook| hooks.runner(hook, time_ns)) {
+            Runner::One(runner) => origins.retain(|origin| *origin == runner),
+            Runner::Several { group, strangers: 0 } => {
+                let group = hooks.groups().get(group as usize);
+                origins.retain(|origin| group.is_some_and(|group| group.programs.contains(origin)));
+            }
+            Runner::Several { .. } | Runner::Unknown => {}
+        }
+        match origins[..] {
+            [origin] => Some(origin),
+            _ => None,
+        }
+    }
+}
+
+/// What each program array has held, by any of its readings.
+fn arrays(programs: &[Program], states: &States) -> Arrays {
+    let mut by_id: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+    for (number, program) in (0..).zip(programs) {
+        let of_id = program.id.map(|id| by_id.entry(id).or_default());
+        of_id.into_iter().filter(|of_id| of_id.len() < MAX_OF_ID).for_each(|of_id| of_id.push(number));
+    }
+    let mut held: FxHashMap<u32, FxHashSet<u32>> = FxHashMap::default();
+    let mut add = |map_id: u32, prog_id: u32| {
+        let programs = by_id.get(&prog_id).into_iter().flatten();
+        held.entry(map_id).or_default().extend(programs);
+    };
+    for array in &states.prog_arrays {
+        array.slots.iter().for_each(|slot| add(array.map_id, slot.prog_id));
+    }
+    if states.prog_arrays.is_empty() {
+        // Older recordings have the name of the array alone, which several may share.
+        let is_array = |map: &&bprec_format::state::Map| map.map_type == MapType::PROG_ARRAY.0;
+        let mut named: FxHashMap<&[u8], Vec<u32>> = FxHashMap::default();
+        states.maps.values().filter(is_array).for_each(|map| named.entry(&map.name).or_default().push(map.id));
+        for attachment in states.attachments.iter().filter(|attachment| attachment.kind == "tail_call") {
+            let name = attachment.target.split(|byte| *byte == b'[').next().unwrap_or_default();
+            named.get(name).into_iter().flatten().for_each(|map_id| add(*map_id, attachment.prog_id));
+        }
+    }
+    if states.prog_arrays.iter().any(|array| array.unread_slots > 0) {
+        // Any of them may be there.
+        let all: FxHashSet<u32> = held.values().flatten().copied().collect();
+        held.insert(UNREAD, all);
+    }
+    let mut arrays: Arrays = held.into_iter().map(|(map, programs)| (map, programs.into_iter().collect())).collect();
+    arrays.values_mut().for_each(|programs| programs.sort_unstable());
+    arrays
+}
+
+/// By program that is reached, the starts that lead to it; `None` where there are too many ways.
+fn origins(
+    starts: impl Iterator<Item = usize>,
+    used: &[Vec<u32>],
+    arrays: &Arrays,
+    reached: &[bool],
+) -> Option<Vec<Vec<u32>>> {
+    let mut origins = vec![Vec::new(); used.len()];
+    let mut steps = 0;
+    for start in starts {
+        let (mut seen_arrays, mut seen) = (FxHashSet::default(), FxHashSet::from_iter([start as u32]));
+        let mut open = vec![start as u32];
+        while let Some(program) = open.pop() {
+            if reached[program as usize] {
+                origins[program as usize].push(start as u32);
+            }
+            for array in &used[program as usize] {
+                if !seen_arrays.insert(*array) {
+                    continue;
+                }
+                steps += arrays[array].len() + 1;
+                if steps > MAX_STEPS {
+                    return None;
+                }
+                open.extend(arrays[array].iter().copied().filter(|program| seen.insert(*program)));
+            }
+        }
+    }
+    Some(origins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::images::Attached;
+    use crate::index::programs::ProgInfoSummary;
+    use crate::index::symbols::KernelSymbols;
+    use bprec_format::bpf::names::ProgType;
+    use bprec_format::state::{Attachment, KernelSymbol, ProgArray, Session, TailCall};
+
+    fn program(id: u32) -> Program {
+        let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::RAW_TRACEPOINT), load_time_ns: 0, uid: None };
+        Program { id: Some(id), info: Some(info), ..Program::default() }
+    }
+
+    fn attached(prog_id: u32, kind: &str, target: &str) -> Attachment {
+        Attachment { prog_id, link_id: None, kind: kind.into(), target: target.into() }
+    }
+
+    fn array(map_id: u32, programs: &[u32]) -> ProgArray {
+        let slots = (0..).zip(programs).map(|(index, prog_id)| TailCall { index, prog_id: *prog_id }).collect();
+        ProgArray { map_id, slots, unread_slots: 0 }
+    }
+
+    const NAMES: [&str; 2] = ["__bpf_trace_sys_enter", "__bpf_trace_sys_exit"];
+
+    /// Where a program was run from, by a tracepoint that the call chain leads to. Programs have the ids 10, 11 … in their order; `maps` are
+    /// those that each uses.
+    fn origin(
+        programs: &[Program],
+        maps: &[&[u32]],
+        states: &States,
+        of: u32,
+        hook: Option<&str>,
+        at_ns: u64,
+    ) -> Option<u32> {
+        let symbol = |(at, name): (u64, &str)| KernelSymbol { addr: at << 12, len_bytes: 16, name: name.into() };
+        let symbols = KernelSymbols::new((0..).zip(NAMES).map(symbol).collect());
+        let hooks = Hooks::new(&symbols, programs, states, &[], &Attached::default());
+        let hook = hook.map(|hook| NAMES.iter().position(|name| name.ends_with(hook)).unwrap() as u64);
+        let hook = hook.and_then(|at| hooks.of(symbols.find(at << 12)));
+        let tail_calls = TailCalls::new(programs, |it| maps[it.id.unwrap() as usize - 10].to_vec(), states);
+        assert!(tail_calls.reach(of));
+        tail_calls.origin(of, &hooks, hook, at_ns)
+    }
+
+    fn states(attachments: &[Attachment], prog_arrays: &[ProgArray]) -> States {
+        States {
+            session: Some(Session { start_ns: 100, ..Session::default() }),
+            attachments: attachments.to_vec(),
+            prog_arrays: prog_arrays.to_vec(),
+            ..States::default()
+        }
+    }
+
+    #[test]
+    fn a_chain_begins_where_a_hook_runs_a_program() {
+        // 10 on sys_enter → 12 → 13; 11 on sys_exit → 13; 13 also on sys_exit itself.
+        let programs: Vec<Program> = (10..14).map(program).collect();
+        let maps: [&[u32]; 4] = [&[1], &[2], &[2, 9], &[]];
+        let mut at = [attached(10, "raw_tracepoint", "sys_enter"), attached(11, "raw_tracepoint", "sys_exit")].to_vec();
+        at.push(attached(12, "tail_call", "jumps[0]"));
+        let arrays = [array(1, &[12]), array(2, &[13])];
+        let known = states(&at, &arrays);
+        let of = |number, hook| origin(&programs, &maps, &known, number, hook, 500);
+        assert_eq!((of(2, None), of(2, Some("sys_enter"))), (Some(0), Some(0)));
+        assert_eq!(of(2, Some("sys_exit")), None, "nothing on that hook leads there");
+        assert_eq!(of(3, None), None, "10 and 11 do");
+        assert_eq!((of(3, Some("sys_enter")), of(3, Some("sys_exit"))), (Some(0), Some(1)));
+        at.push(attached(13, "raw_tracepoint", "sys_exit"));
+        let known = states(&at, &arrays);
+        assert_eq!(origin(&programs, &maps, &known, 3, Some("sys_exit"), 500), None, "11, or the hook itself");
+        assert_eq!(origin(&programs, &maps, &known, 3, Some("sys_enter"), 500), Some(0));
+    }
+
+    #[test]
+    fn only_programs_that_were_there_jump() {
+        // Both jump to 12 and are on no hook that is known.
+        let gone = Program { unloaded_ns: Some(300), ..program(10) };
+        let came = Program { loaded_ns: Some(400), ..program(11) };
+        let programs = [gone, came, program(12)];
+        let known = states(&[], &[array(1, &[12])]);
+        let of = |at_ns| origin(&programs, &[&[1], &[1], &[]], &known, 2, None, at_ns);
+        assert_eq!((of(200), of(350), of(500)), (Some(0), None, Some(1)));
+    }
+
+    #[test]
+    fn slots_that_were_not_looked_at_hold_any_of_the_programs() {
+        let programs: Vec<Program> = (10..13).map(program).collect();
+        let long = ProgArray { unread_slots: 1, ..array(2, &[]) };
+        let of = |arrays: &[ProgArray]| origin(&programs, &[&[1], &[2], &[]], &states(&[], arrays), 2, None, 500);
+        assert_eq!(of(&[array(1, &[12]), array(2, &[])]), Some(0));
+        assert_eq!(of(&[array(1, &[12]), long]), None);
+    }
+
+    #[test]
+    fn ways_in_a_circle_end() {
+        let programs: Vec<Program> = (10..13).map(program).collect();
+        let known = states(&[attached(10, "raw_tracepoint", "sys_enter")], &[array(1, &[11, 12])]);
+        let of = |number| origin(&programs, &[&[1], &[1], &[1]], &known, number, None, 500);
+        assert_eq!((of(1), of(2)), (Some(0), Some(0)));
+    }
+}

@@ -1,0 +1,221 @@
+//! What a cgroup's path says of who runs in it: the container, its pod and its runtime, or the systemd unit.
+//!
+//! Paths are what runtimes and systemd make of them: Docker, containerd, CRI-O and Podman with the cgroupfs and the systemd driver, the
+//! kubelet's QoS classes, LXC, systemd-nspawn and machined, Amazon ECS, Garden; one inside another, too. Of a path that has none of these
+//! the name is the path.
+
+use crate::model::Workload;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Who runs in each cgroup of a recording. Cgroups of one container are one.
+#[derive(Debug, Default)]
+pub(crate) struct Workloads {
+    list: Vec<Workload>,
+    by_cgroup: FxHashMap<u64, u32>,
+}
+
+impl Workloads {
+    /// Of cgroups by their paths.
+    pub(crate) fn new(cgroups: &BTreeMap<u64, String>) -> Workloads {
+        let mut numbers: BTreeMap<Workload, u32> = BTreeMap::new();
+        let mut workloads = Workloads::default();
+        for (id, path) in cgroups {
+            let workload = of_path(path);
+            let number = *numbers.entry(workload.clone()).or_insert_with(|| {
+                workloads.list.push(workload);
+                workloads.list.len() as u32 - 1
+            });
+            workloads.by_cgroup.insert(*id, number);
+        }
+        workloads
+    }
+
+    /// Number of the workload that a cgroup is of.
+    pub(crate) fn of_cgroup(&self, id: u64) -> Option<u32> {
+        self.by_cgroup.get(&id).copied()
+    }
+
+    /// A workload by its number.
+    pub(crate) fn get(&self, number: u32) -> Option<&Workload> {
+        self.list.get(number as usize)
+    }
+}
+
+/// Names of cgroups that runtimes make of a prefix and the container's id.
+const PREFIXES: [(&str, &str); 8] = [
+    ("docker-", "docker"),
+    ("cri-containerd-", "containerd"),
+    ("nerdctl-", "containerd"),
+    // The monitor of a container is not in it.
+    ("crio-conmon-", "conmon"),
+    ("libpod-conmon-", "conmon"),
+    ("crio-", "cri-o"),
+    ("libpod-", "podman"),
+    ("containerd-", "containerd"),
+];
+
+/// Parents of cgroups that are named by the container's id alone.
+const PARENTS: [(&str, &str); 5] = [
+    ("docker", "docker"),
+    ("buildkit", "buildkit"),
+    ("libpod_parent", "podman"),
+    ("garden", "garden"),
+    ("k8s.io", "containerd"),
+];
+
+/// Parents of cgroups that are named by the container's name.
+const NAMED_PARENTS: [(&str, &str); 2] = [("lxc", "lxc"), ("lxc.payload", "lxc")];
+
+/// Suffixes of systemd units that processes run in; slices only hold other units.
+const UNITS: [&str; 5] = [".service", ".scope", ".mount", ".socket", ".swap"];
+
+/// Digits of a container's id that are shown, as runtimes do.
+const SHORT_ID: usize = 12;
+
+#[derive(Default)]
+struct Walk {
+    pod: Option<String>,
+    container: Option<(String, String)>,
+    /// Containers that the innermost one runs in, outermost first.
+    inside: Vec<String>,
+    unit: Option<String>,
+    slice: Option<String>,
+    user: Option<u32>,
+}
+
+/// Who runs in a cgroup of this path.
+fn of_path(path: &str) -> Workload {
+    let mut walk = Walk::default();
+    let mut parents = ["", ""];
+    for component in path.split('/').filter(|component| !component.is_empty()) {
+        match component.split(':').collect::<Vec<_>>()[..] {
+            // What runc was asked for with the systemd driver's syntax, and the cgroupfs driver took literally.
+            [slice, prefix, id] if slice.is_empty() || slice.ends_with(".slice") => {
+                walk.component(slice, ["", ""]);
+                walk.component(&format!("{prefix}-{id}"), ["", ""]);
+            }
+            _ => walk.component(component, parents),
+        }
+        parents = [parents[1], component];
+    }
+    walk.finish(path)
+}
+
+impl Walk {
+    fn component(&mut self, name: &str, parents: [&str; 2]) {
+        if let Some(pod) = pod_of(name) {
+            self.pod = Some(pod);
+        } else if let Some((runtime, id)) = container_of(name, parents) {
+            if let Some((runtime, id)) = self.container.replace((runtime.to_owned(), id)) {
+                self.inside.push(format!("{runtime}:{}", short(&id)));
+            }
+            // Units from here on are of the container's own systemd.
+            (self.unit, self.slice, self.user) = (None, None, None);
+        } else if UNITS.iter().any(|suffix| name.ends_with(suffix)) {
+            self.unit = Some(unescaped(name));
+        } else if let Some(slice) = name.strip_suffix(".slice") {
+            self.user = slice.strip_prefix("user-").and_then(|user| user.parse().ok()).or(self.user);
+            self.slice = Some(unescaped(name));
+        }
+    }
+
+    fn finish(self, path: &str) -> Workload {
+        let Walk { pod, container, inside, unit, slice, user } = self;
+        if let Some((runtime, id)) = container {
+            let of_pod = pod.as_ref().map(|pod| format!(" pod:{pod}")).unwrap_or_default();
+            let name = format!("{runtime}:{}{of_pod}", short(&id));
+            return Workload { name, runtime: Some(runtime), id: Some(id), pod, inside, unit: None, user: None };
+        }
+        if let Some(pod) = pod {
+            return Workload { name: format!("pod:{pod}"), pod: Some(pod), ..Workload::default() };
+        }
+        match unit.or(slice) {
+            Some(unit) => {
+                let of_user = user.map(|user| format!(" user:{user}")).unwrap_or_default();
+                Workload { name: format!("{unit}{of_user}"), unit: Some(unit), user, ..Workload::default() }
+            }
+            None => Workload { name: path.to_owned(), ..Workload::default() },
+        }
+    }
+}
+
+/// Of a cgroup of a pod, the pod's uid (Kubernetes) or id (Podman).
+fn pod_of(name: &str) -> Option<String> {
+    let slice = name.strip_suffix(".slice");
+    if let Some((parent, id)) = slice.and_then(|slice| slice.split_once("-libpod_pod_")) {
+        return (["machine", "user"].contains(&parent) && is_id(id)).then(|| short(id).to_owned());
+    }
+    let uid = match slice {
+        Some(slice) if slice.contains("kubepods") => slice.rsplit_once("-pod")?.1,
+        Some(_) => return None,
+        None => name.strip_prefix("pod").filter(|uid| uid.len() >= 32)?,
+    };
+    // Systemd has no place for `-` in the last part of a slice's name. Static pods have a hash for a uid.
+    let is_uid = !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
+    is_uid.then(|| uid.replace('_', "-"))
+}
+
+/// Runtime and id of a container that a cgroup is made for.
+fn container_of<'n>(name: &'n str, [grandparent, parent]: [&str; 2]) -> Option<(&'static str, String)> {
+    let stem: &'n str = name.strip_suffix(".scope").unwrap_or(name);
+    if let Some((runtime, id)) =
+        PREFIXES.iter().find_map(|(prefix, runtime)| Some((*runtime, stem.strip_prefix(prefix)?)))
+    {
+        return is_id(id).then(|| (runtime, id.to_owned()));
+    }
+    if let Some(machine) = name.strip_prefix("systemd-nspawn@").and_then(|name| name.strip_suffix(".service")) {
+        return Some(("nspawn", unescaped(machine)));
+    }
+    if let Some(machine) = stem.strip_prefix("machine-").filter(|_| parent == "machine.slice" && stem != name) {
+        return Some(("machine", unescaped(machine)));
+    }
+    if let Some(name) = name.strip_prefix("lxc.payload.") {
+        return Some(("lxc", name.to_owned()));
+    }
+    let of = |parents: &[(&str, &'static str)]| parents.iter().find(|(name, _)| *name == parent).map(|(_, it)| *it);
+    if let Some(runtime) = of(&NAMED_PARENTS) {
+        return Some((runtime, name.to_owned()));
+    }
+    if grandparent == "ecs" {
+        return Some(("ecs", name.to_owned()));
+    }
+    let is_build = parent == "buildkit" && name.len() >= 20 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_garden = parent == "garden" && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_whole_id = name.len() == 64 && is_id(name);
+    (is_build || is_garden || is_whole_id).then(|| (of(&PARENTS).unwrap_or("container"), name.to_owned()))
+}
+
+/// Whether it may be a container's id: hexadecimal, and of such a length that no word is.
+fn is_id(text: &str) -> bool {
+    (SHORT_ID..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// So much of an id as people read; a name is not cut.
+fn short(id: &str) -> &str {
+    if is_id(id) { &id[..SHORT_ID] } else { id }
+}
+
+/// A unit's name without systemd's escapes: `\x2d` is a `-`.
+fn unescaped(name: &str) -> String {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.as_bytes();
+    while let Some((byte, behind)) = rest.split_first() {
+        let digits = rest.strip_prefix(br"\x").and_then(|digits| digits.get(..2));
+        let escaped = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        match escaped {
+            Some(escaped) => {
+                bytes.push(escaped);
+                rest = &rest[4..];
+            }
+            None => {
+                bytes.push(*byte);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

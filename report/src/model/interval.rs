@@ -1,0 +1,75 @@
+//! What programs did in a short time: what is shown of a recording that is under way.
+
+use super::{JSON_VERSION, Program, Report};
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What each program did between two readings of its statistics: a line of `bprec top --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Interval {
+    /// `bprec top`.
+    pub format: &'static str,
+    /// [`JSON_VERSION`].
+    pub version: u32,
+    /// From when, ns of the recording's clock.
+    pub from_ns: u64,
+    /// Up to when.
+    pub to_ns: u64,
+    /// The same since 1970; `null` when the recording does not say when it started.
+    pub to_unix_ns: Option<u64>,
+    /// CPU time that watching took, of one CPU, since the interval before: recording, charging and showing; `null` when that is not known.
+    pub own_cpu_percent: Option<f64>,
+    /// What is charged, and the programs.
+    pub report: Report,
+}
+
+impl Interval {
+    pub(crate) fn new(report: Report, from_ns: u64, to_ns: u64) -> Interval {
+        let recording = &report.recording;
+        let since_start_ns = to_ns.saturating_sub(recording.start_ns);
+        let to_unix_ns = recording.start_unix_ns.and_then(|start| start.checked_add(since_start_ns));
+        Interval {
+            format: "bprec top",
+            version: JSON_VERSION,
+            from_ns,
+            to_ns,
+            to_unix_ns,
+            own_cpu_percent: None,
+            report,
+        }
+    }
+}
+
+/// Of one CPU's time, %, oldest first; `None` where that is not known.
+type CpuPercents = VecDeque<Option<f64>>;
+
+/// What programs took in the intervals before, by the kernel's statistics.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// By id and load time.
+    programs: BTreeMap<(Option<u32>, Option<u64>), CpuPercents>,
+}
+
+impl History {
+    /// Intervals that are kept.
+    pub const LENGTH: usize = 20;
+
+    /// Adds an interval. What is known of programs that are no longer in it goes.
+    pub fn push(&mut self, report: &Report) {
+        let mut before = std::mem::take(&mut self.programs);
+        for program in &report.programs {
+            let key = (program.id, program.load_time_ns);
+            let mut values = before.remove(&key).unwrap_or_default();
+            values.push_back(program.runs.value().and_then(|runs| runs.cpu_percent));
+            if values.len() > History::LENGTH {
+                values.pop_front();
+            }
+            self.programs.insert(key, values);
+        }
+    }
+
+    /// What is known of a program.
+    pub fn of(&self, program: &Program) -> impl Iterator<Item = Option<f64>> + Clone + '_ {
+        self.programs.get(&(program.id, program.load_time_ns)).into_iter().flatten().copied()
+    }
+}

@@ -1,0 +1,218 @@
+//! Who pays for programs: what each of them cost whoever was running.
+
+use super::{Count, Known, Note, Program, Recording, Unit};
+use crate::options::Payer;
+use serde::{Serialize, Serializer};
+
+/// What programs cost those that ran when they did: the document of `bprec report --payers --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Payers {
+    /// `bprec payers`.
+    pub format: &'static str,
+    /// [`super::JSON_VERSION`].
+    pub version: u32,
+    /// The machine and the recording.
+    #[serde(skip)]
+    pub recording: Recording,
+    /// What a payer is: a name of tasks, a process, a cgroup, a container, a CPU, or several of these together.
+    pub keys: Vec<Payer>,
+    /// Every program of the recording, by id and load time.
+    #[serde(skip)]
+    pub programs: Vec<Program>,
+    /// One for each event that is asked for.
+    pub events: Vec<EventPayers>,
+    /// What could not be read, in words.
+    pub problems: Vec<String>,
+    /// What has to be said of the recording as a whole.
+    pub notes: Vec<Note>,
+}
+
+/// Programs and payers of an event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EventPayers {
+    /// The event.
+    pub name: String,
+    /// What its weights are.
+    pub unit: Unit,
+    /// All samples of the selection.
+    pub samples: Count,
+    /// All that the machine's CPUs could have done meanwhile, in the unit of the weight.
+    pub machine: Known<u64>,
+    /// Those that BPF is charged to, the one that pays most first; then those that are only in [`EventPayers::rows`] as others.
+    pub payers: Vec<PayerRow>,
+    /// What each program costs each payer; the costliest program first, and of each the payer who pays most.
+    pub rows: Vec<PayerCell>,
+    /// What is in no row, as `--prog` or `--limit` leaves it out.
+    pub others: PayerOthers,
+    /// All that is charged to BPF: the sum of the rows and the others, and what the TOTAL row of the ledger has.
+    pub total: PayerTotal,
+}
+
+/// What runs BPF programs, and what they cost it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PayerRow {
+    /// Its name by each of [`Payers::keys`].
+    pub payer: Vec<PayerName>,
+    /// What is charged to BPF while it ran.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Of that, in interrupts: whoever ran then pays by chance.
+    pub in_interrupts: Known<Count>,
+    /// Of what is charged.
+    pub in_interrupts_percent: Option<f64>,
+    /// All of its samples.
+    pub all: Count,
+    /// What is charged to BPF, of all of its samples.
+    pub payer_percent: Option<f64>,
+    /// Of all BPF.
+    pub bpf_percent: Option<f64>,
+    /// Of all that the machine's CPUs could have done.
+    pub machine_percent: Option<f64>,
+}
+
+/// What a program costs a payer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PayerCell {
+    /// Position in [`Payers::programs`]; `None` for what is no program's.
+    #[serde(skip)]
+    pub program: Option<usize>,
+    /// Id of the program.
+    pub id: Option<u32>,
+    /// Its name, or what no program could be told for.
+    pub name: String,
+    /// Position in [`EventPayers::payers`].
+    pub payer: usize,
+    /// What is charged.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Of that, in interrupts.
+    pub in_interrupts: Known<Count>,
+    /// Of what is charged.
+    pub in_interrupts_percent: Option<f64>,
+    /// Of what is charged to the program.
+    pub program_percent: Option<f64>,
+    /// Of all samples of the payer.
+    pub payer_percent: Option<f64>,
+    /// Of all BPF.
+    pub bpf_percent: Option<f64>,
+    /// Of all that the machine's CPUs could have done.
+    pub machine_percent: Option<f64>,
+}
+
+/// What is in no row.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PayerOthers {
+    /// How many pairs of a program and a payer.
+    pub pairs: usize,
+    /// What is charged to them.
+    #[serde(flatten)]
+    pub total: PayerTotal,
+}
+
+/// What is charged to several programs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PayerTotal {
+    /// What is charged.
+    #[serde(flatten)]
+    pub count: Count,
+    /// Of all BPF.
+    pub bpf_percent: Option<f64>,
+    /// Of all that the machine's CPUs could have done.
+    pub machine_percent: Option<f64>,
+}
+
+/// Who pays, by one key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PayerName {
+    /// Tasks of this name.
+    Comm(String),
+    /// A thread whose name is not known.
+    Thread(u32),
+    /// A process.
+    Process {
+        /// Its id.
+        pid: u32,
+        /// The name of its first thread, the last one that it had; `None` when not known.
+        comm: Option<String>,
+    },
+    /// A CPU.
+    Cpu(u32),
+    /// A cgroup.
+    Cgroup {
+        /// Its id.
+        id: u64,
+        /// Its path; `None` when not known.
+        path: Option<String>,
+    },
+    /// A container, a pod or a unit.
+    Workload(Workload),
+    /// Samples do not tell.
+    Unknown,
+}
+
+/// Who runs in a cgroup, by its path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+pub struct Workload {
+    /// `RUNTIME:ID`, with the pod behind it; `pod:UID`, a unit with its user; the path where that says nothing.
+    pub name: String,
+    /// `docker`, `containerd`, `cri-o`, `podman`, `lxc` and so on; `container` when the path does not tell.
+    pub runtime: Option<String>,
+    /// The container's id or name.
+    pub id: Option<String>,
+    /// The pod's uid.
+    pub pod: Option<String>,
+    /// Containers that it runs in, outermost first.
+    pub inside: Vec<String>,
+    /// A unit of systemd that is in no container.
+    pub unit: Option<String>,
+    /// The user whose unit it is.
+    pub user: Option<u32>,
+}
+
+impl PayerName {
+    /// What the payer is called.
+    pub fn label(&self) -> String {
+        match self {
+            PayerName::Comm(comm) => comm.clone(),
+            PayerName::Thread(tid) => format!(":{tid}"),
+            PayerName::Process { pid, comm: Some(comm) } => format!("{comm}/{pid}"),
+            PayerName::Process { pid, comm: None } => format!(":{pid}"),
+            PayerName::Cpu(cpu) => format!("cpu {cpu}"),
+            PayerName::Cgroup { path: Some(path), .. } => path.clone(),
+            PayerName::Cgroup { id, path: None } => format!("cgroup {id}"),
+            PayerName::Workload(workload) => workload.name.clone(),
+            PayerName::Unknown => super::text::UNKNOWN.to_owned(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct PayerNameMembers<'a> {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<&'a Workload>,
+}
+
+impl Serialize for PayerName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let none =
+            PayerNameMembers { name: self.label(), pid: None, tid: None, cpu: None, cgroup: None, container: None };
+        let members = match self {
+            PayerName::Comm(_) | PayerName::Unknown => none,
+            PayerName::Thread(tid) => PayerNameMembers { tid: Some(*tid), ..none },
+            PayerName::Process { pid, .. } => PayerNameMembers { pid: Some(*pid), ..none },
+            PayerName::Cpu(cpu) => PayerNameMembers { cpu: Some(*cpu), ..none },
+            PayerName::Cgroup { id, .. } => PayerNameMembers { cgroup: Some(*id), ..none },
+            PayerName::Workload(workload) => PayerNameMembers { container: Some(workload), ..none },
+        };
+        members.serialize(serializer)
+    }
+}

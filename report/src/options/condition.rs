@@ -1,0 +1,347 @@
+//! The conditions of `--fail-if`: which programs, which number of theirs, and how far it may go (docs/diff.md has the grammar).
+
+use crate::options::glob;
+use crate::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// A condition under which the comparison fails.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    /// Its text.
+    text: String,
+    pub(crate) selector: Selector,
+    pub(crate) metric: Metric,
+    pub(crate) bound: Bound,
+}
+
+/// Which programs a condition is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Selector {
+    /// Those of names like this.
+    Name(String),
+    /// Those of types like this.
+    Type(String),
+    /// Those that a process of a name like this holds.
+    Owner(String),
+    /// All of BPF together.
+    Total,
+}
+
+/// A number of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Metric {
+    /// Share of the machine, in per cent.
+    Share,
+    /// Weight per second and CPU.
+    Cost,
+    /// Runs per second.
+    RunsPerSecond,
+    /// Time per run in a typical interval, ns.
+    TimePerRun,
+    /// Time per run, of all runs, ns.
+    MeanTimePerRun,
+    /// Events per run.
+    EventPerRun(String),
+    /// Samples, of one recording.
+    Samples,
+    /// Samples lost, in per cent of all that were taken.
+    Lost,
+}
+
+/// How far a number may go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Bound {
+    /// The new number is not more than so many times the base.
+    Grows(f64),
+    /// It is not less than so many times the base.
+    Falls(f64),
+    /// The new number is not above this.
+    Above(f64),
+    /// It is not below this.
+    Below(f64),
+}
+
+impl Selector {
+    /// Whether a program is one of these.
+    pub(crate) fn matches(&self, name: &str, prog_type: &str, owners: &[String]) -> bool {
+        match self {
+            Selector::Name(pattern) => glob::matches(pattern, name),
+            Selector::Type(pattern) => glob::matches(pattern, prog_type),
+            Selector::Owner(pattern) => owners.iter().any(|owner| glob::matches(pattern, owner)),
+            Selector::Total => false,
+        }
+    }
+}
+
+impl Metric {
+    /// Whether it is a count, which is what it is: chance has no part in it that the recording could tell.
+    pub(crate) fn is_count(&self) -> bool {
+        matches!(self, Metric::Samples | Metric::Lost)
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Condition {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Condition> {
+        let mut cursor = Cursor { text, at: 0 };
+        let parsed = condition(&mut cursor);
+        let (selector, metric, bound) = parsed.map_err(|fault| fault.in_text(text))?;
+        Ok(Condition { text: text.trim().to_owned(), selector, metric, bound })
+    }
+}
+
+/// What is wrong, and at which byte.
+struct Fault {
+    at: usize,
+    problem: String,
+}
+
+impl Fault {
+    /// Points at the place.
+    fn in_text(self, text: &str) -> Error {
+        let before = text[..self.at].chars().count();
+        let problem = format!("{} at character {}\n  {text}\n  {:before$}^", self.problem, before + 1, "");
+        Error::option("--fail-if", text, problem)
+    }
+}
+
+struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Cursor<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn skip_blanks(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn fault<T>(&self, problem: impl Into<String>) -> Result<T, Fault> {
+        Err(Fault { at: self.at, problem: problem.into() })
+    }
+
+    /// Up to the next blank.
+    fn word(&mut self) -> &'t str {
+        self.skip_blanks();
+        let rest = self.rest();
+        let word = &rest[..rest.find(char::is_whitespace).unwrap_or(rest.len())];
+        self.at += word.len();
+        word
+    }
+}
+
+fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault> {
+    let selector = selector(cursor)?;
+    cursor.skip_blanks();
+    let metric_at = cursor.at;
+    let metric = metric(cursor)?;
+    if metric == Metric::Lost && selector != Selector::Total {
+        return Err(Fault { at: metric_at, problem: "lost is of all programs together: total lost …".into() });
+    }
+    let is_of_runs =
+        matches!(metric, Metric::RunsPerSecond | Metric::TimePerRun | Metric::MeanTimePerRun | Metric::EventPerRun(_));
+    if selector == Selector::Total && is_of_runs {
+        return Err(Fault { at: metric_at, problem: "runs are of a program, not of all together".into() });
+    }
+    let bound = bound(cursor, &metric)?;
+    cursor.skip_blanks();
+    if !cursor.rest().is_empty() {
+        return cursor.fault("expected the end");
+    }
+    Ok((selector, metric, bound))
+}
+
+fn selector(cursor: &mut Cursor<'_>) -> Result<Selector, Fault> {
+    const EXPECTED: &str = "expected prog:NAME, type:TYPE, owner:NAME or total";
+    cursor.skip_blanks();
+    if let Some(rest) = cursor.rest().strip_prefix("total")
+        && rest.starts_with(|c: char| c.is_whitespace())
+    {
+        cursor.at += "total".len();
+        return Ok(Selector::Total);
+    }
+    let Some(kind) = ["prog:", "type:", "owner:"].into_iter().find(|kind| cursor.rest().starts_with(kind)) else {
+        return cursor.fault(EXPECTED);
+    };
+    cursor.at += kind.len();
+    let pattern = pattern(cursor)?;
+    Ok(match kind {
+        "prog:" => Selector::Name(pattern),
+        "type:" => Selector::Type(pattern),
+        _ => Selector::Owner(pattern),
+    })
+}
+
+/// A pattern: up to the next blank, or between quotes.
+fn pattern(cursor: &mut Cursor<'_>) -> Result<String, Fault> {
+    if let Some(quoted) = cursor.rest().strip_prefix('"') {
+        let Some(end) = quoted.find('"') else { return cursor.fault("expected a closing quote") };
+        cursor.at += end + 2;
+        return Ok(quoted[..end].to_owned());
+    }
+    if cursor.rest().starts_with(|c: char| c.is_whitespace()) || cursor.rest().is_empty() {
+        return cursor.fault("expected a name, with * and ?");
+    }
+    Ok(cursor.word().to_owned())
+}
+
+fn metric(cursor: &mut Cursor<'_>) -> Result<Metric, Fault> {
+    let at = cursor.at;
+    let metric = match cursor.word() {
+        "share" => Metric::Share,
+        "cost" => Metric::Cost,
+        "runs/s" => Metric::RunsPerSecond,
+        "time/run" => Metric::TimePerRun,
+        "mean-time/run" => Metric::MeanTimePerRun,
+        "samples" => Metric::Samples,
+        "lost" => Metric::Lost,
+        word => match word.strip_suffix("/run").filter(|event| !event.is_empty()) {
+            Some(event) => Metric::EventPerRun(event.to_owned()),
+            None => {
+                let problem =
+                    "expected share, cost, runs/s, time/run, mean-time/run, EVENT/run, samples or lost".into();
+                return Err(Fault { at, problem });
+            }
+        },
+    };
+    Ok(metric)
+}
+
+fn bound(cursor: &mut Cursor<'_>, metric: &Metric) -> Result<Bound, Fault> {
+    cursor.skip_blanks();
+    let sign_at = cursor.at;
+    let Some(sign) = cursor.rest().chars().next().filter(|sign| "+-<>".contains(*sign)) else {
+        return cursor.fault("expected a bound: +5%, -5%, > 2us or < 100");
+    };
+    cursor.at += 1;
+    let is_relative = matches!(sign, '+' | '-');
+    if is_relative && metric.is_count() {
+        return Err(Fault { at: sign_at, problem: "samples and lost have bounds with > and < alone".into() });
+    }
+    if !is_relative {
+        cursor.skip_blanks();
+    }
+    let number = number(cursor)?;
+    let unit_at = cursor.at;
+    let unit = cursor.word();
+    if is_relative {
+        if unit != "%" {
+            return Err(Fault { at: unit_at, problem: "expected % directly behind the number".into() });
+        }
+        if sign == '-' && number > 100.0 {
+            return Err(Fault { at: sign_at, problem: "nothing falls by more than 100%".into() });
+        }
+        let factor = if sign == '+' { 1.0 + number / 100.0 } else { 1.0 - number / 100.0 };
+        return Ok(if sign == '+' { Bound::Grows(factor) } else { Bound::Falls(factor) });
+    }
+    let Some(scale) = scale(unit, metric) else {
+        let units = match metric {
+            Metric::Share | Metric::Lost => "% or nothing",
+            Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost => "ns, us, ms, s, or k, M, G, or nothing",
+            _ => "k, M, G or nothing",
+        };
+        return Err(Fault { at: unit_at, problem: format!("expected as a unit {units}") });
+    };
+    let value = number * scale;
+    Ok(if sign == '>' { Bound::Above(value) } else { Bound::Below(value) })
+}
+
+fn number(cursor: &mut Cursor<'_>) -> Result<f64, Fault> {
+    let rest = cursor.rest();
+    let digits = &rest[..rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len())];
+    match digits.parse::<f64>() {
+        Ok(number) if number.is_finite() && digits.len() <= 20 => {
+            cursor.at += digits.len();
+            Ok(number)
+        }
+        _ => cursor.fault("expected a number"),
+    }
+}
+
+/// What one of a unit is in the unit of the metric.
+fn scale(unit: &str, metric: &Metric) -> Option<f64> {
+    let is_time = matches!(metric, Metric::TimePerRun | Metric::MeanTimePerRun | Metric::Cost);
+    let is_share = matches!(metric, Metric::Share | Metric::Lost);
+    match unit {
+        "" => Some(1.0),
+        "%" if is_share => Some(1.0),
+        "ns" if is_time => Some(1.0),
+        "us" | "µs" if is_time => Some(1e3),
+        "ms" if is_time => Some(1e6),
+        "s" if is_time => Some(1e9),
+        "k" if !is_share => Some(1e3),
+        "M" if !is_share => Some(1e6),
+        "G" if !is_share => Some(1e9),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> (Selector, Metric, Bound) {
+        let Condition { selector, metric, bound, .. } = text.parse().unwrap();
+        (selector, metric, bound)
+    }
+
+    #[test]
+    fn conditions_are_read() {
+        let name = |name: &str| Selector::Name(name.into());
+        assert_eq!(parsed("prog:tcp_* time/run +5%"), (name("tcp_*"), Metric::TimePerRun, Bound::Grows(1.05)));
+        assert_eq!(parsed(" prog:x  time/run > 2us "), (name("x"), Metric::TimePerRun, Bound::Above(2_000.0)));
+        assert_eq!(parsed("prog:\"a b\" runs/s -25%"), (name("a b"), Metric::RunsPerSecond, Bound::Falls(0.75)));
+        assert_eq!(parsed("type:xdp share >1.5%"), (Selector::Type("xdp".into()), Metric::Share, Bound::Above(1.5)));
+        assert_eq!(
+            parsed("owner:cilium* instructions:k/run > 3k"),
+            (Selector::Owner("cilium*".into()), Metric::EventPerRun("instructions:k".into()), Bound::Above(3_000.0))
+        );
+        assert_eq!(parsed("total lost > 1%"), (Selector::Total, Metric::Lost, Bound::Above(1.0)));
+        assert_eq!(parsed("total samples < 1k"), (Selector::Total, Metric::Samples, Bound::Below(1_000.0)));
+        assert_eq!(parsed("total cost +0%"), (Selector::Total, Metric::Cost, Bound::Grows(1.0)));
+        assert_eq!("prog:x cost > 5ms".parse::<Condition>().unwrap().to_string(), "prog:x cost > 5ms");
+    }
+
+    /// The caret stands below the character that is wrong.
+    #[test]
+    fn errors_point_at_the_place() {
+        for (text, at, said) in [
+            ("", 1, "prog:NAME"),
+            ("programm:x time/run +5%", 1, "prog:NAME"),
+            ("totals cost +1%", 1, "total"),
+            ("prog: time/run +5%", 6, "a name"),
+            ("prog:\"x time/run +5%", 6, "closing quote"),
+            ("prog:x time +5%", 8, "EVENT/run"),
+            ("prog:ü time +5%", 8, "EVENT/run"),
+            ("prog:x /run +5%", 8, "EVENT/run"),
+            ("prog:x time/run 5%", 17, "a bound"),
+            ("prog:x time/run +x%", 18, "a number"),
+            ("prog:x time/run +5", 19, "%"),
+            ("prog:x time/run +5us", 19, "%"),
+            ("prog:x time/run > 2kg", 20, "unit"),
+            ("prog:x share > 2us", 17, "unit"),
+            ("prog:x time/run +5% more", 21, "the end"),
+            ("prog:x time/run -101%", 17, "100%"),
+            ("prog:x samples +5%", 16, "> and <"),
+            ("prog:x lost > 1%", 8, "total lost"),
+            ("total time/run > 1us", 7, "of a program"),
+            ("prog:x time/run > 1.2.3us", 19, "a number"),
+        ] {
+            let error = text.parse::<Condition>().unwrap_err().to_string();
+            assert!(error.contains(&format!("at character {at}\n")) && error.contains(said), "{text}: {error}");
+            let caret = error.lines().last().unwrap();
+            assert_eq!(caret.chars().count(), at + 2, "{error}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Recordings without what should not leave the machine: each record and section on its way into another file.
+//!
+//! Here is the one place that knows secrets. Reports and exports of a redacted recording are made of what is left, as of any other. What is
+//! not known to be free of secrets is left out: records, fields of samples and sections of kinds that are not listed here.
+
+mod code;
+mod names;
+mod programs;
+mod records;
+mod shift;
+mod state;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use bprec_format::feature::tracing::TracingData;
+use bprec_format::feature::{BuildIds, EventDesc, Feature, Payload as _, Text, TextList};
+use bprec_format::{Endian, EventAttr, FeatureSection, FileAttr, Metadata, SampleType, event_type, misc, software};
+
+use names::{Kind, Names};
+use shift::Shift;
+
+/// What is redacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Redact {
+    /// What tells which machine it is, who uses it and for what: names of hosts, tasks, files and cgroups, command lines, and addresses.
+    #[default]
+    Machine,
+    /// What tells of BPF programs, too: their names, tags, types and code, and the names of their maps.
+    MachineAndPrograms,
+}
+
+impl std::str::FromStr for Redact {
+    type Err = &'static str;
+
+    /// Nothing, or `+progs`.
+    fn from_str(text: &str) -> Result<Redact, &'static str> {
+        match text {
+            "" => Ok(Redact::Machine),
+            "+progs" => Ok(Redact::MachineAndPrograms),
+            _ => Err("expected nothing more, or +progs"),
+        }
+    }
+}
+
+/// Replaces secrets: the same by the same, in all recordings that it is used for.
+#[derive(Debug)]
+pub struct Redactor {
+    names: Names,
+    shift: Shift,
+    programs: bool,
+}
+
+impl Redactor {
+    /// One with replacements that nobody can foresee.
+    pub fn new(what: Redact) -> Redactor {
+        Redactor { names: Names::default(), shift: Shift::random(), programs: what == Redact::MachineAndPrograms }
+    }
+
+    /// What a recording is called whose file has this path.
+    pub(crate) fn recording_name(&mut self, path: &Path) -> PathBuf {
+        let name = self.names.replace(Kind::Recording, path.as_os_str().as_encoded_bytes());
+        PathBuf::from(String::from_utf8_lossy(&name).into_owned())
+    }
+
+    /// The events of a recording, redacted.
+    pub(crate) fn events(&self, metadata: &Metadata<'_>) -> Metadata<'static> {
+        let attrs = metadata.attrs().iter();
+        let attrs = attrs.map(|event| FileAttr { attr: self.attr(&event.attr), ids: event.ids.clone() }).collect();
+        metadata.redescribed(attrs, Vec::new())
+    }
+
+    /// What a recording says about itself, redacted, once all of it is known.
+    pub(crate) fn sections(&mut self, metadata: &Metadata<'_>) -> Metadata<'static> {
+        let endian = metadata.endian();
+        let mut sections = Vec::new();
+        let mut push = |feature, bytes| {
+            sections.push(FeatureSection { feature, offset: 0, bytes: Cow::Owned(bytes), is_whole: true });
+        };
+        for section in metadata.sections().iter().filter(|section| section.is_whole) {
+            if let Some(bytes) = self.section(section, endian) {
+                push(section.feature, bytes);
+            }
+        }
+        if metadata.feature(Feature::BPF_PROG_INFO).chain(metadata.feature(Feature::BPF_BTF)).next().is_some() {
+            let machine = metadata.feature(Feature::ARCH).last();
+            let machine = machine.and_then(|section| Text::parse(&section.bytes, section.offset, endian).ok());
+            let machine = machine.map_or(Cow::Borrowed(""), |text| String::from_utf8_lossy(text.value.0));
+            let programs = self.programs(metadata.sections(), endian, &machine);
+            programs.into_iter().for_each(|(feature, bytes)| push(feature, bytes));
+        }
+        metadata.redescribed(Vec::new(), sections)
+    }
+
+    /// An event. Its samples have no registers, stacks and raw data any more; those of bpf-output events may be ours.
+    fn attr(&self, attr: &EventAttr) -> EventAttr {
+        let mut removed = [
+            SampleType::REGS_USER,
+            SampleType::STACK_USER,
+            SampleType::REGS_INTR,
+            SampleType::PHYS_ADDR,
+            SampleType::AUX,
+        ]
+        .into_iter()
+        .fold(SampleType(0), SampleType::with);
+        if (attr.kind, attr.config) != (event_type::SOFTWARE, software::BPF_OUTPUT) {
+            removed = removed.with(SampleType::RAW);
+        }
+        // Beyond this a number of a PMU's may be a pointer of the recorder's: to the name of a function or a file.
+        const POINTERS: u64 = 1 << 40;
+        let config = |number| match attr.kind {
+            event_type::BREAKPOINT => self.shift.of(number),
+            kind if kind > event_type::BREAKPOINT && number >= POINTERS => self.shift.of(number),
+            _ => number,
+        };
+        EventAttr {
+            sample_type: attr.sample_type.without(removed),
+            config1: config(attr.config1),
+            config2: if attr.kind == event_type::BREAKPOINT { attr.config2 } else { config(attr.config2) },
+            sample_regs_user: 0,
+            sample_regs_intr: 0,
+            sample_stack_user: 0,
+            aux_sample_size: 0,
+            sig_data: 0,
+            ..attr.clone()
+        }
+    }
+
+    /// A section; `None` when it is left out, or written by [`Redactor::programs`].
+    fn section(&mut self, section: &FeatureSection<'_>, endian: Endian) -> Option<Vec<u8>> {
+        let (bytes, offset) = (&section.bytes[..], section.offset);
+        Some(match section.feature {
+            Feature::HOSTNAME => {
+                let name = Text::parse(bytes, offset, endian).ok()?.value.0;
+                Text(&self.names.replace(Kind::Host, name)).to_bytes(endian)
+            }
+            Feature::CMDLINE => {
+                let words = TextList::parse(bytes, offset, endian).ok()?.value.0;
+                TextList(vec![&self.names.replace(Kind::Command, &words.join(&b' '))]).to_bytes(endian)
+            }
+            Feature::BUILD_ID => {
+                let mut ids = BuildIds::parse(bytes, offset, endian).ok()?.value;
+                let replaced: Vec<(Vec<u8>, Vec<u8>)> = ids
+                    .0
+                    .iter()
+                    .map(|id| match id.cpu_mode {
+                        misc::KERNEL | misc::GUEST_KERNEL => (id.id.to_vec(), self.names.kernel_mapping(id.file)),
+                        _ => (self.names.build_id(id.id), self.names.mapping(id.file)),
+                    })
+                    .collect();
+                for (id, (build_id, file)) in ids.0.iter_mut().zip(&replaced) {
+                    (id.id, id.file) = (build_id, file);
+                }
+                ids.to_bytes(endian)
+            }
+            Feature::EVENT_DESC => {
+                let mut events = EventDesc::parse(bytes, offset, endian).ok()?.value;
+                let replaced: Vec<(Vec<u8>, Vec<u8>)> = events
+                    .events
+                    .iter()
+                    .map(|event| {
+                        let mut attr = Vec::new();
+                        if let Ok(known) = EventAttr::parse(event.attr, 0, endian) {
+                            self.attr(&known).encode(&mut attr, endian);
+                        }
+                        (attr, self.event_name(event.name))
+                    })
+                    .collect();
+                for (event, (attr, name)) in events.events.iter_mut().zip(&replaced) {
+                    (event.attr, event.name) = (attr, name);
+                }
+                events.to_bytes(endian)
+            }
+            Feature::TRACING_DATA => {
+                let formats = TracingData::parse(bytes, offset, endian).ok()?.value;
+                TracingData { kallsyms: b"", printk_formats: b"", saved_cmdlines: b"", ..formats }.to_bytes(endian)
+            }
+            Feature::OSRELEASE
+            | Feature::VERSION
+            | Feature::ARCH
+            | Feature::NRCPUS
+            | Feature::CPUDESC
+            | Feature::CPUID
+            | Feature::TOTAL_MEM
+            | Feature::CPU_TOPOLOGY
+            | Feature::NUMA_TOPOLOGY
+            | Feature::BRANCH_STACK
+            | Feature::PMU_MAPPINGS
+            | Feature::GROUP_DESC
+            | Feature::STAT
+            | Feature::CACHE
+            | Feature::SAMPLE_TIME
+            | Feature::MEM_TOPOLOGY
+            | Feature::CLOCKID
+            | Feature::CPU_PMU_CAPS
+            | Feature::CLOCK_DATA
+            | Feature::HYBRID_TOPOLOGY
+            | Feature::PMU_CAPS
+            | Feature::CPU_DOMAIN_INFO
+            | Feature::E_MACHINE
+            | Feature::CLN_SIZE => bytes.to_vec(),
+            _ => return None,
+        })
+    }
+}

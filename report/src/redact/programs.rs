@@ -1,0 +1,191 @@
+//! What the kernel says of BPF programs: addresses and code, and in their types the files that they were compiled from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bprec_format::bpf::Elements;
+use bprec_format::bpf::btf::{BpfBtfSection, Btf, write_section as write_btf};
+use bprec_format::bpf::prog_info::{
+    Array, BpfProgInfoSection, DEFAULT_INFO_LEN, LineInfo, ProgInfo, ProgInfoBuf, write_section as write_info,
+};
+use bprec_format::feature::Feature;
+use bprec_format::{Endian, FeatureSection};
+
+use super::{Redactor, code};
+
+/// Where `struct bpf_line_info` says in which file a line is.
+const FILE_NAME_OFF_AT: usize = 4;
+/// Where `struct bpf_prog_info` has the tag, the length of the machine code, and the name.
+const TAG_AT: usize = 8;
+const JITED_LEN_AT: usize = 16;
+const NAME_AT: usize = 64;
+const NAME_BYTES: usize = 16;
+/// Where it has the number of its BTF.
+const BTF_ID_AT: usize = 128;
+
+/// Strings of a BTF that lines of programs refer to.
+#[derive(Default)]
+struct Lines {
+    files: BTreeSet<u32>,
+    texts: BTreeSet<u32>,
+}
+
+impl Redactor {
+    /// The sections about programs of a recording that was made on `machine`, as the kernel calls it.
+    pub(super) fn programs(
+        &mut self,
+        sections: &[FeatureSection<'_>],
+        endian: Endian,
+        machine: &str,
+    ) -> [(Feature, Vec<u8>); 2] {
+        let of = |feature| sections.iter().filter(move |section| section.feature == feature && section.is_whole);
+        let infos: Vec<ProgInfo<'_>> = of(Feature::BPF_PROG_INFO)
+            .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
+            .flatten()
+            .map_while(Result::ok)
+            .collect();
+        let blobs: Vec<(u32, &[u8])> = of(Feature::BPF_BTF)
+            .filter_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian).ok())
+            .flatten()
+            .map_while(Result::ok)
+            .collect();
+        let mut lines = BTreeMap::<u32, Lines>::new();
+        for info in &infos {
+            let lines = lines.entry(info.btf_id().unwrap_or_default()).or_default();
+            for line in info.line_info().into_iter().flat_map(|lines: Elements<'_, LineInfo>| lines.iter()) {
+                lines.files.insert(line.file_name_off);
+                lines.texts.insert(line.line_off);
+            }
+        }
+        let mut files = BTreeMap::new();
+        let mut types = Vec::new();
+        let keeps_types = !self.programs;
+        for (id, blob) in blobs.into_iter().filter(|_| keeps_types) {
+            let none = Lines::default();
+            if let Some((blob, moved)) = self.types(blob, lines.get(&id).unwrap_or(&none)) {
+                types.push((id, blob));
+                files.insert(id, moved);
+            }
+        }
+        let none = BTreeMap::new();
+        let infos: Vec<ProgInfoBuf> = infos
+            .iter()
+            .map(|info| {
+                let files = info.btf_id().and_then(|id| files.get(&id)).unwrap_or(&none);
+                self.program(info, files, machine)
+            })
+            .collect();
+        let mut sections = [(Feature::BPF_PROG_INFO, Vec::new()), (Feature::BPF_BTF, Vec::new())];
+        write_info(&mut sections[0].1, endian, &infos, DEFAULT_INFO_LEN);
+        let types: Vec<(u32, &[u8])> = types.iter().map(|(id, blob)| (*id, blob.as_slice())).collect();
+        write_btf(&mut sections[1].1, endian, &types);
+        sections
+    }
+
+    /// Types, without any string that neither a type nor a line of a program has for its name; and where the name of each file is now.
+    fn types(&mut self, blob: &[u8], lines: &Lines) -> Option<(Vec<u8>, BTreeMap<u32, u32>)> {
+        let btf = Btf::parse(blob).ok()?;
+        let files: Vec<Vec<u8>> =
+            lines.files.iter().map(|file| self.names.mapping(btf.name(*file).unwrap_or_default())).collect();
+        let (blob, offsets) = Btf::with_strings(blob, &lines.texts, files.iter().map(Vec::as_slice)).ok()?;
+        Some((blob, lines.files.iter().copied().zip(offsets).collect()))
+    }
+
+    /// A program. `files` says where the names of files are that its lines refer to.
+    fn program(&mut self, program: &ProgInfo<'_>, files: &BTreeMap<u32, u32>, machine: &str) -> ProgInfoBuf {
+        let endian = program.endian();
+        let mut redacted = ProgInfoBuf::from_view(program);
+        let functions: Vec<(u64, usize)> =
+            program.functions().map(|it| (it.addr.unwrap_or_default(), it.jited.map_or(0, <[u8]>::len))).collect();
+        let arrays = &mut redacted.arrays;
+        if let Some(code) = &mut arrays[Array::JitedInsns as usize] {
+            let mut rest = code.as_mut_slice();
+            let mut cut = Vec::new();
+            for (addr, len) in functions {
+                let Some((function, behind)) = std::mem::take(&mut rest).split_at_mut_checked(len) else { break };
+                cut.push((addr, function));
+                rest = behind;
+            }
+            // Code that is in no function has an address that is not known.
+            if !rest.is_empty() || !code::machine_code(machine, &mut cut, &self.shift) {
+                arrays[Array::JitedInsns as usize] = None;
+            }
+        }
+        if let Some(code) = &mut arrays[Array::XlatedInsns as usize] {
+            code::bpf_instructions(code, endian, &self.shift);
+        }
+        let stride = |array: Array, count: Option<usize>| {
+            let bytes = program.array(array).map_or(0, <[u8]>::len);
+            count.filter(|count| *count > 0).map_or(usize::MAX, |count| bytes / count)
+        };
+        for (array, count) in [
+            (Array::JitedKsyms, program.jited_ksyms().map(|it| it.len())),
+            (Array::JitedLineInfo, program.jited_line_info().map(|it| it.len())),
+        ] {
+            let stride = stride(array, count);
+            for addr in arrays[array as usize].iter_mut().flat_map(|bytes| bytes.chunks_mut(stride)) {
+                if let Some(place) = addr.first_chunk_mut::<8>() {
+                    *place = endian.bytes_u64(self.shift.of(endian.u64(*place)));
+                }
+            }
+        }
+        let stride = stride(Array::LineInfo, program.line_info().map(|it| it.len()));
+        for line in arrays[Array::LineInfo as usize].iter_mut().flat_map(|bytes| bytes.chunks_mut(stride)) {
+            if let Some(place) = line.get_mut(FILE_NAME_OFF_AT..).and_then(|field| field.first_chunk_mut::<4>()) {
+                *place = endian.bytes_u32(files.get(&endian.u32(*place)).copied().unwrap_or_default());
+            }
+        }
+        let mut redacted = if self.programs { self.unnamed(redacted) } else { redacted };
+        if redacted.arrays[Array::JitedInsns as usize].is_none() {
+            // perf reads code where its length says that there is some.
+            if let Some(len) = redacted.info.get_mut(JITED_LEN_AT..).and_then(|field| field.first_chunk_mut::<4>()) {
+                *len = [0; 4];
+            }
+        }
+        redacted
+    }
+
+    /// The program without its name, its code and its types.
+    fn unnamed(&mut self, program: ProgInfoBuf) -> ProgInfoBuf {
+        let ProgInfoBuf { endian, mut info, mut arrays } = program;
+        for array in [
+            Array::JitedInsns,
+            Array::XlatedInsns,
+            Array::FuncInfo,
+            Array::LineInfo,
+            Array::JitedLineInfo,
+            Array::ProgTags,
+        ] {
+            arrays[array as usize] = None;
+        }
+        if let Some(tag) = info.get_mut(TAG_AT..).and_then(|field| field.first_chunk_mut::<8>()) {
+            *tag = self.names.tag(*tag);
+        }
+        if let Some(name) = info.get_mut(NAME_AT..).and_then(|field| field.first_chunk_mut::<NAME_BYTES>()) {
+            let new = self.names.program(name.split(|byte| *byte == 0).next().unwrap_or_default());
+            *name = [0; NAME_BYTES];
+            new.iter().zip(name).take(NAME_BYTES - 1).for_each(|(from, to)| *to = *from);
+        }
+        if let Some(btf_id) = info.get_mut(BTF_ID_AT..).and_then(|field| field.first_chunk_mut::<4>()) {
+            *btf_id = [0; 4];
+        }
+        ProgInfoBuf { endian, ..ProgInfoBuf::new(info, arrays) }
+    }
+
+    /// The name of a symbol of the kernel: that of a program's function has its tag, too.
+    pub(super) fn symbol(&mut self, symbol: &[u8]) -> Vec<u8> {
+        const TAG_DIGITS: usize = 16;
+        let parts = symbol.strip_prefix(b"bpf_prog_").and_then(|rest| rest.split_at_checked(TAG_DIGITS));
+        let Some((digits, name)) = parts.filter(|_| self.programs) else { return symbol.to_vec() };
+        let tag = std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        let tag = self.names.tag(tag.unwrap_or_default().to_be_bytes());
+        let mut symbol = format!("bpf_prog_{:016x}", u64::from_be_bytes(tag)).into_bytes();
+        // A symbol in a list of the kernel's may have its module behind it.
+        let (name, module) = name.split_at(name.iter().position(|byte| *byte == b' ').unwrap_or(name.len()));
+        if let Some(name) = name.strip_prefix(b"_") {
+            symbol.push(b'_');
+            symbol.extend(self.names.program(name));
+        }
+        symbol.extend_from_slice(module);
+        symbol
+    }
+}

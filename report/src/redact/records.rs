@@ -1,0 +1,218 @@
+//! Records and samples.
+
+use bprec_format::records::user::{EventUpdate, ThreadMap, ThreadMapEntry, Update};
+use bprec_format::records::{Payload, UserPayload, write_record};
+use bprec_format::state::State;
+use bprec_format::{
+    CONTEXT_MAX, Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Words, context, misc, sampler,
+};
+
+use super::Redactor;
+use crate::input::event_kind::EventKind;
+
+/// Why a record is left out.
+pub(super) const REMOVED: &str = "of a kind that may hold anything: not redacted";
+const UNREADABLE: &str = "not readable, and so not redacted";
+
+impl Redactor {
+    /// Appends a record, redacted. `event` is the one that it belongs to, `layout` how samples of it are written.
+    ///
+    /// # Errors
+    /// Why it is left out.
+    pub(crate) fn record(
+        &mut self,
+        record: &Record<'_>,
+        event: &Event,
+        kind: EventKind,
+        layout: &SampleLayout,
+        out: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
+        if record.kind == RecordType::SAMPLE {
+            return self.sample(record, event, kind, layout, out);
+        }
+        let (payload, id) = Payload::decode(record, &event.layout).map_err(|_| UNREADABLE)?;
+        let endian = layout.endian();
+        let in_kernel = matches!(record.misc & misc::CPUMODE_MASK, misc::KERNEL | misc::GUEST_KERNEL);
+        let mut write = |payload: &Payload<'_>| {
+            write_record(out, record.kind, record.misc, layout, &id, |w| payload.encode(w)).map_err(|_| UNREADABLE)
+        };
+        match payload {
+            Payload::Mmap(mut map) => {
+                let name = self.mapping(map.filename, in_kernel);
+                map.pgoff = self.page_offset(map.pgoff, map.filename);
+                (map.addr, map.filename) = (self.shift.of(map.addr), &name);
+                write(&Payload::Mmap(map))
+            }
+            Payload::Mmap2(mut map) => {
+                let name = self.mapping(map.filename, in_kernel);
+                map.pgoff = self.page_offset(map.pgoff, map.filename);
+                (map.addr, map.filename) = (self.shift.of(map.addr), &name);
+                if !in_kernel {
+                    map.file = self.names.file(&map.file);
+                }
+                write(&Payload::Mmap2(map))
+            }
+            Payload::Comm(mut comm) => {
+                let name = self.names.comm(comm.comm);
+                comm.comm = &name;
+                write(&Payload::Comm(comm))
+            }
+            Payload::Cgroup(mut cgroup) => {
+                let path = self.names.cgroup(cgroup.path);
+                cgroup.path = &path;
+                write(&Payload::Cgroup(cgroup))
+            }
+            Payload::Ksymbol(mut symbol) => {
+                let name = self.symbol(symbol.name);
+                (symbol.addr, symbol.name) = (self.shift.of(symbol.addr), &name);
+                write(&Payload::Ksymbol(symbol))
+            }
+            Payload::BpfEvent(mut event) => {
+                if self.programs {
+                    event.tag = self.names.tag(event.tag);
+                }
+                write(&Payload::BpfEvent(event))
+            }
+            Payload::CallchainDeferred(mut chain) => {
+                let words = self.chain(&chain.ips, endian);
+                chain.ips = Words::new(&words, endian);
+                write(&Payload::CallchainDeferred(chain))
+            }
+            Payload::Fork(_)
+            | Payload::Exit(_)
+            | Payload::Namespaces(_)
+            | Payload::Switch(_)
+            | Payload::Lost(_)
+            | Payload::LostSamples(_)
+            | Payload::Throttle(_)
+            | Payload::Unthrottle(_)
+            | Payload::Read(_) => write(&payload),
+            Payload::User(user) => self.user(user, endian, out),
+            // Code of the kernel, traces of hardware, and what is not known.
+            _ => Err(REMOVED),
+        }
+    }
+
+    fn mapping(&mut self, name: &[u8], in_kernel: bool) -> Vec<u8> {
+        if in_kernel { self.names.kernel_mapping(name) } else { self.names.mapping(name) }
+    }
+
+    /// Where in a file a mapping begins. Of the kernel's code, and of memory without a file, it is an address.
+    fn page_offset(&self, offset: u64, name: &[u8]) -> u64 {
+        let is_memory = name.starts_with(b"[") || name == b"//anon";
+        if is_memory { self.shift.of(offset) } else { self.shift.of_kernel(offset) }
+    }
+
+    /// A record that a tool wrote.
+    fn user(&mut self, payload: UserPayload<'_>, endian: Endian, out: &mut Vec<u8>) -> Result<(), &'static str> {
+        let mut write = |payload: &UserPayload<'_>| payload.encode(endian, out).map_err(|_| UNREADABLE);
+        match payload {
+            UserPayload::ThreadMap(tasks) => {
+                let tasks = tasks.entries.iter();
+                let entries = tasks.map(|task| ThreadMapEntry::new(task.tid, &self.names.comm(task.comm()))).collect();
+                write(&UserPayload::ThreadMap(ThreadMap { entries }))
+            }
+            UserPayload::EventUpdate(EventUpdate { id, update: Update::Name(name) }) => {
+                let name = self.event_name(name);
+                write(&UserPayload::EventUpdate(EventUpdate { id, update: Update::Name(&name) }))
+            }
+            UserPayload::EventUpdate(EventUpdate { update: Update::Other { .. }, .. }) => Err(REMOVED),
+            UserPayload::EventUpdate(_)
+            | UserPayload::FinishedRound
+            | UserPayload::FinishedInit
+            | UserPayload::IdIndex(_)
+            | UserPayload::CpuMap(_)
+            | UserPayload::StatConfig(_)
+            | UserPayload::Stat(_)
+            | UserPayload::StatRound(_)
+            | UserPayload::TimeConv(_)
+            | UserPayload::SchedstatCpu(_) => write(&payload),
+            _ => Err(REMOVED),
+        }
+    }
+
+    /// The name of an event, which may have an address or the path of a file in it.
+    pub(super) fn event_name(&mut self, name: &[u8]) -> Vec<u8> {
+        self.names.prose(&String::from_utf8_lossy(name), &self.shift).into_bytes()
+    }
+
+    fn sample(
+        &mut self,
+        record: &Record<'_>,
+        event: &Event,
+        kind: EventKind,
+        layout: &SampleLayout,
+        out: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
+        let endian = layout.endian();
+        let sample = event.layout.sample(record.body(), record.offset);
+        let fields = sample.and_then(|sample| sample.decode()).map_err(|_| UNREADABLE)?;
+        let chain = fields.callchain.map(|chain| self.chain(&chain, endian));
+        let raw = match kind {
+            EventKind::State => {
+                let state = State::decode(fields.raw.unwrap_or_default(), record.offset, endian);
+                let mut raw = Vec::new();
+                self.state(state.map_err(|_| UNREADABLE)?)?.encode(&mut raw, endian);
+                raw
+            }
+            EventKind::BpfSampler => self.sampled(fields.raw.unwrap_or_default(), endian)?,
+            // Another program's output may be anything.
+            EventKind::Pmu | EventKind::Other => Vec::new(),
+        };
+        let branches = fields.branches.map(|branches| {
+            let moved = |(place, word)| if place % 3 == 2 { word } else { self.shift.of(word) };
+            (branches, bytes(branches.words().iter().enumerate().map(moved), endian))
+        });
+        let fields = SampleFields {
+            ip: fields.ip.map(|ip| self.shift.of(ip)),
+            addr: fields.addr.map(|addr| self.shift.of(addr)),
+            callchain: chain.as_ref().map(|chain| Words::new(chain, endian)),
+            raw: Some(&raw),
+            branches: branches.as_ref().map(|(branches, words)| branches.with_words(Words::new(words, endian))),
+            ..fields
+        };
+        // Of a sample the trailer is none of its own.
+        let written =
+            write_record(out, record.kind, record.misc, layout, &SampleId::default(), |w| fields.encode(layout, w));
+        written.map_err(|_| UNREADABLE)
+    }
+
+    /// What our sampling program says. Registers hold what a task works on.
+    fn sampled(&mut self, raw: &[u8], endian: Endian) -> Result<Vec<u8>, &'static str> {
+        let payload = sampler::Payload::parse(raw, 0, endian).map_err(|_| UNREADABLE)?;
+        let comm = payload.comm.map(|comm| self.names.comm(comm));
+        let chain = payload.callchain.map(|chain| self.chain(&chain, endian));
+        let missing = match payload.registers {
+            Some(_) => payload.missing.with(sampler::Parts::REGISTERS),
+            None => payload.missing,
+        };
+        let payload = sampler::Payload {
+            missing,
+            ip: payload.ip.map(|ip| self.shift.of(ip)),
+            addr: payload.addr.map(|addr| self.shift.of(addr)),
+            comm: comm.as_deref(),
+            registers: None,
+            callchain: chain.as_ref().map(|chain| Words::new(chain, endian)),
+            ..payload
+        };
+        let mut raw = Vec::new();
+        payload.encode(&mut raw, endian);
+        Ok(raw)
+    }
+
+    /// A call chain. What follows the marker of one that comes later is its number, no address.
+    fn chain(&self, words: &Words<'_>, endian: Endian) -> Vec<u8> {
+        let mut before = 0;
+        let moved = words.iter().map(|word| {
+            let is_address = word < CONTEXT_MAX && before != context::USER_DEFERRED;
+            before = word;
+            if is_address { self.shift.of(word) } else { word }
+        });
+        bytes(moved, endian)
+    }
+}
+
+/// Numbers as a recording has them.
+fn bytes(words: impl Iterator<Item = u64>, endian: Endian) -> Vec<u8> {
+    words.flat_map(|word| endian.bytes_u64(word)).collect()
+}

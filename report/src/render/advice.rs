@@ -1,0 +1,26 @@
+//! Advice as text.
+
+use super::screen::Screen;
+use super::write_wrapped;
+use crate::model::Advice;
+use std::io;
+
+pub(super) fn text(report: &Advice, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+    if report.findings.is_empty() {
+        writeln!(out, "no findings")?;
+    }
+    for (nth, found) in (1..).zip(&report.findings) {
+        let event = found.event.as_ref().map(|event| format!(", by {event}")).unwrap_or_default();
+        writeln!(out, "{nth}. {}{event}", found.finding.code())?;
+        write_wrapped(&found.finding.to_string(), out, width)?;
+    }
+    report.problems.iter().try_for_each(|problem| write_wrapped(problem, out, width))
+}
+
+pub(super) fn csv(report: &Advice, out: &mut Screen<'_>) -> io::Result<()> {
+    out.values(["event", "finding", "text"].map(str::to_owned), ",")?;
+    report.findings.iter().try_for_each(|found| {
+        let event = found.event.clone().unwrap_or_default();
+        out.values([event, found.finding.code().to_owned(), found.finding.to_string()], ",")
+    })
+}

@@ -1,0 +1,206 @@
+//! One page that needs nothing else: the table, a flame graph and what programs cost over time, with the data in it.
+
+mod code;
+
+use super::grid::Sheet;
+use super::payers::{self, Repeated};
+use super::screen::Screen;
+use super::{json, lines, table};
+use crate::model::text::{grouped, printable};
+use crate::model::{FrameKind, Page, StackTree, TimeBound, Unit};
+use serde::Serialize;
+use std::io::{self, Write};
+
+const STYLE: &str = include_str!("page.css");
+const BODY: &str = include_str!("page.html");
+const SCRIPT: &str = include_str!("page.js");
+
+/// Stacks are folded together until there are at most so many nodes: some two megabytes.
+const MAX_NODES: usize = 60_000;
+
+/// What the page's script reads.
+#[derive(Serialize)]
+struct Data<'p> {
+    title: String,
+    facts: Vec<String>,
+    notes: Vec<String>,
+    /// `ns` or `events`.
+    unit: &'static str,
+    table: Table,
+    /// By row of the table, while rows are programs: what the frames of the program have as theirs.
+    keys: Vec<String>,
+    payers: Table,
+    pairs: Table,
+    lines: Table,
+    code: code::Code,
+    frames: Vec<Frame>,
+    stacks: &'p StackTree,
+    timeline: Timeline,
+}
+
+#[derive(Serialize, Default)]
+struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+    totals: Vec<Vec<String>>,
+}
+
+impl From<Sheet> for Table {
+    fn from(sheet: Sheet) -> Table {
+        let Sheet { columns, rows, totals } = sheet.without_idle_columns();
+        let texts = |rows: Vec<Vec<String>>| {
+            let cells = rows.into_iter().map(|row| row.iter().map(|cell| text(cell)).collect());
+            cells.collect::<Vec<_>>()
+        };
+        let columns = columns.iter().map(|column| Column { name: text(column.name()), number: column.is_number() });
+        Table { columns: columns.collect(), rows: texts(rows), totals: texts(totals) }
+    }
+}
+
+#[derive(Serialize)]
+struct Column {
+    name: String,
+    number: bool,
+}
+
+#[derive(Serialize)]
+struct Frame {
+    name: String,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    program: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Timeline {
+    interval_ns: u64,
+    intervals: u64,
+    rows: Vec<TimelineRow>,
+}
+
+#[derive(Serialize)]
+struct TimelineRow {
+    name: String,
+    samples: String,
+    loaded_ns: Option<i64>,
+    unloaded_ns: Option<i64>,
+    /// Interval and weight.
+    weights: Vec<(u64, u64)>,
+}
+
+pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
+    let tree = page.stacks.tree(MAX_NODES);
+    let mut bytes = Vec::new();
+    json::line(&data(page, &tree), &mut bytes)?;
+    // Nothing in the data ends the element that it is in.
+    let mut data = Vec::with_capacity(bytes.len());
+    for byte in bytes {
+        match byte {
+            b'<' => data.extend_from_slice(b"\\u003c"),
+            _ => data.push(byte),
+        }
+    }
+    out.write_all(
+        b"<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+        <meta name=\"viewport\" content=\"width=device-width\">\n\
+        <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+        script-src 'unsafe-inline'; img-src data:\">\n\
+        <link rel=\"icon\" href=\"data:,\">\n<title>bprec</title>\n<style>\n",
+    )?;
+    out.write_all(STYLE.as_bytes())?;
+    out.write_all(b"</style>\n</head>\n<body>\n")?;
+    out.write_all(BODY.as_bytes())?;
+    out.write_all(b"<script type=\"application/json\" id=\"data\">")?;
+    out.write_all(&data)?;
+    out.write_all(b"</script>\n<script>\n")?;
+    out.write_all(SCRIPT.as_bytes())?;
+    out.write_all(b"</script>\n</body>\n</html>\n")
+}
+
+fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
+    let report = &page.report;
+    let event = report.events.iter().find(|event| event.name == page.stacks.event);
+    let paying = page.payers.events.iter().find(|event| event.name == page.stacks.event);
+    let lines_of = page.lines.events.iter().find(|event| event.name == page.stacks.event);
+    let mut title = vec!["bprec".to_owned()];
+    title.extend(report.recording.hostname.as_deref().map(text));
+    title.push(text(&page.stacks.event));
+    let key = |program: usize| text(&report.programs[program].label_with_id());
+    Data {
+        title: title.join(" · "),
+        facts: comments(|out| event.map_or(Ok(()), |event| super::opening::opening(report, event, out, usize::MAX))),
+        notes: comments(|out| table::notes(report, event, out)),
+        unit: match page.stacks.unit {
+            Unit::Nanoseconds => "ns",
+            Unit::Events => "events",
+        },
+        table: event.map(|event| table::sheet(report, event, table::Rates::Count).into()).unwrap_or_default(),
+        keys: event.into_iter().flat_map(|event| &event.rows).map(|row| key(row.program)).collect(),
+        payers: paying.map(|event| payers::payers(&page.payers, event).into()).unwrap_or_default(),
+        pairs: paying.map(|event| payers::pairs(&page.payers, event, Repeated::Named).into()).unwrap_or_default(),
+        lines: lines_of.map(|event| lines::sheet(event).into()).unwrap_or_default(),
+        code: code::code(page.code.as_ref(), |program| {
+            let is_it = |it: &usize| {
+                let of_report = &report.programs[*it];
+                (of_report.id, of_report.load_time_ns) == (program.id, program.load_time_ns)
+            };
+            (0..report.programs.len()).find(is_it).map_or_else(|| text(&program.name), key)
+        }),
+        frames: frames(page),
+        stacks: tree,
+        timeline: timeline(page),
+    }
+}
+
+fn text(text: &str) -> String {
+    printable(text).into_owned()
+}
+
+fn frames(page: &Page) -> Vec<Frame> {
+    let frames = page.stacks.frames.iter().map(|frame| {
+        let (kind, program) = match &frame.kind {
+            FrameKind::Task => ("task", None),
+            FrameKind::User { .. } => ("user", None),
+            FrameKind::Kernel => ("kernel", None),
+            FrameKind::Image => ("entry", None),
+            FrameKind::Program { .. } => ("bpf", frame.program_label()),
+        };
+        Frame { name: text(&frame.label()), kind, program: program.map(|program| text(&program)) }
+    });
+    // What `StackTree` folds together.
+    let small = Frame { name: "(less)".to_owned(), kind: "small", program: None };
+    frames.chain([small]).collect()
+}
+
+fn timeline(page: &Page) -> Timeline {
+    let over_time = &page.over_time;
+    let event = over_time.events.iter().find(|event| event.name == page.stacks.event);
+    let rows = event.into_iter().flat_map(|event| &event.rows).map(|row| {
+        let at = |bound: Option<TimeBound>| bound.map(|bound| bound.before_ns);
+        let name = match row.program {
+            Some(program) => over_time.programs[program].label_with_id(),
+            None => row.name.clone(),
+        };
+        TimelineRow {
+            name: text(&name),
+            samples: grouped(row.total.samples),
+            loaded_ns: at(row.loaded),
+            unloaded_ns: at(row.unloaded),
+            weights: row.intervals.iter().map(|interval| (interval.interval, interval.count.weight)).collect(),
+        }
+    });
+    let last = event.and_then(|event| event.intervals.last()).map_or(0, |last| last.interval);
+    let shown_ns = page.report.recording.elapsed_ns.unwrap_or(0);
+    let intervals = shown_ns.div_ceil(over_time.interval_ns.max(1)).max(last + 1);
+    Timeline { interval_ns: over_time.interval_ns, intervals, rows: rows.collect() }
+}
+
+/// What the table has as lines of comment.
+fn comments(write: impl FnOnce(&mut Screen<'_>) -> io::Result<()>) -> Vec<String> {
+    let mut bytes = Vec::new();
+    // Writing to memory does not fail.
+    let _ = write(&mut Screen::new(&mut bytes));
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().map(|line| line.trim_start_matches('#').trim());
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}

@@ -1,0 +1,215 @@
+//! Views line by line, for whoever shows a part of one at a time.
+
+use super::annotation;
+use super::grid::{Column, Sheet};
+use super::interval;
+use super::opening::opening;
+use super::over_time;
+use super::payers::{self, Repeated};
+use super::screen::Screen;
+use super::table::{self, Rates};
+use super::tree;
+use crate::model::text::{UNNAMED, clean, counted};
+use crate::model::{AnnotatedFunction, Annotation, CodeCost, CodeLine, History, Interval, Payers, Report, Trees};
+use std::io;
+
+/// What the history of a program is worth where the table is too wide: less than its type, more than how often it runs.
+const HISTORY_ORDER: u8 = 4;
+
+/// A view as lines, laid out for a width. There is nothing in them that a terminal obeys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// What was measured.
+    pub above: Vec<String>,
+    /// The names of the columns; empty where there are none.
+    pub header: String,
+    /// The rows.
+    pub rows: Vec<ListingRow>,
+    /// The sums below the rows.
+    pub totals: Vec<String>,
+    /// What has to be said beside the numbers.
+    pub notes: Vec<String>,
+}
+
+/// A row of a view.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListingRow {
+    /// Its cells.
+    pub text: String,
+    /// What it is the row of: a position in the model's list of programs, functions or lines; `None` for rows of anything else.
+    pub item: Option<usize>,
+}
+
+/// How much of a function's code is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Lines of the source.
+    Lines,
+    /// The instructions of each line, too.
+    Instructions,
+}
+
+impl Report {
+    /// The table of one of its events; items are positions in [`Report::programs`]. An event that is not there gives an empty view.
+    pub fn listing(&self, event: usize, width: usize) -> Listing {
+        let Some(event) = self.events.get(event) else { return Listing::default() };
+        let items = event.rows.iter().map(|row| Some(row.program)).collect();
+        let listing = Listing::of(&table::sheet(self, event, Rates::Count), items, width);
+        let notes = text(|out| table::notes(self, Some(event), out));
+        Listing { above: text(|out| opening(self, event, out, width)), notes, ..listing }
+    }
+}
+
+impl Interval {
+    /// The table of one of its events, with bars of what each program took in the intervals before; items are positions in the report's list of
+    /// programs.
+    pub fn listing(&self, event: usize, history: &History, width: usize) -> Listing {
+        let Some(event) = self.report.events.get(event) else { return Listing::default() };
+        let mut sheet = table::sheet(&self.report, event, Rates::PerSecond);
+        // What it is the history of stands beside it.
+        let at =
+            sheet.columns.iter().position(|column| column.name() == "CPU%").map_or(sheet.columns.len(), |at| at + 1);
+        sheet.columns.insert(at, Column::text("CPU% BEFORE").droppable(HISTORY_ORDER));
+        let programs = event.rows.iter().map(|row| self.report.programs.get(row.program));
+        let bars = programs.map(|program| program.map(|it| over_time::spark(history.of(it))).unwrap_or_default());
+        let bars = bars.chain(std::iter::repeat(String::new()));
+        sheet.rows.iter_mut().chain(&mut sheet.totals).zip(bars).for_each(|(row, bars)| row.insert(at, bars));
+        let items = event.rows.iter().map(|row| Some(row.program)).collect();
+        let notes = text(|out| table::notes(&self.report, Some(event), out));
+        Listing { above: vec![clean(&interval::totals(self))], notes, ..Listing::of(&sheet, items, width) }
+    }
+}
+
+impl Annotation {
+    /// The functions of one of its programs; items are positions in their list.
+    pub fn functions_listing(&self, program: usize, width: usize) -> Listing {
+        let Some(program) = self.programs.get(program) else { return Listing::default() };
+        let rows = program.functions.iter().map(|function| cost_row(&function.cost, function_name(function)));
+        let items = (0..program.functions.len()).map(Some).collect();
+        let listing = Listing::of(&cost_sheet("FUNCTION", rows.collect()), items, width);
+        Listing { above: text(|out| annotation::head(self, program, out)), ..listing }
+    }
+
+    /// The code of a function; items are positions in its list of lines.
+    pub fn code_listing(&self, program: usize, function: usize, detail: Detail, width: usize) -> Listing {
+        let Some(function) = self.function(program, function) else { return Listing::default() };
+        let (mut rows, mut items) = (Vec::new(), Vec::new());
+        for (at, line) in function.lines.iter().enumerate() {
+            rows.push(cost_row(&line.cost, annotation::source(line)));
+            items.push(Some(at));
+            if detail == Detail::Instructions {
+                rows.extend(instructions(line));
+                items.resize(rows.len(), Some(at));
+            }
+        }
+        if function.elsewhere.samples > 0 {
+            rows.push(cost_row(&function.elsewhere, "(at addresses that are in no line)".to_owned()));
+        }
+        let all = cost_row(&function.cost, "(all of the function)".to_owned());
+        let sheet = Sheet { totals: vec![all], ..cost_sheet("LINE", rows) };
+        Listing { above: above_code(function), ..Listing::of(&sheet, items, width) }
+    }
+
+    /// The instructions of a line of a function.
+    pub fn line_listing(&self, program: usize, function: usize, line: usize, width: usize) -> Listing {
+        let function = self.function(program, function);
+        let Some((function, line)) = function.and_then(|it| Some((it, it.lines.get(line)?))) else {
+            return Listing::default();
+        };
+        let all = cost_row(&line.cost, "(all of the line)".to_owned());
+        let sheet = Sheet { totals: vec![all], ..cost_sheet("INSTRUCTION", instructions(line).collect()) };
+        let above = above_code(function).into_iter().chain([clean(&annotation::source(line))]).collect();
+        Listing { above, ..Listing::of(&sheet, Vec::new(), width) }
+    }
+
+    fn function(&self, program: usize, function: usize) -> Option<&AnnotatedFunction> {
+        self.programs.get(program)?.functions.get(function)
+    }
+}
+
+impl Trees {
+    /// What the cost of a program (a position in [`Trees::programs`]), or of all, consists of in the first event.
+    pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
+        let Some(event) = self.events.first() else { return Listing::default() };
+        let sheet = match program {
+            None => tree::sheet(event),
+            Some(program) => match event.trees.iter().find(|tree| tree.program == program) {
+                Some(tree) => tree::of_program(tree),
+                None => return Listing::default(),
+            },
+        };
+        let above = vec![clean(&event.name)];
+        Listing {
+            above,
+            notes: self.problems.iter().map(|it| clean(it)).collect(),
+            ..Listing::of(&sheet, vec![], width)
+        }
+    }
+}
+
+impl Payers {
+    /// Who pays in the first event for a program (a position in [`Payers::programs`]), or for all.
+    pub fn listing(&self, program: Option<usize>, width: usize) -> Listing {
+        let Some(event) = self.events.first() else { return Listing::default() };
+        let sheet = match program {
+            None => payers::payers(self, event),
+            Some(program) => {
+                let sheet = payers::pairs(self, event, Repeated::Named);
+                let rows = sheet.rows.into_iter().zip(&event.rows);
+                let rows = rows.filter(|(_, row)| row.program == Some(program)).map(|(cells, _)| cells).collect();
+                Sheet { rows, totals: Vec::new(), ..sheet }
+            }
+        };
+        let above = vec![clean(&event.name)];
+        Listing { above, notes: vec![payers::LEGEND.to_owned()], ..Listing::of(&sheet, vec![], width) }
+    }
+}
+
+impl Listing {
+    /// The lines of a sheet; `items` has what its first rows are of.
+    fn of(sheet: &Sheet, items: Vec<Option<usize>>, width: usize) -> Listing {
+        let (header, rows, totals) = sheet.lines(width);
+        let items = items.into_iter().chain(std::iter::repeat(None));
+        let rows = rows.into_iter().zip(items).map(|(text, item)| ListingRow { text, item }).collect();
+        Listing { header, rows, totals, ..Listing::default() }
+    }
+}
+
+/// The lines that are written, without what makes them comments.
+fn text(write: impl FnOnce(&mut Screen<'_>) -> io::Result<()>) -> Vec<String> {
+    let mut written = Vec::new();
+    // Writing into memory cannot fail.
+    let _ = write(&mut Screen::new(&mut written));
+    let lines = String::from_utf8_lossy(&written);
+    let lines = lines.lines().map(|line| line.trim_start_matches('#').trim_start());
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+fn cost_sheet(what: &str, rows: Vec<Vec<String>>) -> Sheet {
+    let [samples, cost, own, helper] = annotation::COSTS.map(|name| Column::number(name).always());
+    Sheet {
+        columns: vec![samples, cost, own, helper, Column::text(what).always().cut_to(24).cut_at_end()],
+        rows,
+        totals: Vec::new(),
+    }
+}
+
+fn cost_row(cost: &CodeCost, text: String) -> Vec<String> {
+    annotation::costs(cost).into_iter().chain([text]).collect()
+}
+
+fn instructions(line: &CodeLine) -> impl Iterator<Item = Vec<String>> {
+    annotation::instructions(line).map(|(cells, text)| cells.into_iter().chain([text]).collect())
+}
+
+fn function_name(function: &AnnotatedFunction) -> String {
+    if function.name.is_empty() { UNNAMED.to_owned() } else { function.name.clone() }
+}
+
+/// Which function it is, and what of its code is missing.
+fn above_code(function: &AnnotatedFunction) -> Vec<String> {
+    let bytes = function.len_bytes.map(|len| format!(" · {}", counted(len.into(), "byte"))).unwrap_or_default();
+    let first = clean(&format!("function {}{bytes}", function_name(function)));
+    let lacks = annotation::lacks(function).map(|(what, reason)| clean(&format!("{what}: {reason}")));
+    [first].into_iter().chain(lacks).collect()
+}

@@ -1,0 +1,81 @@
+//! Two programs on one tracepoint, whose runs are known from second to second. What each is charged with of what runs both follows from these
+//! numbers.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use bprec_generate::{Shape, SharedHook, generate_bytes};
+use bprec_report::model::Row;
+use bprec_report::{Input, Options, Session};
+
+/// Of a sample, ns.
+const PERIOD_NS: u64 = 250_000;
+
+/// 1 : 9, 9 : 1, and then no run that was counted; with so many samples.
+const SECONDS: [SharedHook; 3] = [
+    SharedHook { samples: 100, runs: [1_000, 9_000] },
+    SharedHook { samples: 300, runs: [9_000, 1_000] },
+    SharedHook { samples: 40, runs: [0, 0] },
+];
+
+fn recording(seconds: &[SharedHook]) -> Input {
+    let shape = Shape { record_bytes: 0, programs: 2, shared_hook: seconds.to_vec(), ..Shape::default() };
+    Input::from_bytes("generated", generate_bytes(&shape).unwrap().0)
+}
+
+/// Samples in what runs it, by program.
+fn entries(session: &Session<'_>, options: &Options) -> Vec<(String, u64)> {
+    let report = session.by_prog(options).unwrap();
+    let of_row = |row: &Row| {
+        let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
+        let (entry, shared) = (columns.entry.value().unwrap().count, columns.entry_shared.value().unwrap().count);
+        assert_eq!(entry, shared, "all of it is shared");
+        assert_eq!(entry.weight, entry.samples * PERIOD_NS);
+        (row.name.clone(), entry.samples)
+    };
+    let mut entries: Vec<(String, u64)> = report.events[0].rows.iter().map(of_row).collect();
+    entries.sort();
+    entries
+}
+
+fn two(first: u64, second: u64) -> Vec<(String, u64)> {
+    let name = |number: u32| format!("generated_program_{number:05}");
+    vec![(name(0), first), (name(1), second)]
+}
+
+#[test]
+fn a_hook_is_shared_by_the_runs_of_each_interval() {
+    let input = recording(&SECONDS);
+    let session = Session::open(&input).unwrap();
+    // 10 and 90, 270 and 30. Of the last second nothing is known but that over all of the time both ran 10,000 times: 20 and 20.
+    assert_eq!(entries(&session, &Options::default()), two(10 + 270 + 20, 90 + 30 + 20));
+    let part = |time: &str| entries(&session, &Options { time: time.parse().unwrap(), ..Options::default() });
+    assert_eq!(part("1000,1001"), two(10, 90));
+    assert_eq!(part("1001,1002"), two(270, 30));
+}
+
+#[test]
+fn intervals_of_time_have_what_the_hook_cost_in_them() {
+    let input = recording(&SECONDS);
+    let session = Session::open(&input).unwrap();
+    let report = session.over_time(&Options::default(), Some(1_000_000_000)).unwrap();
+    let mut rows: Vec<(String, Vec<u64>)> = report.events[0]
+        .rows
+        .iter()
+        .map(|row| (row.name.clone(), row.intervals.iter().map(|it| it.count.samples).collect()))
+        .collect();
+    rows.sort();
+    assert_eq!(rows.iter().map(|(_, samples)| samples.as_slice()).collect::<Vec<_>>(), [[10, 270, 20], [90, 30, 20]]);
+}
+
+/// Fewer samples than programs in each second: what rounding leaves goes to neither of them.
+#[test]
+fn a_few_samples_of_each_of_many_seconds_add_up() {
+    let input = recording(&[SharedHook { samples: 1, runs: [9, 1] }; 50]);
+    let session = Session::open(&input).unwrap();
+    assert_eq!(entries(&session, &Options::default()), two(45, 5));
+    // More readings than are kept: every other one is.
+    let seconds = [SharedHook { samples: 2, runs: [30, 10] }, SharedHook { samples: 2, runs: [10, 30] }];
+    let seconds: Vec<SharedHook> = (0..400).map(|at| seconds[usize::from(at >= 200)]).collect();
+    let input = recording(&seconds);
+    let session = Session::open(&input).unwrap();
+    assert_eq!(entries(&session, &Options::default()), two(300 + 100, 100 + 300));
+}

@@ -1,0 +1,115 @@
+//! Recordings that are damaged the same way in every run, and the limit on what reading them may allocate.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bprec_format::Container;
+
+use super::common;
+
+/// Counts what is allocated.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: the caller's promise for `layout` is the one that is needed.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: `ptr` came from `alloc` with this `layout`, that is, from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
+const FIXED_BYTES: usize = 4 << 20;
+
+/// Reads an input of so many bytes, with a limit on the memory for it. Nothing else may run meanwhile.
+pub(crate) fn within_limits(about: &str, input_bytes: usize, read: impl FnOnce()) {
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    read();
+    let used = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    assert!(used <= FIXED_BYTES + 10 * input_bytes, "{about}: {used} bytes for {input_bytes}");
+}
+
+/// A generator of numbers that are the same in every run (splitmix64).
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+}
+
+/// Values that lengths and counts like to lie with.
+const LIES: [u64; 12] =
+    [0, 1, 7, 8, 0xff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 60, u64::MAX, u64::MAX - 7, i64::MIN as u64];
+
+/// Cuts, flips, splices, and has lengths lie.
+pub(crate) fn mutate(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
+    if bytes.is_empty() {
+        return;
+    }
+    for _ in 0..=numbers.below(4) {
+        // Half of the damage goes to the front, where header, attrs and the first records are.
+        let reach = if numbers.below(2) == 0 { bytes.len().min(1024) } else { bytes.len() };
+        let at = numbers.below(reach);
+        match numbers.below(5) {
+            0 => bytes.truncate(at.max(1)),
+            1 => bytes[at] ^= 1 << numbers.below(8),
+            2 => {
+                let from = numbers.below(other.len());
+                let len = numbers.below(256).min(other.len() - from).min(bytes.len() - at);
+                bytes[at..at + len].copy_from_slice(&other[from..from + len]);
+            }
+            kind => {
+                let width = if kind == 3 { 8 } else { 2 << numbers.below(2) };
+                let at = at / width * width;
+                let lie = LIES[numbers.below(LIES.len())].to_le_bytes();
+                if let Some(field) = bytes.get_mut(at..at + width) {
+                    field.copy_from_slice(&lie[..width]);
+                }
+            }
+        }
+        if bytes.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Recordings of up to this size: of larger ones fewer can be damaged in the same time.
+const INPUT_MAX_BYTES: usize = 100_000;
+
+/// Recordings with their names: those of the corpus, of guests and of the project, and what was a mistake once.
+pub(crate) fn inputs() -> Vec<(String, Vec<u8>)> {
+    let corpus = common::corpus_files().into_iter().map(|file| (file.name, file.bytes));
+    let mut inputs: Vec<(String, Vec<u8>)> = corpus.chain(common::recordings()).chain(common::fixtures()).collect();
+    let regressions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/regressions");
+    for entry in std::fs::read_dir(regressions).into_iter().flatten().flatten() {
+        inputs.push((entry.path().display().to_string(), std::fs::read(entry.path()).unwrap()));
+    }
+    inputs.retain(|(_, bytes)| bytes.len() < INPUT_MAX_BYTES && Container::detect(bytes).is_ok());
+    inputs.sort();
+    inputs
+}
