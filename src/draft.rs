@@ -30,8 +30,9 @@ impl Draft {
         if target == Path::new("-") {
             bail!("-o -: the header of a file is written last, which standard output may not allow; give a file");
         }
+        refuse_planted(target)?;
         if fs::metadata(target).is_ok_and(|about| !about.is_file()) {
-            bail!("{} exists and is not a file to write a recording to", target.display());
+            bail!("{} exists and is not a file: give the name of a file", target.display());
         }
         #[cfg(all(feature = "record", target_os = "linux"))]
         bprec_record::survive_file_size_limit();
@@ -82,8 +83,20 @@ impl Draft {
 /// Bytes that are compared at a time.
 const COMPARED_BYTES: usize = 256 << 10;
 
+/// Refuses what another user has put under the names that are written, moved and replaced, where anyone may put something.
+fn refuse_planted(target: &Path) -> Result<()> {
+    #[cfg(target_os = "linux")]
+    for name in ["", ".old", ".journal", ".old.journal"].map(|suffix| with_suffix(target, suffix)) {
+        bprec_host::refuse_planted(&name).with_context(|| name.display().to_string())?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = target;
+    Ok(())
+}
+
 /// Has a file, if it is there, renamed to `<name>.old`, and its journal with it.
 fn keep(target: &Path, older: Older) -> Result<()> {
+    refuse_planted(target)?;
     let old = with_suffix(target, ".old");
     let (journal, old_journal) = (with_suffix(target, ".journal"), with_suffix(&old, ".journal"));
     if older == Older::Refused {

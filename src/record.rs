@@ -1,8 +1,8 @@
 //! `bprec record`.
 
+mod args;
 mod summary;
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
@@ -16,195 +16,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Aggregate, Bounds, Budget, Control, ControlEnd, CounterTarget, Counters, Delay, Exact, Level, ObjectFile, Options,
-    Output, Rate, Recovered, RingSize, SamplerFields, SharedOptions, SwitchOutput, Target, UserChains, WantedMap,
+    Aggregate, Bounds, Budget, Control, CounterTarget, Counters, Delay, Exact, Level, ObjectFile, Options, Output,
+    Rate, Recovered, RingSize, SamplerFields, SharedOptions, SwitchOutput, Target, UserChains,
 };
 
 use crate::{Outcome, say};
+pub(crate) use args::{Args, COUNTERS};
 use summary::{bytes, closing_line};
-
-/// Record what runs, and every BPF program, into a perf.data file.
-///
-/// Without a target or a command the whole machine is recorded until Ctrl-C.
-#[derive(clap::Args)]
-#[command(args_override_self = true)]
-pub(crate) struct Args {
-    /// The whole machine (also without any target and command).
-    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"])]
-    all_cpus: bool,
-
-    /// The whole machine, on these CPUs only: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"])]
-    cpu: Option<String>,
-
-    /// These processes, all their threads and children. Where that would be more than 1024 descriptors for each event, their
-    /// cgroup is recorded instead, if it holds nobody else.
-    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', conflicts_with = "tid")]
-    pid: Vec<u32>,
-
-    /// These threads.
-    #[arg(short, long, value_name = "TID,…", value_delimiter = ',')]
-    tid: Vec<u32>,
-
-    /// What to sample on: cycles, cpu-clock, L1-dcache-load-misses, r1a8, cpu/event=0x3c/, sched:sched_switch, each with
-    /// modifiers like :u :k :p [default: cycles, or cpu-clock where there is no PMU].
-    #[arg(short, long = "event", value_name = "EVENT")]
-    event: Vec<String>,
-
-    /// Samples per second and CPU, or `max` [default: 4000].
-    #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count")]
-    freq: Option<String>,
-
-    /// One sample per so many events.
-    #[arg(short, long, value_name = "N")]
-    count: Option<u64>,
-
-    /// User call chains too (by frame pointer). Kernel chains are always recorded: a program's cost is in them.
-    #[arg(short = 'g')]
-    chains: bool,
-
-    /// User call chains: fp, by frame pointer as -g; dwarf, for perf to unwind, with SIZE bytes of the user stack in each
-    /// sample (dwarf,16384) [default SIZE: 8192].
-    #[arg(long = "call-graph", value_name = "fp|dwarf[,SIZE]", value_parser = call_graph, conflicts_with = "aggregate")]
-    call_graph: Option<UserChains>,
-
-    /// Beside the main samples, ones that a BPF program makes on an event of its own, with what it sees there: of
-    /// ip,period,addr,task,cgroup,comm,value (of the event),regs=ax,sp,…,stack,ustack, listed or changed as in +addr,-comm
-    /// [default: all but addr and regs; ustack with -g]. What falls into kprobe, tracepoint and perf_event programs it cannot
-    /// see; the report says how much that is.
-    #[arg(long = "bpf-sampler", value_name = "FIELDS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    bpf_sampler: Option<String>,
-
-    /// Samples per second and CPU that the BPF program makes [default: as often as the main event samples].
-    #[arg(long = "bpf-sampler-freq", value_name = "HZ", requires = "bpf_sampler")]
-    bpf_sampler_freq: Option<u64>,
-    /// Run the perf_event programs of this BPF object, or the one named, on events of their own like the ones that are
-    /// sampled. What they put out with bpf_perf_event_output is recorded.
-    #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]")]
-    bpf_object: Vec<String>,
-
-    /// Size of each CPU's ring buffer, in pages or with a unit: 256, 4M.
-    #[arg(short, long = "mmap-pages", value_name = "SIZE")]
-    mmap_pages: Option<String>,
-
-    /// Keep the newest samples only, in rings of the size -m, and write them into a file of their own on SIGUSR2, when --control says
-    /// `snapshot`, where --switch-output says so, and at the end. Files are called NAME.TIME.
-    #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"])]
-    overwrite: bool,
-
-    /// Where to; `-` is standard output (pipe format). An existing file is kept as NAME.old; one that was cut off as NAME.cut-off if
-    /// there is a whole NAME.old.
-    ///
-    /// Without it, a pipe as standard output gets the recording.
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-
-    /// Go on in another file when one has this size (4M, 1G), after this time (30s, 10m, 1h), or on SIGUSR2 (signal). Each file
-    /// is complete by itself, and no sample is lost between two. A closed one is called NAME.TIME.
-    #[arg(long, value_name = "SIZE|TIME|signal", num_args = 0..=1, require_equals = true, default_missing_value = "signal")]
-    switch_output: Vec<String>,
-
-    /// Keep N files of --switch-output: the oldest is deleted when there is one more.
-    #[arg(long, alias = "switch-max-files", value_name = "N")]
-    max_files: Option<NonZeroUsize>,
-
-    /// Put what was written on the disk every so many seconds, by a thread of its own: what was recorded before stays when the power
-    /// fails. off: at the end only, as it always is.
-    #[arg(long, value_name = "SECONDS|off", default_value = "1", value_parser = sync)]
-    sync: Sync,
-
-    /// Compress records with zstd while recording; a higher LEVEL (to 22) makes a smaller file and takes longer [default LEVEL: 1].
-    /// `-z3` is `-z=3`.
-    #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-        value_parser = clap::value_parser!(u8).range(1..=22))]
-    pub(crate) compression_level: Option<u8>,
-
-    /// Start sampling so many milliseconds after the command; -1: when --control says `enable`.
-    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true)]
-    delay: Option<i64>,
-
-    /// Take commands from another process, one a line: `enable` and `disable` sampling, `snapshot` (end the file of
-    /// --switch-output and go on in another), `stop`, `ping`, `evlist`. After each, `ack` and a newline go to ACK.
-    #[arg(long, value_name = "fifo:CTL[,ACK]|fd:N[,N]", value_parser = control)]
-    control: Option<Control>,
-
-    /// Stop after so many seconds.
-    #[arg(long, value_name = "SECONDS")]
-    duration: Option<f64>,
-
-    /// Where counts of programs come from. `stats`: the kernel's run statistics, switched on while recording. `exact`: those,
-    /// and programs put around each program (fsession, or fentry and fexit) that count its runs, their times and events in them;
-    /// `exact=NAME,…` only around programs of these names or ids, `exact=NAME:FUNC` around a function of theirs, with * and
-    /// ? as in a shell. That rewrites the first instruction of running programs. `off`: none [default: stats].
-    #[arg(long, value_name = "stats|exact[=NAME]|off", value_parser = tier)]
-    counters: Option<Counters>,
-
-    /// Count events of what is recorded (the machine, -C, -p, -t, the command) as well, exactly: they are read at each context
-    /// switch, once for all sessions on this machine, perf's `stat --bpf-counters` too. `bprec report --counters` shows them.
-    #[arg(long)]
-    bpf_counters: bool,
-
-    /// What --bpf-counters counts beside that: these cgroups, each with all below it.
-    #[arg(long, value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters")]
-    counter_cgroup: Vec<PathBuf>,
-
-    /// Where --bpf-counters finds other sessions, and they it [default: /sys/fs/bpf/perf_attr_map, which is perf's].
-    #[arg(long, value_name = "PATH", requires = "bpf_counters")]
-    bpf_attr_map: Option<PathBuf>,
-
-    /// What exact counters count in each run, and --bpf-counters in each target, as for -e; {a,b} are counted together in
-    /// runs, or neither [default: {cycles,instructions} where there is a PMU; --bpf-counters cpu-clock, too].
-    #[arg(long = "counter-event", value_name = "EVENT")]
-    counter_event: Vec<String>,
-
-    /// What counting runs may take, in percent of the machine. Where programs run so often that run statistics would take more,
-    /// these are on for a part of the time, and runs are estimates; exact counters, which have half of it, measure only some runs.
-    /// 100 counts all runs [default: 0.5].
-    #[arg(long, value_name = "PERCENT")]
-    budget: Option<f64>,
-
-    /// Milliseconds between two snapshots of the run counts.
-    #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..))]
-    interval: u64,
-
-    /// Record what this map holds when sampling has ended: an id, or a name with * and ?, at most 15 characters as the
-    /// kernel has it. May be given several times. `bprec report --maps` prints it.
-    #[arg(long, value_name = "ID|NAME")]
-    dump_map: Vec<WantedMap>,
-
-    /// Of each such map at most so many entries.
-    #[arg(long, value_name = "N", default_value_t = Bounds::default().entries)]
-    dump_entries: u64,
-
-    /// Of each such map at most so many bytes of keys and values: 512K, 64M.
-    #[arg(long, value_name = "SIZE", default_value = "64M")]
-    dump_bytes: String,
-
-    /// Count samples in the kernel, by thread, CPU and call chain, and write weighted ones at each interval (-I): a small
-    /// file for always-on use. Blind to kprobe, tracepoint and perf_event programs; the report says how much that may be.
-    #[arg(long, conflicts_with = "bpf_sampler")]
-    aggregate: bool,
-
-    /// What --aggregate tells samples in user mode apart by when there is no -g: the thread, or the address too.
-    #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"])]
-    aggregate_by: String,
-
-    /// Stacks that --aggregate counts per interval and event; samples beyond go to one `[overflow]` row. 1.2 kB each, twice.
-    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    aggregate_entries: u32,
-
-    /// Say only what went wrong, and what the recording lacks of what was asked for.
-    #[arg(short, long, conflicts_with = "verbose")]
-    quiet: bool,
-
-    /// Say what is done, and how.
-    #[arg(short, long)]
-    verbose: bool,
-
-    /// Command to run; the recording ends with it.
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
 
 /// Messages above this level are not shown. A plain function takes them, so that it is kept here.
 static SHOWN: AtomicU8 = AtomicU8::new(Level::Notice as u8);
@@ -289,12 +107,6 @@ fn options(args: Args) -> anyhow::Result<Options> {
         Some(RingSize::Pages(bytes)) => bytes,
         _ => bail!("--dump-bytes {}: expected bytes, or a number with K, M or G", args.dump_bytes),
     };
-    let duration = match args.duration {
-        None => None,
-        Some(seconds) => Some(
-            Duration::try_from_secs_f64(seconds).with_context(|| format!("--duration {seconds}: expected seconds"))?,
-        ),
-    };
     let default = match args.counter_event.is_empty() || args.bpf_counters {
         true => Counters::Stats,
         // Of programs, only exact counters count events.
@@ -321,6 +133,8 @@ fn options(args: Args) -> anyhow::Result<Options> {
         bpf_sampler: args.bpf_sampler.as_deref().map(SamplerFields::parse).transpose()?,
         bpf_sampler_rate: args.bpf_sampler_freq.map(Rate::Frequency),
         user_chains: args.call_graph.unwrap_or(if args.chains { UserChains::FramePointers } else { UserChains::None }),
+        user_symbols: args.user_symbols,
+        early_symbols: false,
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
         ring,
         overwrite: args.overwrite,
@@ -329,7 +143,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         sync: args.sync.every,
         compression_level: args.compression_level,
         command,
-        duration,
+        duration: args.duration,
         delay: delay(args.delay, args.control.as_ref())?,
         control: args.control,
         counters,
@@ -374,19 +188,6 @@ pub(crate) fn notify(level: Level, message: &str) {
     }
 }
 
-/// A tier of counters.
-fn tier(text: &str) -> Result<Counters, String> {
-    match text.split_once('=') {
-        None if text == "off" => Ok(Counters::Off),
-        None if text == "stats" => Ok(Counters::Stats),
-        None if text == "exact" => Ok(Counters::Exact(Exact::default())),
-        Some(("exact", pattern)) if !pattern.is_empty() => {
-            Ok(Counters::Exact(Exact { pattern: Some(pattern.to_owned()), ..Exact::default() }))
-        }
-        _ => Err("expected stats, exact, exact=NAME or off".to_owned()),
-    }
-}
-
 /// `0,2-5` as numbers.
 pub(crate) fn cpu_list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
@@ -414,23 +215,6 @@ fn object_file(text: &str) -> ObjectFile {
     }
 }
 
-/// How user call chains are recorded.
-fn call_graph(text: &str) -> Result<UserChains, String> {
-    let stack_bytes = match text.split_once(',') {
-        None if text == "fp" => return Ok(UserChains::FramePointers),
-        None if text == "dwarf" => UserChains::STACK_BYTES,
-        Some(("dwarf", size)) => {
-            size.parse::<u32>().ok().filter(|size| *size > 0).ok_or("SIZE is a number of bytes")?
-        }
-        _ if text == "lbr" => return Err("lbr is not recorded; use fp or dwarf, or perf record".to_owned()),
-        _ => return Err("expected fp or dwarf[,SIZE]".to_owned()),
-    };
-    match stack_bytes.checked_next_multiple_of(8).unwrap_or(u32::MAX) {
-        stack_bytes @ ..=UserChains::STACK_BYTES_MAX => Ok(UserChains::Dwarf { stack_bytes }),
-        _ => Err(format!("SIZE is at most {}", UserChains::STACK_BYTES_MAX)),
-    }
-}
-
 /// What sampling waits for.
 fn delay(asked_ms: Option<i64>, control: Option<&Control>) -> anyhow::Result<Option<Delay>> {
     Ok(match (asked_ms, control) {
@@ -442,38 +226,6 @@ fn delay(asked_ms: Option<i64>, control: Option<&Control>) -> anyhow::Result<Opt
             Err(_) => bail!("-D {ms}: expected milliseconds, or -1"),
         },
     })
-}
-
-/// How often what was written is put on the disk.
-#[derive(Debug, Clone, Copy)]
-struct Sync {
-    every: Option<Duration>,
-}
-
-/// `off`, or seconds.
-fn sync(text: &str) -> Result<Sync, String> {
-    if text == "off" {
-        return Ok(Sync { every: None });
-    }
-    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
-    let every = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    every.map(|every| Sync { every: Some(every) }).ok_or_else(|| "expected seconds, or off".to_owned())
-}
-
-/// Where commands come from, and answers go to.
-fn control(text: &str) -> Result<Control, String> {
-    let (kind, ends) = text.split_once(':').ok_or("expected fifo:CTL[,ACK] or fd:N[,N]")?;
-    let (commands, answers) =
-        ends.split_once(',').map_or((ends, None), |(commands, answers)| (commands, Some(answers)));
-    let end = |text: &str| match kind {
-        "fifo" if !text.is_empty() => Ok(ControlEnd::Fifo(text.into())),
-        "fd" => match text.parse() {
-            Ok(fd @ 0..) => Ok(ControlEnd::Descriptor(fd)),
-            _ => Err(format!("'{text}' is no number of a descriptor")),
-        },
-        _ => Err("expected fifo:CTL[,ACK] or fd:N[,N]".to_owned()),
-    };
-    Ok(Control { commands: end(commands)?, answers: answers.map(end).transpose()? })
 }
 
 /// When one file ends and the next begins.
@@ -560,13 +312,5 @@ mod tests {
         assert_eq!(ring_size("4M"), Some(RingSize::Bytes(4 << 20)));
         assert_eq!(ring_size("0"), None);
         assert_eq!(ring_size("4X"), None);
-        let exact = |pattern: Option<&str>| {
-            Ok(Counters::Exact(Exact { pattern: pattern.map(str::to_owned), ..Exact::default() }))
-        };
-        assert_eq!(
-            (tier("off"), tier("exact"), tier("exact=a*:b")),
-            (Ok(Counters::Off), exact(None), exact(Some("a*:b")))
-        );
-        assert!(tier("exact=").is_err() && tier("perf").is_err());
     }
 }

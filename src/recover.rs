@@ -8,9 +8,10 @@ use bprec_report::{RewriteOptions, Source, rewrite};
 
 use crate::draft::{Draft, Older, with_suffix};
 use crate::rewrite::tell;
+use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
-/// Make a recording that was cut off or damaged whole again, so that any perf opens it. Any recorder's will do.
+/// Make a recording that was cut off or damaged whole again, so that any perf opens it. Also accepts perf's files.
 ///
 /// What is whole in it is written into a new file, FILE.recovered, and FILE stays as it is. Records behind a damaged one are found
 /// again; what had to be skipped is said.
@@ -27,6 +28,9 @@ pub(crate) struct Args {
 
     /// The recording.
     file: PathBuf,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
@@ -34,19 +38,25 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         bail!("-: say with -o where to write what standard input has");
     }
     let file = &resolved(&args.file);
-    // As long as this is open.
-    let _lock = if args.in_place { Some(lock(file)?) } else { None };
-    #[cfg(all(feature = "record", target_os = "linux"))]
-    if args.in_place && crate::record::mend(file)? {
-        return Ok(Outcome::Done);
-    }
     let (target, older) = match args.output {
         Some(ref output) => (output.clone(), Older::Replaced),
         None if args.in_place => (file.clone(), Older::Refused),
         None => (with_suffix(file, ".recovered"), Older::Replaced),
     };
+    let mut sandbox = Some(Sandbox::enter(&args.sandbox, Some(&target)));
+    // As long as this is open.
+    let _lock = if args.in_place { Some(lock(file)?) } else { None };
+    if args.in_place {
+        // All that is opened is in one directory.
+        sandbox.take().into_iter().for_each(|sandbox| sandbox.seal(true));
+    }
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    if args.in_place && crate::record::mend(file)? {
+        return Ok(Outcome::Done);
+    }
     let mut source = Source::open(file)?;
     let mut draft = Draft::create(&target)?;
+    sandbox.into_iter().for_each(|sandbox| sandbox.seal(true));
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     let summary = rewrite(&mut source, &options, &mut draft.file)?;
     if args.output.is_none() && summary.problems.is_empty() && summary.dropped.is_empty() {

@@ -1,11 +1,18 @@
 //! `bprec report`.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
 
-use bprec_report::{By, CpuList, Input, MapFilter, MapsOptions, Options, ProgFilter, Session, Sort, TimeRange};
+use bprec_report::{By, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableStyle};
 
+use crate::columns::{UNBOUNDED, columns};
+use crate::headings::{OUTPUT, SELECTION, VIEWS};
+use crate::input::InputArgs;
+use crate::opening::RedactArgs;
 use crate::sandbox::{Sandbox, SandboxArgs};
+#[cfg(all(feature = "tui", unix))]
+use crate::screen::{Terminal, browse_recording};
+use crate::values::percent;
+use crate::view::{FormArgs, PartArgs};
 use crate::{Outcome, say};
 
 /// Show what each BPF program cost.
@@ -14,19 +21,18 @@ use crate::{Outcome, say};
 /// its hottest symbols instead.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The recording; `-` is standard input. May be compressed with gzip.
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    input: PathBuf,
+    #[command(flatten)]
+    input: InputArgs,
 
-    /// One row per BPF program. This is what is shown without it, too.
-    #[arg(long)]
+    /// One row per BPF program; the default.
+    #[arg(long, help_heading = VIEWS)]
     by_prog: bool,
 
-    /// Counters from snapshot to snapshot, and altogether: runs and time per run, and events where they were counted.
-    #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comm", "event", "maps"])]
+    /// Counters of each interval, and in total: runs, time per run, and events where they were counted.
+    #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comms", "event", "maps"], help_heading = VIEWS)]
     counters: bool,
 
-    /// What each program cost in intervals of this length (100ms, 1s), as bars; without one, of a length that makes some sixty of them.
+    /// What each program cost over time, as bars of this length (100ms, 1s); without one, some sixty bars.
     #[arg(
         long,
         value_name = "LENGTH",
@@ -34,53 +40,113 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = "",
         value_parser = interval,
-        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all"]
+        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all"],
+        help_heading = VIEWS
     )]
     over_time: Option<Interval>,
 
-    /// Split each program's cost: func, comm, cpu, cgroup, helper. Or put programs together, one row for each owner, name, type or hook.
-    #[arg(long, value_name = "WHAT")]
+    /// Cost of each source line, over all programs: self, and the helpers that it called.
+    #[arg(
+        long,
+        conflicts_with_all = ["by", "by_prog", "sort", "counters", "over_time", "payers", "maps", "all"],
+        help_heading = VIEWS
+    )]
+    lines: bool,
+
+    /// Split each program's cost: func, comm, pid, cpu, cgroup, container, helper. Or one row for each owner, name, type or hook.
+    #[arg(long, value_name = "WHAT", help_heading = VIEWS)]
     by: Option<By>,
 
+    /// Who pays: cost of the programs by task, told apart by comm, pid, cgroup, container, cpu or several of these.
+    #[arg(
+        long,
+        help_heading = VIEWS,
+        value_name = "KEYS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "comm",
+        value_delimiter = ',',
+        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all", "over_time"]
+    )]
+    payers: Vec<Payer>,
+
+    /// Advice: where cost can be saved, how much, and how (docs/advice.md).
+    #[arg(
+        long,
+        help_heading = VIEWS,
+        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all", "over_time", "payers", "limit"]
+    )]
+    advise: bool,
+
+    /// Cost of each program as a tree: its functions, the helpers and kfuncs that they called, and what ran below.
+    #[arg(
+        long,
+        help_heading = VIEWS,
+        conflicts_with_all = ["by", "by_prog", "counters", "maps", "all", "over_time", "payers", "advise"]
+    )]
+    tree: bool,
+
+    /// Browse with keys: the table, functions, lines and instructions of programs, who pays (docs/tui.md).
+    #[cfg(all(feature = "tui", unix))]
+    #[arg(
+        long,
+        help_heading = VIEWS,
+        conflicts_with_all = ["by", "by_prog", "counters", "maps", "over_time", "payers", "advise", "tree", "lines", "header",
+            "header_only", "columns", "wide", "legend", "no_children", "json", "csv", "redact"]
+    )]
+    tui: bool,
+
     /// Only these programs: a name (with * and ?), an id or a tag.
-    #[arg(long, value_name = "PROG", value_delimiter = ',')]
+    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
     /// Order of the rows: cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name, type.
-    #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default())]
+    #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default(), value_parser = sort, help_heading = OUTPUT)]
     sort: Sort,
 
-    /// Only this part: START,STOP in seconds from the start (or of the recording's clock), or 10%-20%.
-    #[arg(long, value_name = "RANGE", default_value = "", hide_default_value = true, value_parser = time_range, allow_hyphen_values = true)]
-    time: TimeRange,
+    /// Leave out programs with less than this part of all samples; of --tree, parts with less than this of their program's cost
+    /// [default of --tree: 0.5].
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT,
+        conflicts_with_all = ["counters", "maps", "over_time", "payers", "lines", "advise"])]
+    percent_limit: Option<f64>,
 
-    /// Only these CPUs: 0,2-5.
-    #[arg(short = 'C', long, value_name = "LIST")]
-    cpu: Option<CpuList>,
-
-    /// Only tasks of these names (with * and ?).
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    comm: Vec<String>,
+    #[command(flatten)]
+    part: PartArgs,
 
     /// Only these events.
-    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
 
-    /// At most so many programs, and so many parts of each; of each map at most so many entries.
-    #[arg(long, value_name = "N")]
+    /// Do not demangle names of functions in user space (Rust, C++).
+    #[arg(long, help_heading = OUTPUT)]
+    no_demangle: bool,
+
+    /// Show at most N programs, N parts of each program, and N entries of each map.
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
     limit: Option<usize>,
 
-    /// Programs without samples and runs, too.
-    #[arg(long)]
+    /// Also programs without samples and runs.
+    #[arg(long, help_heading = OUTPUT)]
     all: bool,
 
-    /// As JSON (docs/json.md describes it).
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
+    /// Only these columns of the table by program, in this order, by their names: program,%machine,ns/run.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    columns: Vec<String>,
 
-    /// As CSV.
-    #[arg(long)]
-    csv: bool,
+    /// All columns. By default those that fit into the terminal, or into COLUMNS where the output goes elsewhere.
+    #[arg(short = 'W', long, help_heading = OUTPUT)]
+    wide: bool,
+
+    /// Say below the table what its columns and marks mean, as on a terminal; docs/table.md has more.
+    #[arg(long, help_heading = OUTPUT)]
+    legend: bool,
+
+    /// Leave out TOTAL%, which also counts the programs that a program leads to, as perf's Children does.
+    #[arg(long, help_heading = OUTPUT)]
+    no_children: bool,
+
+    #[command(flatten)]
+    form: FormArgs,
 
     /// Maps instead of costs: type, sizes, memory, who uses them, keys and values as C, and what they held if that was
     /// recorded (bprec record --dump-map). All of them, or those with an id or a name (with * and ?).
@@ -90,25 +156,25 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "*",
-        conflicts_with_all = ["by", "csv", "time", "cpu", "comm", "event"]
+        conflicts_with_all = ["by", "csv", "time", "cpu", "comms", "event"],
+        help_heading = VIEWS
     )]
     maps: Vec<MapFilter>,
 
-    /// What the recording says about its machine and itself, before the table.
-    #[arg(long)]
+    /// The header: the machine and the recording, before the table.
+    #[arg(long, help_heading = VIEWS)]
     header: bool,
 
-    /// Only that.
-    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    /// Only the header.
+    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = VIEWS)]
     header_only: bool,
-
-    /// As text; it always is.
-    #[arg(long, hide = true)]
-    stdio: bool,
 
     /// Threads to read with; the report does not depend on it.
     #[arg(long, value_name = "N", hide = true)]
     threads: Option<usize>,
+
+    #[command(flatten)]
+    redact: RedactArgs,
 
     #[command(flatten)]
     sandbox: SandboxArgs,
@@ -133,103 +199,130 @@ fn interval(text: &str) -> Result<Interval, &'static str> {
     length_ns.filter(|ns| *ns > 0).map(|ns| Interval(Some(ns))).ok_or("expected a time: 500us, 100ms, 1s")
 }
 
-/// Columns of a table that goes to no terminal: enough for every row to be whole.
-const UNBOUNDED_COLUMNS: usize = usize::MAX;
-
-fn time_range(text: &str) -> Result<TimeRange, bprec_report::Error> {
-    if text.is_empty() { Ok(TimeRange::All) } else { text.parse() }
+/// The order of rows, by one of our names or by one of perf's that means the same.
+fn sort(text: &str) -> Result<Sort, String> {
+    match text {
+        "overhead" | "period" => Ok(Sort::Cost),
+        "overhead_children" => Ok(Sort::Total),
+        "sample" => Ok(Sort::Samples),
+        "comm" | "pid" | "cpu" | "cgroup" => {
+            Err(format!("rows are programs, in an order by cost, runs and so on; --by {text} splits the cost of each"))
+        }
+        "sym" | "symbol" => Err("rows are programs; --by func has their functions, --lines their lines".to_owned()),
+        _ => text.parse().map_err(|error: bprec_report::Error| error.to_string()),
+    }
 }
 
+/// Parts of a tree with less than this of their program's cost are put together, %.
+const TREE_PERCENT_LIMIT: f64 = 0.5;
+
+/// Of views that have only samples in programs.
+const NO_SAMPLE: &str = "bprec: no sample in a BPF program in what is asked for";
+
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    // What reads keys is set up first: the sandbox denies that.
+    #[cfg(all(feature = "tui", unix))]
+    let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
     let sandbox = Sandbox::enter(&args.sandbox, None);
-    let input = Input::open(&args.input)?;
-    sandbox.seal(false);
-    let stdout = io::stdout();
-    let width = if stdout.is_terminal() {
-        terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
-    } else {
-        UNBOUNDED_COLUMNS
+    let takes_value = args.over_time.is_some() || !args.payers.is_empty() || !args.maps.is_empty();
+    let opened = match args.redact.open(args.input.path()) {
+        Err(error) if takes_value && args.input.is_bare() => {
+            return Err(anyhow::Error::from(error).context("values of --over-time, --payers and --maps follow a ="));
+        }
+        opened => opened?,
     };
-    let mut out = BufWriter::new(stdout.lock());
+    sandbox.seal(opened.needs_files());
+    let input = opened.input(&mut args.redact.redactor())?;
+    let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
     if args.header || args.header_only {
-        out.write_all(bprec_report::header(&input)?.as_bytes())?;
+        io::stdout().write_all(bprec_report::header(&input)?.as_bytes())?;
         if args.header_only {
-            out.flush()?;
             return Ok(Outcome::Done);
         }
     }
     if !args.maps.is_empty() {
-        let options = MapsOptions { maps: args.maps, programs: args.prog, limit: args.limit, json: args.json };
+        let options = MapsOptions { maps: args.maps, programs: args.prog, limit: args.limit, json: args.form.json };
+        let mut out = BufWriter::new(io::stdout().lock());
         let shown = bprec_report::maps(&input, &options, &mut out)?;
         out.flush()?;
-        if shown == 0 {
-            say("bprec: the recording has no such map");
-            return Ok(Outcome::NothingMatched);
-        }
-        return Ok(Outcome::Done);
+        return Ok(found(shown > 0, "bprec: the recording has no such map; --maps lists all"));
     }
     let wanted = !args.prog.is_empty();
     let options = Options {
         by: args.by,
         programs: args.prog,
         sort: args.sort,
-        time: args.time,
-        cpus: args.cpu,
-        comms: args.comm,
+        time: args.part.time.unwrap_or_default(),
+        cpus: args.part.cpu,
+        comms: args.part.comms,
         events: args.event,
         limit: args.limit,
+        percent_limit: if args.tree { None } else { args.percent_limit },
         all: args.all,
         threads: args.threads,
+        keep_mangled: args.no_demangle,
     };
+    #[cfg(all(feature = "tui", unix))]
+    if let Some(terminal) = terminal {
+        let path = args.input.path();
+        let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        browse_recording(terminal, input, title, options)?;
+        return Ok(Outcome::Done);
+    }
+    let form = &args.form;
+    if args.advise {
+        form.write(&Session::open(&input)?.advice(&options)?, width)?;
+        return Ok(Outcome::Done);
+    }
+    if args.tree {
+        let report = Session::open(&input)?.trees(&options, args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT))?;
+        form.write(&report, width)?;
+        return Ok(found(report.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE));
+    }
+    if !args.payers.is_empty() {
+        let report = Session::open(&input)?.payers(&options, &args.payers)?;
+        form.write(&report, width)?;
+        return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
+    }
     if let Some(Interval(interval_ns)) = args.over_time {
         let report = Session::open(&input)?.over_time(&options, interval_ns)?;
-        if args.json {
-            report.write_json(&mut out)?;
-        } else if args.csv {
-            report.write_csv(&mut out)?;
-        } else {
-            report.write_table(&mut out, width)?;
-        }
-        out.flush()?;
-        if report.events.iter().all(|event| event.rows.is_empty()) {
-            say("bprec: no sample in a BPF program in what is asked for");
-            return Ok(Outcome::NothingMatched);
-        }
-        return Ok(Outcome::Done);
+        form.write(&report, width)?;
+        return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
+    }
+    if args.lines {
+        let report = Session::open(&input)?.lines(&options)?;
+        form.write(&report, width)?;
+        return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if args.counters {
         let report = bprec_report::counters(&input, &options)?;
-        if args.json {
-            report.write_json(&mut out)?;
-        } else if args.csv {
-            report.write_csv(&mut out)?;
-        } else {
-            report.write_table(&mut out, width)?;
-        }
-        out.flush()?;
-        if wanted && report.totals.is_empty() {
-            say("bprec: no counters of a program in the recording that matches --prog");
-            return Ok(Outcome::NothingMatched);
-        }
-        return Ok(Outcome::Done);
+        form.write(&report, width)?;
+        let is_found = !wanted || !report.totals.is_empty();
+        return Ok(found(
+            is_found,
+            "bprec: no counters of a program in the recording that matches --prog; --all without --prog lists programs",
+        ));
     }
     let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
     let report = bprec_report::by_prog(&input, &options)?;
-    if args.json {
-        report.write_json(&mut out)?;
-    } else if args.csv {
-        report.write_csv(&mut out)?;
-    } else {
-        report.write_table(&mut out, width)?;
-    }
-    out.flush()?;
+    let legend = args.legend || io::stdout().is_terminal();
+    let style = TableStyle { width, columns: args.columns, inclusive: !args.no_children, legend };
+    form.write_with(&report, |out| report.write_table_as(out, &style))?;
     if wanted && report.matched_programs() == 0 {
-        say("bprec: no program in the recording matches --prog");
-        return Ok(Outcome::NothingMatched);
+        return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists them"));
     }
-    if is_narrowed && report.events.iter().all(|event| event.samples.samples == 0) {
-        say("bprec: the recording has no sample that --cpu and --comm let pass");
-        return Ok(Outcome::NothingMatched);
+    let is_found = !is_narrowed || report.events.iter().any(|event| event.samples.samples > 0);
+    Ok(found(
+        is_found,
+        "bprec: the recording has no sample that --cpu and --comms let pass; --by cpu and --by comm show what there is",
+    ))
+}
+
+/// Says what is missing where nothing was found.
+fn found(is_found: bool, missing: &str) -> Outcome {
+    if is_found {
+        return Outcome::Done;
     }
-    Ok(Outcome::Done)
+    say(missing);
+    Outcome::NothingMatched
 }

@@ -6,6 +6,9 @@ use anyhow::Result;
 use bprec_report::{CpuList, ProgFilter, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
 
 use crate::draft::{Draft, Older};
+use crate::headings::SELECTION;
+use crate::input::InputArgs;
+use crate::opening::RedactArgs;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
@@ -16,39 +19,46 @@ use crate::{Outcome, say};
 /// and its programs stays, so that what is left can be reported as before.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The recording; `-` is standard input.
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    input: PathBuf,
+    #[command(flatten)]
+    input: InputArgs,
 
-    /// Where to write it. An existing file is kept as NAME.old.
+    /// Write to FILE. An existing file is kept as NAME.old.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
     /// Only samples in these programs, in what they called, or in what runs them: a name (with * and ?), an id or a tag.
-    #[arg(long, value_name = "PROG", value_delimiter = ',')]
+    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
     /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
-    #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
     time: Option<TimeRange>,
 
     /// Only these CPUs: 0,2-5.
-    #[arg(short = 'C', long, value_name = "LIST")]
+    #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
     cpu: Option<CpuList>,
+
+    #[command(flatten)]
+    redact: RedactArgs,
 
     #[command(flatten)]
     sandbox: SandboxArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
-    let options =
-        RewriteOptions { repair: false, cpus: args.cpu, time: args.time.unwrap_or_default(), programs: args.prog };
+    let options = RewriteOptions {
+        repair: false,
+        cpus: args.cpu,
+        time: args.time.unwrap_or_default(),
+        programs: args.prog,
+        redact: args.redact.redact,
+    };
     let sandbox = Sandbox::enter(&args.sandbox, Some(&args.output));
-    let mut source = Source::open(&args.input)?;
+    let mut source = Source::open(args.input.path())?;
     let mut draft = Draft::create(&args.output)?;
     sandbox.seal(true);
     let summary = rewrite(&mut source, &options, &mut draft.file)?;
-    tell(&args.input, &summary);
+    tell(args.input.path(), &summary);
     if summary.matched_programs == Some(0) {
         say("bprec: no program in the recording matches --prog: nothing is written");
         return Ok(Outcome::NothingMatched);

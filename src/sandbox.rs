@@ -8,18 +8,19 @@ mod kernel;
 
 use std::path::Path;
 
+use crate::headings::RUNNING;
 use crate::say;
 
 /// Options of commands that read.
 #[derive(clap::Args)]
 pub(crate) struct SandboxArgs {
     /// Do not confine this command. By default it cannot execute programs, use the network, or write anything but its output, where the
-    /// kernel can see to that (Landlock, seccomp).
-    #[arg(long)]
+    /// kernel supports that (Landlock, seccomp).
+    #[arg(long, help_heading = RUNNING)]
     no_sandbox: bool,
 
-    /// Say what confines this command.
-    #[arg(short, long)]
+    /// Print what confines this command.
+    #[arg(short, long, help_heading = RUNNING)]
     verbose: bool,
 }
 
@@ -41,7 +42,7 @@ impl Sandbox {
             inner: (!args.no_sandbox).then(|| kernel::Confined::enter(output)),
         };
         #[cfg(not(target_os = "linux"))]
-        drop((args.no_sandbox, output));
+        let _ = (args.no_sandbox, output);
         sandbox
     }
 
@@ -52,7 +53,7 @@ impl Sandbox {
         let said = self.inner.map_or_else(|| "none (--no-sandbox)".to_owned(), |inner| inner.seal(needs_files));
         #[cfg(not(target_os = "linux"))]
         let said = {
-            drop(needs_files);
+            let _ = needs_files;
             "none on this system"
         };
         if self.is_verbose {

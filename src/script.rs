@@ -1,96 +1,105 @@
 //! `bprec script`.
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
 
 use bprec_report::{Fields, ScriptOptions, Show, Source, TimeRange};
 
+use crate::headings::{OUTPUT, SELECTION, VIEWS};
+use crate::input::InputArgs;
+use crate::opening::RedactArgs;
 use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::values::task_id;
 use crate::{Outcome, say};
 
 /// Print the records of a recording, one sample per line, in the order of time.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The recording; `-` is standard input.
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    input: PathBuf,
+    #[command(flatten)]
+    input: InputArgs,
 
-    /// Fields of each sample: comm,tid,pid,time,cpu,event,ip,sym,dso,symoff,period,addr,data_src,weight,callchain,bpf-output,trace,cgroup,state
-    /// (`+state`: what the recorder wrote about programs, as text instead of bytes).
-    #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse)]
+    /// Fields of each sample, with commas between them: comm, tid, pid, time, cpu, event, ip, sym, dso, symoff, period, addr, data_src, weight,
+    /// callchain, bpf-output, trace, cgroup, state (`+state`: what the recorder wrote about programs, as text instead of bytes).
+    #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse, help_heading = VIEWS)]
     fields: Option<Fields>,
 
     /// Every record as it is, with its offset, in the order of the file.
-    #[arg(short = 'D', long)]
+    #[arg(short = 'D', long, help_heading = VIEWS)]
     dump_raw_trace: bool,
 
     /// FORK, EXIT and COMM records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_task_events: bool,
 
     /// MMAP and MMAP2 records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_mmap_events: bool,
 
     /// SWITCH records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_switch_events: bool,
 
     /// NAMESPACES records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_namespace_events: bool,
 
     /// CGROUP records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_cgroup_events: bool,
 
     /// LOST and LOST_SAMPLES records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_lost_events: bool,
 
     /// THROTTLE and UNTHROTTLE records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_throttle_events: bool,
 
     /// KSYMBOL and BPF_EVENT records, too.
-    #[arg(long)]
+    #[arg(long, help_heading = VIEWS)]
     show_bpf_events: bool,
 
     /// One line per sample even where it has a call chain.
-    #[arg(short = 'G', long)]
+    #[arg(short = 'G', long, help_heading = OUTPUT)]
     hide_call_graph: bool,
 
     /// Print the user part of call chains that the kernel delivered later where it came, not with its sample.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     no_merge_callchains: bool,
 
     /// Frames of a call chain, at most.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
     max_stack: Option<usize>,
 
     /// Times to the nanosecond.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     ns: bool,
 
     /// Only these CPUs: 0,2-5.
-    #[arg(short = 'C', long, value_name = "LIST", value_delimiter = ',', value_parser = cpus)]
+    #[arg(short = 'C', long, value_name = "LIST", value_delimiter = ',', value_parser = cpus, help_heading = SELECTION)]
     cpu: Vec<(u32, u32)>,
 
     /// Only these processes.
-    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    #[arg(long, value_name = "PID", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
     pid: Vec<u32>,
 
     /// Only these threads.
-    #[arg(long, value_name = "TID", value_delimiter = ',')]
+    #[arg(long, value_name = "TID", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
     tid: Vec<u32>,
 
     /// Only tasks of these names.
-    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', conflicts_with = "redact", help_heading = SELECTION)]
     comms: Vec<String>,
 
     /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
-    #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
     time: Option<TimeRange>,
+
+    /// Do not demangle names of functions in user space (Rust, C++).
+    #[arg(long, help_heading = OUTPUT)]
+    no_demangle: bool,
+
+    #[command(flatten)]
+    redact: RedactArgs,
 
     #[command(flatten)]
     sandbox: SandboxArgs,
@@ -108,8 +117,18 @@ fn cpus(text: &str) -> Result<(u32, u32), String> {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let sandbox = Sandbox::enter(&args.sandbox, None);
-    let mut source = Source::open(&args.input)?;
-    sandbox.seal(source.is_stream());
+    let mut source = match args.redact.redact {
+        None => {
+            let source = Source::open(args.input.path())?;
+            sandbox.seal(source.is_stream());
+            source
+        }
+        Some(_) => {
+            let opened = args.redact.open(args.input.path())?;
+            sandbox.seal(opened.needs_files());
+            Source::of(opened.input(&mut args.redact.redactor())?)
+        }
+    };
     let options = ScriptOptions {
         fields: args.fields.unwrap_or_default(),
         show: Show {
@@ -127,6 +146,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         hide_call_chains: args.hide_call_graph,
         keep_chains_apart: args.no_merge_callchains,
         max_stack: args.max_stack,
+        keep_mangled: args.no_demangle,
         cpus: args.cpu.into_iter().flat_map(|(first, last)| first..=last).collect(),
         pids: args.pid,
         tids: args.tid,
@@ -152,7 +172,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     }
     if summary.samples + summary.others == 0 {
-        say(&format!("bprec: {}: no record to show: it has no samples, or none that match", args.input.display()));
+        say(&format!(
+            "bprec: {}: no record to show: it has no samples, or none that match",
+            args.input.path().display()
+        ));
         return Ok(Outcome::NothingMatched);
     }
     Ok(Outcome::Done)

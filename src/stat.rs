@@ -1,9 +1,8 @@
 //! `bprec stat`.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,8 +12,11 @@ use bprec_record::{Moment, StatOptions, StatTarget, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter};
 
+use crate::columns::{UNBOUNDED, columns};
 use crate::draft::sync_directory;
-use crate::record::{budget, cpu_list, exit_code, notify, show};
+use crate::headings::{OUTPUT, RUNNING, SELECTION};
+use crate::record::{COUNTERS, budget, cpu_list, exit_code, notify, show};
+use crate::values::{duration, task_id};
 use crate::{Outcome, say};
 
 /// Count what BPF programs do, or events of tasks, CPUs and cgroups, without recording.
@@ -26,79 +28,83 @@ use crate::{Outcome, say};
 #[command(args_override_self = true)]
 pub(crate) struct Args {
     /// BPF programs: ids, names with * and ?, or all; PROG:FUNC is a function of a program. May be given several times.
-    #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',')]
+    #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
     bpf_prog: Vec<String>,
 
-    /// Events of the whole machine; beside -b it says nothing new.
-    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid", "cgroup"])]
+    /// Events of the whole machine. Ignored with -b.
+    #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid", "cgroup"], help_heading = SELECTION)]
     all_cpus: bool,
 
     /// Events on each of these CPUs: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid", "cgroup"])]
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
     cpu: Option<String>,
 
     /// Events of each of these processes, with all their threads and children.
-    #[arg(short, long, value_name = "PID,…", value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"])]
+    #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"], help_heading = SELECTION)]
     pid: Vec<u32>,
 
     /// Events of each of these threads.
-    #[arg(short, long, value_name = "TID,…", value_delimiter = ',', conflicts_with = "cgroup")]
+    #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "cgroup", help_heading = SELECTION)]
     tid: Vec<u32>,
 
     /// Events of each of these cgroups, with those below: paths as in /proc/PID/cgroup. All events are counted in each, as with perf's
     /// --for-each-cgroup.
-    #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',')]
+    #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',', help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
 
     /// Count events at each context switch, once for all sessions on this machine, perf's `stat --bpf-counters` too; for the
     /// machine, or what -C, -p, -t, -G or a command say.
-    #[arg(long)]
+    #[arg(long, help_heading = COUNTERS)]
     bpf_counters: bool,
 
-    /// Where --bpf-counters finds other sessions, and they it [default: /sys/fs/bpf/perf_attr_map, which is perf's].
-    #[arg(long, value_name = "PATH", requires = "bpf_counters")]
+    /// Map through which sessions share --bpf-counters [default: /sys/fs/bpf/perf_attr_map, which perf uses].
+    #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS)]
     bpf_attr_map: Option<PathBuf>,
 
     /// What to count, as for bprec record; {a,b} are counted together, or neither. Of programs, what happens in their runs
     /// [default: {cycles,instructions}]; else clocks, context switches, migrations, page faults, cycles, instructions, branches.
-    #[arg(short, long = "event", value_name = "EVENT")]
+    #[arg(short, long = "event", value_name = "EVENT", help_heading = COUNTERS)]
     event: Vec<String>,
 
-    /// Count each so many milliseconds, and all of it at the end.
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
+    /// Print counts every MS milliseconds, and all of them at the end.
+    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..), help_heading = OUTPUT)]
     interval: Option<u64>,
 
-    /// One line per value, with this between its fields (docs/stat.md has them).
-    #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json")]
+    /// One line per value, fields separated by SEP (docs/stat.md has them).
+    #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json", help_heading = OUTPUT)]
     separator: Option<String>,
 
     /// One JSON object per line (docs/stat.md has its members).
-    #[arg(short, long = "json-output", visible_alias = "json")]
+    #[arg(short, long = "json-output", visible_alias = "json", help_heading = OUTPUT)]
     json: bool,
 
-    /// Of each CPU, too. Of programs only exact counters can.
-    #[arg(short = 'A', long = "no-aggr")]
+    /// Count each CPU by itself, too. Programs: with exact counters only.
+    #[arg(short = 'A', long = "no-aggr", help_heading = OUTPUT)]
     per_cpu: bool,
 
-    /// Stop after so many milliseconds.
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..))]
+    /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "timeout", help_heading = RUNNING)]
+    duration: Option<Duration>,
+
+    /// The same in milliseconds, as perf stat has it.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..), help_heading = RUNNING)]
     timeout: Option<u64>,
 
-    /// Where to; `-` is standard output.
-    #[arg(short, long, value_name = "FILE")]
+    /// Write to FILE; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
-    /// What counting runs of programs may take, in percent of the machine; where they run often, runs are estimates. 100 counts
+    /// Limit for counting runs of programs, in percent of the machine; where they run often, runs are estimates. 100 counts
     /// all runs [default: 0.5].
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
     budget: Option<f64>,
 
-    /// Say only what went wrong.
-    #[arg(short, long, conflicts_with = "verbose")]
+    /// Print warnings and errors only.
+    #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
     quiet: bool,
 
-    /// Say what is done, and how.
-    #[arg(short, long)]
+    /// Print what is done, and how.
+    #[arg(short, long, help_heading = RUNNING)]
     verbose: bool,
 
     /// Command to run; counting ends with it.
@@ -171,20 +177,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// Where tables go, and how wide they may be.
 fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Write>, usize)> {
-    let terminal = |is_terminal: bool| match is_terminal.then(terminal_size::terminal_size).flatten() {
-        Some((width, _)) => usize::from(width.0),
-        None => usize::MAX,
-    };
     Ok(match path {
         Some(path) if path != Path::new("-") => {
-            let mut options = OpenOptions::new();
-            // What a machine does is its owner's business.
-            options.write(true).create(true).truncate(true).mode(0o600);
-            let file = options.open(path).with_context(|| format!("open {}", path.display()))?;
-            (Box::new(file), usize::MAX)
+            let file = bprec_host::create_output(path).with_context(|| format!("open {}", path.display()))?;
+            (Box::new(file), UNBOUNDED)
         }
-        None if has_command => (Box::new(io::stderr()), terminal(io::stderr().is_terminal())),
-        _ => (Box::new(io::stdout()), terminal(io::stdout().is_terminal())),
+        None if has_command => (Box::new(io::stderr()), columns(&io::stderr())),
+        _ => (Box::new(io::stdout()), columns(&io::stdout())),
     })
 }
 
@@ -241,7 +240,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         target,
         events: args.event,
         command,
-        duration: args.timeout.map(Duration::from_millis),
+        duration: args.duration.or(args.timeout.map(Duration::from_millis)),
         interval: args.interval.map(Duration::from_millis),
         per_cpu: args.per_cpu,
         shared: args.bpf_counters,

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +15,7 @@ use std::{fs, thread};
 
 use bprec_fixtures::Fixture;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
-use bprec_format::journal::Journal;
+use bprec_format::journal::{Frame, Journal};
 use bprec_format::records::Payload;
 use bprec_format::{Endian, Events, File, Record, RecordType};
 use support::{Scratch, bprec, record, root, signal, skip, succeed, wait_for, wait_for_checkpoint};
@@ -209,12 +210,30 @@ fn a_command_that_cannot_run_leaves_nothing() {
     let dir = Scratch::new();
     fs::create_dir(dir.path("own")).unwrap();
     let path = dir.path("own/perf.data");
-    fs::write(&path, "an older one").unwrap();
-    let said = fail(&["record", "-o", path.to_str().unwrap(), "--", "/nonexistent/command"]);
-    assert!(said.contains("/nonexistent/command"), "{said}");
-    let names: Vec<_> = fs::read_dir(dir.path("own")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["perf.data"]);
-    assert_eq!(fs::read(&path).unwrap(), b"an older one");
+    let files = || -> BTreeMap<String, Vec<u8>> {
+        let entries = fs::read_dir(dir.path("own")).unwrap().map(|entry| entry.unwrap());
+        entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
+    };
+    let mut begin = Vec::new();
+    Frame::Begin { first_event_id: 1, recording_id: None }.encode(&mut begin, Endian::NATIVE);
+    // Each file that is there before stays as it is, under its name.
+    for (name, contents) in [
+        ("perf.data", &b"an older one"[..]),
+        ("perf.data.old", b"one older than that"),
+        ("perf.data.old.journal", &begin),
+        ("perf.data.cut-off", b"one that was cut off"),
+    ] {
+        fs::write(dir.path("own").join(name), contents).unwrap();
+        let before = files();
+        let said = fail(&["record", "-o", path.to_str().unwrap(), "--", "/nonexistent/command"]);
+        assert!(said.contains("/nonexistent/command"), "{said}");
+        assert_eq!(files(), before);
+    }
+    // Once something is recorded, one older recording stays.
+    record(&path, &["-q", "--", "true"]);
+    let names: Vec<String> = files().into_keys().collect();
+    assert_eq!(names, ["perf.data", "perf.data.cut-off", "perf.data.old"]);
+    assert_eq!(files()["perf.data.old"], b"an older one");
 }
 
 #[test]

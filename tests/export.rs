@@ -92,5 +92,5 @@ fn what_is_not_there_is_said() {
     let (code, _, said) = export(&["--to", "folded", "-e", "nothing"]);
     assert!(code == Some(2) && said.contains("not in this recording, which has"), "{said}");
     let (code, _, said) = export(&["--to", "svg"]);
-    assert!(code == Some(2) && said.contains("expected folded, pprof or speedscope"), "{said}");
+    assert!(code == Some(2) && said.contains("expected html, folded, pprof, speedscope or firefox"), "{said}");
 }

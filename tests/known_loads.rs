@@ -3,13 +3,14 @@
 
 mod support;
 
+use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::load::system_calls;
 use bprec_fixtures::{Fixture, Loaded};
 use serde_json::Value;
-use support::{Scratch, end, measured, recording, report, root};
+use support::{Scratch, bprec, end, measured, recording, report, report_of_this_thread, root};
 
 /// The first event's row of the program with this id.
 fn row(report: &Value, id: u32) -> &Value {
@@ -79,6 +80,40 @@ fn loops_of_one_to_three_cost_one_to_three() {
     });
 }
 
+/// The same load, watched while it runs.
+#[test]
+fn top_shows_them_as_one_to_three() {
+    if !root("top_shows_them_as_one_to_three") {
+        return;
+    }
+    let _alone = alone();
+    let (one, three) = (tp(300), tp(900));
+    measured(|| {
+        let arguments = ["top", "--json", "-F", "4000", "-d", "0.5", "-n", "10"];
+        let top = bprec().args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        calls_for(Duration::from_millis(5_500));
+        let output = top.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let intervals: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(intervals.len(), 10);
+        ["account_syscall_enter", "account_syscall_exit"].into_iter().try_for_each(|name| {
+            let of = |interval: &Value, id: u32| {
+                let rows = interval["report"]["events"][0]["rows"].as_array().unwrap();
+                // What neither ran nor was hit has no row.
+                let row = rows.iter().find(|row| row["id"] == id);
+                row.and_then(|row| row["self"]["samples"].as_u64()).unwrap_or(0)
+            };
+            // In their own code: the kernel's part of a run is the same for both.
+            let samples = |loaded: &Loaded| {
+                let id = loaded.id_of(name).unwrap();
+                intervals.iter().map(|interval| of(interval, id)).sum()
+            };
+            in_proportion(name, samples(&three), samples(&one), 3.0)
+        })
+    });
+}
+
 /// Every sample of the file is in exactly one line, and every line in the total.
 #[test]
 fn rows_add_up_to_the_file() {
@@ -143,12 +178,13 @@ fn equal_names_and_tail_calls_are_told_apart() {
     let start = |fixture: Fixture, loops| {
         fixture.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
     };
-    let (a, b, tail) = (start(Fixture::TWIN_A, 200), start(Fixture::TWIN_B, 800), start(Fixture::TAIL_CALL, 200));
+    let (a, b, tail) = (start(Fixture::TWIN_A, 200), start(Fixture::TWIN_B, 800), start(Fixture::TAIL_CALL, 400));
     measured(|| {
         let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
         calls_for(Duration::from_millis(3_500));
         end(child);
-        let report = report(&path, &[]);
+        // Calls of other tasks enter the programs on the hook, too.
+        let report = report_of_this_thread(&path, &[]);
         let samples =
             |loaded: &Loaded, name: &str| row(&report, loaded.id_of(name).unwrap())["samples"].as_u64().unwrap();
         // (heavier, lighter, by how much): from the sources of the programs.
@@ -156,6 +192,34 @@ fn equal_names_and_tail_calls_are_told_apart() {
         let first = samples(&tail, "tail_call_first");
         in_proportion(twin, samples(&b, twin), samples(&a, twin), 4.0)?;
         in_proportion("tail_call_second", samples(&tail, "tail_call_second"), first, 2.0)?;
-        in_proportion("tail_call_third", samples(&tail, "tail_call_third"), first, 3.0)
+        in_proportion("tail_call_third", samples(&tail, "tail_call_third"), first, 4.0)?;
+        // The chain as a whole belongs to the program on the hook, though two others are on it; each program has its part by its work.
+        let trees = report_of_this_thread(&path, &["--tree"]);
+        let tree = |name: &str| {
+            let id = tail.id_of(name).unwrap();
+            let found = trees["events"][0]["trees"].as_array().unwrap().iter().find(|tree| tree["id"] == id);
+            found.unwrap_or_else(|| panic!("no tree of {name}: {trees:#}")).clone()
+        };
+        let chain = tree("tail_call_entry")["chain"].clone();
+        let in_chain = |name: &str| {
+            let tree = tree(name);
+            let from = tree["tail_called_from"].as_array().unwrap();
+            assert_eq!(from.len(), 1, "{name}: {from:?}");
+            assert_eq!(from[0]["program"]["id"], tail.id_of("tail_call_entry").unwrap(), "{name}");
+            assert_eq!(from[0]["samples"], tree["samples"], "{name}");
+            tree["samples"].as_u64().unwrap()
+        };
+        let works = [("tail_call_first", 1.0), ("tail_call_second", 2.0), ("tail_call_third", 4.0)];
+        let worked: u64 = works.iter().map(|(name, _)| in_chain(name)).sum();
+        // What is left is the first program and what runs it.
+        assert_eq!(chain["samples"], worked + tree("tail_call_entry")["samples"].as_u64().unwrap());
+        for (name, work) in works {
+            let (share, expected) = (in_chain(name) as f64 / worked as f64, work / 7.0);
+            // Three points are three standard deviations of 2,500 samples.
+            if (share - expected).abs() > 0.03 {
+                return Err(format!("{name} has {share} of {worked} samples, expected {expected} within three points"));
+            }
+        }
+        Ok(())
     });
 }

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use bprec_format::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, File, RecordType};
@@ -226,7 +226,7 @@ fn what_others_put_where_anyone_may_is_refused() {
         "fifo" => drop(succeed(Command::new("mkfifo").arg(at))),
         _ => symlink("/etc/passwd", at).unwrap(),
     };
-    for suffix in ["", ".old", ".journal", ".old.journal"] {
+    for suffix in ["", ".old", ".older", ".journal", ".old.journal"] {
         for what in ["file", "fifo", "link"] {
             let planted = beside(&path, suffix);
             plant(what, &planted);
@@ -236,6 +236,44 @@ fn what_others_put_where_anyone_may_is_refused() {
             assert!(said(&output).contains("belongs to user 65534"), "{what} {suffix}: {}", said(&output));
             assert_eq!(fs::read_dir(&shared).unwrap().count(), 1);
             fs::remove_file(&planted).unwrap();
+        }
+    }
+    // The same for files of commands that read, and for what is counted.
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-6.1/ratio.data");
+    let input = input.to_str().unwrap();
+    for (arguments, suffixes) in [
+        (&["rewrite", "-i", input, "-o"][..], &["", ".old", ".journal"][..]),
+        (&["recover", input, "-o"], &["", ".old", ".old.journal"]),
+        (&["export", "--to", "folded", "-i", input, "-o"], &["", ".old"]),
+        (&["stat", "--timeout", "10", "-o"], &[""]),
+    ] {
+        for (suffix, what) in suffixes.iter().flat_map(|suffix| ["file", "fifo", "link"].map(|what| (suffix, what))) {
+            let planted = beside(&path, suffix);
+            plant(what, &planted);
+            std::os::unix::fs::lchown(&planted, Some(NOBODY), Some(NOBODY)).unwrap();
+            let output = bprec().args(arguments).arg(&path).output().unwrap();
+            let about = format!("{arguments:?}, {what} {suffix}: {}", said(&output));
+            assert!(output.status.code() == Some(2) && said(&output).contains("belongs to user 65534"), "{about}");
+            assert_eq!(fs::read_dir(&shared).unwrap().count(), 1, "{about}");
+            fs::remove_file(&planted).unwrap();
+        }
+        // A link of one's own to what another user has put there.
+        if arguments[0] == "stat" {
+            let theirs = shared.join("theirs");
+            fs::write(&theirs, "planted").unwrap();
+            chown(&theirs, Some(NOBODY), Some(NOBODY)).unwrap();
+            symlink(&theirs, &path).unwrap();
+            let output = bprec().args(arguments).arg(&path).output().unwrap();
+            assert!(output.status.code() == Some(2) && fs::read(&theirs).unwrap() == b"planted", "{}", said(&output));
+            fs::remove_file(&path).unwrap();
+            fs::remove_file(&theirs).unwrap();
+        }
+        // What is one's own is written.
+        fs::write(&path, "own").unwrap();
+        succeed(bprec().args(arguments).arg(&path));
+        assert_ne!(fs::read(&path).unwrap(), b"own");
+        for entry in fs::read_dir(&shared).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
         }
     }
     // One's own file there, and others' where not anyone may write.
@@ -272,11 +310,11 @@ fn what_was_recorded_is_put_on_the_disk() {
         skip(NAME, "perf cannot count system calls");
         return;
     };
-    // Features, header and name.
-    assert!(at_end >= 3 && meanwhile == 0, "{at_end} and {meanwhile}");
+    // Before it has a name, that there is a header; then features, header and name.
+    assert!(at_end >= 3 && meanwhile == 1, "{at_end} and {meanwhile}");
     let until_synced = ["record", "-q", "-a", "--sync=0.01", "-o", name, "--", "sleep", "1"];
     let (at_end, meanwhile) = counted(&until_synced).unwrap();
-    assert!(at_end >= 3 && meanwhile >= 1, "{at_end} and {meanwhile}");
+    assert!(at_end >= 3 && meanwhile >= 2, "{at_end} and {meanwhile}");
     let copy = dir.path("copy");
     let (synced, _) = counted(&["rewrite", "-i", name, "-o", copy.to_str().unwrap()]).unwrap();
     assert!(synced >= 2, "file and name: {synced}");
@@ -301,30 +339,66 @@ fn a_recording_that_goes_on_is_not_mended() {
     samples(&path);
 }
 
-/// A recorder with capabilities of its file does not lend them: the maps of others stay unread, unless root has allowed it.
-#[test]
-fn rights_that_the_caller_lacks_are_not_lent() {
-    const NAME: &str = "rights_that_the_caller_lacks_are_not_lent";
-    if !root(NAME) {
-        return;
+/// The recorder as a file with capabilities, in a directory that everyone may read; and a directory that everyone may write.
+fn with_capabilities(name: &str, dir: &Scratch, given: &str) -> Option<(PathBuf, PathBuf)> {
+    if !root(name) {
+        return None;
     }
-    let dir = Scratch::new();
-    let own = dir.path("bprec");
-    let shared = dir.path("shared");
-    fs::copy(env!("CARGO_BIN_EXE_bprec"), &own).unwrap();
+    let (own, shared) = (dir.path("bprec"), dir.path("shared"));
+    // By a process of its own: what another test starts meanwhile would hold a file open that is to be run.
+    succeed(Command::new("cp").arg(env!("CARGO_BIN_EXE_bprec")).arg(&own));
     fs::create_dir(&shared).unwrap();
     for (path, mode) in [(own.parent().unwrap(), 0o755), (&own, 0o755), (&shared, 0o777)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
-    let given = "cap_perfmon,cap_bpf,cap_syslog,cap_sys_admin+ep";
     let has_them = Command::new("setcap").arg(given).arg(&own).output().is_ok_and(|output| output.status.success());
     if !has_them {
-        skip(NAME, "no setcap, or a file system without capabilities");
-        return;
+        skip(name, "no setcap, or a file system without capabilities");
     }
+    has_them.then_some((own, shared))
+}
+
+const AS_NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+
+/// Goes when the test does.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start(before: &[&str]) -> Sleeper {
+        let command = [before, &["sleep", "600"]].concat();
+        let sleeper = Sleeper(Command::new(command[0]).args(&command[1..]).spawn().unwrap());
+        let comm = format!("/proc/{}/comm", sleeper.0.id());
+        wait_for("a sleeper", || fs::read(&comm).is_ok_and(|comm| comm == b"sleep\n").then_some(()));
+        sleeper
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// How many records of a kind there are of a process.
+fn count(path: &Path, kind: RecordType, id: u32) -> usize {
+    let bytes = fs::read(path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let of_kind = file.records().map(Result::unwrap).filter(|record| record.kind == kind);
+    of_kind.filter(|record| file.endian().u32_at(record.body(), 0) == Some(id)).count()
+}
+
+/// A recorder with capabilities of its file does not lend them: the maps of others stay unread, unless root has allowed it.
+#[test]
+fn rights_that_the_caller_lacks_are_not_lent() {
+    let dir = Scratch::new();
+    let given = "cap_perfmon,cap_bpf,cap_syslog,cap_sys_admin+ep";
+    let Some((own, shared)) = with_capabilities("rights_that_the_caller_lacks_are_not_lent", &dir, given) else {
+        return;
+    };
     let as_nobody = |arguments: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&own).args(arguments);
+        let mut command = Command::new(AS_NOBODY[0]);
+        command.args(&AS_NOBODY[1..]).arg(&own).args(arguments);
         command.current_dir(&shared).output().unwrap()
     };
     for (option, more) in [
@@ -337,7 +411,47 @@ fn rights_that_the_caller_lacks_are_not_lent() {
         assert_eq!(output.status.code(), Some(2), "{option}: {}", said(&output));
         assert!(said(&output).contains(&format!("{option} is refused")), "{option}: {}", said(&output));
     }
-    // What it is there for, it does.
-    let output = as_nobody(&["record", "-a", "--", "true"]);
+    // What it is there for, it does; and names tasks of others, whose mappings the kernel shows to nobody but them.
+    let sleepers = [Sleeper::start(&[]), Sleeper::start(&AS_NOBODY)];
+    let output = as_nobody(&["record", "-a", "-o", "perf.data", "--", "true"]);
     assert!(output.status.success(), "{}", said(&output));
+    let path = shared.join("perf.data");
+    let ids = sleepers.each_ref().map(|sleeper| sleeper.0.id());
+    assert_eq!(ids.map(|id| count(&path, RecordType::COMM, id) > 0), [true, true], "both are named");
+    assert_eq!(ids.map(|id| count(&path, RecordType::MMAP2, id) > 0), [false, true], "mappings of others");
+}
+
+/// Also the right to look into processes of others (CAP_SYS_PTRACE: descriptors, namespaces, mappings) is lent only where root has allowed
+/// it, by one line. What the recorder can do is what the kernel says of it while it records.
+#[test]
+fn processes_of_others_are_looked_into_where_root_allows_it() {
+    const NAME: &str = "processes_of_others_are_looked_into_where_root_allows_it";
+    let dir = Scratch::new();
+    let given = "cap_perfmon,cap_bpf,cap_syslog,cap_sys_admin,cap_sys_ptrace+ep";
+    let Some((own, shared)) = with_capabilities(NAME, &dir, given) else { return };
+    let theirs = Sleeper::start(&[]);
+    // Seen as /etc by the recorder alone.
+    let etc = dir.path("etc");
+    fs::create_dir_all(etc.join("bprec")).unwrap();
+    for (line, is_allowed) in [("--dump-map\n", false), ("--user-symbols\n", true)] {
+        fs::write(etc.join("bprec/allowed"), line).unwrap();
+        let path = shared.join("perf.data");
+        // The last thing that the recorder starts says which rights its parent has: of each thread.
+        let rights = shared.join("rights");
+        // A thread may end between its name and its file.
+        let ask = format!("grep -hs CapEff /proc/$PPID/task/*/status >{} || true", rights.display());
+        let inside = format!("mount --bind {} /etc && exec \"$@\"", etc.display());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &inside, "sh"]).args(AS_NOBODY).arg(&own);
+        succeed(command.args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "sh", "-c", &ask]));
+        let rights = fs::read_to_string(&rights).unwrap();
+        let sys_ptrace = rights.lines().map(|line| {
+            let set = u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
+            set >> 19 & 1 == 1
+        });
+        let sys_ptrace: Vec<bool> = sys_ptrace.collect();
+        assert!(sys_ptrace.len() > 1 && sys_ptrace.iter().all(|has| *has == is_allowed), "{line}: {rights}");
+        assert!(count(&path, RecordType::COMM, theirs.0.id()) > 0, "{line}: it is named");
+        assert_eq!(count(&path, RecordType::MMAP2, theirs.0.id()) > 0, is_allowed, "{line}: its mappings");
+    }
 }

@@ -41,6 +41,7 @@ fn report(recording: &str, arguments: &[&str]) -> Output {
         .args(["report", "-i"])
         .arg(beside(recording, "data"))
         .args(arguments)
+        .env_remove("COLUMNS")
         .output()
         .unwrap()
 }
@@ -171,7 +172,7 @@ fn the_reading_machine_does_not_show() {
             .args(["report", "--by-prog", "-i"])
             .arg(beside(&recording, "data"))
             .env_clear()
-            .envs([("TZ", "Pacific/Auckland"), ("LC_ALL", "de_DE.UTF-8"), ("COLUMNS", "40"), ("HOME", "/")])
+            .envs([("TZ", "Pacific/Auckland"), ("LC_ALL", "de_DE.UTF-8"), ("HOME", "/")])
             .current_dir("/")
             .output()
             .unwrap();

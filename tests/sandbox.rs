@@ -47,7 +47,17 @@ fn a_reader_is_confined_before_it_reads() {
     let scratch = Scratch::new();
     let output = scratch.path("out.data");
     let output = output.to_str().unwrap();
-    for arguments in [&["report", "-i", "-"][..], &["script", "-i", "-"], &["rewrite", "-i", "-", "-o", output]] {
+    let recovered = ["recover", "-", "-o", output];
+    let base = recording();
+    let compared = ["diff", base.to_str().unwrap(), "-"];
+    for arguments in [
+        &["report", "-i", "-"][..],
+        &["annotate", "-i", "-", "*"],
+        &["script", "-i", "-"],
+        &recovered,
+        &compared,
+        &["rewrite", "-i", "-", "-o", output],
+    ] {
         let mut reader = bprec(arguments);
         let mut reader = reader.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for("mode 2: a filter", || (status(&reader, "Seccomp") == "2").then_some(()));
@@ -96,6 +106,15 @@ fn what_confines_a_command_is_said_when_asked_for() {
         assert!(status.success());
         String::from_utf8(stderr).unwrap()
     };
+    let scratch = Scratch::new();
+    let copy = scratch.path("copy.data");
+    fs::copy(recording(), &copy).unwrap();
+    let recovered = bprec(&["recover", "--in-place", "-v"]).arg(&copy).output().unwrap();
+    let text = String::from_utf8(recovered.stderr).unwrap();
+    assert!(
+        text.starts_with("bprec: sandbox: ") && text.lines().nth(1).is_some_and(|line| line.ends_with("nothing to do")),
+        "{text}"
+    );
     assert_eq!(said(&["report"]), "");
     assert_eq!(said(&["report", "--no-sandbox", "--verbose"]), "bprec: sandbox: none (--no-sandbox)\n");
     let confined = said(&["report", "--verbose"]);

@@ -54,7 +54,30 @@ fn record_while(scratch: &Scratch, arguments: &[&str]) -> (Value, Vec<(u64, Stri
     command.push(&loader);
     command.extend(arguments);
     record(&path, &command);
-    (report(&path, &["--all"]), counted(&std::fs::read(said).unwrap()))
+    let report = report(&path, &["--all"]);
+    assert_intervals_add_up(&path, &report);
+    (report, counted(&std::fs::read(said).unwrap()))
+}
+
+/// What programs that came and went cost from interval to interval is what they cost in the ledger, each of them and all together.
+fn assert_intervals_add_up(path: &Path, ledger: &Value) {
+    let over_time = report(path, &["--over-time=100ms"]);
+    let count = |value: &Value| {
+        ["samples", "weight"].map(|unit| value[unit].as_u64().unwrap_or_else(|| panic!("no {unit}: {value:#}")))
+    };
+    let sum = |values: &Value| {
+        let counts = values.as_array().unwrap().iter().map(count);
+        counts.fold([0, 0], |sum, count| [sum[0] + count[0], sum[1] + count[1]])
+    };
+    let (event, of_ledger) = (&over_time["events"][0], &ledger["events"][0]);
+    assert_eq!(count(&event["total"]), count(&of_ledger["total"]));
+    assert_eq!(sum(&event["intervals"]), count(&of_ledger["total"]));
+    let charged = of_ledger["rows"].as_array().unwrap().iter().filter(|row| row["samples"].as_u64().unwrap_or(0) > 0);
+    for row in charged {
+        let found = event["rows"].as_array().unwrap().iter().find(|found| found["id"] == row["id"]);
+        let found = found.unwrap_or_else(|| panic!("no line over time of {row:#}"));
+        assert_eq!((count(found), sum(&found["intervals"])), (count(row), count(row)), "{row:#}");
+    }
 }
 
 /// How many of the loader's programs the report names by id and name, and whether each of the others is listed as missed.

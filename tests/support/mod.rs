@@ -138,6 +138,12 @@ pub(crate) fn report(path: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// The report of a recording as JSON, of what this thread did: other tasks may run the same programs.
+pub(crate) fn report_of_this_thread(path: &Path, arguments: &[&str]) -> Value {
+    let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+    report(path, &[arguments, &["--comms", comm.trim_end()]].concat())
+}
+
 /// Ids of what BPF objects there are, as bpftool lists them: `prog`, `map` or `link`.
 pub(crate) fn bpf_ids(what: &str) -> Vec<u64> {
     let output = succeed(Command::new("bpftool").args(["-j", what, "list"]));

@@ -1,0 +1,107 @@
+//! `bprec annotate`.
+
+use std::io;
+use std::path::PathBuf;
+
+use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
+
+use crate::columns::columns;
+use crate::headings::{OUTPUT, SELECTION};
+use crate::opening::RedactArgs;
+use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::values::percent;
+use crate::view::{FormArgs, PartArgs};
+use crate::{Outcome, say};
+
+/// Show the code of BPF programs, and what each line and instruction cost.
+///
+/// For each function: lines of the source, the BPF instructions of each, and their machine instructions (x86-64 and arm64; others as
+/// bytes). Reads the recording alone: no source, no compiler, no kernel. docs/annotate.md says how to read it.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Programs: a name (with * and ?), an id or a tag; behind a colon functions of them, by name. Those without samples are left out when
+    /// others have some.
+    #[arg(value_name = "PROG[:FUNC]", required = true)]
+    program: Target,
+
+    /// The recording; `-` is standard input. May be compressed with gzip.
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    input: PathBuf,
+
+    /// Event to show [default: the first that has samples in these programs].
+    #[arg(short, long, value_name = "NAME", help_heading = SELECTION)]
+    event: Option<String>,
+
+    #[command(flatten)]
+    part: PartArgs,
+
+    /// Only the N hottest lines of each program, and what is next to them.
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    limit: Option<usize>,
+
+    /// Only lines with at least this part of the program's cost, and what is next to them.
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT)]
+    percent_limit: Option<f64>,
+
+    #[command(flatten)]
+    form: FormArgs,
+
+    /// Threads to read with; the listing does not depend on it.
+    #[arg(long, value_name = "N", hide = true)]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    redact: RedactArgs,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+}
+
+/// Programs, and functions of them.
+#[derive(Clone)]
+struct Target {
+    program: ProgFilter,
+    function: Option<String>,
+}
+
+impl std::str::FromStr for Target {
+    type Err = bprec_report::Error;
+
+    fn from_str(text: &str) -> Result<Target, Self::Err> {
+        // No name of a program or of a function has a colon.
+        let (program, function) = match text.split_once(':') {
+            Some((program, function)) => (program, Some(function.to_owned()).filter(|name| !name.is_empty())),
+            None => (text, None),
+        };
+        Ok(Target { program: program.parse()?, function })
+    }
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let sandbox = Sandbox::enter(&args.sandbox, None);
+    let opened = args.redact.open(&args.input)?;
+    sandbox.seal(opened.needs_files());
+    let input = opened.input(&mut args.redact.redactor())?;
+    let query = Options {
+        programs: vec![args.program.program],
+        time: args.part.time.unwrap_or_default(),
+        cpus: args.part.cpu,
+        comms: args.part.comms,
+        events: args.event.into_iter().collect(),
+        limit: args.limit,
+        threads: args.threads,
+        ..Options::default()
+    };
+    let options = AnnotateOptions { query, function: args.program.function, percent_limit: args.percent_limit };
+    let annotation = Session::open(&input)?.annotate(&options)?;
+    if annotation.programs.is_empty() {
+        say("bprec: no program in the recording matches; bprec report --all lists them");
+        return Ok(Outcome::NothingMatched);
+    }
+    if annotation.programs.iter().all(|program| program.functions.is_empty()) {
+        say("bprec: no function of the program matches; bprec report --by func lists them");
+        return Ok(Outcome::NothingMatched);
+    }
+    args.form.write(&annotation, columns(&io::stdout()))?;
+    Ok(Outcome::Done)
+}

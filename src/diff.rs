@@ -1,0 +1,136 @@
+//! `bprec diff`.
+
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use bprec_report::model::{Diff, Verdict};
+use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, ProgFilter, diff};
+
+use crate::columns::columns;
+use crate::headings::{OUTPUT, SELECTION};
+use crate::opening::{Opened, RedactArgs};
+use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::view::FormArgs;
+use crate::{Outcome, say};
+
+/// Compare recordings of before and after.
+///
+/// What changed for each BPF program: cost, runs, time per run, events per run, each with its confidence interval and whether chance
+/// explains it. `bprec diff BASE NEW`; several of a side: `bprec diff BASE1 BASE2 -- NEW1 NEW2`. With --fail-if the exit code is 1 when a
+/// number is beyond its bound (docs/diff.md).
+#[derive(clap::Args)]
+#[command(override_usage = "bprec diff [OPTIONS] BASE NEW\n       bprec diff [OPTIONS] BASE... -- NEW...")]
+pub(crate) struct Args {
+    /// The recording before and, last, the one after; with `--`, all recordings before. May be compressed with gzip.
+    #[arg(value_name = "BASE", required = true)]
+    base: Vec<PathBuf>,
+
+    /// After `--`: all recordings after.
+    #[arg(value_name = "NEW", last = true)]
+    new: Vec<PathBuf>,
+
+    /// Fail (exit code 1) when this holds, as in 'prog:tcp_* time/run +5%'; may be given more than once.
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Condition>,
+
+    /// Fail also when a condition cannot be judged.
+    #[arg(long, requires = "fail_if")]
+    strict: bool,
+
+    /// Confidence level of changes and of intervals.
+    #[arg(long, value_name = "PERCENT", default_value_t = Confidence::default())]
+    confidence: Confidence,
+
+    /// Only these programs: a name (with * and ?), an id or a tag.
+    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
+    prog: Vec<ProgFilter>,
+
+    /// Order of the rows, by how much it changed: cost, share, runs/s, time/run; or name, type, status.
+    #[arg(short, long, value_name = "COLUMN", default_value_t = DiffSort::default(), help_heading = OUTPUT)]
+    sort: DiffSort,
+
+    /// Only these events.
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
+    event: Vec<String>,
+
+    /// Show at most N programs.
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    limit: Option<usize>,
+
+    /// Also programs without samples and runs.
+    #[arg(long, help_heading = OUTPUT)]
+    all: bool,
+
+    #[command(flatten)]
+    form: FormArgs,
+
+    /// Threads to read with; the comparison does not depend on it.
+    #[arg(long, value_name = "N", hide = true)]
+    threads: Option<usize>,
+
+    #[command(flatten)]
+    redact: RedactArgs,
+
+    #[command(flatten)]
+    sandbox: SandboxArgs,
+}
+
+pub(crate) fn run(mut args: Args) -> Result<Outcome> {
+    if args.new.is_empty() {
+        match (args.base.pop(), args.base.len()) {
+            (Some(new), 1) => args.new.push(new),
+            (_, 0) => bail!("expected two recordings: bprec diff BASE NEW"),
+            _ => bail!("which recordings are of which side? bprec diff BASE1 BASE2 -- NEW1 NEW2"),
+        }
+    }
+    let is_stdin = |path: &&PathBuf| path.as_os_str() == "-";
+    if args.base.iter().chain(&args.new).filter(is_stdin).count() > 1 {
+        bail!("only one recording can be standard input");
+    }
+    let sandbox = Sandbox::enter(&args.sandbox, None);
+    let open = |paths: &[PathBuf]| paths.iter().map(|path| args.redact.open(path)).collect::<Result<Vec<Opened>, _>>();
+    let (base, new) = (open(&args.base)?, open(&args.new)?);
+    sandbox.seal(base.iter().chain(&new).any(Opened::needs_files));
+    let mut redactor = args.redact.redactor();
+    let mut inputs = |opened: Vec<Opened>| {
+        opened.into_iter().map(|opened| opened.input(&mut redactor)).collect::<Result<Vec<Input>, _>>()
+    };
+    let (base, new) = (inputs(base)?, inputs(new)?);
+    let is_narrowed = !args.prog.is_empty();
+    let options = DiffOptions {
+        programs: args.prog,
+        events: args.event,
+        sort: args.sort,
+        limit: args.limit,
+        all: args.all,
+        confidence: args.confidence,
+        conditions: args.fail_if,
+        threads: args.threads,
+    };
+    let made = diff(&base, &new, &options)?;
+    args.form.write(&made, columns(&io::stdout()))?;
+    let failed = made.failed();
+    let not_judged = made.not_judged();
+    say_verdicts(&made);
+    if failed > 0 || args.strict && not_judged > 0 {
+        return Ok(Outcome::ConditionMet);
+    }
+    if is_narrowed && made.matched_programs() == 0 {
+        say("bprec: no program in the recordings matches --prog");
+        return Ok(Outcome::NothingMatched);
+    }
+    Ok(Outcome::Done)
+}
+
+/// What failed and what could not be judged, for whoever sees the log of a build alone.
+fn say_verdicts(made: &Diff) {
+    for judgment in &made.gate {
+        let of = judgment.program.as_ref().map_or_else(String::new, |program| format!(" ({program})"));
+        match &judgment.verdict {
+            Verdict::Exceeded => say(&format!("bprec: failed: {}{of}", judgment.condition)),
+            Verdict::NotJudged { reason } => say(&format!("bprec: not judged: {}{of}: {reason}", judgment.condition)),
+            _ => {}
+        }
+    }
+}

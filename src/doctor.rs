@@ -1,0 +1,80 @@
+//! `bprec doctor`.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use bprec_record::{Finding, Limit, Status, doctor};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::headings::OUTPUT;
+
+/// Say what this machine allows the recorder, what each missing thing costs in a report, and the command that changes it.
+///
+/// Works without privilege and in containers, and leaves everything as it is: what is tried is undone at once. Exit code 1 says that
+/// nothing can be recorded here.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// As JSON (docs/doctor.md describes it).
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Result<Outcome> {
+    let findings = doctor();
+    let mut out = io::stdout().lock();
+    if args.json {
+        let document = json!({
+            "schema_version": 1,
+            "recording": if is_impossible(&findings) { "impossible" } else { "possible" },
+            "checks": findings.iter().map(as_json).collect::<Vec<_>>(),
+        });
+        writeln!(out, "{document:#}")?;
+    } else {
+        for finding in &findings {
+            write(finding, &mut out)?;
+        }
+    }
+    out.flush()?;
+    Ok(if is_impossible(&findings) { Outcome::NothingMatched } else { Outcome::Done })
+}
+
+fn is_impossible(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.status == Status::Impossible)
+}
+
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Fine => "ok",
+        Status::Limited => "limited",
+        Status::Impossible => "impossible",
+        Status::Unknown => "unknown",
+    }
+}
+
+fn as_json(finding: &Finding) -> Value {
+    let limit = |limit: &Limit| {
+        let command = limit.command();
+        let hint = command.is_none().then(|| limit.remedy());
+        json!({ "id": limit.id(), "cost": limit.cost(), "command": command, "hint": hint })
+    };
+    json!({
+        "check": finding.name,
+        "status": word(finding.status),
+        "found": finding.found,
+        "limits": finding.limits.iter().map(limit).collect::<Vec<_>>(),
+    })
+}
+
+/// A line for what was found; below it, for each limit, what it costs and what changes it.
+fn write(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
+    // Error messages of the kernel and paths are in it, and no text of anybody else's.
+    let found = bprec_report::printable(&finding.found);
+    writeln!(out, "{:<10}  {:<22}  {found}", word(finding.status), finding.name)?;
+    for limit in &finding.limits {
+        writeln!(out, "{:<10}  {:<22}    costs: {}", "", "", limit.cost())?;
+        let what = if limit.command().is_some() { "change with" } else { "needs" };
+        writeln!(out, "{:<10}  {:<22}    {what}: {}", "", "", limit.remedy())?;
+    }
+    Ok(())
+}

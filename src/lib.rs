@@ -1,0 +1,233 @@
+//! `bprec`: what each BPF program costs, who pays for it, and why.
+//!
+//! Options become one call of `bprec-record` or `bprec-report`, and its result becomes an exit code: 0 done, 1 nothing
+//! matched or a condition of `diff` was met, 2 error; `record` and `stat` with a command have the command's. A reader that closes its end of a pipe early is no error.
+
+mod annotate;
+mod charset;
+mod columns;
+mod diff;
+#[cfg(all(feature = "record", target_os = "linux"))]
+mod doctor;
+mod draft;
+mod export;
+mod headings;
+mod input;
+mod opening;
+mod perf_options;
+mod recover;
+mod remedy;
+mod report;
+mod rewrite;
+mod sandbox;
+#[cfg(all(feature = "tui", unix))]
+mod screen;
+mod script;
+mod values;
+mod view;
+
+#[cfg(all(feature = "record", target_os = "linux"))]
+mod record;
+#[cfg(all(feature = "record", target_os = "linux"))]
+mod stat;
+#[cfg(all(feature = "record", target_os = "linux"))]
+mod top;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+
+pub use perf_options::{Here, PerfOption, perf_options};
+
+/// What each BPF program costs, who pays for it, and why.
+#[derive(Parser)]
+#[command(name = "bprec", version, max_term_width = 120)]
+enum Command {
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Record(Box<record::Args>),
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Stat(Box<stat::Args>),
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Top(Box<top::Args>),
+    Report(Box<report::Args>),
+    Diff(Box<diff::Args>),
+    Annotate(Box<annotate::Args>),
+    Script(Box<script::Args>),
+    Export(Box<export::Args>),
+    Rewrite(Box<rewrite::Args>),
+    Recover(recover::Args),
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Doctor(doctor::Args),
+}
+
+/// How a command ended, other than by an error.
+enum Outcome {
+    Done,
+    NothingMatched,
+    /// A condition of a comparison was met.
+    ConditionMet,
+    /// A command was run, and its exit code is ours.
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    Command(u8),
+}
+
+/// What the program can be asked for: all subcommands with their options. Its help is made of this, and so are the manual pages and the
+/// completions of shells.
+pub fn command() -> clap::Command {
+    Command::command()
+}
+
+/// The program: does what its arguments ask for and gives the exit code.
+pub fn main() -> ExitCode {
+    let command = match parse(std::env::args_os().collect()) {
+        Ok(command) => command,
+        Err(mut error) => {
+            // clap proposes to hand an option that it does not know to the command.
+            error.remove(ContextKind::Suggested);
+            let code = if error.use_stderr() { 2 } else { 0 };
+            // Nothing better can be done when even this cannot be printed.
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let result = match command {
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Command::Record(args) => record::run(*args),
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Command::Stat(args) => stat::run(*args),
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Command::Top(args) => top::run(*args),
+        Command::Report(args) => report::run(*args),
+        Command::Diff(args) => diff::run(*args),
+        Command::Annotate(args) => annotate::run(*args),
+        Command::Script(args) => script::run(*args),
+        Command::Export(args) => export::run(*args),
+        Command::Rewrite(args) => rewrite::run(*args),
+        Command::Recover(args) => recover::run(args),
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Command::Doctor(args) => doctor::run(args),
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::NothingMatched | Outcome::ConditionMet) => ExitCode::from(1),
+        #[cfg(all(feature = "record", target_os = "linux"))]
+        Ok(Outcome::Command(code)) => ExitCode::from(code),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let remedy = remedy::remedy(&error).map(|remedy| format!("; {remedy}")).unwrap_or_default();
+            say(&format!("bprec: {}{remedy}", message(&error)));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Parses arguments. A level of compression may follow `-z` as with perf (`-z3`), which clap takes only behind a `=`; options of perf's that
+/// ask for what is always done are left out.
+///
+/// Only what is refused otherwise is read so: `-z3` behind a command is the command's.
+fn parse(mut args: Vec<OsString>) -> Result<Command, clap::Error> {
+    loop {
+        let refused = match Command::try_parse_from(&args) {
+            Err(refused) if refused.use_stderr() => refused,
+            parsed => return parsed,
+        };
+        if let Some((given, option)) = perf_option(&args, &refused) {
+            match args.iter().position(|arg| arg.to_str() == Some(&given)) {
+                Some(at) if option.here == Here::Always => {
+                    args.remove(at);
+                    continue;
+                }
+                _ => return Err(refusal(&args, &given, &option)),
+            }
+        }
+        let levels = args.iter_mut().filter_map(|arg| Some((arg.to_str()?.strip_prefix("-z")?.to_owned(), arg)));
+        let is_level = |level: &str| !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit());
+        let mut levels = levels.filter(|(level, _)| is_level(level));
+        let Some((level, arg)) = levels.next() else { return Err(refused) };
+        *arg = format!("-z={level}").into();
+    }
+}
+
+/// The option that was refused, as it was given, where perf has it.
+fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, PerfOption)> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) =
+        (refused.kind(), refused.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    let option = perf_options::perf_option(args.get(1)?.to_str()?, given)?;
+    // What both have, and was refused here, is a slip of another kind.
+    (option.here != Here::Same).then(|| (given.clone(), option))
+}
+
+/// What to do instead of giving an option of perf's.
+fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
+    let command = args.get(1).map(|command| command.to_string_lossy()).unwrap_or_default();
+    let long = option.long.filter(|long| !given.ends_with(long)).map(|long| format!(" (--{long})")).unwrap_or_default();
+    let remark = match option.here {
+        Here::Always => "this is always done; leave it out",
+        _ => option.remark,
+    };
+    let message =
+        format!("perf {command} has {given}{long}, bprec has not: {remark}.\n\nAll of perf's options: docs/perf.md\n");
+    Command::command().error(ErrorKind::UnknownArgument, message)
+}
+
+/// The error and what caused it, without causes that the error's own words tell already.
+fn message(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match &message[..] {
+        "" => cause,
+        _ if message.contains(&cause) => message,
+        _ => format!("{message}: {cause}"),
+    })
+}
+
+/// A line on standard error, or several. That it cannot be written is nothing to fail for. Names of a recording may be in it.
+fn say(text: &str) {
+    let mut out = io::stderr().lock();
+    text.lines().for_each(|line| drop(writeln!(out, "{}", bprec_report::printable(line))));
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(all(test, feature = "record", target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    fn parsed(line: &str) -> Result<record::Args, String> {
+        match parse(line.split(' ').map(OsString::from).collect()) {
+            Ok(Command::Record(args)) => Ok(*args),
+            Ok(_) => Err("another subcommand".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn a_level_of_compression_may_follow_at_once() {
+        let level = |line: &str| parsed(line).map(|args| args.compression_level);
+        for line in [
+            "bprec record -z3",
+            "bprec record -z=3",
+            "bprec record -a -z1 -z3 -- gzip -z9",
+            "bprec record -z3 gzip -z9",
+        ] {
+            assert_eq!(level(line), Ok(Some(3)), "{line}");
+        }
+        assert_eq!(level("bprec record -z22"), Ok(Some(22)));
+        assert_eq!(level("bprec record -z sleep 3"), Ok(Some(1)), "the next word is the command");
+        assert_eq!(level("bprec record gzip -z9"), Ok(None), "an option of the command");
+        assert!(level("bprec record -z23").unwrap_err().contains("23 is not in 1..=22"));
+        assert!(level("bprec record --bad gzip -z9").unwrap_err().contains("'--bad'"));
+        assert!(level("bprec record -z3x").is_err() && level("bprec report -z3").is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! Recordings as commands open them: as they are, or redacted.
+
+use std::path::{Path, PathBuf};
+
+use bprec_report::{Input, Redact, Redacting, Redactor, Source};
+
+use crate::headings::OUTPUT;
+use crate::rewrite::tell;
+
+/// What is redacted.
+#[derive(clap::Args)]
+pub(crate) struct RedactArgs {
+    /// Replace what tells whose machine it is: names of hosts, tasks, files and cgroups, command lines, addresses, each by the same
+    /// everywhere. With =+progs names and code of BPF programs, too (docs/redact.md).
+    #[arg(
+        long,
+        value_name = "+progs",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        help_heading = OUTPUT
+    )]
+    pub(crate) redact: Option<Redact>,
+}
+
+/// A recording whose files are open.
+pub(crate) enum Opened {
+    AsItIs(Input),
+    ToRedact(PathBuf, Redacting),
+}
+
+impl RedactArgs {
+    /// Opens what is needed to read a recording; none of it is looked at yet if it is to be redacted.
+    pub(crate) fn open(&self, path: &Path) -> bprec_report::Result<Opened> {
+        match self.redact {
+            None => Input::open(path).map(Opened::AsItIs),
+            Some(_) => Ok(Opened::ToRedact(path.to_owned(), Redacting::begin(Source::open(path)?)?)),
+        }
+    }
+
+    /// What replaces secrets; one for all recordings of a command.
+    pub(crate) fn redactor(&self) -> Redactor {
+        Redactor::new(self.redact.unwrap_or_default())
+    }
+}
+
+impl Opened {
+    /// Whether files have to be made yet.
+    pub(crate) fn needs_files(&self) -> bool {
+        matches!(self, Opened::ToRedact(_, redacting) if redacting.is_stream())
+    }
+
+    /// The recording, redacted if that was asked for. Says what could not be read or kept.
+    pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<Input> {
+        match self {
+            Opened::AsItIs(input) => Ok(input),
+            Opened::ToRedact(path, redacting) => {
+                let (input, summary) = redacting.finish(redactor)?;
+                tell(&path, &summary);
+                Ok(input)
+            }
+        }
+    }
+}

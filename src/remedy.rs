@@ -1,0 +1,52 @@
+//! What to do about an error that does not say so itself.
+
+use std::io::{self, ErrorKind};
+
+/// What to do about an error, in a few words.
+pub(crate) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+    let of_input = error.chain().find_map(|cause| cause.downcast_ref::<bprec_report::Error>()).and_then(of_reading);
+    #[cfg(all(feature = "record", target_os = "linux"))]
+    let of_input = of_input
+        .or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<bprec_record::Error>()).and_then(of_recording));
+    of_input.or_else(|| error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).and_then(of_output))
+}
+
+fn of_reading(error: &bprec_report::Error) -> Option<&'static str> {
+    use bprec_report::Error::{Format, Io, Write};
+    match error {
+        Io { call: "open" | "stat", source, .. } => match source.kind() {
+            ErrorKind::NotFound => Some("`bprec record -a -o FILE` makes a recording, `-i FILE` reads one"),
+            ErrorKind::PermissionDenied => Some("a recording is readable for its owner: read it as that user"),
+            _ => None,
+        },
+        Format { source, .. } if source.offset < HEADER_BYTES => {
+            Some("this is no recording of bprec or perf, or it was cut off in its header; `-i FILE` names another one")
+        }
+        Io { source, .. } | Write(source) => of_output(source),
+        _ => None,
+    }
+}
+
+/// Bytes before the records of a perf.data file.
+const HEADER_BYTES: u64 = 104;
+
+#[cfg(all(feature = "record", target_os = "linux"))]
+fn of_recording(error: &bprec_record::Error) -> Option<&'static str> {
+    use bprec_record::Error::{Command, File, Incomplete};
+    match error {
+        Command { answer, .. } if answer.kind() == ErrorKind::NotFound => Some("is it installed, and in PATH?"),
+        Command { answer, .. } if answer.kind() == ErrorKind::PermissionDenied => Some("make it executable: chmod +x"),
+        File { answer, .. } | Incomplete { answer, .. } => of_output(answer),
+        _ => None,
+    }
+}
+
+/// Of files that are written, and of those that an option names.
+fn of_output(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::NotFound => Some("check the path: its directory has to be there"),
+        ErrorKind::PermissionDenied => Some("give a file in a directory that you may write to"),
+        ErrorKind::StorageFull => Some("make room on the disk, or give a file on another one"),
+        _ => None,
+    }
+}

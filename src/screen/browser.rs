@@ -1,0 +1,465 @@
+//! What is shown, and what keys do to it.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bprec_report::{Detail, Listing, Options, ProgFilter, Sort, printable};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::model::{Model, ProgramKey, View};
+use super::{Answer, Read, Request};
+
+/// What a key asks of the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Nothing,
+    Quit,
+}
+
+/// A page: a view of a program, or of all; those below it are come back to.
+struct Page {
+    view: View,
+    program: Option<(ProgramKey, String)>,
+    model: Option<Model>,
+    /// Its lines for a width.
+    listing: Option<(usize, Listing)>,
+    /// The row that is chosen, and the first one that is shown.
+    chosen: usize,
+    first: usize,
+}
+
+impl Page {
+    fn new(view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) -> Page {
+        Page { view, program, model, listing: None, chosen: 0, first: 0 }
+    }
+
+    /// What the chosen row is of.
+    fn item(&self) -> Option<usize> {
+        self.listing.as_ref()?.1.rows.get(self.chosen)?.item
+    }
+}
+
+/// What lies over the page until a key takes it away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Overlay {
+    Help,
+    Notes,
+}
+
+/// What is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Prompt {
+    Filter,
+    /// The name of a file to be written.
+    File,
+}
+
+/// What is more where a recording goes on.
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    interval: Duration,
+    is_paused: bool,
+}
+
+/// Lengths that keys choose of, ms.
+const INTERVALS_MS: [u64; 8] = [200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
+/// Reading that takes less is not worth a word.
+const QUIET: Duration = Duration::from_millis(300);
+/// Proposed for what is written.
+const FILE: &str = "bprec-top.data";
+
+/// The state of a screen.
+pub(super) struct Browser {
+    /// What is shown.
+    title: String,
+    query: Options,
+    /// Position of the event that is shown, among those of the table.
+    event: usize,
+    /// The last is shown; the first is the table.
+    pages: Vec<Page>,
+    live: Option<Live>,
+    /// Not handed out yet.
+    requests: VecDeque<Request>,
+    /// The number of the newest model that was asked for, and since when it is waited for.
+    asked: u64,
+    waits_since: Option<Instant>,
+    typed: Option<(Prompt, String)>,
+    filter: String,
+    pub(super) overlay: Option<Overlay>,
+    message: String,
+    /// Rows that fit on the screen.
+    page_rows: usize,
+}
+
+impl Browser {
+    /// Begins with the table of a recording.
+    pub(super) fn of_recording(title: String, query: Options) -> Browser {
+        let mut browser = Browser::new(title, query, None);
+        browser.ask();
+        browser
+    }
+
+    /// Begins with the table of the next interval that is over, which comes by itself.
+    pub(super) fn of_intervals(query: Options, interval: Duration) -> Browser {
+        Browser::new("bprec top".to_owned(), query, Some(Live { interval, is_paused: false }))
+    }
+
+    fn new(title: String, query: Options, live: Option<Live>) -> Browser {
+        Browser {
+            title,
+            query,
+            event: 0,
+            pages: vec![Page::new(View::Programs, None, None)],
+            live,
+            requests: VecDeque::new(),
+            asked: 0,
+            waits_since: Some(Instant::now()),
+            typed: None,
+            filter: String::new(),
+            overlay: None,
+            message: String::new(),
+            page_rows: 1,
+        }
+    }
+
+    /// What has to be done and was not handed out yet.
+    pub(super) fn next_request(&mut self) -> Option<Request> {
+        self.requests.pop_front()
+    }
+
+    /// The name of the event that is shown.
+    fn event_name(&self) -> Option<&str> {
+        let events = self.pages.first()?.model.as_ref()?.events();
+        events.iter().find(|(at, _)| *at == self.event).map(|(_, name)| *name)
+    }
+
+    /// Has the page that is shown read anew.
+    fn ask(&mut self) {
+        let Some(page) = self.pages.last() else { return };
+        let mut query = self.query.clone();
+        if page.view != View::Programs {
+            query.programs = page.program.iter().map(|(key, _)| key.filter()).collect();
+            query.events = self.event_name().map(str::to_owned).into_iter().collect();
+        }
+        (self.asked, self.waits_since) = (self.asked + 1, Some(Instant::now()));
+        let read = Read { number: self.asked, kind: page.view.kind(), query };
+        self.requests.push_back(Request::Read(read));
+    }
+
+    /// Whether an answer is waited for.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waits_since.is_some()
+    }
+
+    /// Takes what was read, unless something else was asked for meanwhile.
+    pub(super) fn take(&mut self, answer: Answer) {
+        match answer {
+            Answer::Read(number, model) if number == self.asked => {
+                self.waits_since = None;
+                match model {
+                    Ok(model) => self.set_model(self.pages.len() - 1, model),
+                    Err(error) => self.message = error.to_string(),
+                }
+            }
+            Answer::Read(..) => {}
+            // What is shown during a pause stays.
+            Answer::Newer(_) if self.live.is_some_and(|live| live.is_paused) && self.waits_since.is_none() => {}
+            Answer::Newer(model) => {
+                self.set_model(0, model);
+                match self.pages.len() {
+                    1 => self.waits_since = None,
+                    // What is shown of a program is of the same time.
+                    _ if self.waits_since.is_none() => self.ask(),
+                    _ => {}
+                }
+            }
+            Answer::Said(message) => self.message = message,
+        }
+    }
+
+    /// Shows a model on a page; the program that is chosen stays so.
+    fn set_model(&mut self, page: usize, model: Model) {
+        let Some(page) = self.pages.get_mut(page) else { return };
+        if page.view == View::Programs {
+            let events = model.events();
+            if events.iter().all(|(at, _)| *at != self.event) {
+                self.event = events.first().map_or(0, |(at, _)| *at);
+            }
+            let chosen = page.item().and_then(|item| page.model.as_ref()?.program(item));
+            let row = chosen.and_then(|(key, _)| model.row_of(key, self.event));
+            page.chosen = row.unwrap_or(page.chosen);
+        }
+        page.model = Some(model);
+        page.listing = None;
+    }
+
+    fn model(&self) -> Option<&Model> {
+        self.pages.last()?.model.as_ref()
+    }
+
+    /// The lines of the page that is shown.
+    fn lay_out(&self, width: usize) -> Option<(usize, Listing)> {
+        let page = self.pages.last()?;
+        let program = page.program.as_ref().map(|(key, _)| *key);
+        Some((width, page.model.as_ref()?.listing(page.view, program, self.event, width)))
+    }
+
+    /// The lines of the page that is shown, for this width; `None` while there are none.
+    pub(super) fn listing(&mut self, width: usize) -> Option<&Listing> {
+        let known = self.pages.last()?.listing.as_ref().map(|(width, _)| *width);
+        if known != Some(width) {
+            let listing = self.lay_out(width);
+            let page = self.pages.last_mut()?;
+            page.listing = listing;
+            let rows = page.listing.as_ref().map_or(0, |(_, listing)| listing.rows.len());
+            page.chosen = page.chosen.min(rows.saturating_sub(1));
+        }
+        self.pages.last()?.listing.as_ref().map(|(_, listing)| listing)
+    }
+
+    /// The rows that are shown where so many fit: the first, and the chosen one.
+    pub(super) fn scroll(&mut self, rows: usize) -> (usize, usize) {
+        self.page_rows = rows.max(1);
+        let Some(page) = self.pages.last_mut() else { return (0, 0) };
+        page.first = page.first.min(page.chosen).max((page.chosen + 1).saturating_sub(self.page_rows));
+        (page.first, page.chosen)
+    }
+
+    /// What is shown, in a line.
+    pub(super) fn title(&self) -> String {
+        let title = self.title.clone();
+        let parts = match self.pages.last() {
+            Some(page) if page.view != View::Programs => {
+                let what = match page.view {
+                    View::Programs | View::Functions => "functions",
+                    View::Code { .. } => "lines",
+                    View::Line { .. } => "instructions",
+                    View::Tree => "what it called",
+                    View::Payers => "payers",
+                    View::Flame => "flame graph",
+                };
+                let program = page.program.as_ref().map_or("all programs", |(_, label)| label);
+                vec![program.to_owned(), what.to_owned(), title]
+            }
+            _ => {
+                let filter = (!self.filter.is_empty()).then(|| format!("filter {}", self.filter));
+                let live = self.live.map(|live| {
+                    let paused = if live.is_paused { ", paused" } else { "" };
+                    format!("every {} s{paused}", live.interval.as_secs_f64())
+                });
+                [title].into_iter().chain(live).chain([format!("sort {}", self.query.sort)]).chain(filter).collect()
+            }
+        };
+        printable(&parts.join(" · ")).into_owned()
+    }
+
+    /// The last line: what is typed, what has to be said, or the keys.
+    pub(super) fn last_line(&self) -> String {
+        if let Some((prompt, typed)) = &self.typed {
+            let what = match prompt {
+                Prompt::Filter => "filter (part of a name, * and ?, id or tag)",
+                Prompt::File => "write into",
+            };
+            return printable(&format!("{what}: {typed}_")).into_owned();
+        }
+        if let Some(since) = self.waits_since.filter(|since| self.model().is_none() || since.elapsed() > QUIET) {
+            let what = if self.live.is_some() && self.pages.len() == 1 { "recording" } else { "reading" };
+            return format!("q quit  {what} … {:.1} s", since.elapsed().as_secs_f64());
+        }
+        if !self.message.is_empty() {
+            return printable(&self.message).into_owned();
+        }
+        let keys = match (self.overlay, self.pages.last().map(|page| page.view)) {
+            (Some(_), _) => "Esc back",
+            (None, Some(View::Programs) | None) if self.live.is_some() => {
+                "h help  Enter open  Space pause  f filter  s sort  t tree  p payers  g flame graph  + - interval  w write"
+            }
+            (None, Some(View::Programs) | None) => {
+                "h help  Enter open  f filter  s sort  a annotate  t tree  p payers  g flame graph  n notes"
+            }
+            (None, Some(View::Functions)) => {
+                "h help  Enter open  Esc back  a annotate  t tree  p payers  g flame graph"
+            }
+            (None, Some(View::Code { .. })) => "h help  Enter open  Esc back  a instructions",
+            (None, Some(_)) => "h help  Esc back",
+        };
+        format!("q quit  {keys}")
+    }
+
+    /// Does what a key asks for.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Action {
+        if key.kind == KeyEventKind::Release {
+            return Action::Nothing;
+        }
+        self.message.clear();
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Action::Quit;
+        }
+        if self.typed.is_some() {
+            self.type_key(key.code);
+            return Action::Nothing;
+        }
+        match key.code {
+            KeyCode::Char('q') => return Action::Quit,
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.back(),
+            _ if self.overlay.is_some() => {}
+            KeyCode::Char('h' | '?') | KeyCode::F(1) => self.overlay = Some(Overlay::Help),
+            KeyCode::Char('n') => self.overlay = Some(Overlay::Notes),
+            KeyCode::Up | KeyCode::Char('k') => self.go(|at, _| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.go(|at, _| at + 1),
+            KeyCode::PageUp => self.go(|at, page| at.saturating_sub(page)),
+            KeyCode::PageDown => self.go(|at, page| at + page),
+            KeyCode::Home => self.go(|_, _| 0),
+            KeyCode::End => self.go(|_, _| usize::MAX),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.open(Detail::Lines),
+            KeyCode::Char('a') => self.open(Detail::Instructions),
+            KeyCode::Char('t') => self.open_of_program(View::Tree),
+            KeyCode::Char('T') => self.push(View::Tree, None, None),
+            KeyCode::Char('g') => self.open_of_program(View::Flame),
+            KeyCode::Char('G') => self.push(View::Flame, None, None),
+            KeyCode::Char('p') => self.open_of_program(View::Payers),
+            KeyCode::Char('P') => self.push(View::Payers, None, None),
+            KeyCode::Char('s') => self.sort(1),
+            KeyCode::Char('S') => self.sort(Sort::NAMES.len() - 1),
+            KeyCode::Char('f' | '/') => self.typed = Some((Prompt::Filter, self.filter.clone())),
+            KeyCode::Char(c @ (' ' | '+' | '-' | 'w')) if self.live.is_some() => self.live_key(c),
+            KeyCode::Char('e') => self.next_event(),
+            _ => {}
+        }
+        Action::Nothing
+    }
+
+    /// Goes from the chosen row to another, given how many rows a page has.
+    fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
+        let rows = self.page_rows;
+        let Some(page) = self.pages.last_mut() else { return };
+        let last = page.listing.as_ref().map_or(0, |(_, listing)| listing.rows.len().saturating_sub(1));
+        page.chosen = to(page.chosen, rows).min(last);
+    }
+
+    fn back(&mut self) {
+        if self.overlay.take().is_some() || self.pages.len() == 1 {
+            return;
+        }
+        self.pages.pop();
+        self.waits_since = None;
+        if self.model().is_none() {
+            self.ask();
+        }
+    }
+
+    fn push(&mut self, view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) {
+        let is_known = model.is_some();
+        self.pages.push(Page::new(view, program, model));
+        if !is_known {
+            self.ask();
+        }
+    }
+
+    /// Opens what the chosen row is of.
+    fn open(&mut self, detail: Detail) {
+        let Some(page) = self.pages.last_mut() else { return };
+        let item = page.item();
+        let (program, model) = (page.program.clone(), page.model.clone());
+        match (page.view, item) {
+            (View::Programs, _) => self.open_of_program(View::Functions),
+            (View::Functions, Some(function)) => self.push(View::Code { function, detail }, program, model),
+            (View::Code { function, detail: shown }, _) if detail == Detail::Instructions => {
+                let other = if shown == Detail::Lines { Detail::Instructions } else { Detail::Lines };
+                page.view = View::Code { function, detail: other };
+                page.listing = None;
+            }
+            (View::Code { function, .. }, Some(line)) => self.push(View::Line { function, line }, program, model),
+            _ => {}
+        }
+    }
+
+    /// Opens a view of the program that is chosen, or whose page is shown.
+    fn open_of_program(&mut self, view: View) {
+        let Some(page) = self.pages.last() else { return };
+        let program = match page.view {
+            View::Programs => page.item().and_then(|item| page.model.as_ref()?.program(item)),
+            _ => page.program.clone(),
+        };
+        match program {
+            Some(_) if page.view == view => {}
+            Some(program) => self.push(view, Some(program), None),
+            None => self.message = "this row is of no program with an id".to_owned(),
+        }
+    }
+
+    fn sort(&mut self, by: usize) {
+        if self.pages.len() == 1 {
+            let at = Sort::NAMES.iter().position(|(sort, _)| *sort == self.query.sort).unwrap_or(0);
+            self.query.sort = Sort::NAMES[(at + by) % Sort::NAMES.len()].0;
+            self.ask();
+        }
+    }
+
+    fn next_event(&mut self) {
+        let Some(page) = self.pages.last_mut().filter(|page| page.view == View::Programs) else { return };
+        let events = page.model.as_ref().map(Model::events).unwrap_or_default();
+        let next = events.iter().find(|(at, _)| *at > self.event).or(events.first());
+        self.event = next.map_or(0, |(at, _)| *at);
+        (page.listing, page.chosen) = (None, 0);
+    }
+
+    /// Keys of a recording that goes on.
+    fn live_key(&mut self, key: char) {
+        let Some(live) = &mut self.live else { return };
+        let ms = live.interval.as_millis();
+        let interval = match key {
+            '+' => INTERVALS_MS.iter().find(|it| u128::from(**it) > ms),
+            '-' => INTERVALS_MS.iter().rfind(|it| u128::from(**it) < ms),
+            'w' => return self.typed = Some((Prompt::File, FILE.to_owned())),
+            _ => {
+                live.is_paused = !live.is_paused;
+                return self.requests.push_back(Request::Pause(live.is_paused));
+            }
+        };
+        if let Some(ms) = interval {
+            live.interval = Duration::from_millis(*ms);
+            self.requests.push_back(Request::Every(live.interval));
+        }
+    }
+
+    /// A key of what is typed.
+    fn type_key(&mut self, code: KeyCode) {
+        let Some((prompt, typed)) = &mut self.typed else { return };
+        match code {
+            KeyCode::Char(c) => typed.push(c),
+            KeyCode::Backspace => drop(typed.pop()),
+            KeyCode::Esc => self.typed = None,
+            KeyCode::Enter => {
+                let (prompt, typed) = (*prompt, std::mem::take(typed));
+                self.typed = None;
+                match prompt {
+                    Prompt::Filter => self.set_filter(typed),
+                    Prompt::File => self.requests.push_back(Request::Write(PathBuf::from(typed))),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn set_filter(&mut self, typed: String) {
+        let parts = typed.split(',').filter(|part| !part.is_empty());
+        match parts.map(filter).collect::<Result<Vec<ProgFilter>, _>>() {
+            Ok(programs) => {
+                self.pages.truncate(1);
+                (self.query.programs, self.filter) = (programs, typed);
+                self.ask();
+            }
+            Err(error) => self.message = error.to_string(),
+        }
+    }
+}
+
+/// What is typed as a filter: without `*` and `?` it is a part of a name.
+fn filter(text: &str) -> bprec_report::Result<ProgFilter> {
+    match text.parse()? {
+        ProgFilter::Name(name) if !name.contains(['*', '?', '[']) => Ok(ProgFilter::Name(format!("*{name}*"))),
+        filter => Ok(filter),
+    }
+}

@@ -1,0 +1,361 @@
+//! Screens that keys drive: a table of programs, and what one of them consists of. They show lines that the reporter made of its models;
+//! what reads the recording is a thread of its own, so that keys always work.
+
+#![cfg_attr(not(all(feature = "record", target_os = "linux")), allow(dead_code, reason = "only bprec top needs all"))]
+
+mod browser;
+mod draw;
+mod model;
+
+use std::io::{self, IsTerminal, Stdout, stdout};
+use std::panic;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use bprec_report::{Input, Options, Session};
+use crossterm::event::{self, Event};
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::{cursor, execute};
+use ratatui::backend::CrosstermBackend;
+#[cfg(target_os = "linux")]
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use browser::{Action, Browser};
+pub(crate) use model::{Kind, Model};
+
+/// Between two looks at whether something else than a key has come; and while something is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_SOON: Duration = Duration::from_millis(20);
+
+/// What a screen asks of the thread that reads.
+#[derive(Debug)]
+pub(crate) enum Request {
+    Read(Read),
+    /// Stop to answer with newer intervals, or go on.
+    Pause(bool),
+    /// Answer with intervals of about this length.
+    Every(Duration),
+    /// Write what was recorded into a file.
+    Write(PathBuf),
+}
+
+/// A model that is asked for.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// Its number, which the answer has.
+    number: u64,
+    kind: Kind,
+    query: Options,
+}
+
+/// What that thread says.
+pub(crate) enum Answer {
+    /// What was asked for, with the number of the request.
+    Read(u64, bprec_report::Result<Model>),
+    /// The table of the newest interval.
+    Newer(Model),
+    /// A message.
+    Said(String),
+}
+
+impl Read {
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn query(&self) -> &Options {
+        &self.query
+    }
+
+    /// Says why it cannot be read.
+    pub(crate) fn refuse(&self, error: bprec_report::Error) -> Answer {
+        Answer::Read(self.number, Err(error))
+    }
+
+    /// Reads what is asked for.
+    pub(crate) fn answer(&self, session: &Session<'_>) -> Answer {
+        Answer::Read(self.number, Model::read(session, self.kind, &self.query))
+    }
+}
+
+/// Shows a recording until a key or a signal ends it.
+///
+/// # Errors
+/// When it cannot be read at all, or the terminal cannot be used.
+pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, query: Options) -> anyhow::Result<()> {
+    // It may be in the middle of a large recording, which nobody waits for.
+    let is_waited_for = false;
+    terminal.browse(Browser::of_recording(title, query), is_waited_for, move |requests, answers| {
+        let session = Session::open(&input)?;
+        for request in requests {
+            if let Request::Read(read) = request
+                && answers.send(read.answer(&session)).is_err()
+            {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Shows what `source` answers, intervals of about this length, until a key or a signal ends it; and waits for the end of `source`.
+///
+/// # Errors
+/// Those of `source`, or when the terminal cannot be used.
+pub(crate) fn browse_live<F>(terminal: Terminal, query: Options, interval: Duration, source: F) -> anyhow::Result<()>
+where
+    F: FnOnce(Receiver<Request>, Sender<Answer>) -> anyhow::Result<()> + Send + 'static,
+{
+    terminal.browse(Browser::of_intervals(query, interval), true, source)
+}
+
+/// The thread that reads. It ends when nobody asks any more.
+struct Reader {
+    ask: Option<Sender<Request>>,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+    is_waited_for: bool,
+}
+
+impl Reader {
+    /// Asks for something; why nobody answers any more is found out by [`Reader::end`].
+    fn ask(&self, request: Request) {
+        if let Some(ask) = &self.ask {
+            let _ = ask.send(request);
+        }
+    }
+
+    /// Waits for its end.
+    fn end(&mut self) -> anyhow::Result<()> {
+        drop(self.ask.take());
+        let ended = self.thread.take().map_or(Ok(Ok(())), JoinHandle::join);
+        ended.unwrap_or_else(|_| Err(anyhow!(panicked().unwrap_or_default())))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if self.is_waited_for {
+            // Whoever asks for the outcome calls it.
+            let _ = self.end();
+        }
+    }
+}
+
+/// Whether the terminal is ours; only the thread that took it looks.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+/// What another thread than the one that draws said when it panicked: printed once the terminal is given back.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// The terminal while it is ours: as it was when this goes, or when the thread that has it panics.
+pub(crate) struct Terminal {
+    inner: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Terminal {
+    /// Takes the terminal for `what`, and sets up what reads keys and signals: a sandbox that denies that may follow.
+    ///
+    /// # Errors
+    /// When standard input or output is no terminal.
+    pub(crate) fn take(what: &str) -> anyhow::Result<Terminal> {
+        if !io::stdin().is_terminal() || !stdout().is_terminal() {
+            bail!("{what} needs a terminal as standard input and output");
+        }
+        let is_over = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&is_over)).context("handle signals")?;
+        }
+        let inner = ratatui::Terminal::new(CrosstermBackend::new(stdout())).context("set up the terminal")?;
+        let (earlier, owner) = (panic::take_hook(), thread::current().id());
+        panic::set_hook(Box::new(move |info| {
+            if thread::current().id() == owner {
+                give_back();
+                earlier(info);
+            } else {
+                *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
+            }
+        }));
+        let mut terminal = Terminal { inner, is_over };
+        IS_TAKEN.store(true, Ordering::Relaxed);
+        enable_raw_mode().context("set up the terminal")?;
+        execute!(stdout(), EnterAlternateScreen).context("set up the terminal")?;
+        event::poll(Duration::ZERO).context("read the terminal")?;
+        terminal.inner.clear()?;
+        Ok(terminal)
+    }
+
+    /// Shows what `source` answers, which runs in a thread of its own.
+    fn browse<F>(mut self, mut browser: Browser, is_waited_for: bool, source: F) -> anyhow::Result<()>
+    where
+        F: FnOnce(Receiver<Request>, Sender<Answer>) -> anyhow::Result<()> + Send + 'static,
+    {
+        let ((ask, requests), (answer, answers)) = (channel(), channel());
+        let thread = thread::Builder::new().name("bprec-read".to_owned()).spawn(move || source(requests, answer))?;
+        let mut reader = Reader { ask: Some(ask), thread: Some(thread), is_waited_for };
+        let has_ended = self.show(&mut browser, &reader, &answers)?;
+        drop(self);
+        if has_ended || is_waited_for { reader.end() } else { Ok(()) }
+    }
+
+    /// Draws what keys and answers change, until a key or a signal ends it, or the reader has ended: whether that was it.
+    fn show(&mut self, browser: &mut Browser, reader: &Reader, answers: &Receiver<Answer>) -> anyhow::Result<bool> {
+        let (mut is_drawn, mut size) = (false, None);
+        loop {
+            if let Some(said) = panicked() {
+                bail!("{said}");
+            }
+            while let Some(request) = browser.next_request() {
+                reader.ask(request);
+            }
+            match answers.try_recv() {
+                Ok(answer) => {
+                    browser.take(answer);
+                    is_drawn = false;
+                    continue;
+                }
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(true),
+            }
+            let now = self.inner.size()?;
+            if !is_drawn || size != Some(now) || browser.is_waiting() {
+                self.inner.draw(|frame| draw::draw(frame, browser))?;
+                (is_drawn, size) = (true, Some(now));
+            }
+            if self.is_over.load(Ordering::Relaxed) || is_hung_up() {
+                return Ok(false);
+            }
+            if key_comes(if browser.is_waiting() { LOOK_SOON } else { LOOK_EVERY })? {
+                is_drawn = false;
+                if let Event::Key(key) = event::read()?
+                    && browser.key(key) == Action::Quit
+                {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Waits so long for something from the terminal.
+fn key_comes(within: Duration) -> io::Result<bool> {
+    // What is left of what was read before. With a time to wait it would read a terminal that is hung up again and again, without end.
+    if event::poll(Duration::ZERO)? {
+        return Ok(true);
+    }
+    #[cfg(target_os = "linux")]
+    {
+        polled(PollFlags::IN, within);
+        Ok(!is_hung_up() && event::poll(Duration::ZERO)?)
+    }
+    #[cfg(not(target_os = "linux"))]
+    event::poll(within)
+}
+
+/// Whether nobody is at the other end of the terminal any more.
+fn is_hung_up() -> bool {
+    #[cfg(target_os = "linux")]
+    let is_hung_up = polled(PollFlags::empty(), Duration::ZERO).intersects(PollFlags::HUP | PollFlags::ERR);
+    #[cfg(not(target_os = "linux"))]
+    let is_hung_up = false;
+    is_hung_up
+}
+
+/// What is the case with the terminal, or so long later; a signal may come in between.
+#[cfg(target_os = "linux")]
+fn polled(wanted: PollFlags, within: Duration) -> PollFlags {
+    let input = io::stdin();
+    let mut descriptors = [PollFd::new(&input, wanted)];
+    let polled = Timespec::try_from(within).is_ok_and(|within| poll(&mut descriptors, Some(&within)).is_ok());
+    if polled { descriptors[0].revents() } else { PollFlags::empty() }
+}
+
+/// What another thread said when it panicked.
+fn panicked() -> Option<String> {
+    PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Gives the terminal back, once. Nothing better can be done where that fails.
+fn give_back() {
+    if IS_TAKEN.swap(false, Ordering::Relaxed) {
+        let _ = disable_raw_mode();
+        let _ = execute!(stdout(), LeaveAlternateScreen, cursor::Show);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+
+    use super::*;
+    use std::path::Path;
+    use std::process::Command;
+    use std::time::Instant;
+
+    /// Set in the process that is to panic.
+    const PANICS: &str = "BPREC_TEST_SCREEN_PANICS";
+
+    /// Panics in a terminal, in a process of its own: in what reads, and then in what draws.
+    #[test]
+    fn a_panic_leaves_the_terminal_whole() {
+        let name = "screen::tests::a_panic_leaves_the_terminal_whole";
+        match std::env::var(PANICS).as_deref() {
+            Ok("read") => {
+                let browser = Browser::of_recording("nothing".to_owned(), Options::default());
+                let ended = Terminal::take("a test").unwrap().browse(browser, true, |_, _| panic!("while it reads"));
+                ended.unwrap();
+                return;
+            }
+            Ok(_) => {
+                let _terminal = Terminal::take("a test").unwrap();
+                panic!("while it draws");
+            }
+            Err(_) => {}
+        }
+        if Command::new("tmux").arg("-V").output().is_err() {
+            println!("SKIP {name}: needs tmux");
+            return;
+        }
+        for (which, said) in [("read", "while it reads"), ("draw", "while it draws")] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let tmux = |arguments: &[&str]| {
+                let mut tmux = Command::new("tmux");
+                tmux.args(["-f", "/dev/null", "-S"]).arg(path("socket")).args(arguments).env_remove("TMUX");
+                String::from_utf8(tmux.env("LC_ALL", "C.UTF-8").output().unwrap().stdout).unwrap()
+            };
+            let script = format!(
+                "cd '{}'; stty -a > before; RUST_BACKTRACE=0 {PANICS}={which} '{}' --exact {name} --nocapture; stty -a > now; mv now after; exec sleep 1000",
+                directory.path().display(),
+                std::env::current_exe().unwrap().display()
+            );
+            tmux(&["new-session", "-d", "-x", "200", "-y", "40", &script]);
+            let read = |path: &Path| std::fs::read_to_string(path).ok();
+            let started = Instant::now();
+            let after = loop {
+                match read(&path("after")) {
+                    Some(after) => break after,
+                    None => assert!(started.elapsed() < Duration::from_secs(60), "{}", tmux(&["capture-pane", "-p"])),
+                }
+                thread::sleep(Duration::from_millis(10));
+            };
+            let screen = tmux(&["capture-pane", "-p"]);
+            let flags = tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
+            tmux(&["kill-server"]);
+            assert_eq!(read(&path("before")), Some(after), "{which}");
+            assert_eq!(flags.trim(), "0 1", "{which}: {screen}");
+            assert!(screen.contains(said), "{which}: {screen}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `bprec top`.
+
+mod live;
+#[cfg(feature = "tui")]
+mod watch;
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use bprec_record::{Counters, Exact, Options, Rate, Target};
+use bprec_report::{Options as Query, ProgFilter, Sort};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::Outcome;
+use crate::headings::{OUTPUT, RUNNING, SELECTION};
+use crate::record::{COUNTERS, budget, notify, show};
+#[cfg(feature = "tui")]
+use crate::screen::Terminal;
+use live::Live;
+
+/// Show what BPF programs cost while they run.
+///
+/// Samples where the CPUs are and reads the kernel's run statistics; nothing is attached to anyone's program.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Seconds from one interval to the next.
+    #[arg(short = 'd', long, visible_alias = "delay", value_name = "SECONDS", default_value_t = 1.0, help_heading = RUNNING)]
+    interval: f64,
+
+    /// End after so many intervals.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = RUNNING)]
+    iterations: Option<u64>,
+
+    /// One interval: the same as -n 1.
+    #[arg(long, conflicts_with = "iterations", help_heading = RUNNING)]
+    once: bool,
+
+    /// A table for each interval, one below the other; without this, --json, -n and --once a screen that keys drive (docs/top.md).
+    #[arg(short = 'b', long, help_heading = OUTPUT)]
+    batch: bool,
+
+    /// One JSON document on a line for each interval (docs/top.md describes it).
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
+
+    /// Only these programs: a name (with * and ?), an id or a tag.
+    #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
+    prog: Vec<ProgFilter>,
+
+    /// Order of the rows: cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name, type.
+    #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default(), help_heading = OUTPUT)]
+    sort: Sort,
+
+    /// At most so many programs.
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    limit: Option<usize>,
+
+    /// Programs without samples and runs, too.
+    #[arg(long, help_heading = OUTPUT)]
+    all: bool,
+
+    /// Event to sample. That of the default has the time of the machine as its unit.
+    #[arg(short, long, value_name = "EVENT", default_value = "cpu-clock", help_heading = SELECTION)]
+    event: String,
+
+    /// Samples per second and CPU.
+    #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..), help_heading = SELECTION)]
+    freq: u64,
+
+    /// Count events in the runs of programs, of those that are named (with * and ?) or of all: attaches programs of ours to them.
+    #[arg(long, value_name = "PROG,…", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = COUNTERS)]
+    exact: Option<String>,
+
+    /// What counting runs of programs may take, in percent of the machine; where they run often, runs are estimates. 100 counts
+    /// all runs [default: 0.5].
+    #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
+    budget: Option<f64>,
+
+    /// How much can be kept as a recording: at least so many of the last seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, help_heading = RUNNING)]
+    keep: f64,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    show(true, false);
+    let interval = seconds("-d", args.interval, 0.1)?;
+    // One file has an interval at least.
+    let keep = seconds("--keep", args.keep, 1.0)?.max(interval * 3);
+    let asked = !args.prog.is_empty();
+    let query = Query {
+        programs: args.prog.clone(),
+        sort: args.sort,
+        limit: args.limit,
+        all: args.all,
+        // So little is read with one thread sooner.
+        threads: Some(1),
+        ..Query::default()
+    };
+    #[cfg(feature = "tui")]
+    if !(args.batch || args.json || args.once || args.iterations.is_some()) && io::stdout().is_terminal() {
+        let options = recording(&args, interval)?;
+        watch::watch(Terminal::take("the screen of bprec top (there is --batch)")?, options, keep, query)?;
+        return Ok(Outcome::Done);
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&is_over)).context("handle signals")?;
+    }
+    let mut live = Live::start(recording(&args, interval)?, keep)?;
+    let mut out = BufWriter::new(io::stdout());
+    let width = match io::stdout().is_terminal() {
+        true => terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)),
+        false => usize::MAX,
+    };
+    let iterations = if args.once { Some(1) } else { args.iterations };
+    let (mut shown, mut has_matched) = (0, !asked);
+    while iterations.is_none_or(|iterations| shown < iterations) {
+        let Some(interval) = live.next(&query, || is_over.load(Ordering::Relaxed))? else { break };
+        match args.json {
+            true => interval.write_json_line(&mut out)?,
+            false => interval.write_table(&mut out, width)?,
+        }
+        out.flush()?;
+        shown += 1;
+        has_matched |= interval.report.matched_programs() > 0;
+    }
+    live.end()?;
+    Ok(if has_matched { Outcome::Done } else { Outcome::NothingMatched })
+}
+
+/// What is recorded.
+fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
+    let budget = budget(args.budget)?;
+    let counters = match &args.exact {
+        None => Counters::Stats,
+        Some(pattern) => {
+            let pattern = (!pattern.is_empty()).then(|| pattern.clone());
+            Counters::Exact(Exact { pattern, budget, ..Exact::default() })
+        }
+    };
+    Ok(Options {
+        target: Target::System,
+        events: vec![args.event.clone()],
+        rate: Rate::Frequency(args.freq),
+        // Of user space nothing but names of tasks is shown.
+        user_symbols: false,
+        early_symbols: true,
+        counters,
+        budget,
+        interval,
+        argv: std::env::args_os().collect(),
+        notify,
+        ..Options::default()
+    })
+}
+
+fn seconds(option: &str, seconds: f64, least: f64) -> anyhow::Result<Duration> {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if seconds >= least && seconds <= 86_400.0 => Ok(duration),
+        _ => bail!("{option} {seconds}: expected {least} to 86400 seconds"),
+    }
+}

@@ -1,0 +1,256 @@
+//! A recording that goes on while it is read: the recorder writes files that follow each other into a directory of its own in memory, and
+//! the reporter reads the newest of them each interval. So there is one arithmetic, and what was seen is a recording that can be kept.
+
+use std::fs::{self, File};
+use std::io::{PipeWriter, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use bprec_record::{Control, ControlEnd, Options, Output, SwitchOutput, record};
+use bprec_report::model::Interval;
+use bprec_report::{Input, Options as Query, Session};
+use rustix::time::{ClockId, clock_gettime};
+use tempfile::TempDir;
+
+/// After so long everything that happened before a moment is in the file, with its names: longer than the drain waits between two passes,
+/// and the recorder between two looks at what samples hit.
+const SETTLE_NS: u64 = 600_000_000;
+/// After so long samples of a moment that are not in the file do not come any more.
+const LATE_NS: u64 = 5_000_000_000;
+/// Of the length that was asked for, what an interval has at least: readings are taken when there is time, and files begin with one.
+const LEAST_LENGTH: f64 = 0.8;
+/// Between two looks at whether something has come.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Where temporary files are in memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// A recording under way.
+pub(super) struct Live {
+    /// Goes when the recorder has ended.
+    directory: Option<TempDir>,
+    /// Locked for as long as the directory is in use.
+    _lock: File,
+    stop: Option<PipeWriter>,
+    recorder: Option<JoinHandle<bprec_record::Result<()>>>,
+    interval_ns: u64,
+    /// Up to when the last interval was.
+    seen_ns: u64,
+    /// Wall and CPU time when that was shown.
+    used: (u64, u64),
+}
+
+impl Live {
+    /// Starts to record as `options` say, with files that go on for `keep`: the one that is written, and the one before it.
+    pub(super) fn start(options: Options, keep: Duration) -> anyhow::Result<Live> {
+        let (directory, lock) = directory()?;
+        let (commands, stop) = std::io::pipe().context("pipe")?;
+        let options = Options {
+            output: Output::File(directory.path().join(NAME)),
+            control: Some(Control { commands: ControlEnd::Descriptor(commands.as_raw_fd()), answers: None }),
+            switch_output: Some(SwitchOutput {
+                every: Some(keep),
+                max_files: Some(std::num::NonZeroUsize::MIN),
+                ..SwitchOutput::default()
+            }),
+            sync: None,
+            ..options
+        };
+        let interval_ns = u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX);
+        let recorder = thread::Builder::new().name("bprec-record".to_owned()).spawn(move || {
+            let outcome = record(&options).map(drop);
+            // The recorder has its own descriptor of it.
+            drop(commands);
+            outcome
+        })?;
+        let used = (now_ns(ClockId::Monotonic), now_ns(ClockId::ProcessCPUTime));
+        Ok(Live {
+            directory: Some(directory),
+            _lock: lock,
+            stop: Some(stop),
+            recorder: Some(recorder),
+            interval_ns,
+            seen_ns: 0,
+            used,
+        })
+    }
+
+    /// Waits for the next interval and charges its samples; `None` when `is_over` says so, or a signal has ended the recorder.
+    pub(super) fn next(&mut self, query: &Query, is_over: impl Fn() -> bool) -> anyhow::Result<Option<Interval>> {
+        while !is_over() {
+            if self.has_ended() {
+                // A signal that is for the process may reach the recorder, which ends then as it does by itself.
+                return self.end().map(|()| None);
+            }
+            match self.poll(query)? {
+                Some(interval) => return Ok(Some(interval)),
+                None => thread::sleep(LOOK_EVERY),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether nothing more comes.
+    pub(super) fn has_ended(&self) -> bool {
+        self.recorder.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// The next interval, if it is over.
+    pub(super) fn poll(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
+        let due_ns = self.seen_ns.saturating_add(self.interval_ns).saturating_add(SETTLE_NS);
+        if now_ns(ClockId::Monotonic) < due_ns { Ok(None) } else { self.read(query) }
+    }
+
+    /// The newest interval that is whole, if there is one which was not seen.
+    fn read(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
+        // It is not there yet, or one file is just following another.
+        let Ok(input) = self.input() else { return Ok(None) };
+        let Ok(session) = Session::open(&input) else { return Ok(None) };
+        let settled_ns = now_ns(ClockId::Monotonic).saturating_sub(SETTLE_NS);
+        let mut reads: Vec<u64> = session.read_times_ns().iter().copied().filter(|at| *at <= settled_ns).collect();
+        reads.sort_unstable();
+        // From where the last one ended, unless that is in the file before: then from the start of this one.
+        let from_ns = reads.iter().copied().find(|at| *at >= self.seen_ns);
+        let Some((from_ns, &to_ns)) = from_ns.zip(reads.last()) else { return Ok(None) };
+        if ((to_ns - from_ns) as f64) < self.interval_ns as f64 * LEAST_LENGTH {
+            return Ok(None);
+        }
+        let mut interval = match session.interval(query, from_ns, to_ns) {
+            // On a busy machine samples come into the file later than readings.
+            Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => return Ok(None),
+            interval => interval?,
+        };
+        interval.own_cpu_percent = self.own_cpu_percent();
+        self.seen_ns = to_ns;
+        Ok(Some(interval))
+    }
+
+    /// The same interval for another query; `None` where its file has ended meanwhile.
+    #[cfg(feature = "tui")]
+    pub(super) fn again(&self, query: &Query, shown: &Interval) -> anyhow::Result<Option<Interval>> {
+        let Ok(input) = self.input() else { return Ok(None) };
+        let Ok(session) = Session::open(&input) else { return Ok(None) };
+        if !session.read_times_ns().contains(&shown.from_ns) {
+            return Ok(None);
+        }
+        let interval = session.interval(query, shown.from_ns, shown.to_ns)?;
+        Ok(Some(Interval { own_cpu_percent: shown.own_cpu_percent, ..interval }))
+    }
+
+    /// From now on intervals are at least about so long.
+    #[cfg(feature = "tui")]
+    pub(super) fn set_interval(&mut self, interval: Duration) {
+        self.interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+    }
+
+    /// CPU time of this process since the interval before, of one CPU.
+    fn own_cpu_percent(&mut self) -> Option<f64> {
+        let now = (now_ns(ClockId::Monotonic), now_ns(ClockId::ProcessCPUTime));
+        let (wall_ns, cpu_ns) = (now.0.checked_sub(self.used.0)?, now.1.checked_sub(self.used.1)?);
+        self.used = now;
+        // What starting took is no part of what watching takes.
+        (self.seen_ns > 0 && wall_ns > 0).then(|| cpu_ns as f64 * 100.0 / wall_ns as f64)
+    }
+
+    /// What the file that is being written has.
+    pub(super) fn input(&self) -> bprec_report::Result<Input> {
+        Input::open(self.path())
+    }
+
+    /// How long the file that is being written is.
+    #[cfg(feature = "tui")]
+    pub(super) fn file_length(&self) -> Duration {
+        let Ok(input) = self.input() else { return Duration::ZERO };
+        let Ok(session) = Session::open(&input) else { return Duration::ZERO };
+        let (first, last) = (session.read_times_ns().iter().min(), session.read_times_ns().iter().max());
+        first.zip(last).map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last - first))
+    }
+
+    /// The file that was written before, if it is there yet.
+    #[cfg(feature = "tui")]
+    pub(super) fn path_before(&self) -> Option<PathBuf> {
+        let entries = fs::read_dir(self.directory.as_ref()?.path()).ok()?.flatten();
+        // Behind the name is when it ended.
+        let is_before = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let ended = name.and_then(|name| name.strip_prefix(NAME)?.strip_prefix('.'));
+            ended.is_some_and(|ended| ended.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        entries.map(|entry| entry.path()).filter(is_before).max()
+    }
+
+    /// The file that is being written.
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.as_ref().map(|directory| directory.path().join(NAME)).unwrap_or_default()
+    }
+
+    /// Ends the recording.
+    ///
+    /// # Errors
+    /// What the recorder ended with.
+    pub(super) fn end(&mut self) -> anyhow::Result<()> {
+        if let Some(mut stop) = self.stop.take() {
+            // When nobody reads it any more the recorder has ended already.
+            let _ = stop.write_all(b"stop\n");
+        }
+        let ended = self.recorder.take().map(JoinHandle::join);
+        drop(self.directory.take());
+        match ended {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(error.into()),
+            Some(Err(_)) => Err(anyhow!("the recorder has failed")),
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // Whoever asks for the outcome calls it.
+        let _ = self.end();
+    }
+}
+
+const NAME: &str = "bprec.data";
+/// Of names of directories.
+const PREFIX: &str = "bprec-top-";
+/// How often a directory is made until one stays.
+const TRIES: u32 = 10;
+
+/// A directory of our own, in memory where the system has files there; and its lock. Directories that nobody holds any more go: whoever was
+/// killed has left them.
+fn directory() -> anyhow::Result<(TempDir, File)> {
+    let parent = match fs::metadata(SHARED_MEMORY) {
+        Ok(metadata) if metadata.is_dir() => PathBuf::from(SHARED_MEMORY),
+        _ => std::env::temp_dir(),
+    };
+    let failed = || format!("create a directory in {}", parent.display());
+    for entry in fs::read_dir(&parent).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        if is_ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) && lock(&entry.path()).is_some() {
+            // Somebody else's cannot be removed, and stays.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    for _ in 0..TRIES {
+        let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent).with_context(failed)?;
+        // Whoever starts at the same moment may have taken it for one that was left.
+        if let Some(lock) = lock(directory.path()).filter(|_| directory.path().is_dir()) {
+            return Ok((directory, lock));
+        }
+    }
+    bail!("{}: it goes as soon as it is there", failed())
+}
+
+/// Locks a directory that nobody has locked.
+fn lock(directory: &Path) -> Option<File> {
+    let opened = File::open(directory).ok()?;
+    opened.try_lock().is_ok().then_some(opened)
+}
+
+fn now_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,141 @@
+//! `bprec top` on a terminal: what a recording that goes on answers to a screen.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bprec_record::{Level, Options};
+use bprec_report::model::{History, Interval};
+use bprec_report::{Options as Query, RewriteOptions, Session, Source, rewrite};
+
+use super::live::{LOOK_EVERY, Live};
+use crate::draft::{Draft, Older};
+use crate::screen::{Answer, Kind, Model, Request, Terminal, browse_live};
+
+/// What the recorder has said and the screen has not yet.
+static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps a message for the screen.
+fn keep(level: Level, message: &str) {
+    if level == Level::Warning {
+        SAID.lock().unwrap_or_else(PoisonError::into_inner).push(message.to_owned());
+    }
+}
+
+/// Shows what is recorded until a key or a signal ends it.
+pub(super) fn watch(terminal: Terminal, options: Options, keep_for: Duration, query: Query) -> anyhow::Result<()> {
+    let options = Options { notify: keep, ..options };
+    browse_live(terminal, query.clone(), options.interval, move |requests, answers| {
+        let live = Live::start(options.clone(), keep_for)?;
+        let mut watched =
+            Watched { live, options, keep_for, query, shown: None, history: Arc::default(), is_paused: false };
+        let ended = watched.answer(&requests, &answers);
+        watched.live.end().and(ended)
+    })
+}
+
+struct Watched {
+    live: Live,
+    options: Options,
+    keep_for: Duration,
+    query: Query,
+    shown: Option<Arc<Interval>>,
+    history: Arc<History>,
+    is_paused: bool,
+}
+
+impl Watched {
+    /// Answers until nobody asks any more, or the recorder has ended.
+    fn answer(&mut self, requests: &Receiver<Request>, answers: &Sender<Answer>) -> anyhow::Result<()> {
+        while !self.live.has_ended() {
+            let answer = match requests.recv_timeout(LOOK_EVERY) {
+                Ok(request) => self.one(&request)?,
+                Err(RecvTimeoutError::Timeout) => self.newer()?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            let said = std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner));
+            for answer in said.into_iter().map(Answer::Said).chain(answer) {
+                // Whoever asked has gone, which the next look tells.
+                let _ = answers.send(answer);
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, request: &Request) -> anyhow::Result<Option<Answer>> {
+        Ok(match request {
+            Request::Read(read) if read.kind() == Kind::Programs => {
+                self.query = read.query().clone();
+                let again = self.shown.as_ref().map(|shown| self.live.again(&self.query, shown)).transpose();
+                again?.flatten().map(|interval| self.show(interval))
+            }
+            // Of all that the newest file has: an interval has few samples.
+            // It cannot be opened while one file follows another.
+            Request::Read(read) => Some(match self.live.input() {
+                Ok(input) => match Session::open(&input) {
+                    Ok(session) => read.answer(&session),
+                    Err(error) => read.refuse(error),
+                },
+                Err(error) => read.refuse(error),
+            }),
+            Request::Pause(is_paused) => {
+                self.is_paused = *is_paused;
+                None
+            }
+            Request::Every(interval) => {
+                if *interval < self.options.interval {
+                    // Readings of the statistics have to come sooner: that is another recording.
+                    self.options.interval = *interval;
+                    self.live.end()?;
+                    self.live = Live::start(self.options.clone(), self.keep_for)?;
+                } else {
+                    self.live.set_interval(*interval);
+                }
+                None
+            }
+            Request::Write(path) => Some(Answer::Said(match self.write(path) {
+                Ok(said) => said,
+                Err(error) => crate::message(&error),
+            })),
+        })
+    }
+
+    /// The next interval, if it is over.
+    fn newer(&mut self) -> anyhow::Result<Option<Answer>> {
+        if self.is_paused {
+            return Ok(None);
+        }
+        let Some(interval) = self.live.poll(&self.query)? else { return Ok(None) };
+        Arc::make_mut(&mut self.history).push(&interval.report);
+        Ok(Some(self.show(interval)))
+    }
+
+    fn show(&mut self, interval: Interval) -> Answer {
+        let interval = Arc::new(interval);
+        self.shown = Some(Arc::clone(&interval));
+        Answer::Newer(Model::Interval(interval, Arc::clone(&self.history)))
+    }
+
+    /// Writes what the newest file has under a name, and what was before under another one. What was written.
+    fn write(&self, target: &Path) -> anyhow::Result<String> {
+        let mut parts = vec![self.live.path()];
+        let mut targets = vec![target.to_owned()];
+        if self.live.file_length() < self.keep_for
+            && let Some(before) = self.live.path_before()
+        {
+            parts.push(before);
+            targets.push(target.with_extension("before.data"));
+        }
+        let mut said = Vec::new();
+        for (part, target) in parts.iter().zip(&targets) {
+            let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
+            let mut source = Source::open(part)?;
+            let mut draft = Draft::create(target)?;
+            let summary = rewrite(&mut source, &options, &mut draft.file)?;
+            draft.take_over(Older::Replaced)?;
+            said.push(format!("{} samples -> {}", summary.samples, target.display()));
+        }
+        Ok(said.join(", "))
+    }
+}

@@ -1,0 +1,73 @@
+//! What commands that show a recording have in common: options for a part of it, and the forms of what they show.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use anyhow::Result;
+use bprec_report::{CpuList, Document, TimeRange};
+
+use crate::charset::{is_ascii_only, to_ascii};
+use crate::headings::{OUTPUT, SELECTION};
+
+/// Which part of the samples.
+#[derive(clap::Args)]
+pub(crate) struct PartArgs {
+    /// Only this part: START,STOP in seconds from the start (or of the recording's clock), or 10%-20%.
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
+    pub(crate) time: Option<TimeRange>,
+
+    /// Only these CPUs: 0,2-5.
+    #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
+    pub(crate) cpu: Option<CpuList>,
+
+    /// Only tasks of these names (with * and ?).
+    #[arg(
+        short,
+        long,
+        alias = "comm",
+        value_name = "NAME",
+        value_delimiter = ',',
+        conflicts_with = "redact",
+        help_heading = SELECTION
+    )]
+    pub(crate) comms: Vec<String>,
+}
+
+/// The form of what is shown.
+#[derive(clap::Args)]
+pub(crate) struct FormArgs {
+    /// As JSON (docs/json.md describes it).
+    #[arg(long, conflicts_with = "csv", help_heading = OUTPUT)]
+    pub(crate) json: bool,
+
+    /// As CSV.
+    #[arg(long, help_heading = OUTPUT)]
+    csv: bool,
+}
+
+impl FormArgs {
+    /// Writes it to standard output, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
+    pub(crate) fn write(&self, document: &impl Document, width: usize) -> Result<()> {
+        self.write_with(document, |out| document.write_table(out, width))
+    }
+
+    /// The same with a table that looks otherwise.
+    pub(crate) fn write_with(
+        &self,
+        document: &impl Document,
+        table: impl FnOnce(&mut dyn Write) -> bprec_report::Result<()>,
+    ) -> Result<()> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        if self.json {
+            document.write_json(&mut out)?;
+        } else if self.csv {
+            document.write_csv(&mut out)?;
+        } else if io::stdout().is_terminal() && is_ascii_only() {
+            let mut text = Vec::new();
+            table(&mut text)?;
+            out.write_all(to_ascii(&String::from_utf8_lossy(&text)).as_bytes())?;
+        } else {
+            table(&mut out)?;
+        }
+        Ok(out.flush()?)
+    }
+}

@@ -1,0 +1,244 @@
+//! The code of programs that run, as bpftool and the kernel have it, and where in it the cost is known. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::Fixture;
+use bprec_fixtures::load::system_calls;
+use serde_json::Value;
+use support::{Scratch, bpf_ids, bprec, end, measured, recording, report, root, skip, succeed, wait_for};
+
+/// The tests of this file share the machine's CPUs: one after the other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn annotate(path: &Path, target: &str) -> Value {
+    let output = succeed(bprec().args(["annotate", "--json", "-i"]).arg(path).arg(target));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn list<'v>(value: &'v Value, member: &str) -> impl Iterator<Item = &'v Value> + use<'v> {
+    value[member].as_array().unwrap().iter()
+}
+
+/// The lines of a program, of all its functions.
+fn lines(program: &Value) -> Vec<&Value> {
+    list(program, "functions").flat_map(|function| list(function, "lines")).collect()
+}
+
+/// The machine instructions of a program, in the order of its code.
+fn machine(program: &Value) -> Vec<&Value> {
+    let lines = lines(program).into_iter();
+    lines
+        .flat_map(|line| list(line, "bpf").flat_map(|insn| list(insn, "machine")).chain(list(line, "machine")))
+        .collect()
+}
+
+fn instructions_of_bpftool(id: u32) -> BTreeMap<u64, String> {
+    let output = succeed(Command::new("bpftool").args(["prog", "dump", "xlated", "id", &id.to_string()]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |line: &str| {
+        let (slot, rest) = line.trim_start().split_once(": (")?;
+        Some((slot.parse().ok()?, rest.split_once(") ")?.1.to_owned()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// The same of ours, in bpftool's form: without the names that it does not have, and its addresses for functions.
+fn instructions(program: &Value) -> BTreeMap<u64, String> {
+    let insns = lines(program).into_iter().flat_map(|line| list(line, "bpf"));
+    insns.map(|insn| (insn["slot"].as_u64().unwrap(), insn["text"].as_str().unwrap().to_owned())).collect()
+}
+
+/// An instruction without what only one side says.
+fn common(text: &str) -> String {
+    let text = text.split(" <").next().unwrap_or(text);
+    // `map[id:4 counts]`.
+    let text = match text.split_once("map[id:").map(|(before, rest)| (before, rest.split_once(']'))) {
+        Some((before, Some((map, rest)))) => {
+            format!("{before}map[id:{}]{rest}", map.split(' ').next().unwrap_or(map))
+        }
+        _ => text.to_owned(),
+    };
+    // `call pc+8#bpf_prog_72a6ce9d3f7a7409_cb`.
+    match text.split_once('#') {
+        Some((call, _)) if text.starts_with("call pc") => call.to_owned(),
+        _ => text,
+    }
+}
+
+/// All instructions are bpftool's, with the names of helpers. An old bpftool does not know new ones: it leaves out what these do.
+fn assert_same_instructions(program: &Value, id: u32) -> usize {
+    let (ours, theirs) = (instructions(program), instructions_of_bpftool(id));
+    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "slots of {id}");
+    for (slot, text) in &ours {
+        if !text.contains("(void __percpu *)") {
+            assert_eq!(common(text), common(&theirs[slot]), "program {id}, slot {slot}");
+        }
+    }
+    ours.len()
+}
+
+fn calls_for(time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        system_calls(1);
+    }
+}
+
+/// Where a line stands in a source file.
+fn line_number(source: &str, text: &str) -> u64 {
+    source.lines().position(|line| line.contains(text)).unwrap() as u64 + 1
+}
+
+/// BPF instructions are bpftool's, machine code is what the kernel has, subprograms included; the line with the loop is the hottest.
+#[test]
+fn code_is_the_kernels_and_the_loop_is_the_hottest_line() {
+    if !root("code_is_the_kernels_and_the_loop_is_the_hottest_line") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let tp = Fixture::TP.open().unwrap().for_this_thread().unwrap().loops(300).unwrap().start().unwrap();
+    let others = [Fixture::TAIL_CALL, Fixture::NO_BTF, Fixture::XDP, Fixture::TYPED_MAPS];
+    let others: Vec<_> = others.iter().filter_map(|fixture| fixture.start().ok()).collect();
+    let child = recording(&path, "3", &["-F", "4000", "-e", "cpu-clock"]);
+    calls_for(Duration::from_millis(2_500));
+    end(child);
+    let mut compared = 0;
+    for loaded in std::iter::once(&tp).chain(&others) {
+        for program in loaded.programs().unwrap() {
+            let annotation = annotate(&path, &program.id.to_string());
+            let listed = &annotation["programs"][0];
+            compared += assert_same_instructions(listed, program.id);
+            let code: Vec<u8> = machine(listed)
+                .iter()
+                .flat_map(|insn| insn["bytes"].as_str().unwrap().split(' '))
+                .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+                .collect();
+            assert_eq!(code, loaded.machine_code(&program.name).unwrap(), "{}", program.name);
+        }
+    }
+    assert!(compared > 300, "{compared} instructions");
+
+    let source = include_str!("../fixtures/bpf/tp.bpf.c");
+    let id = tp.id_of("account_syscall_enter").unwrap();
+    let output = succeed(bprec().args(["report", "--lines", "--json", "--prog", &id.to_string(), "-i"]).arg(&path));
+    let hottest: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let hottest = &hottest["events"][0]["rows"][0];
+    assert_eq!(hottest["function"], "mix_syscall_number", "{hottest}");
+    assert_eq!(hottest["source"]["line"], line_number(source, "MIX_ROUNDS(x, loops)"), "{hottest}");
+    let annotation = annotate(&path, &format!("{id}:mix_*"));
+    let functions: Vec<&Value> = list(&annotation["programs"][0], "functions").collect();
+    assert_eq!(functions.len(), 1);
+    assert_eq!(functions[0]["name"], "mix_syscall_number");
+    assert!(functions[0]["self"]["percent"].as_f64().unwrap() > 50.0, "{}", functions[0]["self"]);
+    // What every program calls has a name: the recording has those of all functions that are called.
+    let annotation = annotate(&path, &format!("{id}:account_in_hash_map"));
+    let calls: Vec<&Value> = machine(&annotation["programs"][0])
+        .into_iter()
+        .filter(|insn| insn["text"].as_str().unwrap().starts_with("call "))
+        .collect();
+    assert!(calls.len() >= 3 && calls.iter().all(|call| call["called"].is_string()), "{calls:?}");
+}
+
+/// What a helper cost is at the calls of it: as much as the report by helper has.
+#[test]
+fn a_helper_costs_where_it_is_called() {
+    if !root("a_helper_costs_where_it_is_called") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let loaded = Fixture::IDLE.open().unwrap().load().unwrap();
+    let id = loaded.id_of("read_the_clock_20").unwrap();
+    measured(|| {
+        let child = recording(&path, "3", &["-F", "4000", "-e", "cpu-clock"]);
+        let until = Instant::now() + Duration::from_millis(2_500);
+        while Instant::now() < until {
+            loaded.run("read_the_clock_20", 10_000).unwrap();
+        }
+        end(child);
+        let annotation = annotate(&path, &id.to_string());
+        let insns = machine(&annotation["programs"][0]);
+        let reads: Vec<_> = insns.iter().filter(|insn| insn["called"] == "bpf_ktime_get_ns").collect();
+        assert_eq!(reads.len(), 20, "calls in the source");
+        let samples =
+            |insns: &[&&Value]| insns.iter().map(|insn| insn["helper"]["samples"].as_u64().unwrap()).sum::<u64>();
+        let by_helper = report(&path, &["--by", "helper", "--prog", &id.to_string()]);
+        // A function that the helper ends with, by a jump, has a part of its own there.
+        let parts = list(&by_helper["events"][0]["rows"][0], "parts");
+        let parts = parts.filter(|part| !part["name"].as_str().unwrap().contains("interrupt"));
+        let of_parts: u64 = parts.map(|part| part["helper"]["samples"].as_u64().unwrap()).sum();
+        let calls: Vec<_> = insns.iter().filter(|insn| insn["text"].as_str().unwrap().starts_with("call ")).collect();
+        // A fault is where it came, which the report by helper has as a part, too.
+        let difference = samples(&calls).abs_diff(of_parts);
+        assert!(difference * 500 <= of_parts, "{} at calls, {by_helper}", samples(&calls));
+        // Nearly all of the helper's time, and all call sites have some.
+        let all = annotation["programs"][0]["helper"]["samples"].as_u64().unwrap();
+        match reads.iter().all(|read| read["helper"]["samples"].as_u64().unwrap() > 0) && samples(&reads) * 10 > all * 9
+        {
+            true => Ok(()),
+            false => Err(format!("{} of {all} samples at {reads:?}", samples(&reads))),
+        }
+    });
+}
+
+/// Ends a child that was told to, whatever becomes of the test.
+struct Interrupted(Child);
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        support::signal(&self.0, "-INT");
+        drop(self.0.wait());
+    }
+}
+
+/// The programs of another tool.
+#[test]
+fn programs_of_bpftrace_are_listed() {
+    const SCRIPT: &str = "tracepoint:raw_syscalls:sys_enter { @calls[comm] = count(); @last[pid] = nsecs; } \
+                          software:cpu-clock:1000000 { @stacks[kstack(4)] = count(); printf(\"\"); }";
+    if !root("programs_of_bpftrace_are_listed") {
+        return;
+    }
+    if Command::new("bpftrace").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return skip("programs_of_bpftrace_are_listed", "bpftrace is not installed");
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let before = bpf_ids("prog");
+    let bpftrace = Command::new("bpftrace").args(["-q", "-e", SCRIPT]).stdout(Stdio::null()).spawn().unwrap();
+    let _bpftrace = Interrupted(bpftrace);
+    let ids = wait_for("two programs of bpftrace", || {
+        let output = succeed(Command::new("bpftool").args(["-j", "prog", "list"]));
+        let programs: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let programs = programs.as_array().unwrap().iter();
+        // It names them by the event.
+        let its = programs.filter(|it| it["name"] == "sys_enter" || it["name"] == "1000000");
+        let ids = its.filter_map(|program| program["id"].as_u64()).filter(|id| !before.contains(id));
+        let ids: Vec<u32> = ids.map(|id| u32::try_from(id).unwrap()).collect();
+        (ids.len() == 2).then_some(ids)
+    });
+    let child = recording(&path, "2", &["-F", "4000", "-e", "cpu-clock"]);
+    calls_for(Duration::from_millis(1_500));
+    end(child);
+    for id in ids {
+        let annotation = annotate(&path, &id.to_string());
+        let program = &annotation["programs"][0];
+        assert!(assert_same_instructions(program, id) > 5);
+        let machine = machine(program);
+        assert!(!machine.is_empty() && machine.iter().all(|insn| insn["text"] != "(bad)"), "{machine:?}");
+    }
+}

@@ -1,0 +1,280 @@
+//! `bprec doctor`: each row changes with what it is about, and by the command that it gives. The judges are the kernel's own files and answers.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+const BPREC: &str = env!("CARGO_BIN_EXE_bprec");
+
+/// What `bprec doctor --json` says when `wrapper` runs it.
+fn doctor(wrapper: &[&str]) -> Value {
+    let output = run(wrapper);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{wrapper:?}: {output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let is_impossible = document["recording"] == "impossible";
+    assert_eq!(output.status.code(), Some(i32::from(is_impossible)), "{wrapper:?}: {document:#}");
+    document
+}
+
+fn run(wrapper: &[&str]) -> Output {
+    let words = [wrapper, &[BPREC, "doctor", "--json"]].concat();
+    Command::new(words[0]).args(&words[1..]).output().unwrap()
+}
+
+fn row<'a>(document: &'a Value, check: &str) -> &'a Value {
+    let rows = document["checks"].as_array().unwrap();
+    rows.iter().find(|row| row["check"] == check).unwrap_or_else(|| panic!("no row {check}: {document:#}"))
+}
+
+fn status(document: &Value, check: &str) -> String {
+    row(document, check)["status"].as_str().unwrap().to_owned()
+}
+
+fn limit(document: &Value, check: &str) -> String {
+    row(document, check)["limits"][0]["id"].as_str().unwrap_or("none").to_owned()
+}
+
+/// Held by whoever changes the machine, or depends on that nobody does.
+fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_root(test: &str) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let is_root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
+    if !is_root {
+        println!("SKIP {test}: needs root");
+    }
+    is_root
+}
+
+/// A number below /proc/sys, which gets its value back.
+struct Sysctl {
+    path: String,
+    before: String,
+}
+
+impl Sysctl {
+    fn keep(name: &str) -> Sysctl {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        Sysctl { before: fs::read_to_string(&path).unwrap(), path }
+    }
+
+    fn set(&self, value: &str) {
+        fs::write(&self.path, value).unwrap();
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        // The test may have failed already.
+        let _ = fs::write(&self.path, &self.before);
+    }
+}
+
+/// Does what the command of a row says: `sysctl NAME=VALUE…`.
+fn obey(document: &Value, check: &str) {
+    let command = row(document, check)["limits"][0]["command"].as_str().unwrap().to_owned();
+    let settings = command.strip_prefix("sysctl ").unwrap_or_else(|| panic!("{command}"));
+    for setting in settings.split(' ') {
+        let (name, value) = setting.split_once('=').unwrap();
+        fs::write(format!("/proc/sys/{}", name.replace('.', "/")), value).unwrap();
+    }
+}
+
+const NOBODY: [&str; 4] = ["setpriv", "--reuid", "65534", "--clear-groups"];
+
+#[test]
+fn the_kernel_and_its_files_say_the_same() {
+    let _machine = machine();
+    let document = doctor(&[]);
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(row(&document, "kernel")["found"], release.trim());
+    let btf = fs::exists("/sys/kernel/btf/vmlinux").unwrap();
+    assert_eq!(status(&document, "kernel types (BTF)") == "ok", btf, "{document:#}");
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let has = |kind: &str| mounts.lines().any(|line| line.split(' ').nth(2) == Some(kind));
+    for (check, kind) in [("tracefs", "tracefs"), ("BPF file system", "bpf"), ("cgroup version 2", "cgroup2")] {
+        if status(&document, check) != "unknown" {
+            assert_eq!(status(&document, check) == "ok", has(kind), "{check}: {document:#}");
+        }
+    }
+    // A limit says what it costs and what changes it, and nothing else does.
+    for row in document["checks"].as_array().unwrap() {
+        let limits = row["limits"].as_array().unwrap();
+        assert_eq!(limits.is_empty(), matches!(row["status"].as_str(), Some("ok" | "unknown")), "{row:#}");
+        for limit in limits {
+            assert!(limit["cost"].is_string() && limit["command"].is_string() != limit["hint"].is_string(), "{row:#}");
+        }
+    }
+}
+
+#[test]
+fn a_capability_that_is_dropped_changes_its_rows() {
+    let test = "a_capability_that_is_dropped_changes_its_rows";
+    if !is_root(test) {
+        return;
+    }
+    let _machine = machine();
+    let all = doctor(&[]);
+    let kptr = Sysctl::keep("kernel.kptr_restrict");
+    kptr.set("1");
+    let without = |dropped: &str| {
+        let (bounding, inheritable) = (format!("--bounding-set=-{dropped}"), format!("--inh-caps=-{dropped}"));
+        doctor(&["setpriv", &bounding, &inheritable])
+    };
+    for check in ["CAP_PERFMON", "CAP_BPF", "CAP_SYS_ADMIN", "CAP_SYSLOG", "BPF programs of others", "run statistics"] {
+        assert_eq!(status(&all, check), "ok", "{all:#}");
+    }
+    let admin = without("sys_admin");
+    assert_eq!(limit(&admin, "CAP_SYS_ADMIN"), "no-sys-admin");
+    assert_eq!(limit(&admin, "BPF programs of others"), "programs-hidden");
+    assert_eq!(limit(&admin, "run statistics"), "no-statistics");
+    assert_eq!(status(&admin, "CAP_SYSLOG"), "ok");
+    let syslog = without("syslog");
+    assert_eq!(limit(&syslog, "CAP_SYSLOG"), "no-syslog");
+    assert_eq!(limit(&syslog, "kernel addresses"), "addresses-hidden-from-user");
+    assert_eq!((status(&syslog, "CAP_BPF"), status(&syslog, "run statistics")), ("ok".to_owned(), "ok".to_owned()));
+    let bpf = without("sys_admin,-bpf");
+    assert_eq!(limit(&bpf, "CAP_BPF"), "no-bpf-capability");
+    assert_eq!(limit(&bpf, "BPF programs of bprec"), "no-loading");
+    // Alone it is missed by nobody: CAP_SYS_ADMIN has it in it.
+    assert_eq!(status(&without("perfmon"), "CAP_PERFMON"), "ok");
+    let perfmon = without("sys_admin,-perfmon");
+    assert_eq!(limit(&perfmon, "CAP_PERFMON"), "no-perfmon");
+    assert_eq!(limit(&perfmon, "BPF programs of bprec"), "no-loading");
+}
+
+#[test]
+fn each_command_changes_its_row() {
+    let test = "each_command_changes_its_row";
+    if !is_root(test) {
+        return;
+    }
+    let _machine = machine();
+    // What may sample is told by opening events, so the level need not be what it seems to be.
+    let paranoid = Sysctl::keep("kernel.perf_event_paranoid");
+    paranoid.set("3");
+    let mut steps = Vec::new();
+    loop {
+        let document = doctor(&NOBODY);
+        let now = limit(&document, "sampling");
+        if now == "none" {
+            break;
+        }
+        assert!(!steps.contains(&now), "{now} stays after its command: {steps:?}");
+        obey(&document, "sampling");
+        steps.push(now);
+    }
+    assert!(steps.ends_with(&["user-space-only".to_owned(), "own-tasks-only".to_owned()]), "{steps:?}");
+    drop(paranoid);
+    for (name, value, check, expected, wrapper) in [
+        ("kernel.kptr_restrict", "2", "kernel addresses", "addresses-hidden", &[][..]),
+        ("kernel.perf_event_mlock_kb", "64", "ring buffers", "small-rings", &[]),
+        ("kernel.perf_event_max_sample_rate", "1000", "sampling rate", "low-rate", &[]),
+        ("net.core.bpf_jit_harden", "1", "JIT compiler", "jit-hardened", &[]),
+        ("kernel.kptr_restrict", "1", "kernel addresses", "addresses-hidden-from-user", &NOBODY),
+    ] {
+        let _paranoid = Sysctl::keep("kernel.perf_event_paranoid");
+        let throttle = Sysctl::keep("kernel.perf_cpu_time_max_percent");
+        let kept = Sysctl::keep(name);
+        // The kernel takes no rate while this is 0, which the command has to know.
+        throttle.set("25");
+        kept.set(value);
+        throttle.set("0");
+        let document = doctor(wrapper);
+        assert_eq!(limit(&document, check), expected, "{name}={value}: {document:#}");
+        obey(&document, check);
+        let document = doctor(wrapper);
+        assert_eq!(status(&document, check), "ok", "{document:#}");
+    }
+}
+
+#[test]
+fn mounts_and_namespaces_are_seen() {
+    let test = "mounts_and_namespaces_are_seen";
+    if !is_root(test) {
+        return;
+    }
+    let _machine = machine();
+    let pids = doctor(&["unshare", "--pid", "--fork", "--mount-proc"]);
+    assert_eq!(limit(&pids, "PID namespace"), "pid-namespace");
+    let users = Command::new("unshare").args(["--user", "--map-root-user", "true"]).status();
+    if users.is_ok_and(|status| status.success()) {
+        // Root of a namespace has every capability there, and none that counts.
+        let users = doctor(&["unshare", "--user", "--map-root-user"]);
+        for check in ["CAP_PERFMON", "CAP_BPF", "CAP_SYS_ADMIN", "BPF programs of others", "run statistics"] {
+            assert_eq!(status(&users, check), "limited", "{check}: {users:#}");
+        }
+    } else {
+        println!("SKIP {test}: user namespaces are not to be had");
+    }
+    let shell = |before: &str| {
+        let script = format!("{before}; exec \"$@\"");
+        doctor(&["unshare", "--mount", "sh", "-c", &script, "sh"])
+    };
+    // Others may have mounted them elsewhere.
+    let bare = shell(
+        "while read -r _ place kind _; do case $kind in bpf|tracefs|debugfs) umount -l \"$place\";; esac; \
+         done </proc/self/mounts",
+    );
+    for check in ["BPF file system", "tracefs"] {
+        assert_eq!(status(&bare, check), "limited", "{check}: {bare:#}");
+        let command = row(&bare, check)["limits"][0]["command"].as_str().unwrap();
+        assert_eq!(status(&shell(command), check), "ok", "{command}");
+    }
+}
+
+/// A seccomp filter like those of containers, which refuse perf_event_open.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn where_nothing_can_be_recorded_the_exit_code_says_so() {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+    const PERF_EVENT_OPEN: i64 = 298;
+    let refuse = SeccompAction::Errno(1);
+    let rules = [(PERF_EVENT_OPEN, Vec::new())].into_iter().collect();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, TargetArch::x86_64).unwrap();
+    let program = BpfProgram::try_from(filter).unwrap();
+    let confined = std::thread::spawn(move || {
+        seccompiler::apply_filter(&program).unwrap();
+        doctor(&["env"])
+    });
+    let document = confined.join().unwrap();
+    assert_eq!(document["recording"], "impossible");
+    assert_eq!(
+        (status(&document, "sampling").as_str(), limit(&document, "sampling").as_str()),
+        ("impossible", "no-events")
+    );
+}
+
+#[test]
+fn nothing_stays() {
+    let test = "nothing_stays";
+    if !is_root(test) {
+        return;
+    }
+    let _machine = machine();
+    let programs = || {
+        let output = Command::new("bpftool").args(["-j", "prog", "show"]).output().unwrap();
+        let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+        list.as_array().unwrap().iter().map(|program| program["id"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    let stats = || fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled").unwrap_or_default();
+    let (before, stats_before) = (programs(), stats());
+    doctor(&[]);
+    assert_eq!(stats(), stats_before);
+    // Others may load programs meanwhile; what they load for a moment goes, too.
+    let came: Vec<u64> = programs().into_iter().filter(|id| !before.contains(id)).collect();
+    support::wait_for(&format!("programs {came:?} are gone"), || {
+        let now = programs();
+        came.iter().all(|id| !now.contains(id)).then_some(())
+    });
+}

@@ -1,0 +1,112 @@
+//! What a recorder does with its files, seen step by step: what stays where a step fails, and what comes to pass while one is held up. Real
+//! kernel, root.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+#[path = "support/disk.rs"]
+mod disk;
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bprec_format::{Events, File, Record, RecordType};
+use disk::{Answer, Step, run};
+use support::{bprec, root, wait_for};
+
+/// Records page faults of a shell that does this; the file ends when it sends SIGUSR2 to its parent.
+fn recorder(directory: &Path, script: &str) -> Command {
+    let mut command = bprec();
+    command.args(["record", "-q", "-e", "page-faults", "-c", "1", "--counters", "off", "--switch-output=signal"]);
+    command.arg("-o").arg(directory.join("perf.data")).args(["--", "sh", "-c", script]).current_dir(directory);
+    command
+}
+
+/// The closed files of a recording in their order, and the other files there.
+fn files(directory: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let mut all: Vec<PathBuf> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    all.sort();
+    let is_closed = |path: &PathBuf| {
+        path.to_string_lossy().contains("perf.data.2")
+            && path.extension().is_none_or(|extension| extension != "journal")
+    };
+    all.into_iter().partition(is_closed)
+}
+
+/// A journal that cannot be deleted costs no recording: it goes later, or the command says that it stays.
+#[test]
+fn a_journal_that_stays_is_tried_again_and_then_told() {
+    if !root("a_journal_that_stays_is_tried_again_and_then_told") {
+        return;
+    }
+    const SCRIPT: &str = r#"kill -USR2 $PPID; until set -- perf.data.2*; [ -e "$1" ]; do :; done"#;
+    // The n-th that is deleted is not, once; and none is.
+    for only in [Some(1), Some(2), None] {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut deleted = 0;
+        let ran = run(directory.path(), recorder(directory.path(), SCRIPT), &mut |_, step| match step {
+            Step::Unlink { name } if name.ends_with(".journal") => {
+                deleted += 1;
+                if only.is_none_or(|only| only == deleted) { Answer::Fail(libc::EIO) } else { Answer::Go }
+            }
+            _ => Answer::Go,
+        });
+        let (recordings, others) = files(directory.path());
+        assert!(deleted >= 2, "{deleted} journals: {}", ran.said);
+        assert_eq!((recordings.len(), others.len()), (2, if only.is_some() { 0 } else { 2 }), "{only:?}: {others:?}");
+        for path in recordings {
+            assert!(!File::parse(&fs::read(&path).unwrap()).unwrap().is_unfinished(), "{only:?}: {}", path.display());
+        }
+        if only.is_some() {
+            assert_eq!((ran.status.code(), ran.said.trim()), (Some(0), ""), "{only:?}");
+        } else {
+            assert_eq!(ran.status.code(), Some(2), "{}", ran.said);
+            assert!(ran.said.contains(".journal: cannot be deleted: "), "{}", ran.said);
+            assert!(ran.said.contains("its recording is whole"), "{}", ran.said);
+        }
+    }
+}
+
+/// The command ends between two files, before the recorder has looked at it again: it is a zombie then, which has a name and no mappings. What
+/// was sampled of it in the second file has its mappings all the same.
+#[test]
+fn what_ends_between_two_files_has_its_mappings_in_the_second() {
+    if !root("what_ends_between_two_files_has_its_mappings_in_the_second") {
+        return;
+    }
+    // Faults come as the word grows.
+    const SCRIPT: &str = "echo $$ >pid; kill -USR2 $PPID; while [ ! -e stop ]; do :; done
+        word=word; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do word=$word$word; done";
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let in_directory = |name: &str| directory.path().join(name);
+    let (mut begun, mut pid) = (Vec::new(), 0);
+    let ran = run(directory.path(), recorder(directory.path(), SCRIPT), &mut |_, step| {
+        match step {
+            Step::Link { inode, name } if name == "perf.data" => begun.push(*inode),
+            // The first records of the second file. Whoever opens a file meanwhile waits.
+            Step::Write { inode, .. } if begun.get(1) == Some(inode) && pid == 0 => {
+                pid = fs::read_to_string(in_directory("pid")).unwrap().trim().parse::<u32>().unwrap();
+                fs::write(in_directory("stop"), "").unwrap();
+                let stat = format!("/proc/{pid}/stat");
+                wait_for("the end of the command", || {
+                    fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")).then_some(())
+                });
+            }
+            _ => {}
+        }
+        Answer::Go
+    });
+    assert!(ran.status.success(), "{}", ran.said);
+    let (recordings, _) = files(directory.path());
+    let bytes = fs::read(&recordings[1]).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let records: Vec<_> = file.records().map(Result::unwrap).collect();
+    let events = Events::new(file.attrs(), file.endian()).unwrap();
+    let is_fault = |record: &&Record<'_>| record.kind == RecordType::SAMPLE && events.index_of(record) == Some(0);
+    let samples = records.iter().filter(is_fault).count();
+    let mapped = records
+        .iter()
+        .filter(|record| record.kind == RecordType::MMAP2 && file.endian().u32_at(record.body(), 0) == Some(pid));
+    assert!(samples > 0 && mapped.count() > 1, "{samples} samples");
+}

@@ -1,0 +1,155 @@
+//! The ledger and its trees against loads whose cost is known from what they are made of. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+mod support;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bprec_fixtures::load::system_calls;
+use bprec_fixtures::{Fixture, Loaded, Opened};
+use serde_json::Value;
+use support::{Running, Scratch, measured, report, report_of_this_thread, root, skip};
+
+/// The tests of this file share the machine's CPUs: one after the other, each has the load that it makes and no more.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The member of a list with this id.
+fn with_id(list: &Value, id: u32) -> Option<&Value> {
+    list.as_array().unwrap().iter().find(|it| it["id"] == id)
+}
+
+fn samples(value: &Value) -> u64 {
+    value["samples"].as_u64().unwrap_or_else(|| panic!("no samples: {value:#}"))
+}
+
+/// An extension in the place of a function of the dispatcher, and so much work; or why there can be none.
+fn extension(dispatcher: &Loaded, place: &str, loops: u32) -> anyhow::Result<Loaded> {
+    let opened = Fixture::EXTENSION.open()?.loops(loops)?;
+    opened.on_function_of(dispatcher, "xdp_dispatcher", place)?.start()
+}
+
+/// Two extensions of a dispatcher, one program text with loops of 1 : 3, have 1 : 3 of what ran in both, in the table and below the dispatcher.
+#[test]
+fn extensions_are_below_their_dispatcher_by_their_work() {
+    const WORK: u32 = 200;
+    let test = "extensions_are_below_their_dispatcher_by_their_work";
+    if !root(test) {
+        return;
+    }
+    let _alone = alone();
+    let dispatcher = Fixture::DISPATCHER.open().unwrap().load().unwrap();
+    let one = match extension(&dispatcher, "place_for_another", WORK) {
+        Ok(one) => one,
+        Err(why) if format!("{why:#}").contains("not permitted") => return skip(test, "no extension may be attached"),
+        Err(why) => panic!("{why:#}"),
+    };
+    let three = extension(&dispatcher, "second_place_for_another", 3 * WORK).unwrap();
+    let [one_id, three_id] = [&one, &three].map(|extension| extension.id_of("run_in_its_place").unwrap());
+    let dispatcher_id = dispatcher.id_of("xdp_dispatcher").unwrap();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    measured(|| {
+        let recording = Running::record(&path, &["-F", "4000", "-e", "cpu-clock"]);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            dispatcher.run("xdp_dispatcher", 100).unwrap();
+        }
+        recording.end();
+
+        let table = report(&path, &["--by-prog"]);
+        let rows = &table["events"][0]["rows"];
+        let [of_one, of_three] = [one_id, three_id].map(|id| with_id(rows, id).map_or(0, samples));
+        let trees = report(&path, &["--tree"]);
+        let tree = with_id(&trees["events"][0]["trees"], dispatcher_id).ok_or("no tree of the dispatcher")?;
+        for (id, expected) in [(one_id, of_one), (three_id, of_three)] {
+            let inside = with_id(&tree["inside"], id).ok_or_else(|| format!("{id} is not inside: {tree:#}"))?;
+            assert_eq!(samples(inside), expected, "{tree:#}");
+            // Below the function of the dispatcher that called it, which left no frame of its own.
+            let nodes = tree["nodes"].as_array().unwrap();
+            let node = nodes.iter().find(|node| node["kind"] == "other" && node["id"] == id);
+            let node = node.unwrap_or_else(|| panic!("no line of {id}: {tree:#}"));
+            assert_eq!((samples(&node["total"]), &node["depth"]), (expected, &Value::from(2)), "{tree:#}");
+        }
+        let ran = of_one + of_three;
+        assert_eq!(samples(&tree["total"]), samples(tree) + ran, "{tree:#}");
+        let share = of_one as f64 / ran as f64;
+        println!("{of_one} : {of_three}, {:.2} % of what ran in both; the dispatcher {}", share * 100.0, samples(tree));
+        // Three points are one and a half standard deviations of so few, which an emulated processor may come to.
+        if ran < 400 {
+            return Err(format!("only {ran} samples"));
+        }
+        match (share - 0.25).abs() <= 0.03 {
+            true => Ok(()),
+            false => Err(format!("{of_one} : {of_three} samples, expected 1 : 3")),
+        }
+    });
+}
+
+/// Programs with one body, on a raw tracepoint and on a tracepoint of the same event.
+const TWINS: [&str; 2] = ["twin_on_raw_tracepoint", "twin_on_tracepoint"];
+const PERIOD_NS: u64 = 250_000;
+
+fn twins(loops: u32) -> Opened {
+    Fixture::TWIN_HOOKS.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap()
+}
+
+/// CPU time of this thread, ns.
+fn cpu_ns() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Records the machine by time. Nothing is counted, which would be a part of what runs programs.
+fn record_by_time(path: &Path) -> Running {
+    Running::record(path, &["-c", &PERIOD_NS.to_string(), "-e", "cpu-clock", "--counters", "off"])
+}
+
+/// The samples of this thread in the own code of each twin. Calls of other tasks enter the programs, too, and do no work.
+fn of_this_thread(path: &Path, twins: &Loaded) -> Result<[f64; 2], String> {
+    let report = report_of_this_thread(path, &["--by-prog"]);
+    let event = &report["events"][0];
+    let mut of_twins = [0.0; 2];
+    for (of_twin, name) in of_twins.iter_mut().zip(TWINS) {
+        let row = with_id(&event["rows"], twins.id_of(name).unwrap()).ok_or_else(|| format!("no row of {name}"))?;
+        *of_twin = samples(&row["self"]) as f64;
+    }
+    Ok(of_twins)
+}
+
+/// Two programs with one body on hooks of two kinds, run by the same calls: their own code has as many samples, within three standard
+/// deviations of two Poisson counts.
+#[test]
+fn one_body_on_two_hooks_costs_the_same() {
+    if !root("one_body_on_two_hooks_costs_the_same") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let twins = twins(20).start().unwrap();
+    measured(|| {
+        let before = TWINS.map(|name| twins.ran(name).unwrap());
+        let recording = record_by_time(&path);
+        let end_ns = cpu_ns() + 1.5e9;
+        while cpu_ns() < end_ns {
+            system_calls(100);
+        }
+        recording.end();
+        let runs = [0, 1].map(|twin| twins.ran(TWINS[twin]).unwrap() - before[twin]);
+        assert_eq!(runs[0], runs[1], "each call runs both");
+        let [raw, tracepoint] = of_this_thread(&path, &twins)?;
+        println!("{} runs: {raw} samples on the raw tracepoint, {tracepoint} on the tracepoint", runs[0]);
+        if raw + tracepoint < 1_000.0 {
+            return Err(format!("only {raw} and {tracepoint} samples"));
+        }
+        match (raw - tracepoint).abs() < 3.0 * (raw + tracepoint).sqrt() {
+            true => Ok(()),
+            false => Err(format!("{raw} and {tracepoint} samples in the same code")),
+        }
+    });
+}

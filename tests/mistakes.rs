@@ -1,0 +1,165 @@
+//! Mistakes that people make, each with what it is answered: what is wrong, on what, and the way to go.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{Scratch, bprec, root, skip};
+
+/// A command in a directory with the files of [`directory`], its exit code, and what is in the answer.
+type Mistake = (&'static str, i32, &'static [&'static str]);
+
+/// Of commands that read.
+const READING: [Mistake; 37] = [
+    ("reprot", 2, &["unrecognized subcommand 'reprot'", "'report'"]),
+    ("report --jason", 2, &["'--jason'", "'--json'"]),
+    ("report -i nofile", 2, &["open nofile: No such file", "`bprec record -a -o FILE` makes a recording"]),
+    ("script -i nofile", 2, &["nofile: No such file", "`bprec record -a -o FILE` makes a recording"]),
+    ("diff perf.data nofile", 2, &["open nofile: No such file", "`-i FILE`"]),
+    ("recover nofile", 2, &["nofile: No such file", "`bprec record -a"]),
+    ("report directory", 2, &["directory/data: No such file"]),
+    ("report empty", 2, &["empty: ", "no recording of bprec or perf"]),
+    ("report text", 2, &["text: ", "no recording of bprec or perf"]),
+    ("report text.gz", 2, &["text.gz: ", "no recording of bprec or perf"]),
+    ("report header", 2, &["header: ", "cut off in its header"]),
+    ("recover text", 2, &["text: ", "no recording of bprec or perf"]),
+    ("report --prog nosuch", 1, &["no program in the recording matches --prog", "--all without --prog lists them"]),
+    ("report --time 1000,2000", 2, &["outside of the recording, which has samples from"]),
+    ("report --time tomorrow", 2, &["tomorrow", "START,STOP in seconds, or 10%-20%"]),
+    ("report --time 20%-10%", 2, &["20%-10%", "parts like 10%-20%"]),
+    ("report -e nosuch", 2, &["nosuch: not in this recording, which has cpu-clock"]),
+    ("report --cpu first", 2, &["first", "a list like 0,2-5"]),
+    ("report --cpu 77", 1, &["no sample that --cpu and --comms let pass", "--by cpu"]),
+    ("report --comms nosuch", 1, &["no sample that --cpu and --comms let pass", "--by comm"]),
+    ("report --by nosuch", 2, &["nosuch", "expected one of func comm"]),
+    ("report --sort nosuch", 2, &["nosuch", "expected one of cost samples"]),
+    ("report -s comm", 2, &["--by comm splits the cost of each"]),
+    ("report -s sym", 2, &["--by func"]),
+    ("report --over-time 100ms", 2, &["--over-time, --payers and --maps follow a =", "100ms"]),
+    ("report --payers comm", 2, &["--over-time, --payers and --maps follow a ="]),
+    ("report --maps=nosuch", 1, &["no such map", "--maps lists all"]),
+    ("report --columns prog", 2, &["no such column; there are ID, PROGRAM"]),
+    ("report --json --csv", 2, &["'--json' cannot be used with '--csv'"]),
+    ("annotate nosuch", 1, &["no program in the recording matches", "bprec report --all lists them"]),
+    ("annotate account_syscall_enter:nosuch", 1, &["no function of the program matches", "--by func"]),
+    ("diff perf.data", 2, &["two recordings: bprec diff BASE NEW"]),
+    ("diff perf.data perf.data --fail-if slow", 2, &["slow", "expected prog:NAME"]),
+    ("export --to svg", 2, &["svg", "html, folded, pprof, speedscope or firefox"]),
+    ("export --to html -o directory", 2, &["directory exists and is not a file", "give the name of a file"]),
+    ("export --to html -o nodirectory/page", 2, &["nodirectory/page: No such file", "its directory has to be there"]),
+    ("script -F nosuch", 2, &["nosuch", "no such field; there are comm"]),
+];
+
+/// Of commands that measure.
+const MEASURING: [Mistake; 22] = [
+    ("record -e cyclse -- true", 2, &["'cyclse': unknown event", "did you mean `cycles`?"]),
+    ("record -e zzzzzzzzzz -- true", 2, &["unknown event", "`perf list` shows what there is"]),
+    ("record -e sched:sched_swich -- true", 2, &["no tracepoint `sched_swich`", "`sched_switch`"]),
+    ("record -F often -- true", 2, &["-F often", "samples per second, or max"]),
+    ("record -c 0 -- true", 2, &["-c 0", "a number of events"]),
+    ("record -C 4095 -- true", 2, &["CPU 4095 is not online; online are 0"]),
+    ("record -C first -- true", 2, &["-C first", "a list like 0,2-5"]),
+    ("record -p 999999999", 2, &["no process with pid 999999999"]),
+    ("record -p nginx", 2, &["nginx", "`pgrep NAME`"]),
+    ("record -a -p 1 -- true", 2, &["'--all-cpus' cannot be used with '--pid"]),
+    ("record -q -o out -- nosuchcommand", 2, &["cannot run 'nosuchcommand'", "in PATH?"]),
+    ("record -q -o out -- ./text", 2, &["cannot run './text'", "chmod +x"]),
+    ("record -q -o directory -- true", 2, &["directory: exists and is not a file", "give the name of a file"]),
+    ("record -q -o nodirectory/out -- true", 2, &["nodirectory/out: No such file", "its directory has to be there"]),
+    ("record -q -o /dev/full -- true", 2, &["No space left on device", "make room"]),
+    ("record --duration soon", 2, &["soon", "500ms, 10s, 5m, 1h"]),
+    ("record --counters all -- true", 2, &["expected stats, exact, exact=NAME or off"]),
+    ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
+    ("record --max-files 3 -- true", 2, &["--max-files", "without --switch-output"]),
+    ("record -D -1 -- true", 2, &["`enable` on --control, which was not given"]),
+    ("record --bpf-object text -- true", 2, &["text: not a BPF object"]),
+    ("stat -b 1 -p 1", 2, &["-b with -p", "Leave -b away"]),
+];
+
+/// What gzip makes of the text below.
+const PACKED_TEXT: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x2b\x4e\x4d\xce\xcf\x4b\x29\x56\x48\
+    \xcd\x49\x2c\x28\x4e\x4d\xb1\x52\x30\xe6\x02\x00\x4c\xba\x38\xe7\x13\x00\x00\x00";
+
+/// Files that are taken for recordings, and one that is one.
+fn directory() -> Scratch {
+    let scratch = Scratch::new();
+    let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-7.2/ratio.data");
+    let bytes = fs::read(recording).unwrap();
+    fs::write(scratch.path("perf.data"), &bytes).unwrap();
+    fs::write(scratch.path("header"), &bytes[..90]).unwrap();
+    fs::write(scratch.path("empty"), b"").unwrap();
+    fs::write(scratch.path("text"), b"seconds elapsed: 3\n").unwrap();
+    fs::write(scratch.path("text.gz"), PACKED_TEXT).unwrap();
+    fs::create_dir(scratch.path("directory")).unwrap();
+    scratch
+}
+
+fn is_answered((line, code, words): &Mistake, scratch: &Scratch) {
+    let output = bprec().args(line.split(' ')).current_dir(scratch.path("")).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(*code), "bprec {line}: {said}");
+    for word in *words {
+        assert!(said.contains(word), "bprec {line}: no `{word}` in: {said}");
+    }
+    assert!(!said.contains("panicked") && said.lines().count() <= 12, "bprec {line}: {said}");
+}
+
+#[test]
+fn mistakes_of_readers_are_answered() {
+    let scratch = directory();
+    READING.iter().for_each(|mistake| is_answered(mistake, &scratch));
+    // What had nothing to be made of left nothing behind.
+    let mut left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["directory", "empty", "header", "perf.data", "text", "text.gz"]);
+}
+
+#[test]
+fn mistakes_of_those_who_measure_are_answered() {
+    if !root("mistakes_of_those_who_measure_are_answered") {
+        return;
+    }
+    let scratch = directory();
+    MEASURING.iter().for_each(|mistake| is_answered(mistake, &scratch));
+    assert!(!scratch.path("out").exists());
+}
+
+#[test]
+fn a_full_disk_is_said_where_output_goes() {
+    let scratch = directory();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = bprec().args(["report", "--json"]).current_dir(scratch.path("")).stdout(full).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("make room"), "{said}");
+}
+
+#[test]
+fn who_may_not_is_told_what_is_needed() {
+    let test = "who_may_not_is_told_what_is_needed";
+    if !root(test) {
+        return;
+    }
+    let nobody = |arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(env!("CARGO_BIN_EXE_bprec"));
+        command.args(arguments).stdin(Stdio::null()).output()
+    };
+    if !nobody(&["--version"]).is_ok_and(|output| output.status.success()) {
+        return skip(test, "nobody cannot run the program where it is, or there is no setpriv");
+    }
+    let scratch = directory();
+    let recording = scratch.path("perf.data");
+    fs::set_permissions(&recording, fs::Permissions::from_mode(0o600)).unwrap();
+    let said = |arguments: &[&str]| String::from_utf8(nobody(arguments).unwrap().stderr).unwrap();
+    let reading = said(&["report", recording.to_str().unwrap()]);
+    assert!(reading.contains("Permission denied") && reading.contains("read it as that user"), "{reading}");
+    let recording = said(&["record", "-a", "-o", "/dev/null", "--", "true"]);
+    assert!(recording.contains("perf_event_paranoid") || recording.contains("CAP_PERFMON"), "{recording}");
+    let counting = said(&["stat", "--", "true"]);
+    assert!(counting.contains("CAP_SYS_ADMIN (run as root)"), "{counting}");
+}

@@ -1,0 +1,126 @@
+//! A terminal that a test types into and reads from: tmux, with a server of its own.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use crate::support::{Scratch, skip, wait_for};
+
+/// Whether tmux is installed; says so when not.
+pub(crate) fn tmux_installed(test: &str) -> bool {
+    let is_there = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
+    if !is_there {
+        skip(test, "needs tmux");
+    }
+    is_there
+}
+
+/// A terminal in which `bprec` runs. What the terminal was like before and after is kept beside it.
+pub(crate) struct Terminal {
+    scratch: Scratch,
+}
+
+impl Terminal {
+    /// Runs `bprec` with these arguments, so many columns and rows.
+    pub(crate) fn start(size: (u16, u16), arguments: &[&str]) -> Terminal {
+        Terminal::run(size, env!("CARGO_BIN_EXE_bprec"), arguments, &[])
+    }
+
+    /// Runs a program with these arguments and variables of its environment.
+    pub(crate) fn run(size: (u16, u16), program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Terminal {
+        let terminal = Terminal { scratch: Scratch::new() };
+        let script = terminal.scratch.path("run.sh");
+        let words = arguments.iter().map(|argument| format!(" '{argument}'")).collect::<String>();
+        let set = variables.iter().map(|(name, value)| format!("{name}='{value}' ")).collect::<String>();
+        let directory = terminal.scratch.path("");
+        // The status is the last that is said; then the screen stays.
+        let lines = format!(
+            "cd '{}'; stty -a > before\n{set}sh -c 'echo $$ > pid; exec \"$0\" \"$@\"' '{program}'{words}\nstatus=$?; stty -a > after\necho \"ended: $status\"; exec sleep 1000\n",
+            directory.display()
+        );
+        std::fs::write(&script, lines).unwrap();
+        let (columns, rows) = (size.0.to_string(), size.1.to_string());
+        let shell = format!("sh '{}'", script.display());
+        let output = terminal.tmux(&["new-session", "-d", "-x", &columns, "-y", &rows, &shell]);
+        assert!(output.status.success(), "{output:?}");
+        terminal
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> Output {
+        let mut tmux = Command::new("tmux");
+        tmux.args(["-f", "/dev/null", "-S"]).arg(self.scratch.path("socket")).args(arguments);
+        tmux.env("LC_ALL", "C.UTF-8").env_remove("TMUX").env("SHELL", "/bin/sh").output().unwrap()
+    }
+
+    /// A file that what runs there has made, or is to find.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path(name)
+    }
+
+    /// Types keys, as tmux names them.
+    pub(crate) fn keys(&self, keys: &[&str]) {
+        let output = self.tmux(&[&["send-keys"], keys].concat());
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    pub(crate) fn resize(&self, (columns, rows): (u16, u16)) {
+        let output = self.tmux(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    /// What is on the screen, line by line.
+    pub(crate) fn screen(&self) -> Vec<String> {
+        let text = String::from_utf8(self.tmux(&["capture-pane", "-p"]).stdout).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits for a screen.
+    pub(crate) fn wait(&self, what: &str, is_it: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let described = || format!("{what}; there is:\n{}", self.screen().join("\n"));
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            wait_for(what, || Some(self.screen()).filter(|screen| is_it(screen)))
+        }));
+        found.unwrap_or_else(|_| panic!("{}", described()))
+    }
+
+    /// Waits for a line in which all of these stand.
+    pub(crate) fn wait_for(&self, parts: &[&str]) -> Vec<String> {
+        let has_all = |line: &String| parts.iter().all(|part| line.contains(part));
+        self.wait(&format!("{parts:?} in a line"), |screen| screen.iter().any(has_all))
+    }
+
+    /// The process of `bprec`.
+    pub(crate) fn pid(&self) -> u32 {
+        wait_for("the number of the process", || std::fs::read_to_string(self.path("pid")).ok()?.trim().parse().ok())
+    }
+
+    /// Sends a signal to `bprec`.
+    pub(crate) fn signal(&self, number: &str) {
+        assert!(Command::new("kill").args([number, &self.pid().to_string()]).status().unwrap().success());
+    }
+
+    /// Waits for the end; the exit code. The terminal has to be as it was.
+    pub(crate) fn end(&self) -> i32 {
+        let screen = self.wait_for(&["ended: "]);
+        let read = |name: &str| std::fs::read_to_string(self.scratch.path(name)).unwrap();
+        assert_eq!(read("before"), read("after"), "settings of the terminal");
+        let flags = self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).stdout;
+        assert_eq!(String::from_utf8(flags).unwrap().trim(), "0 1", "alternate screen, cursor: {screen:?}");
+        let code = screen.iter().find_map(|line| line.strip_prefix("ended: ")).unwrap();
+        code.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"]);
+    }
+}
+
+/// The cell of a row below a name of the header, whose columns are flush right.
+pub(crate) fn cell<'r>(header: &str, row: &'r str, name: &str) -> &'r str {
+    let at = header.find(&format!(" {name}")).unwrap_or_else(|| panic!("no {name} in {header}"));
+    let end = header[..at].chars().count() + 1 + name.chars().count();
+    let end = row.char_indices().nth(end).map_or(row.len(), |(at, _)| at);
+    row[..end].rsplit(' ').next().unwrap()
+}

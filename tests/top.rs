@@ -1,0 +1,182 @@
+//! `bprec top`: runs come out as bpftool has them (shares: `known_loads.rs`), and nothing of it stays. Real kernel, root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bprec_fixtures::{Fixture, Loaded};
+use serde_json::Value;
+use support::{bprec, root, signal, succeed};
+
+/// The tests of this file share the machine's CPUs, and look at what is left behind.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `bprec top` under way, ended when it goes.
+struct Top {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Top {
+    fn start(arguments: &[&str]) -> Top {
+        let mut child = bprec().arg("top").arg("--json").args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Top { child, lines }
+    }
+
+    /// The next interval.
+    fn next(&mut self) -> Value {
+        let line = self.lines.next().expect("another interval").unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        // It may have ended already.
+        if let Ok(None) = self.child.try_wait() {
+            signal(&self.child, "-TERM");
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// What an interval says of a program.
+fn program(interval: &Value, id: u32) -> &Value {
+    let programs = interval["report"]["programs"].as_array().unwrap();
+    programs.iter().find(|program| program["id"] == id).unwrap_or_else(|| panic!("no program {id}"))
+}
+
+fn load() -> Loaded {
+    Fixture::COUNTED.open().unwrap().load().unwrap()
+}
+
+/// Runs and time as `bpftool prog show` has them.
+fn bpftool(id: u32) -> (u64, u64) {
+    let output = succeed(Command::new("bpftool").args(["-j", "prog", "show", "id", &id.to_string()]));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    (shown["run_cnt"].as_u64().unwrap_or(0), shown["run_time_ns"].as_u64().unwrap_or(0))
+}
+
+#[test]
+fn runs_and_times_are_those_of_bpftool() {
+    if !root("runs_and_times_are_those_of_bpftool") {
+        return;
+    }
+    let _alone = alone();
+    let loaded = load();
+    let id = loaded.id_of("loop_of_1000").unwrap();
+    let mut top = Top::start(&["-d", "0.5", "--budget", "100", "--all", "--prog", &id.to_string()]);
+    let mut before = top.next();
+    loaded.run("loop_of_1000", 5_000).unwrap();
+    let (mut runs, mut time_ns) = (0, 0);
+    loop {
+        let interval = top.next();
+        // No moment is in two intervals, and none is left out.
+        assert_eq!(interval["from_ns"], before["to_ns"]);
+        let counted = &program(&interval, id)["runs"];
+        let count = number(&counted["count"]);
+        runs += count;
+        time_ns += number(&counted["time_ns"]);
+        let length_ns = number(&interval["to_ns"]) - number(&interval["from_ns"]);
+        let per_second = count as f64 * 1e9 / length_ns as f64;
+        assert!((counted["per_second"].as_f64().unwrap() - per_second).abs() <= per_second * 0.01, "{counted}");
+        before = interval;
+        if runs >= 5_000 && count == 0 {
+            break;
+        }
+    }
+    // The kernel counts for as long as `top` is there, and for whoever looks.
+    assert_eq!((runs, time_ns), bpftool(id));
+    assert_eq!(runs, 5_000);
+    drop(top);
+}
+
+/// One file after the other is written and read, and no interval is of a part of the time twice.
+#[test]
+fn intervals_go_on_over_files() {
+    if !root("intervals_go_on_over_files") {
+        return;
+    }
+    let _alone = alone();
+    let mut top = Top::start(&["-d", "0.2", "--keep", "1", "-n", "12"]);
+    let mut starts = BTreeSet::new();
+    let mut last_ns = 0;
+    for _ in 0..12 {
+        let interval = top.next();
+        let (from_ns, to_ns) = (number(&interval["from_ns"]), number(&interval["to_ns"]));
+        assert!(from_ns >= last_ns && to_ns > from_ns, "{from_ns} to {to_ns} after {last_ns}");
+        last_ns = to_ns;
+        starts.insert(number(&interval["report"]["recording"]["start_ns"]));
+    }
+    assert!(top.lines.next().is_none(), "more than asked for");
+    assert!(top.child.wait().unwrap().success());
+    assert!(starts.len() > 1, "all of it is of one file");
+}
+
+/// Directories of `bprec top`.
+fn directories() -> BTreeSet<String> {
+    let names = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("bprec-top-")).collect()
+}
+
+#[test]
+fn whatever_signal_ends_it_nothing_stays() {
+    if !root("whatever_signal_ends_it_nothing_stays") {
+        return;
+    }
+    let _alone = alone();
+    for number in ["-INT", "-TERM", "-HUP"] {
+        let before = directories();
+        let mut top = Top::start(&["-d", "0.2"]);
+        top.next();
+        signal(&top.child, number);
+        let status = top.child.wait().unwrap();
+        assert!(status.success(), "{number}: {status}");
+        // Others may have cleaned up meanwhile.
+        assert!(directories().is_subset(&before), "{number}");
+    }
+}
+
+/// What was killed cannot clean up: whoever comes next does.
+#[test]
+fn what_was_killed_is_cleaned_up_by_the_next_one() {
+    if !root("what_was_killed_is_cleaned_up_by_the_next_one") {
+        return;
+    }
+    let _alone = alone();
+    let before = directories();
+    let mut killed = Top::start(&["-d", "0.2"]);
+    killed.next();
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    let left: BTreeSet<String> = directories().difference(&before).cloned().collect();
+    let mut next = Top::start(&["-d", "0.2", "-n", "1"]);
+    next.next();
+    assert!(next.child.wait().unwrap().success());
+    assert!(directories().is_disjoint(&left), "{left:?}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_by_the_exit_code() {
+    if !root("a_program_that_is_not_there_is_told_by_the_exit_code") {
+        return;
+    }
+    let _alone = alone();
+    let output = bprec().args(["top", "--once", "-b", "-d", "0.2", "--prog", "no_such_program"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("all BPF: ") && text.contains("SAMPLES"), "{text}");
+}

@@ -1,0 +1,170 @@
+//! The screen of `bprec top`: its numbers are the kernel's, keys work, and nothing stays. Real kernel, root.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
+
+mod support;
+#[path = "support/tmux.rs"]
+mod tmux;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bprec_fixtures::{Fixture, Loaded};
+use serde_json::Value;
+use support::{bprec, measured, root, succeed, wait_for};
+use tmux::{Terminal, cell, tmux_installed};
+
+/// The tests of this file share the machine's CPUs, and look at what is left behind.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const PROGRAM: &str = "loop_of_1000";
+
+fn load() -> (Loaded, String) {
+    let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
+    let id = loaded.id_of(PROGRAM).unwrap().to_string();
+    (loaded, id)
+}
+
+/// Shows a program alone, all of whose runs are counted.
+fn watch(id: &str) -> Terminal {
+    let terminal = Terminal::start((160, 20), &["top", "-d", "0.5", "--budget", "100", "--all", "--prog", id]);
+    terminal.wait_for(&[id, PROGRAM]);
+    terminal
+}
+
+/// Runs of the program in the interval that is shown.
+fn runs(screen: &[String], id: &str) -> Option<f64> {
+    let number = |text: &str| text.replace(',', "").parse::<f64>().ok();
+    let length = number(screen.iter().find(|line| line.contains("all BPF:"))?.split(' ').next()?)?;
+    let header = screen.iter().find(|line| line.contains("RUNS/S"))?;
+    let row = screen.iter().find(|line| line.split_whitespace().next() == Some(id))?;
+    Some(number(cell(header, row, "RUNS/S"))? * length)
+}
+
+/// Runs as bpftool has them.
+fn bpftool(id: &str) -> f64 {
+    let output = succeed(Command::new("bpftool").args(["-j", "prog", "show", "id", id]));
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    shown["run_cnt"].as_f64().unwrap_or(0.0)
+}
+
+/// What happened during a pause is one interval, whose runs are those that bpftool shows.
+#[test]
+fn the_runs_of_an_interval_are_those_of_bpftool() {
+    let test = "the_runs_of_an_interval_are_those_of_bpftool";
+    if !root(test) || !tmux_installed(test) {
+        return;
+    }
+    let _alone = alone();
+    let (loaded, id) = load();
+    // An interval may end between the key and the load.
+    measured(|| {
+        let terminal = watch(&id);
+        terminal.keys(&["Space"]);
+        terminal.wait_for(&["paused"]);
+        let before = bpftool(&id);
+        loaded.run(PROGRAM, 3_000).unwrap();
+        let expected = bpftool(&id) - before;
+        terminal.keys(&["Space"]);
+        let screen = terminal.wait("runs", |screen| runs(screen, &id).is_some_and(|runs| runs > 0.0));
+        let shown = runs(&screen, &id).unwrap();
+        terminal.keys(&["q"]);
+        assert_eq!(terminal.end(), 0);
+        // The length has three decimals, runs per second have none above 1000.
+        let is_it = expected == 3_000.0 && (shown - expected).abs() <= 0.005 * expected;
+        if is_it { Ok(()) } else { Err(format!("{shown} runs on the screen, {expected} by bpftool")) }
+    });
+}
+
+/// Under a load the function that runs is hot; what was seen can be written, and reads as any recording.
+#[test]
+fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
+    let test = "a_program_opens_while_it_runs_and_what_was_seen_is_written";
+    if !root(test) || !tmux_installed(test) {
+        return;
+    }
+    let _alone = alone();
+    let (loaded, id) = load();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                loaded.run(PROGRAM, 1_000).unwrap();
+            }
+        });
+        let terminal = watch(&id);
+        let has_load = |screen: &[String]| runs(screen, &id).is_some_and(|runs| runs > 0.0);
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            terminal.wait("runs, and what watching them takes", |screen| {
+                has_load(screen) && screen.iter().any(|line| line.contains("watching:"))
+            });
+            terminal.keys(&["Enter"]);
+            terminal.wait("a hot function", |screen| {
+                let header = screen.iter().find(|line| line.contains("COST%") && line.contains("FUNCTION"));
+                let row = screen.iter().find(|line| line.ends_with(PROGRAM) && !line.contains('·'));
+                header.zip(row).is_some_and(|(header, row)| cell(header, row, "SELF%").parse::<f64>().is_ok())
+            });
+            // A key right behind Escape would be one with Alt.
+            terminal.keys(&["Escape"]);
+            terminal.wait_for(&["every 0.5 s"]);
+            terminal.keys(&["+"]);
+            terminal.wait_for(&["every 1 s"]);
+            terminal.keys(&["-", "-"]);
+            terminal.wait_for(&["every 0.2 s"]);
+            // The shorter interval is another recording, which may not have begun.
+            wait_for("a file with samples of the program", || {
+                terminal.keys(&["w", "Enter"]);
+                let said = |screen: &[String]| screen.last().is_some_and(|line| line.contains("bprec"));
+                terminal.wait("an answer", said).last()?.contains("samples -> bprec-top.data").then_some(())?;
+                let report = reported(&terminal, &id)?;
+                report["events"][0]["rows"][0]["samples"].as_u64().filter(|samples| *samples > 0)
+            });
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        shown.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        terminal.keys(&["q"]);
+        assert_eq!(terminal.end(), 0);
+        let row = &reported(&terminal, &id).unwrap()["events"][0]["rows"][0];
+        assert_eq!((row["id"].to_string(), row["name"].as_str()), (id.clone(), Some(PROGRAM)), "{row}");
+    });
+}
+
+/// What the reporter says of the file that was written.
+fn reported(terminal: &Terminal, id: &str) -> Option<Value> {
+    let path = terminal.path("bprec-top.data");
+    let output = bprec().args(["report", "--json", "--prog", id, "-i"]).arg(path).output().unwrap();
+    serde_json::from_slice(&output.stdout).ok()
+}
+
+/// Directories of `bprec top`.
+fn directories() -> BTreeSet<String> {
+    let names = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("bprec-top-")).collect()
+}
+
+#[test]
+fn whatever_ends_it_the_terminal_is_whole_and_nothing_stays() {
+    let test = "whatever_ends_it_the_terminal_is_whole_and_nothing_stays";
+    if !root(test) || !tmux_installed(test) {
+        return;
+    }
+    let _alone = alone();
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        let before = directories();
+        let terminal = Terminal::start((60, 15), &["top", "-d", "0.2"]);
+        // Once right at the start, else when it shows something.
+        if signal != "-HUP" {
+            terminal.wait_for(&["all BPF:"]);
+        }
+        terminal.wait_for(&["q quit"]);
+        terminal.signal(signal);
+        assert_eq!(terminal.end(), 0, "{signal}");
+        assert!(directories().is_subset(&before), "{signal}");
+    }
+}

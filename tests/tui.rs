@@ -1,0 +1,272 @@
+//! `bprec report --tui` in a terminal: what its screens hold is what `--json` gives, at any size; and the terminal is whole afterwards.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+mod support;
+#[path = "support/tmux.rs"]
+mod tmux;
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{bprec, succeed, wait_for};
+use tmux::{Terminal, cell, tmux_installed};
+
+fn recording() -> String {
+    format!("{}/fixtures/recordings/linux-7.2/everything.data", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = succeed(bprec().args(arguments).args(["-i", &recording(), "--json"]));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn browse(size: (u16, u16)) -> Terminal {
+    let terminal = Terminal::start(size, &["report", "--tui", "-i", &recording()]);
+    // The last line is the last that is drawn.
+    terminal.wait_for(&["q quit  h help"]);
+    terminal
+}
+
+fn percent(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "n/a".to_owned(), |percent| format!("{percent:.2}"))
+}
+
+/// The rows behind the header, which the first of these names begins.
+fn table<'s>(screen: &'s [String], first: &str) -> (&'s str, &'s [String]) {
+    let at = screen.iter().position(|line| line.trim_start().starts_with(first)).unwrap();
+    (&screen[at], &screen[at + 1..])
+}
+
+/// The table as it is shown, held against the ledger.
+fn assert_table(screen: &[String], width: usize) {
+    let (header, rows) = table(screen, "ID");
+    assert!(screen.iter().all(|line| line.chars().count() <= width), "{screen:?}");
+    let report = json(&["report"]);
+    let event = &report["events"][0];
+    let mut shown = 0;
+    for row in event["rows"].as_array().unwrap() {
+        let (id, name) = (row["id"].to_string(), row["name"].as_str().unwrap());
+        let Some(line) = rows.iter().find(|line| line.split_whitespace().next() == Some(&id)) else { continue };
+        shown += 1;
+        if width >= 200 {
+            // Of a name that is too long the ends are shown.
+            assert!(line.contains(&name[..name.len().min(8)]), "{line}");
+            assert_eq!(cell(header, line, "%BPF"), percent(&row["bpf_percent"]), "{line}");
+            assert_eq!(
+                cell(header, line, "SAMPLES"),
+                row["samples"].as_u64().map_or("n/a".into(), |it| it.to_string())
+            );
+        }
+        assert_eq!(cell(header, line, "%MACHINE"), percent(&row["machine_percent"]), "{line}");
+    }
+    assert!(shown > 3, "{screen:?}");
+    let total = rows.iter().find(|line| line.trim_start().starts_with("TOTAL")).unwrap();
+    assert_eq!(cell(header, total, "%MACHINE"), percent(&event["total"]["machine_percent"]));
+}
+
+#[test]
+fn the_table_holds_the_numbers_of_json_at_any_size() {
+    if !tmux_installed("the_table_holds_the_numbers_of_json_at_any_size") {
+        return;
+    }
+    let terminal = browse((100, 30));
+    assert_table(&terminal.wait_for(&["TOTAL"]), 100);
+    for (width, height) in [(60, 15), (200, 60), (100, 30)] {
+        terminal.resize((width, height));
+        // All of the lines are there again, none is of the size before.
+        let screen = terminal.wait("a screen of that size", |screen| {
+            let is_titled = screen[0].starts_with("everything.data · sort cost");
+            let is_whole = screen.iter().any(|line| line.trim_start().starts_with("TOTAL  "));
+            let keys = screen.iter().position(|line| line.starts_with("q quit  h help"));
+            is_titled && is_whole && keys == Some(usize::from(height) - 1)
+        });
+        assert_table(&screen, width.into());
+    }
+    terminal.keys(&["q"]);
+    assert_eq!(terminal.end(), 0);
+}
+
+/// From the table down to the instructions of a line, and back; each screen held against `annotate --json`.
+#[test]
+fn a_program_opens_into_functions_lines_and_instructions() {
+    if !tmux_installed("a_program_opens_into_functions_lines_and_instructions") {
+        return;
+    }
+    let annotation = json(&["annotate", "*"]);
+    let program = &annotation["programs"][0];
+    let id = program["id"].to_string();
+    let functions = program["functions"].as_array().unwrap();
+    let at = functions.iter().position(|it| it["samples"].as_u64().unwrap() > 1).unwrap();
+    let function = &functions[at];
+    let terminal = browse((140, 50));
+    let screen = terminal.wait_for(&["TOTAL"]);
+    assert!(table(&screen, "ID").1[0].trim_start().starts_with(&id), "the costliest is the first");
+    terminal.keys(&["Enter"]);
+    let screen = terminal.wait_for(&["SAMPLES", "FUNCTION"]);
+    let (header, rows) = table(&screen, "SAMPLES");
+    for (function, row) in functions.iter().zip(rows) {
+        assert!(row.ends_with(function["name"].as_str().unwrap()), "{row}");
+        let samples = function["samples"].as_u64().unwrap();
+        if samples > 0 {
+            assert!(row.trim_start().starts_with(&samples.to_string()), "{row}");
+            assert_eq!(cell(header, row, "COST%"), percent(&function["percent"]));
+        }
+    }
+    terminal.keys(&vec!["Down"; at]);
+    terminal.keys(&["Enter"]);
+    let screen = terminal.wait_for(&["SAMPLES", "LINE"]);
+    let (header, rows) = table(&screen, "SAMPLES");
+    let lines = function["lines"].as_array().unwrap();
+    for (line, row) in lines.iter().zip(rows) {
+        let place = format!(":{}", line["source"]["line"]);
+        assert!(row.contains(&place), "{row}: {place}");
+        if line["samples"].as_u64().unwrap() > 0 {
+            assert_eq!(cell(header, row, "COST%"), percent(&line["percent"]), "{row}");
+            assert_eq!(cell(header, row, "SELF%"), percent(&line["self"]["percent"]), "{row}");
+        }
+    }
+    let hot = lines.iter().position(|line| line["samples"].as_u64().unwrap() > 0).unwrap();
+    terminal.keys(&vec!["Down"; hot]);
+    terminal.keys(&["Enter"]);
+    let screen = terminal.wait_for(&["SAMPLES", "INSTRUCTION"]);
+    for insn in lines[hot]["bpf"].as_array().unwrap() {
+        let text = format!("{}: {}", insn["slot"], insn["text"].as_str().unwrap());
+        assert!(screen.iter().any(|line| line.contains(&text)), "{text} in {screen:?}");
+    }
+    for back in [&["LINE"][..], &["FUNCTION"], &["PROGRAM", "%MACHINE"]] {
+        terminal.keys(&["Escape"]);
+        terminal.wait_for(back);
+    }
+    terminal.keys(&["q"]);
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn rows_are_sorted_and_filtered_as_the_table_by_options() {
+    if !tmux_installed("rows_are_sorted_and_filtered_as_the_table_by_options") {
+        return;
+    }
+    let ids = |report: &Value| -> Vec<String> {
+        report["events"][0]["rows"].as_array().unwrap().iter().map(|row| row["id"].to_string()).collect()
+    };
+    let shown = |screen: &[String]| -> Vec<String> {
+        let rows = table(screen, "ID").1.iter().map(|row| row.split_whitespace().next().unwrap_or_default().to_owned());
+        rows.take_while(|first| first.parse::<u32>().is_ok()).collect()
+    };
+    let terminal = browse((140, 50));
+    terminal.wait_for(&["TOTAL"]);
+    terminal.keys(&["s", "s"]);
+    let by_self = ids(&json(&["report", "--sort", "self"]));
+    terminal.wait("sorted by self", |screen| screen[0].contains("sort self") && shown(screen) == by_self);
+    terminal.keys(&["S", "S"]);
+    terminal.wait_for(&["sort cost"]);
+    terminal.keys(&["f", "tail_call", "Enter"]);
+    let filtered = ids(&json(&["report", "--prog", "*tail_call*"]));
+    assert!(filtered.len() > 1, "{filtered:?}");
+    terminal.wait("filtered", |screen| screen[0].contains("filter tail_call") && shown(screen) == filtered);
+    terminal.keys(&["q"]);
+    assert_eq!(terminal.end(), 0);
+}
+
+/// Boxes of the flame graph are as wide as what `export --to folded` counts.
+#[test]
+fn a_flame_graph_has_the_stacks_that_are_exported() {
+    const WIDTH: u64 = 120;
+    if !tmux_installed("a_flame_graph_has_the_stacks_that_are_exported") {
+        return;
+    }
+    let output = succeed(bprec().args(["export", "--to", "folded", "-i", &recording()]));
+    let folded = String::from_utf8(output.stdout).unwrap();
+    let stacks: Vec<(&str, u64)> = folded
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(it, count)| (it, count.parse().unwrap()))
+        .collect();
+    let total: u64 = stacks.iter().map(|(_, count)| count).sum();
+    let task = "swapper";
+    let of_task = stacks.iter().filter(|(stack, _)| stack.split(';').next() == Some(task));
+    let share = of_task.map(|(_, count)| count).sum::<u64>() * WIDTH / total;
+    assert!(share > 20, "{share}");
+    let terminal = browse((120, 30));
+    terminal.wait_for(&["TOTAL"]);
+    terminal.keys(&["G"]);
+    let screen = terminal.wait_for(&["|swapper"]);
+    let row = screen.iter().find(|line| line.contains("|swapper")).unwrap();
+    let from = row[row.find("|swapper").unwrap()..].chars();
+    let width = from.skip(1).take_while(|c| *c != '|').count() as u64 + 1;
+    assert!(width.abs_diff(share) <= 1 || row.ends_with(task), "{width} columns, {share} expected: {row}");
+    terminal.keys(&["q"]);
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn whatever_ends_it_the_terminal_is_whole() {
+    if !tmux_installed("whatever_ends_it_the_terminal_is_whole") {
+        return;
+    }
+    for signal in ["-TERM", "-INT", "-HUP"] {
+        let terminal = browse((80, 24));
+        terminal.wait_for(&["TOTAL"]);
+        terminal.signal(signal);
+        assert_eq!(terminal.end(), 0, "{signal}");
+    }
+    let terminal = browse((80, 24));
+    terminal.wait_for(&["TOTAL"]);
+    terminal.keys(&["C-c"]);
+    assert_eq!(terminal.end(), 0);
+    // What cannot be read is said on a terminal that is whole.
+    let terminal = Terminal::start((80, 24), &["report", "--tui", "-i", "/dev/null"]);
+    assert_eq!(terminal.end(), 2);
+    terminal.wait_for(&["bprec: /dev/null"]);
+}
+
+/// A window that is closed, or a connection that breaks: nothing is left that reads a terminal which is not there.
+#[cfg(target_os = "linux")]
+#[test]
+fn it_ends_with_its_terminal() {
+    if !tmux_installed("it_ends_with_its_terminal") {
+        return;
+    }
+    for ignores in ["", "trap '' HUP; "] {
+        let terminal = Terminal::run(
+            (80, 24),
+            "/bin/sh",
+            &["-c", &format!("{ignores}exec \"$0\" report --tui -i \"$1\""), env!("CARGO_BIN_EXE_bprec"), &recording()],
+            &[],
+        );
+        terminal.wait_for(&["TOTAL"]);
+        let process = format!("/proc/{}/exe", terminal.pid());
+        drop(terminal);
+        wait_for("the end of it", || std::fs::read_link(&process).is_err().then_some(()));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn it_is_confined_as_other_readers_are() {
+    let has_filters = std::path::Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
+    if !tmux_installed("it_is_confined_as_other_readers_are") || !has_filters {
+        return;
+    }
+    let terminal = browse((80, 24));
+    terminal.wait_for(&["TOTAL"]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", terminal.pid())).unwrap();
+    let member = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    assert_eq!((member("Seccomp:"), member("CapEff:")), (Some("2"), Some("0000000000000000")));
+    // Keys and sizes still come.
+    terminal.keys(&["Enter"]);
+    terminal.wait_for(&["FUNCTION"]);
+    terminal.keys(&["q"]);
+    assert_eq!(terminal.end(), 0);
+}
+
+#[test]
+fn without_a_terminal_it_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bprec"));
+    let output = command.args(["report", "--tui", "-i", &recording()]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("--tui") && said.contains("terminal"), "{said}");
+}

@@ -1,0 +1,289 @@
+//! What is exported, in the viewers that it is for.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use bprec_report::model::Known;
+use bprec_report::{Input, Options, Session};
+use serde_json::Value;
+use support::{Scratch, bprec, skip, succeed, wait_for};
+
+const RECORDINGS: [&str; 3] = [
+    "fixtures/recordings/linux-7.2/ratio.data",
+    "fixtures/recordings/linux-6.12-arm64/exact.data",
+    "fixtures/corpus/perf_g_fp.data",
+];
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where `setup/viewers` puts them; says so when it was not run.
+fn viewers(test: &str) -> Option<PathBuf> {
+    let modules = repository().join("target/viewers/node_modules");
+    if !modules.is_dir() {
+        skip(test, "the viewers are not installed (setup/viewers)");
+        return None;
+    }
+    Some(modules)
+}
+
+fn exported(format: &str, recording: &str, to: &Path) {
+    succeed(bprec().args(["export", "--to", format, "-i"]).arg(repository().join(recording)).arg("-o").arg(to));
+}
+
+/// A session of the Firefox Profiler's command line: a process that has the profile and answers.
+struct FirefoxProfiler {
+    program: PathBuf,
+    home: Scratch,
+    process: Option<Child>,
+}
+
+impl FirefoxProfiler {
+    fn load(modules: &Path, profile: &Path) -> FirefoxProfiler {
+        let program = modules.join("@firefox-devtools/profiler-cli/dist/profiler-cli.js");
+        let mut profiler = FirefoxProfiler { program, home: Scratch::new(), process: None };
+        let process = profiler.command(&["--daemon"]).arg(profile).args(["--session", "test"]).spawn().unwrap();
+        profiler.process = Some(process);
+        // Whoever asks before it listens takes its session for one that died, and removes it: its log is asked.
+        let log = profiler.home.path("test.log");
+        wait_for("the profile is loaded", || {
+            let log = std::fs::read_to_string(&log).ok()?;
+            log.contains("Profile loaded successfully").then_some(())
+        });
+        profiler
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("node");
+        command.arg(&self.program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        for variable in ["HOME", "XDG_RUNTIME_DIR", "TMPDIR", "PROFILER_CLI_SESSION_DIR"] {
+            command.env(variable, self.home.path(""));
+        }
+        command
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let mut command = self.command(arguments);
+        command.args(["--session", "test", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        serde_json::from_slice(&succeed(&mut command).stdout).unwrap()
+    }
+}
+
+impl Drop for FirefoxProfiler {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// By name of the function: samples in it, and in what it called.
+type Functions = BTreeMap<String, (u64, u64)>;
+
+/// The same of the stacks.
+fn functions(recording: &str) -> Functions {
+    let input = Input::open(repository().join(recording)).unwrap();
+    let stacks = Session::open(&input).unwrap().stacks(&Options::default()).unwrap();
+    let mut functions = Functions::new();
+    for stack in &stacks.stacks {
+        // Outermost is the task.
+        let names = stack.frames[1..].iter().map(|frame| stacks.frames[*frame as usize].label());
+        let names: Vec<String> = names.collect();
+        let inside: std::collections::BTreeSet<&String> = names.iter().collect();
+        inside.into_iter().for_each(|name| functions.entry(name.clone()).or_default().1 += stack.count.samples);
+        functions.entry(names.last().unwrap().clone()).or_default().0 += stack.count.samples;
+    }
+    functions
+}
+
+#[test]
+fn the_firefox_profiler_counts_the_same() {
+    let Some(modules) = viewers("the_firefox_profiler_counts_the_same") else { return };
+    for recording in RECORDINGS {
+        let scratch = Scratch::new();
+        let path = scratch.path("profile.json.gz");
+        exported("firefox", recording, &path);
+        let profiler = FirefoxProfiler::load(&modules, &path);
+        let mut seen = Functions::new();
+        let threads = profiler.json(&["thread", "list", "--limit", "0"]);
+        for thread in threads["threads"].as_array().unwrap() {
+            let handle = thread["threadHandle"].as_str().unwrap();
+            let listed = profiler.json(&["thread", "functions", "--thread", handle, "--limit", "0", "--include-idle"]);
+            for function in listed["functions"].as_array().unwrap() {
+                let (own, total) = seen.entry(function["name"].as_str().unwrap().to_owned()).or_default();
+                *own += function["selfSamples"].as_u64().unwrap();
+                *total += function["totalSamples"].as_u64().unwrap();
+            }
+        }
+        assert_eq!(seen, functions(recording), "{recording}");
+    }
+}
+
+/// Programs are the viewer's own category, and what is known of each is beside its life.
+#[test]
+fn the_firefox_profiler_shows_the_programs() {
+    let Some(modules) = viewers("the_firefox_profiler_shows_the_programs") else { return };
+    let recording = RECORDINGS[0];
+    let scratch = Scratch::new();
+    let path = scratch.path("profile.json.gz");
+    exported("firefox", recording, &path);
+    let input = Input::open(repository().join(recording)).unwrap();
+    let report = Session::open(&input).unwrap().by_prog(&Options::default()).unwrap();
+    let profiler = FirefoxProfiler::load(&modules, &path);
+    let listed = profiler.json(&["profile", "markers", "--limit", "0"]);
+    let markers = listed["markers"].as_array().unwrap();
+    let mut compared = 0;
+    for program in &report.programs {
+        let Known::Value(runs) = &program.runs else { continue };
+        let label = program.label_with_id();
+        let of = |kind: &'static str, name: &str| {
+            let name = format!("{label}{name}");
+            markers.iter().filter(move |marker| marker["markerType"] == kind && marker["name"] == name.as_str())
+        };
+        let life: Vec<&Value> = of("BPF program", "").collect();
+        assert_eq!(life.len(), 1, "{label}");
+        let tag = program.tag.unwrap().to_string();
+        assert!(life[0]["category"] == "BPF" && life[0]["label"].as_str().unwrap().contains(&tag), "{:?}", life[0]);
+        // The mean of a run, from what is shown of each interval.
+        let rates = of("BPF runs per second", " runs/s").map(|marker| {
+            marker["data"]["runsPerSecond"].as_f64().unwrap() * marker["duration"].as_f64().unwrap() / 1e3
+        });
+        let times = of("BPF time per run", " time/run").map(|marker| marker["data"]["timePerRun"].as_f64().unwrap());
+        let (count, time_ms) =
+            rates.zip(times).fold((0.0, 0.0), |(count, time), (runs, ms)| (count + runs, time + runs * ms));
+        if runs.count > 0 {
+            let expected = runs.ns_per_run.unwrap();
+            assert!(
+                (time_ms * 1e6 / count / expected - 1.0).abs() < 1e-3,
+                "{label}: {time_ms} ms in {count}, {expected}"
+            );
+            compared += 1;
+        }
+    }
+    assert!(compared >= 4, "{compared}");
+    // 16,628 ns are not a sixtieth of a nanosecond.
+    let shown = markers.iter().find(|marker| marker["markerType"] == "BPF time per run").unwrap();
+    assert!(shown["label"].as_str().unwrap().ends_with("μs"), "{shown}");
+}
+
+/// What is seen of a page in a browser.
+fn seen(modules: &Path, page: &Path, program: &str) -> Value {
+    let script = repository().join("tests/viewers/page.js");
+    let mut browse = Command::new("node");
+    browse.arg(script).arg("/usr/bin/chromium").arg(page).arg(program).env("NODE_PATH", modules);
+    serde_json::from_slice(&succeed(&mut browse).stdout).unwrap()
+}
+
+fn texts(cells: &Value) -> Vec<&str> {
+    cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect()
+}
+
+/// The page works without any other file, for the eye, the keyboard and the screen reader, and has the numbers that JSON has.
+#[test]
+fn a_browser_shows_the_page() {
+    let Some(modules) = viewers("a_browser_shows_the_page") else { return };
+    for recording in [RECORDINGS[0], RECORDINGS[1], "fixtures/recordings/linux-6.1/everything.data"] {
+        let scratch = Scratch::new();
+        let path = scratch.path("page.html");
+        exported("html", recording, &path);
+        let json = succeed(bprec().args(["report", "--json", "-i"]).arg(repository().join(recording)));
+        let report: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let event = &report["events"][0];
+        let rows = event["rows"].as_array().unwrap();
+        let label = |row: &Value| format!("{} ({})", row["name"].as_str().unwrap(), row["id"]);
+        let program = label(&rows[0]);
+        let seen = seen(&modules, &path, &program);
+
+        assert_eq!(seen["complaints"], Value::Array(Vec::new()), "{recording}");
+        assert_eq!(seen["requests"].as_array().unwrap().len(), 1, "{recording}: {}", seen["requests"]);
+        assert_eq!(seen["violations"], Value::Array(Vec::new()), "{recording}");
+        assert_eq!((&seen["overflow_1200"], &seen["overflow_400"]), (&Value::from(0), &Value::from(0)), "{recording}");
+
+        let columns = texts(&seen["columns"]);
+        let cell = |row: &Value, name: &str| {
+            let at = columns.iter().position(|column| *column == name).unwrap();
+            row[at].as_str().unwrap().replace(',', "")
+        };
+        for row in rows {
+            let mut shown = seen["rows"].as_array().unwrap().iter();
+            let id = row["id"].to_string();
+            let shown = shown.find(|shown| cell(shown, "ID") == id).unwrap();
+            let samples = row["samples"].as_u64().map_or("n/a".to_owned(), |samples| samples.to_string());
+            assert_eq!(cell(shown, "SAMPLES"), samples, "{recording}: {}", label(row));
+            assert!(cell(shown, "PROGRAM").trim_end_matches('~') == row["name"].as_str().unwrap());
+        }
+        assert_eq!(cell(&seen["total"], "SAMPLES"), event["total"]["samples"].to_string(), "{recording}");
+
+        let json = succeed(bprec().args(["report", "--payers", "--json", "-i"]).arg(repository().join(recording)));
+        let payers: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let expected = |kind: &str| {
+            let rows = payers["events"][0][kind].as_array().unwrap().iter();
+            rows.map(|row| row["samples"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        let shown = |table: &str, column: usize| {
+            let rows = seen[table].as_array().unwrap().iter();
+            rows.map(|row| row[column].as_str().unwrap().replace(',', "").parse().unwrap()).collect::<Vec<u64>>()
+        };
+        assert_eq!(shown("payers", 1), expected("payers"), "{recording}");
+        assert_eq!(shown("pairs", 3), expected("rows"), "{recording}");
+        let own = event["total"]["self"]["samples"].as_u64().unwrap();
+        assert_eq!(shown("lines", 1), [own], "{recording}");
+
+        // What is not known is behind everything, and then before it.
+        let number = |text: &&str| text.replace(',', "").parse::<u64>().ok();
+        let descending: Vec<Option<u64>> = texts(&seen["descending"]).iter().map(number).collect();
+        let ascending: Vec<Option<u64>> = texts(&seen["ascending"]).iter().map(number).collect();
+        assert!(descending.is_sorted_by(|a, b| a >= b) && ascending.is_sorted(), "{descending:?} {ascending:?}");
+        assert_eq!(descending.len(), seen["rows"].as_array().unwrap().len());
+        let named = |row: &&Value| texts(row).join("\n").contains(rows[0]["name"].as_str().unwrap());
+        let expected = seen["rows"].as_array().unwrap().iter().filter(named).count();
+        assert_eq!(seen["filtered"].as_array().unwrap().len(), expected, "{recording}");
+
+        // All that went through the program, which the ledger has as its total.
+        let inclusive = |row: &Value| row["inclusive"]["samples"].as_u64().unwrap();
+        let samples = |told: &str| {
+            let (_, rest) = told.rsplit_once(": ").unwrap();
+            rest.split(' ').next().unwrap().replace(',', "").parse::<u64>().unwrap()
+        };
+        assert_eq!(samples(seen["found"].as_str().unwrap()), inclusive(&rows[0]), "{recording}: {}", seen["found"]);
+        let focused = texts(&seen["focused"]);
+        assert_eq!(samples(focused[0]), inclusive(&rows[0]), "{recording}: {focused:?}");
+        let all = event["samples"]["samples"].as_u64().unwrap();
+        assert_eq!(samples(texts(&seen["frames"])[0]), all, "{recording}");
+        assert_eq!(samples(texts(&seen["inverted"])[0]), all, "{recording}");
+
+        // Its code, line by line, with the samples that annotate has.
+        let id = rows[0]["id"].to_string();
+        let json = succeed(bprec().args(["annotate", "--json", &id, "-i"]).arg(repository().join(recording)));
+        let annotation: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let functions = annotation["programs"][0]["functions"].as_array().unwrap();
+        let lines: Vec<&Value> = functions.iter().flat_map(|it| it["lines"].as_array().unwrap()).collect();
+        let samples_of = |rows: &Value| -> u64 {
+            let rows = rows.as_array().unwrap().iter();
+            rows.filter_map(|row| row[0].as_str().unwrap().replace(',', "").parse::<u64>().ok()).sum()
+        };
+        let of_lines = |member: &dyn Fn(&Value) -> u64| lines.iter().map(|line| member(line)).sum::<u64>();
+        assert_eq!(seen["code_program"].as_str(), Some(program.as_str()), "{recording}");
+        assert_eq!(seen["code"].as_array().unwrap().len(), lines.len(), "{recording}");
+        assert_eq!(samples_of(&seen["code"]), of_lines(&|line| line["samples"].as_u64().unwrap()), "{recording}");
+        let len = |value: &Value| value.as_array().map_or(0, |all| all.len() as u64);
+        let instructions = of_lines(&|line| {
+            let of_bpf = line["bpf"].as_array().unwrap().iter().map(|insn| 1 + len(&insn["machine"])).sum::<u64>();
+            1 + of_bpf + len(&line["machine"])
+        });
+        assert_eq!(len(&seen["instructions"]), instructions, "{recording}");
+        assert!(instructions > lines.len() as u64, "{recording}: no instructions");
+
+        let zoomed = texts(&seen["zoomed"]);
+        assert_eq!(seen["zoomed_into"].as_str(), Some(zoomed[1]), "{recording}");
+        assert_eq!(seen["zoomed_width"], "100%");
+        assert_eq!(seen["after_escape"].as_u64(), Some(texts(&seen["frames"]).len() as u64), "{recording}");
+    }
+}
