@@ -2,8 +2,8 @@
 //! form of output.
 #![no_main]
 
-use bprec_report::{
-    Input, MapsOptions, Options, ScriptOptions, Show, Source, by_prog, counters, header, maps, script,
+use bprec_report::{Document, 
+    AnnotateOptions, Input, MapsOptions, Options, ScriptOptions, Session, Show, Source, by_prog, counters, header, maps, script,
 };
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -23,6 +23,19 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let _ = report.write_table(&mut std::io::sink(), 132);
         let _ = report.write_json(&mut std::io::sink());
         let _ = report.write_csv(&mut std::io::sink());
+    }
+    if let Ok(session) = Session::open(&input) {
+        let query = Options { threads: Some(1), ..Options::default() };
+        if let Ok(lines) = session.lines(&query) {
+            let _ = lines.write_table(&mut std::io::sink(), 132);
+            let _ = lines.write_json(&mut std::io::sink());
+            let _ = lines.write_csv(&mut std::io::sink());
+        }
+        if let Ok(annotation) = session.annotate(&AnnotateOptions { query, ..AnnotateOptions::default() }) {
+            let _ = annotation.write_table(&mut std::io::sink(), 132);
+            let _ = annotation.write_json(&mut std::io::sink());
+            let _ = annotation.write_csv(&mut std::io::sink());
+        }
     }
     for json in [false, true] {
         let _ = maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());

@@ -1,0 +1,250 @@
+//! Recordings of many hosts in one lake of Parquet files, and questions about all of them.
+//!
+//! The way of the data: `rows` (a recording, through the reporter's model) → `lake` (files, of which each batch counts as a whole or not at
+//! all) → `engine` (DataFusion over the files that count) → `query`, `regressed` → `answer` → `print` (computes nothing). `schema` has the
+//! tables. No query engine of our own, and no numbers but those of the reporter.
+
+mod answer;
+mod compact;
+mod engine;
+mod import;
+mod lake;
+mod print;
+mod query;
+mod regressed;
+mod rows;
+mod schema;
+mod verify;
+
+use anyhow::{Context, Result};
+use bprec_report::{Confidence, printable};
+use clap::{Args, Parser, Subcommand};
+use compact::Compacted;
+use import::{Event, ImportOptions, Imported};
+use print::Format;
+use query::{Query, Question, Scope};
+use regressed::RegressedOptions;
+use rows::{Date, Said};
+use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use verify::Findings;
+
+/// Puts recordings of BPF programs of many hosts into one lake of Parquet files, and answers questions about all of them.
+#[derive(Debug, Parser)]
+#[command(name = "bprec-fleet", version)]
+struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Puts recordings into a lake; what is there already is left as it is.
+    Import(ImportArgs),
+    /// Asks a lake.
+    Query(QueryArgs),
+    /// Reads all of a lake, and says what is wrong with it.
+    Verify(LakeArgs),
+    /// Puts the batches of each day together, so that there are fewer and larger files. Not while other engines read the lake.
+    Compact(CompactArgs),
+}
+
+#[derive(Debug, Args)]
+struct ImportArgs {
+    /// Directory of the lake; made where there is none.
+    #[arg(long, value_name = "LAKE")]
+    out: PathBuf,
+    /// Recordings; `-`: their names are read from standard input, one per line.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Host that all of these are of, instead of the name that each recording has.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// A label of these recordings, like `role=edge`; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Day (UTC) of recordings that do not say when they were made.
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    date: Option<Date>,
+    /// Take recordings without an end, too. With its end, such a recording is refused from then on: it is there.
+    #[arg(long)]
+    unfinished: bool,
+    /// Most recordings of a batch: the files of a batch count together or not at all.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    batch: u32,
+    /// Threads that read recordings; as many as there are CPUs.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+struct LakeArgs {
+    /// Directory of the lake.
+    #[arg(long, value_name = "LAKE")]
+    lake: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct CompactArgs {
+    #[command(flatten)]
+    lake: LakeArgs,
+    /// Most recordings of a batch.
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    batch: u64,
+}
+
+#[derive(Debug, Args)]
+struct QueryArgs {
+    /// What to ask.
+    #[arg(required_unless_present = "sql", conflicts_with = "sql")]
+    question: Option<Question>,
+    /// A query of your own over the tables of docs/fleet.md.
+    #[arg(long, value_name = "FILE")]
+    sql: Option<PathBuf>,
+    /// Directory of the lake.
+    #[arg(long, value_name = "LAKE")]
+    lake: PathBuf,
+    /// First day (UTC).
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    since: Option<Date>,
+    /// Last day.
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    until: Option<Date>,
+    /// Only rows for which this holds, an SQL expression over the table that is asked: `"kernel_release LIKE '6.12%'"`.
+    #[arg(long = "where", value_name = "EXPR", conflicts_with = "sql")]
+    condition: Option<String>,
+    /// Most rows of the answer.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    limit: usize,
+    /// `regressed`: first day of those that are compared with; as many as are asked for.
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    base_since: Option<Date>,
+    /// `regressed`: last day of those; the day before the first that is asked for.
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    base_until: Option<Date>,
+    /// `regressed`: a host is compared where a program ran at least so often before and after.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    min_runs: u64,
+    /// `regressed`: how sure all of the verdicts together are.
+    #[arg(long, value_name = "PERCENT", default_value_t)]
+    confidence: Confidence,
+    /// How to print the answer.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+fn main() -> ExitCode {
+    let done = match Command::parse().verb {
+        Verb::Import(args) => import(args),
+        Verb::Query(args) => query(args),
+        Verb::Verify(args) => verify(&args.lake),
+        Verb::Compact(args) => compact(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn import(args: ImportArgs) -> Result<ExitCode> {
+    let threads = args.threads.map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        |threads| threads as usize,
+    );
+    let options = ImportOptions {
+        said: Said {
+            host: args.host,
+            labels: args.labels.into_iter().collect(),
+            date: args.date,
+            unfinished: args.unfinished,
+        },
+        batch: args.batch as usize,
+        threads,
+    };
+    let names: Box<dyn Iterator<Item = Result<PathBuf>>> = match &args.files[..] {
+        [name] if name == Path::new("-") => {
+            let lines = io::stdin().lock().lines();
+            Box::new(lines.map(|line| Ok(PathBuf::from(line.context("read names from standard input")?))))
+        }
+        names => Box::new(names.iter().cloned().map(Ok)),
+    };
+    let is_terminal = io::stderr().is_terminal();
+    let done = import::import(&args.out, names, &options, |event| match event {
+        Event::Refused(error) => complain(&format!("{error:#}")),
+        Event::OtherForm(path) => complain(&format!(
+            "{}: a recording of this host that began in the same microsecond is there: this is it in another form",
+            path.display()
+        )),
+        Event::Foreign(path) => complain(&format!("{}: is not of bprec-fleet, and is left alone", path.display())),
+        Event::Progress(done) if is_terminal => complain(&summary(done)),
+        Event::Progress(_) => {}
+    })?;
+    writeln!(io::stdout(), "{}", summary(&done))?;
+    Ok(if done.refused > 0 { ExitCode::from(2) } else { ExitCode::SUCCESS })
+}
+
+fn summary(done: &Imported) -> String {
+    let Imported { recordings, already_there, refused, batches } = done;
+    format!(
+        "{recordings} recordings imported in {batches} batches, {already_there} were there already, {refused} refused"
+    )
+}
+
+fn query(args: QueryArgs) -> Result<ExitCode> {
+    let query = match (args.question, args.sql) {
+        (_, Some(file)) => Query::Sql(file),
+        (question, None) => Query::Known(question.context("a question or --sql is needed")?),
+    };
+    let scope = Scope {
+        since: args.since,
+        until: args.until,
+        condition: args.condition,
+        limit: args.limit,
+        regressed: RegressedOptions {
+            base_since: args.base_since,
+            base_until: args.base_until,
+            min_runs: args.min_runs,
+            confidence: args.confidence,
+        },
+    };
+    let (name, answer) = query::ask(&args.lake, &query, &scope)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    print::write(&answer, name, args.format, &mut out)?;
+    out.flush()?;
+    Ok(if answer.rows.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn verify(lake: &Path) -> Result<ExitCode> {
+    let found = verify::verify(lake)?;
+    found.faults.iter().chain(&found.remarks).for_each(|text| complain(text));
+    let Findings { batches, recordings, rows, faults, .. } = found;
+    writeln!(io::stdout(), "{recordings} recordings in {batches} batches, {rows} rows: {} faults", faults.len())?;
+    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn compact(args: &CompactArgs) -> Result<ExitCode> {
+    let Compacted { before, after } = compact::compact(&args.lake.lake, args.batch)?;
+    writeln!(io::stdout(), "{before} batches became {after}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says something on standard error, where nothing of a recording's text is obeyed.
+fn complain(text: &str) {
+    // Nobody is left to be told of an error here.
+    let _ = writeln!(io::stderr(), "bprec-fleet: {}", printable(text));
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    kinds.into_iter().any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

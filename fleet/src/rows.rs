@@ -1,0 +1,516 @@
+//! One recording as rows of the tables: numbers of the reporter's model, unchanged.
+
+use crate::schema::{
+    CounterRow, EventRow, ProgRow, RecordingRow, RunStatsRow, SCHEMA_VERSION, SampleRow, Text, UnixMicros,
+};
+use anyhow::{Context, Result, bail, ensure};
+use bprec_report::model::{CounterSource, EventReport, Line, Program, Report, Row, Unit, has_sha256_tags};
+use bprec_report::{By, Input, Options, Session, Split};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Name of the `bpf_metadata_*` value that says which version of a program it is.
+const VERSION_KEY: &str = "version";
+
+/// What is said of recordings that they do not say themselves.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Said {
+    /// Host that all of them are of.
+    pub(crate) host: Option<String>,
+    /// Labels of that host.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Date of those without a wall clock.
+    pub(crate) date: Option<Date>,
+    /// Recordings without an end are taken, too.
+    pub(crate) unfinished: bool,
+}
+
+/// A day, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Date {
+    /// Since 1970-01-01.
+    days: i64,
+}
+
+/// Rows of one recording, or of several of a day.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub(crate) recordings: Vec<RecordingRow>,
+    pub(crate) progs: Vec<ProgRow>,
+    pub(crate) run_stats: Vec<RunStatsRow>,
+    pub(crate) events: Vec<EventRow>,
+    pub(crate) samples: Vec<SampleRow>,
+    pub(crate) counters: Vec<CounterRow>,
+}
+
+impl Rows {
+    pub(crate) fn append(&mut self, mut other: Rows) {
+        self.recordings.append(&mut other.recordings);
+        self.progs.append(&mut other.progs);
+        self.run_stats.append(&mut other.run_stats);
+        self.events.append(&mut other.events);
+        self.samples.append(&mut other.samples);
+        self.counters.append(&mut other.counters);
+    }
+}
+
+/// What a recording is known by: the SHA-256 of its bytes. Of a directory, of those of its files in the order of their names.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn content_id(path: &Path) -> Result<(u128, u64)> {
+    let mut hash = Sha256::new();
+    let mut bytes = 0;
+    for file in files_of(path)? {
+        let mut file = File::open(&file).with_context(|| format!("open {}", file.display()))?;
+        let mut buffer = vec![0; 1 << 16];
+        let mut length = 0_u64;
+        loop {
+            let read = file.read(&mut buffer).with_context(|| format!("read {}", path.display()))?;
+            if read == 0 {
+                break;
+            }
+            hash.update(&buffer[..read]);
+            length += read as u64;
+        }
+        bytes += length;
+        if path.is_dir() {
+            hash.update(length.to_le_bytes());
+        }
+    }
+    let mut first = [0; 16];
+    first.copy_from_slice(&hash.finalize()[..16]);
+    Ok((u128::from_be_bytes(first), bytes))
+}
+
+fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
+    let kind = std::fs::metadata(path).with_context(|| format!("stat {}", path.display()))?.file_type();
+    if kind.is_dir() {
+        let entries = std::fs::read_dir(path).with_context(|| format!("read directory {}", path.display()))?;
+        let mut files: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        files.retain(|file| file.is_file());
+        files.sort();
+        return Ok(files);
+    }
+    // What can be read only once cannot be hashed and then be read.
+    ensure!(kind.is_file(), "{}: is neither a file nor a directory; write it into a file first", path.display());
+    Ok(vec![path.to_owned()])
+}
+
+/// Reads a recording into rows, and tells their day.
+///
+/// # Errors
+/// When it cannot be read, is unfinished, has no date, or has a number that no signed 64-bit integer holds.
+pub(crate) fn rows_of(path: &Path, (id, bytes): (u128, u64), said: &Said) -> Result<(Date, Rows)> {
+    let input = Input::open(path)?;
+    let session = Session::open(&input)?;
+    let options = Options { threads: Some(1), all: true, by: Some(By::Split(Split::Func)), ..Options::default() };
+    let report = session.by_prog(&options)?;
+    let at = || path.display().to_string();
+    if report.recording.unfinished && !said.unfinished {
+        bail!(
+            "{}: has no end: it is still written, or was cut off; `bprec recover` completes it, `--unfinished` takes it as it is, and \
+             refuses the rest of it from then on",
+            at()
+        );
+    }
+    let micros = |unix_ns: u64| i64::try_from(unix_ns / 1000).map(UnixMicros);
+    let start = report.recording.start_unix_ns.map(micros).transpose().with_context(at)?;
+    let start = start.filter(|start| Date::of(*start) <= Date::MAX);
+    let Some(date) = start.map(Date::of).or(said.date) else {
+        bail!("{}: does not say on which day it was made; `--date YYYY-MM-DD` says so", at());
+    };
+    let mut converter = Converter::new(&report, said, start);
+    converter.recording(&format!("{id:032x}"), bytes, path, said).with_context(at)?;
+    for program in 0..report.programs.len() {
+        converter.program(program).with_context(at)?;
+    }
+    for event in &report.events {
+        converter.event(event).with_context(at)?;
+    }
+    let options = Options { threads: Some(1), ..Options::default() };
+    converter.counters(&session.counters(&options)?).with_context(at)?;
+    let is_same = content_id(path)? == (id, bytes);
+    ensure!(is_same, "{}: changed while it was read", at());
+    Ok((date, converter.rows))
+}
+
+struct Converter<'r> {
+    report: &'r Report,
+    start: Option<UnixMicros>,
+    host_id: Option<Text>,
+    kernel_release: Option<Text>,
+    cpu_count: Option<i32>,
+    /// By position in the report.
+    programs: Vec<ProgramTexts>,
+    texts: HashMap<String, Text>,
+    rows: Rows,
+}
+
+/// What many rows say of a program.
+#[derive(Debug, Clone)]
+struct ProgramTexts {
+    id: Option<i32>,
+    load_time_ns: Option<i64>,
+    key: Text,
+    tag: Option<Text>,
+    name: Text,
+    prog_type: Option<Text>,
+    version_label: Option<Text>,
+}
+
+impl<'r> Converter<'r> {
+    fn new(report: &'r Report, said: &Said, start: Option<UnixMicros>) -> Converter<'r> {
+        let recording = &report.recording;
+        let text = |text: &Option<String>| text.as_deref().map(Text::from);
+        Converter {
+            start,
+            host_id: text(&said.host).or_else(|| text(&recording.hostname)),
+            kernel_release: text(&recording.os_release),
+            cpu_count: recording.cpus.and_then(|cpus| i32::try_from(cpus).ok()),
+            programs: report.programs.iter().map(ProgramTexts::of).collect(),
+            texts: HashMap::new(),
+            rows: Rows::default(),
+            report,
+        }
+    }
+
+    /// Text that comes again and again.
+    fn shared(&mut self, text: &str) -> Text {
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
+        }
+        let shared = Text::from(text);
+        self.texts.insert(text.to_owned(), shared.clone());
+        shared
+    }
+
+    fn recording(&mut self, id: &str, bytes: u64, path: &Path, said: &Said) -> Result<()> {
+        let recording = &self.report.recording;
+        let text = |text: &Option<String>| text.as_deref().map(Text::from);
+        let cpu_time = || recording.elapsed_ns?.checked_mul(recording.cpus?.into());
+        let problems = (!self.report.problems.is_empty()).then(|| self.report.problems.join("; "));
+        self.rows.recordings.push(RecordingRow {
+            schema_version: SCHEMA_VERSION,
+            recording_id: id.into(),
+            host_id: self.host_id.clone(),
+            host_name: text(&recording.hostname),
+            kernel_release: self.kernel_release.clone(),
+            arch: text(&recording.arch),
+            cpu_model: text(&recording.cpu_model),
+            cpu_count: self.cpu_count,
+            labels: match said.labels.is_empty() {
+                true => None,
+                false => Some(serde_json::to_string(&said.labels)?.into()),
+            },
+            start_time: self.start,
+            duration_ns: recording.elapsed_ns.map(signed).transpose()?,
+            cpu_time_ns: cpu_time().map(signed).transpose()?,
+            target: text(&recording.target),
+            run_stats_source: text(&recording.counters),
+            lost_records: signed(recording.lost_records)?,
+            problems: text(&problems),
+            source_uri: path.to_string_lossy().into(),
+            source_bytes: signed(bytes)?,
+            writer: concat!("bprec-fleet ", env!("CARGO_PKG_VERSION")).into(),
+        });
+        Ok(())
+    }
+
+    fn program(&mut self, position: usize) -> Result<()> {
+        let program = &self.report.programs[position];
+        let ProgramTexts { id, load_time_ns, key, tag, name, prog_type, version_label } =
+            self.programs[position].clone();
+        let is_sha256 = self.kernel_release.as_deref().and_then(has_sha256_tags);
+        let owner = program.owners.first();
+        self.rows.progs.push(ProgRow {
+            host_id: self.host_id.clone(),
+            kernel_release: self.kernel_release.clone(),
+            prog_id: id,
+            load_time_ns,
+            prog_key: key.clone(),
+            tag_algo: tag.as_ref().and(is_sha256).map(|is_sha256| if is_sha256 { "sha256" } else { "sha1" }.into()),
+            tag: tag.clone(),
+            name: name.clone(),
+            prog_type: prog_type.clone(),
+            attached: program.identity().attached.into_iter().collect::<Vec<_>>().join("\n").into(),
+            version_label: version_label.clone(),
+            owner_comm: owner.map(|owner| owner.comm.as_str().into()),
+            owner_uid: owner.and_then(|owner| i32::try_from(owner.uid).ok()),
+            counts_others: program.counts_others,
+        });
+        let Some(runs) = program.runs.value() else { return Ok(()) };
+        self.rows.run_stats.push(RunStatsRow {
+            host_id: self.host_id.clone(),
+            kernel_release: self.kernel_release.clone(),
+            cpu_count: self.cpu_count,
+            prog_id: id,
+            load_time_ns,
+            prog_key: key,
+            tag,
+            name,
+            prog_type,
+            version_label,
+            counts_others: program.counts_others,
+            window_start: self.start,
+            observed_ns: runs.span.map(|(from_ns, to_ns)| signed(to_ns.saturating_sub(from_ns))).transpose()?,
+            run_cnt: signed(runs.count)?,
+            run_time_ns: signed(runs.time_ns)?,
+            recursion_misses: runs.misses.map(signed).transpose()?,
+            is_estimate: runs.estimate.is_some(),
+            is_partial: program.loaded.is_some() || program.unloaded.is_some(),
+        });
+        Ok(())
+    }
+
+    fn event(&mut self, event: &EventReport) -> Result<()> {
+        let name = self.shared(&event.name);
+        let unit: Text = match event.unit {
+            Unit::Nanoseconds => "ns",
+            Unit::Events => "events",
+        }
+        .into();
+        let known = |value: Option<&u64>| value.map(|value| signed(*value)).transpose();
+        self.rows.events.push(EventRow {
+            host_id: self.host_id.clone(),
+            kernel_release: self.kernel_release.clone(),
+            cpu_count: self.cpu_count,
+            window_start: self.start,
+            event: name.clone(),
+            unit: unit.clone(),
+            samples: signed(event.samples.samples)?,
+            weight: signed(event.samples.weight)?,
+            bpf_samples: signed(event.total.count.samples)?,
+            bpf_weight: signed(event.total.count.weight)?,
+            idle_weight: known(event.idle.value().map(|share| &share.count.weight))?,
+            machine_weight: known(event.machine.value())?,
+            lost: known(event.lost.value())?,
+        });
+        for row in &event.rows {
+            self.charged(row, &name, &unit)?;
+        }
+        for (scope, line) in [("entry", &event.entry_unattributed), ("interpreter", &event.interpreted)] {
+            if let Some(line) = line.value() {
+                self.sample(None, None, scope, &name, &unit, line)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is charged to a program: each sample is in one part of it.
+    fn charged(&mut self, row: &Row, event: &Text, unit: &Text) -> Result<()> {
+        for part in row.parts.iter().flatten() {
+            let func = self.shared(&part.name);
+            self.sample(Some(row.program), Some(func), "program", event, unit, &part.line)?;
+        }
+        Ok(())
+    }
+
+    fn sample(
+        &mut self,
+        program: Option<usize>,
+        func: Option<Text>,
+        scope: &'static str,
+        event: &Text,
+        unit: &Text,
+        line: &Line,
+    ) -> Result<()> {
+        if line.count.samples == 0 && line.count.weight == 0 {
+            return Ok(());
+        }
+        let scope = self.shared(scope);
+        let known = program.map(|position| &self.programs[position]);
+        let columns = line.columns.as_ref();
+        let weight = |share: Option<&bprec_report::model::Share>| share.map(|it| signed(it.count.weight)).transpose();
+        let row = SampleRow {
+            host_id: self.host_id.clone(),
+            kernel_release: self.kernel_release.clone(),
+            prog_id: known.and_then(|it| it.id),
+            load_time_ns: known.and_then(|it| it.load_time_ns),
+            prog_key: known.map(|it| it.key.clone()),
+            tag: known.and_then(|it| it.tag.clone()),
+            name: known.map(|it| it.name.clone()),
+            prog_type: known.and_then(|it| it.prog_type.clone()),
+            version_label: known.and_then(|it| it.version_label.clone()),
+            counts_others: program.is_some_and(|position| self.report.programs[position].counts_others),
+            window_start: self.start,
+            event: event.clone(),
+            unit: unit.clone(),
+            scope,
+            func,
+            samples: signed(line.count.samples)?,
+            weight: signed(line.count.weight)?,
+            self_weight: weight(columns.and_then(|columns| columns.own.value()))?,
+            helper_weight: weight(columns.and_then(|columns| columns.helper.value()))?,
+            entry_weight: weight(columns.and_then(|columns| columns.entry.value()))?,
+        };
+        self.rows.samples.push(row);
+        Ok(())
+    }
+
+    /// Readings of all counters but run statistics, which have a table of their own.
+    fn counters(&mut self, report: &bprec_report::CountersReport) -> Result<()> {
+        for row in report.totals.iter().filter(|row| row.source != CounterSource::Stats) {
+            let Some(totals) = row.counts.value() else { continue };
+            let target = &row.target;
+            let is_program = target.kind == "program";
+            let program = is_program.then(|| self.program_of(target.id, target.load_time_ns)).flatten().cloned();
+            for reading in &totals.readings {
+                let Some(event) = &reading.event else { continue };
+                let (event, scope) = (self.shared(event), self.shared(target.kind));
+                let runs = |count: u64| is_program.then(|| signed(count)).transpose();
+                let row = CounterRow {
+                    host_id: self.host_id.clone(),
+                    kernel_release: self.kernel_release.clone(),
+                    window_start: self.start,
+                    source: self.shared(row.source.name()),
+                    scope,
+                    target_id: Some(signed(target.id)?),
+                    prog_key: program.as_ref().map(|it| it.key.clone()),
+                    tag: program.as_ref().and_then(|it| it.tag.clone()),
+                    name: match &program {
+                        Some(program) => Some(program.name.clone()),
+                        None => (!target.name.is_empty()).then(|| target.name.as_str().into()),
+                    },
+                    func: (is_program && target.function > 0).then(|| target.name.as_str().into()),
+                    cpu: target.cpu.and_then(|cpu| i32::try_from(cpu).ok()),
+                    event,
+                    value: signed(reading.value)?,
+                    time_enabled_ns: signed(reading.enabled_ns)?,
+                    time_running_ns: signed(reading.running_ns)?,
+                    runs: runs(totals.values.runs)?,
+                    measured_runs: runs(totals.values.measured)?,
+                };
+                self.rows.counters.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    fn program_of(&self, id: u64, load_time_ns: Option<u64>) -> Option<&ProgramTexts> {
+        let position = self
+            .report
+            .programs
+            .iter()
+            .position(|program| program.id.map(u64::from) == Some(id) && program.load_time_ns == load_time_ns)?;
+        self.programs.get(position)
+    }
+}
+
+impl ProgramTexts {
+    fn of(program: &Program) -> ProgramTexts {
+        let identity = program.identity();
+        let mut hash = Sha256::new();
+        // Names may be anything: each is told from the next by its length.
+        for text in [&identity.prog_type, &program.label()].into_iter().chain(&identity.attached) {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        }
+        let mut first = [0; 8];
+        first.copy_from_slice(&hash.finalize()[..8]);
+        let version = program.metadata.iter().find(|metadata| metadata.key == VERSION_KEY);
+        ProgramTexts {
+            id: program.id.and_then(|id| i32::try_from(id).ok()),
+            load_time_ns: program.load_time_ns.and_then(|ns| i64::try_from(ns).ok()),
+            key: format!("{:016x}", u64::from_be_bytes(first)).into(),
+            tag: program.tag.map(|tag| tag.to_string().into()),
+            name: program.label().into(),
+            prog_type: program.prog_type.map(|prog_type| prog_type.to_string().into()),
+            version_label: version.map(|version| version.value.as_str().into()),
+        }
+    }
+}
+
+/// A number as tables have it. What does not fit is refused rather than shown as something else.
+fn signed(value: u64) -> Result<i64> {
+    i64::try_from(value).with_context(|| format!("{value} does not fit into 63 bits"))
+}
+
+impl Date {
+    /// The first and the last day there can be.
+    pub(crate) const MIN: Date = Date { days: 0 };
+    pub(crate) const MAX: Date = Date { days: 2_932_896 };
+
+    fn of(time: UnixMicros) -> Date {
+        Date { days: time.0.div_euclid(86_400_000_000) }
+    }
+
+    /// So many days later.
+    pub(crate) fn plus_days(self, days: i64) -> Date {
+        Date { days: self.days + days }
+    }
+
+    /// Days from `since` up to this one.
+    pub(crate) fn days_since(self, since: Date) -> i64 {
+        self.days - since.days
+    }
+}
+
+/// `YYYY-MM-DD`, by the proleptic Gregorian calendar.
+impl std::fmt::Display for Date {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Years begin in March here, so that the day that some of them have more is their last.
+        let days = self.days + 719_468;
+        let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        write!(f, "{year:04}-{month:02}-{day:02}")
+    }
+}
+
+impl std::str::FromStr for Date {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Date> {
+        let wrong = || format!("{text:?} is no date: expected YYYY-MM-DD, from 1970 on");
+        let is_date = text.len() == 10
+            && text
+                .bytes()
+                .enumerate()
+                .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() });
+        ensure!(is_date, wrong());
+        let numbers: Vec<i64> = text.split('-').map(str::parse).collect::<Result<_, _>>().with_context(wrong)?;
+        let [year, month, day] = numbers[..] else { bail!(wrong()) };
+        let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
+        let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let day_of_year = (153 * month + 2) / 5 + day - 1;
+        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        let date = Date { days: era * 146_097 + day_of_era - 719_468 };
+        // A day or month that there is not comes back as another.
+        ensure!(date.to_string() == text && date.days >= 0, wrong());
+        Ok(date)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Days by `date -u -d DATE +%s` divided by 86400.
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (days, date) in [
+            (0, "1970-01-01"),
+            (11_016, "2000-02-29"),
+            (19_782, "2024-02-29"),
+            (19_783, "2024-03-01"),
+            (20_777, "2026-11-20"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
+            (Date::MAX.days, "9999-12-31"),
+        ] {
+            assert_eq!(Date { days }.to_string(), date);
+            assert_eq!(date.parse::<Date>().unwrap().days, days);
+        }
+        for bad in ["", "2026-02-29", "2026-13-01", "2026-1-1", "1969-12-31", "2026-11-20x", "+026-11-20"] {
+            assert!(bad.parse::<Date>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Importing: once is as good as twice, in parts as good as in one go.
+
+use crate::support::{Lake, TABLES, program, recordings, run, text, whole_recordings};
+use bprec_report::{RewriteOptions, Source, rewrite};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+#[test]
+fn what_is_there_is_not_imported_again() {
+    let files = whole_recordings();
+    let lake = Lake::with(&files, &[]);
+    let before = lake.contents();
+    let again = lake.import(&files, &[]);
+    assert!(again.status.success());
+    let said = format!("0 recordings imported in 0 batches, {} were there already, 0 refused\n", files.len());
+    assert_eq!(text(&again.stdout), said);
+    // By another name and in another order, with one that is twice among them.
+    let copies = tempfile::tempdir().unwrap();
+    let mut names: Vec<PathBuf> = files.iter().rev().cloned().collect();
+    names.push(copies.path().join("copy.data"));
+    std::fs::copy(&files[0], &names[files.len()]).unwrap();
+    let again = lake.import(&names, &["--batch", "2", "--threads", "3"]);
+    assert!(text(&again.stdout).starts_with("0 recordings imported"), "{}", text(&again.stdout));
+    assert_eq!(lake.contents(), before);
+}
+
+#[test]
+fn batches_and_threads_change_nothing() {
+    let files = whole_recordings();
+    let at_once = Lake::with(&files, &[]).contents();
+    assert!(TABLES.iter().all(|table| !at_once[table].is_empty()), "{at_once:?}");
+    let lake = Lake::with(&files[..5], &["--batch", "2", "--threads", "1"]);
+    let names = files.iter().map(|path| format!("{}\n", path.display())).collect::<String>();
+    let mut child = program()
+        .args(["import", "--batch", "3", "--threads", "4", "-", "--out"])
+        .arg(lake.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(names.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(text(&output.stdout).contains("5 were there already, 0 refused"), "{}", text(&output.stdout));
+    assert_eq!(lake.contents(), at_once);
+}
+
+/// A recording that was compressed is the same recording: its host and its start say so.
+#[test]
+fn another_form_of_a_recording_is_refused() {
+    let files = whole_recordings();
+    let lake = Lake::with(&files[..1], &[]);
+    let copies = tempfile::tempdir().unwrap();
+    let packed = copies.path().join("same.data.gz");
+    let bytes = std::fs::read(&files[0]).unwrap();
+    std::fs::write(&packed, gzip(&bytes)).unwrap();
+    let output = lake.import(&[packed], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("this is it in another form"), "{}", text(&output.stderr));
+    assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
+}
+
+/// Nor is one counted again that was taken without its end.
+#[test]
+fn a_recording_that_was_taken_unfinished_is_not_counted_again() {
+    let cut_off = recordings().into_iter().find(|path| path.to_string_lossy().contains("7.2/cut-off")).unwrap();
+    let lake = Lake::with(std::slice::from_ref(&cut_off), &["--unfinished"]);
+    let place = tempfile::tempdir().unwrap();
+    let completed = place.path().join("completed.data");
+    let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
+    rewrite(&mut Source::open(&cut_off).unwrap(), &options, &mut File::create_new(&completed).unwrap()).unwrap();
+    let output = lake.import(&[completed], &["--unfinished"]);
+    assert_eq!(text(&output.stdout), "0 recordings imported in 0 batches, 0 were there already, 1 refused\n");
+    assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
+}
+
+/// Stored blocks of gzip (RFC 1952, RFC 1951): no compression, which needs no library.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+    let blocks: Vec<&[u8]> = bytes.chunks(0xffff).collect();
+    for (at, block) in blocks.iter().enumerate() {
+        out.push(u8::from(at + 1 == blocks.len()));
+        let length = u16::try_from(block.len()).unwrap();
+        out.extend(length.to_le_bytes());
+        out.extend((!length).to_le_bytes());
+        out.extend(*block);
+    }
+    let mut crc = !0_u32;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        (0..8).for_each(|_| crc = if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 });
+    }
+    out.extend((!crc).to_le_bytes());
+    out.extend(u32::try_from(bytes.len()).unwrap().to_le_bytes());
+    out
+}
+
+/// One that cannot be imported is named, and holds nothing up.
+#[test]
+fn what_cannot_be_imported_is_named_and_the_rest_is_there() {
+    let place = tempfile::tempdir().unwrap();
+    let text_file = place.path().join("notes.txt");
+    std::fs::write(&text_file, "no recording").unwrap();
+    let of = |name: &str| recordings().into_iter().find(|path| path.to_string_lossy().contains(name)).unwrap();
+    let (unfinished, undated, whole) =
+        (of("7.2/cut-off"), of("perf-6.12-linux-6.1/ratio"), whole_recordings()[0].clone());
+    let missing = place.path().join("missing.data");
+    let lake = Lake::new();
+    let output = lake.import(&[text_file, unfinished, undated, missing, whole], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stdout), "1 recordings imported in 1 batches, 0 were there already, 4 refused\n");
+    let said = text(&output.stderr);
+    for words in ["notes.txt: ", "cut-off.data: has no end", "ratio.data: does not say on which day", "missing.data: "]
+    {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
+}
+
+/// Of a recording that was made at a known time (its text says when) the day is known.
+#[test]
+fn labels_and_hosts_are_those_that_were_given() {
+    let lake = Lake::with(&whole_recordings()[..1], &["--host", "edge-7", "--label", "role=edge", "--label", "a=\"b"]);
+    let rows = lake.sql("SELECT host_id, host_name, labels, date FROM recording");
+    assert_eq!(rows[0]["host_id"], "edge-7");
+    assert_eq!(rows[0]["host_name"], "vm");
+    assert_eq!(rows[0]["labels"], r#"{"a":"\"b","role":"edge"}"#);
+    assert_eq!(lake.sql("SELECT DISTINCT host_id FROM run_stats")[0]["host_id"], "edge-7");
+}
+
+#[test]
+fn mistakes_are_told() {
+    for (args, words) in [
+        (&["import", "--out", "/dev/null/lake", "x"][..], "create /dev/null/lake"),
+        (&["query", "top", "--lake", "/nonexistent"][..], "is no lake"),
+        (&["query", "top", "--lake", "x", "--since", "2026-02-30"][..], "is no date"),
+        (&["verify", "--lake", "/nonexistent"][..], "is no lake"),
+        (&["query", "--lake", "x"][..], "required"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(words), "{args:?}: {}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,12 @@
+//! The program from outside, on the recordings of this repository.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod damage;
+mod import;
+mod kill;
+mod questions;
+mod readers;
+mod schema;
+mod sums;
+mod support;

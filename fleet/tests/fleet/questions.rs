@@ -1,0 +1,127 @@
+//! Questions, and lakes that were compacted.
+
+use crate::support::{Lake, copy_with_start, rows, text, whole_recordings};
+use bprec_report::model::Program;
+use bprec_report::{Input, Options, by_prog};
+use std::path::PathBuf;
+
+/// 2026-03-01 00:00 UTC, `date -u -d 2026-03-01 +%s`.
+const DAY_NS: u64 = 1_772_323_200_000_000_000;
+const NS_PER_DAY: u64 = 86_400_000_000_000;
+
+fn recording(name: &str) -> PathBuf {
+    whole_recordings().into_iter().find(|path| path.to_string_lossy().contains(name)).unwrap()
+}
+
+/// Runs and time of what has this name and is attached there in a recording, as the report has them.
+fn runs_of(path: &PathBuf, name: &str, attached: &str) -> (u64, u64) {
+    let report = by_prog(&Input::open(path).unwrap(), &Options::default()).unwrap();
+    let is_one = |program: &&Program| {
+        let mut places = program.attachments.clone();
+        places.sort();
+        program.name == name && places.join("\n") == attached
+    };
+    let found = report.programs.iter().filter(is_one).filter_map(|program| program.runs.value());
+    found.fold((0, 0), |(count, time_ns), runs| (count + runs.count, time_ns + runs.time_ns))
+}
+
+fn quoted(text: &serde_json::Value) -> String {
+    format!("'{}'", text.as_str().unwrap())
+}
+
+/// Four hosts that have one recording on a day and another on the next: the same ratio on each, so that there is no doubt about it.
+#[test]
+fn what_got_slower_on_all_hosts_is_found() {
+    let (old, new) = (recording("7.2/ratio.data"), recording("7.2/everything.data"));
+    let place = tempfile::tempdir().unwrap();
+    let lake = Lake::new();
+    for host in 0..4_u64 {
+        let mut files = Vec::new();
+        for (day, from) in [&old, &new].into_iter().enumerate() {
+            let to = place.path().join(format!("{host}-{day}.data"));
+            copy_with_start(from, DAY_NS + day as u64 * NS_PER_DAY + host * 1000, &to);
+            files.push(to);
+        }
+        let output = lake.import(&files, &["--host", &format!("host{host}")]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let days = lake.sql("SELECT date, COUNT(*) AS recordings FROM recording GROUP BY date ORDER BY date");
+    let days: Vec<String> = days.iter().map(ToString::to_string).collect();
+    assert_eq!(days, [r#"{"date":"2026-03-01","recordings":4}"#, r#"{"date":"2026-03-02","recordings":4}"#]);
+    let found = rows(&lake.query(&["regressed", "--format", "json", "--min-runs", "100"]));
+    let mut compared = 0;
+    for row in found.iter().filter(|row| row["pairs"].as_u64() == Some(4)) {
+        let name = row["name"].as_str().unwrap();
+        let places =
+            lake.sql(&format!("SELECT DISTINCT attached FROM prog WHERE prog_key = {}", quoted(&row["prog_key"])));
+        let place = places[0]["attached"].as_str().unwrap();
+        let ((old_runs, old_ns), (new_runs, new_ns)) = (runs_of(&old, name, place), runs_of(&new, name, place));
+        let ratio = (new_ns as f64 / new_runs as f64) / (old_ns as f64 / old_runs as f64);
+        for column in ["ratio", "ratio_low", "ratio_high"] {
+            assert!((row[column].as_f64().unwrap() / ratio - 1.0).abs() < 1e-9, "{row} {ratio}");
+        }
+        assert_eq!(row["verdict"], if ratio > 1.0 { "slower" } else { "faster" }, "{row}");
+        assert_eq!([&row["runs_old"], &row["runs_new"]].map(|it| it.as_u64().unwrap()), [4 * old_runs, 4 * new_runs]);
+        assert_eq!(row["kernel_release"], "7.2.12+deb13-cloud-amd64");
+        compared += 1;
+    }
+    assert!(compared >= 2, "{found:?}");
+    // A day without one before it: everything is new.
+    let found = rows(&lake.query(&["regressed", "--format", "json", "--since", "2026-03-01", "--until", "2026-03-01"]));
+    assert!(!found.is_empty() && found.iter().all(|row| row["verdict"] == "new"), "{found:?}");
+}
+
+#[test]
+fn days_and_conditions_choose_rows() {
+    let lake = Lake::with(&whole_recordings(), &[]);
+    let ask = |args: &[&str]| {
+        let args: Vec<&str> = [&["hosts", "--format", "json"], args].concat();
+        rows(&lake.query(&args))
+    };
+    let kernels = |rows: &[serde_json::Value]| {
+        let mut kernels: Vec<String> =
+            rows.iter().map(|row| row["kernel_release"].as_str().unwrap().to_owned()).collect();
+        kernels.sort();
+        kernels
+    };
+    assert_eq!(kernels(&ask(&[])).len(), 3);
+    assert_eq!(kernels(&ask(&["--where", "kernel_release LIKE '6.1.%'"])), ["6.1.0-56-cloud-amd64"]);
+    assert!(ask(&["--since", "2030-01-01"]).is_empty());
+    let dates = lake.sql("SELECT DISTINCT date FROM recording WHERE kernel_release LIKE '6.12%'");
+    let date = dates[0]["date"].as_str().unwrap();
+    assert!(kernels(&ask(&["--since", date, "--until", date])).contains(&"6.12.107+deb13-cloud-arm64".to_owned()));
+    // A condition is one expression, and a query changes nothing.
+    for args in [&["top", "--where", "1 = 1; DROP TABLE run_stats"][..], &["top", "--where", "nothing = 3"][..]] {
+        let output = lake.query(args);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            text(&output.stderr).contains("is no condition on the columns of run_stats"),
+            "{}",
+            text(&output.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_lake_that_was_compacted_has_the_same_rows_in_fewer_files() {
+    let files = whole_recordings();
+    let lake = Lake::with(&files, &["--batch", "1"]);
+    let (before, batches) = (lake.contents(), lake.files("sample").len());
+    let compact = |args: &[&str]| {
+        crate::support::program().args(["compact", "--lake"]).arg(lake.path()).args(args).output().unwrap()
+    };
+    let output = compact(&["--batch", "4"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(lake.contents(), before);
+    let days = lake.sql("SELECT DISTINCT date FROM recording").len();
+    let output = compact(&[]);
+    assert_eq!(lake.files("sample").len(), days, "{}", text(&output.stdout));
+    assert!(batches > days);
+    assert_eq!(lake.contents(), before);
+    let verified = lake.verify();
+    assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
+    // What was imported in other batches is known still.
+    assert!(text(&lake.import(&files, &[]).stdout).starts_with("0 recordings imported"));
+    // Nothing is left to do.
+    assert_eq!(text(&compact(&[]).stdout), format!("{days} batches became {days}\n"));
+}

@@ -1,0 +1,148 @@
+//! What stands in a lake is what the reports of its recordings say, added up.
+
+use crate::support::{Lake, big_endian_recordings, corpus, recordings, text, whole_recordings};
+use bprec_report::model::{Count, Report};
+use bprec_report::{Input, Options, Redact, RewriteOptions, Source, by_prog, rewrite};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::PathBuf;
+
+/// Reports of the recordings that can be read.
+fn reports(files: &[PathBuf]) -> Vec<Report> {
+    let options = Options { all: true, ..Options::default() };
+    files.iter().filter_map(|path| by_prog(&Input::open(path).unwrap(), &options).ok()).collect()
+}
+
+type Sums = BTreeMap<Vec<String>, Vec<u64>>;
+
+fn add(sums: &mut Sums, key: &[&str], values: &[u64]) {
+    let key = key.iter().map(|text| (*text).to_owned()).collect();
+    let sums = sums.entry(key).or_insert_with(|| vec![0; values.len()]);
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+}
+
+/// Rows of a query: columns of text first, numbers then.
+fn found(rows: &[Value], keys: &[&str], values: &[&str]) -> Sums {
+    let mut sums = Sums::new();
+    for row in rows {
+        let key: Vec<&str> = keys.iter().map(|key| row[key].as_str().unwrap_or("")).collect();
+        let values: Vec<u64> = values.iter().map(|value| row[value].as_u64().unwrap()).collect();
+        add(&mut sums, &key, &values);
+    }
+    sums
+}
+
+#[test]
+fn sums_of_a_lake_are_the_sums_of_the_reports() {
+    let big_endian = big_endian_recordings();
+    if big_endian.is_empty() {
+        println!("SKIP recordings of s390x: not there");
+    }
+    let files: Vec<PathBuf> = recordings().into_iter().chain(corpus()).chain(big_endian).collect();
+    let reports = reports(&files);
+    assert!(reports.len() > 30, "{}", reports.len());
+    let lake = Lake::new();
+    let output = lake.import(&files, &["--date", "2026-01-02", "--unfinished", "--batch", "7"]);
+    let refused = files.len() - reports.len();
+    let said = format!("{} recordings imported", reports.len());
+    assert!(text(&output.stdout).starts_with(&said), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).ends_with(&format!("{refused} refused\n")), "{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(if refused > 0 { 2 } else { 0 }));
+
+    let (mut runs, mut events, mut charged) = (Sums::new(), Sums::new(), Sums::new());
+    for report in &reports {
+        for program in &report.programs {
+            let Some(ran) = program.runs.value() else { continue };
+            let prog_type = program.prog_type.map_or_else(String::new, |prog_type| prog_type.to_string());
+            let values = [1, ran.count, ran.time_ns, ran.misses.unwrap_or(0)];
+            add(&mut runs, &[&program.label(), &prog_type], &values);
+        }
+        for event in &report.events {
+            let (all, bpf) = (event.samples, event.total.count);
+            add(&mut events, &[&event.name], &[1, all.samples, all.weight, bpf.samples, bpf.weight]);
+            let mut charge = |name: &str, count: Count| {
+                if count != Count::default() {
+                    add(&mut charged, &[&event.name, name], &[count.samples, count.weight]);
+                }
+            };
+            for row in &event.rows {
+                if let Some(line) = &row.line {
+                    charge(&report.programs[row.program].label(), line.count);
+                }
+            }
+            for line in [&event.entry_unattributed, &event.interpreted] {
+                charge("", line.value().map(|line| line.count).unwrap_or_default());
+            }
+        }
+    }
+    let query = "SELECT name, prog_type, COUNT(*) AS programs, SUM(run_cnt) AS runs, SUM(run_time_ns) AS ns, \
+                 COALESCE(SUM(recursion_misses), 0) AS misses FROM run_stats GROUP BY name, prog_type";
+    assert_eq!(found(&lake.sql(query), &["name", "prog_type"], &["programs", "runs", "ns", "misses"]), runs);
+    let query = "SELECT event, COUNT(*) AS events, SUM(samples) AS samples, SUM(weight) AS weight, \
+                 SUM(bpf_samples) AS bpf_samples, SUM(bpf_weight) AS bpf_weight FROM event GROUP BY event";
+    let values = ["events", "samples", "weight", "bpf_samples", "bpf_weight"];
+    assert_eq!(found(&lake.sql(query), &["event"], &values), events);
+    let query = "SELECT event, name, SUM(samples) AS samples, SUM(weight) AS weight FROM sample GROUP BY event, name";
+    assert_eq!(found(&lake.sql(query), &["event", "name"], &["samples", "weight"]), charged);
+    // The question says the same of all programs together.
+    let top = crate::support::rows(&lake.query(&["top", "--format", "json", "--limit", "100000"]));
+    let sum = |column: &str| top.iter().map(|row| row[column].as_u64().unwrap()).sum::<u64>();
+    let own = reports.iter().flat_map(|report| &report.programs).filter(|program| !program.counts_others);
+    let own: Vec<_> = own.filter_map(|program| program.runs.value()).collect();
+    assert_eq!(sum("runs"), own.iter().map(|ran| ran.count).sum::<u64>());
+    assert_eq!(sum("cpu_ns"), own.iter().map(|ran| ran.time_ns).sum::<u64>());
+    let verified = lake.verify();
+    assert!(verified.status.success(), "{}", text(&verified.stderr));
+}
+
+/// What the recordings themselves say: where perf counted the same program's samples, and who made them.
+#[test]
+fn recordings_of_different_machines_stand_side_by_side() {
+    let lake = Lake::with(&recordings(), &["--date", "2026-01-02", "--unfinished"]);
+    let kernels = lake.sql("SELECT DISTINCT kernel_release FROM recording ORDER BY kernel_release");
+    let kernels: Vec<&str> = kernels.iter().filter_map(|row| row["kernel_release"].as_str()).collect();
+    assert_eq!(kernels, ["6.1.0-56-cloud-amd64", "6.12.107+deb13-cloud-arm64", "7.2.12+deb13-cloud-amd64"]);
+    let arches = lake.sql("SELECT DISTINCT arch FROM recording ORDER BY arch");
+    assert_eq!(arches.iter().map(|row| row["arch"].as_str().unwrap()).collect::<Vec<_>>(), ["aarch64", "x86_64"]);
+    // Tags of the one kernel are made in another way than those of the other (Linux 6.18).
+    let algos = lake.sql("SELECT DISTINCT kernel_release, tag_algo FROM prog WHERE tag IS NOT NULL ORDER BY 1, 2");
+    let algos: Vec<&str> = algos.iter().map(|row| row["tag_algo"].as_str().unwrap()).collect();
+    assert_eq!(algos, ["sha1", "sha1", "sha256"]);
+}
+
+/// What is redacted is as good as what is not, but for the names.
+#[test]
+fn redacted_recordings_have_the_same_sums_and_no_names() {
+    let place = tempfile::tempdir().unwrap();
+    let files = whole_recordings();
+    let redacted: Vec<PathBuf> = files
+        .iter()
+        .enumerate()
+        .map(|(at, path)| {
+            let to = place.path().join(format!("{at}.data"));
+            let options = RewriteOptions { redact: Some(Redact::Machine), ..RewriteOptions::default() };
+            rewrite(&mut Source::open(path).unwrap(), &options, &mut File::create_new(&to).unwrap()).unwrap();
+            to
+        })
+        .collect();
+    let (plain, redacted) = (Lake::with(&files, &[]), Lake::with(&redacted, &[]));
+    for query in [
+        "SELECT name, COUNT(*) AS programs, SUM(run_cnt) AS runs, SUM(run_time_ns) AS ns FROM run_stats GROUP BY name ORDER BY name",
+        "SELECT event, SUM(samples) AS samples, SUM(weight) AS weight, SUM(bpf_weight) AS bpf FROM event GROUP BY event ORDER BY event",
+        "SELECT name, func, SUM(weight) AS weight FROM sample GROUP BY name, func ORDER BY name, func",
+        "SELECT event, SUM(value) AS value FROM counter GROUP BY event ORDER BY event",
+    ] {
+        let expected = plain.sql(query);
+        assert!(!expected.is_empty());
+        assert_eq!(redacted.sql(query), expected, "{query}");
+    }
+    let names = |lake: &Lake| {
+        lake.sql("SELECT host_name, owner_comm FROM recording JOIN prog ON recording.host_id = prog.host_id")
+            .iter()
+            .filter(|row| row["host_name"] == "vm" || row["owner_comm"] == "bprec-load")
+            .count()
+    };
+    assert!(names(&plain) > 0);
+    assert_eq!(names(&redacted), 0);
+}

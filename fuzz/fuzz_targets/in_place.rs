@@ -1,0 +1,27 @@
+//! Any bytes as a recording that is mended in place: what is mended is a file whose records all can be read, no byte of a record that was whole is another,
+//! and mending it again changes nothing.
+#![no_main]
+
+use std::fs;
+
+use bprec_format::File;
+use bprec_record::Recovered;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let directory = tempfile::tempdir().expect("a place for a recording");
+    let path = directory.path().join("perf.data");
+    fs::write(&path, bytes).expect("room for a recording");
+    let Ok(Recovered::Mended { data_bytes, .. }) = bprec_record::recover(&path) else {
+        assert_eq!(fs::read(&path).expect("it is there"), bytes, "what was not mended is as it was");
+        return;
+    };
+    let mended = fs::read(&path).expect("it is there");
+    let file = File::parse(&mended).expect("what was mended is a file");
+    assert!(file.records().all(|record| record.is_ok()));
+    let data = file.data();
+    assert_eq!(data.size, data_bytes);
+    let range = data.offset as usize..(data.offset + data.size) as usize;
+    assert_eq!(bytes.get(range.clone()), mended.get(range));
+    let _ = bprec_record::recover(&path);
+    assert_eq!(fs::read(&path).expect("it is there"), mended);
+});

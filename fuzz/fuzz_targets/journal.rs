@@ -1,0 +1,39 @@
+//! A recording that was cut off, and any bytes as its journal: what is recovered from both is a file whose records all can be read.
+#![no_main]
+
+use std::fs;
+use std::io::Cursor;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use bprec_format::journal::Journal;
+use bprec_format::{Endian, File};
+use bprec_report::{RewriteOptions, Source, rewrite};
+
+/// A directory of this process with the recording; a journal is found by its place alone.
+fn recording() -> &'static PathBuf {
+    static DIRECTORY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = DIRECTORY.get_or_init(|| {
+        let directory = tempfile::tempdir().expect("a place for a recording");
+        let path = directory.path().join("perf.data");
+        fs::write(&path, include_bytes!("../../fixtures/recordings/linux-6.1/cut-off.data")).expect("room for a recording");
+        (directory, path)
+    });
+    path
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if Journal::parse(bytes, Endian::Little).is_err() {
+        return;
+    }
+    let path = recording();
+    fs::write(path.with_extension("data.journal"), bytes).expect("room for a journal");
+    let Ok(mut source) = Source::open(path) else { return };
+    let mut out = Cursor::new(Vec::new());
+    let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
+    if rewrite(&mut source, &options, &mut out).is_ok() {
+        let out = out.into_inner();
+        let file = File::parse(&out).expect("what was recovered is a file");
+        assert!(file.records().all(|record| record.is_ok()));
+    }
+});

@@ -1,0 +1,17 @@
+//! Any bytes as a state that a sample of ours carries: counters, maps, programs, functions. What decodes encodes to what decodes to the same.
+#![no_main]
+
+use bprec_format::Endian;
+use bprec_format::state::State;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    for endian in [Endian::Little, Endian::Big] {
+        let Ok(state) = State::decode(bytes, 0, endian) else { continue };
+        let mut once = Vec::new();
+        state.encode(&mut once, endian);
+        let again = State::decode(&once, 0, endian).expect("what was encoded decodes");
+        let mut twice = Vec::new();
+        again.encode(&mut twice, endian);
+        assert_eq!(once, twice);
+    }
+});
