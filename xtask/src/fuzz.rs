@@ -1,116 +1,212 @@
-//! Seeds for the fuzzers: the project's recordings, and for targets that take a part of a recording that part of each.
+//! The fuzzers: their seeds, which are the project's recordings and parts of them, and a run of each of them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use bprec_format::bpf::btf::BpfBtfSection;
+use bprec_format::feature::Feature;
+use bprec_format::{Container, Endian, Events, File, Metadata, RecordType};
 
 /// Seeds are cut here: fuzzers gain more from many runs than from large inputs.
 const SEED_MAX_BYTES: usize = 60_000;
-/// BTF blobs of one recording that become seeds.
-const BLOBS_MAX: usize = 20;
-/// Numbers of the features that targets take.
-const BPF_PROG_INFO: u32 = 25;
-const BPF_BTF: u32 = 26;
+/// BTF blobs, and states, of one recording that become seeds.
+const PARTS_MAX: usize = 20;
+/// Views and exports that the first byte of an input chooses from.
+const VIEWS: u8 = 15;
+/// What the compiler adds for libFuzzer to see which ways an input takes.
+const COVERAGE: [&str; 5] = [
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+];
 
 /// Writes the seeds into `fuzz/corpus/<target>/`, where `cargo fuzz run` takes them from and adds what it finds.
 pub(crate) fn seeds() -> Result<()> {
-    let mut inputs = Vec::new();
-    for folder in ["fixtures/recordings", "fixtures/corpus", "fixtures/regressions"] {
-        files(Path::new(folder), &mut inputs)?;
-    }
-    ensure!(!inputs.is_empty(), "no recordings in fixtures/");
-    inputs.sort();
-    let mut written = 0;
-    for path in inputs {
-        let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        let name = path.display().to_string().replace(['/', '\\'], "_");
-        for (target, part, seed) in seeds_of(&bytes) {
-            let folder = Path::new("fuzz/corpus").join(target);
-            fs::create_dir_all(&folder)?;
-            let cut = &seed[..seed.len().min(SEED_MAX_BYTES)];
-            fs::write(folder.join(format!("{name}{part}")), cut)?;
-            written += 1;
-        }
-    }
+    let written = seeds_into(Path::new("fuzz/corpus"))?;
     println!("{written} seeds in fuzz/corpus");
     Ok(())
 }
 
-/// All files below a folder, if it is there.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry?.path();
-        if path.is_dir() {
-            files(&path, found)?;
-        } else {
-            found.push(path);
+fn seeds_into(corpus: &Path) -> Result<usize> {
+    let mut inputs = Vec::new();
+    for folder in ["fixtures/recordings", "fixtures/corpus", "fixtures/regressions", "fixtures/bpf"] {
+        inputs.extend(crate::tree::files_under(Path::new(folder))?);
+    }
+    let mut written = 0;
+    for path in inputs {
+        let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        let name = path.display().to_string().replace(['/', '\\'], "_");
+        for (number, (target, seed)) in seeds_of(&path, &bytes).into_iter().enumerate() {
+            let folder = corpus.join(target);
+            fs::create_dir_all(&folder)?;
+            let cut = &seed[..seed.len().min(SEED_MAX_BYTES)];
+            fs::write(folder.join(format!("{name}.{number}")), cut)?;
+            written += 1;
         }
     }
-    Ok(())
+    Ok(written)
 }
 
-/// A target, what is appended to the seed's name, and the seed.
-type Seed = (&'static str, String, Vec<u8>);
+/// A target, and a seed for it.
+type Seed = (&'static str, Vec<u8>);
 
-/// The seeds that a recording gives. Only whole little-endian
-/// recordings have parts: the fuzzers turn the rest around themselves.
-fn seeds_of(bytes: &[u8]) -> Vec<Seed> {
-    let mut seeds = Vec::new();
-    let Some(magic) = bytes.first_chunk::<8>() else { return seeds };
-    if !matches!(magic, b"PERFILE2" | b"2ELIFREP" | b"PERFFILE") {
-        return seeds;
+/// The seeds that a file gives.
+fn seeds_of(path: &Path, bytes: &[u8]) -> Vec<Seed> {
+    let extension = path.extension().unwrap_or_default();
+    if extension == "journal" {
+        return vec![("journal", bytes.to_vec())];
     }
-    for target in ["file", "recover"] {
-        seeds.push((target, String::new(), bytes.to_vec()));
+    if bytes.starts_with(b"\x7fELF") {
+        // In front are the offsets that are looked for.
+        return vec![("elf", [&[0, 64, 0, 128, 1, 0, 2, 0], bytes].concat())];
     }
-    if magic == b"PERFILE2" {
-        // The first byte of an input of this target says the byte order, and how large the pieces are.
-        let stream = |records: &[u8]| ("stream", String::new(), [&[0][..], records].concat());
-        if u64_at(bytes, 8) == Some(16) {
-            seeds.push(stream(&bytes[16..]));
-        } else {
-            seeds.extend(parts_of_file(bytes, stream).unwrap_or_default());
+    if Container::detect(bytes).is_err() {
+        return Vec::new();
+    }
+    let mut seeds: Vec<Seed> =
+        ["file", "recover", "in_place"].into_iter().map(|target| (target, bytes.to_vec())).collect();
+    seeds.extend((0..VIEWS).map(|view| ("outputs", [&[view], bytes].concat())));
+    // The fuzzers turn parts to the other byte order themselves.
+    match File::parse(bytes) {
+        Ok(file) if file.endian() == Endian::Little => seeds.extend(parts_of(bytes, &file)),
+        Ok(_) => {}
+        // The first byte says the byte order, and how large the pieces are.
+        Err(_) => seeds.push(("stream", [&[0], bytes.get(16..).unwrap_or_default()].concat())),
+    }
+    seeds
+}
+
+fn parts_of(bytes: &[u8], file: &File<'_>) -> Vec<Seed> {
+    let data = file.data();
+    let records = bytes.get(data.offset as usize..).unwrap_or_default();
+    let records = &records[..records.len().min(data.size as usize)];
+    let mut seeds = vec![("stream", [&[0], records].concat())];
+    if let Some(attr) = attr_of(bytes) {
+        seeds.push(("record", [attr, &records[..records.len().min(SEED_MAX_BYTES / 2)]].concat()));
+    }
+    seeds.extend(states(file).into_iter().map(|state| ("state", state)));
+    for section in Metadata::of_file(file).sections() {
+        match section.feature {
+            Feature::BPF_PROG_INFO => seeds.push(("prog_info", section.bytes.to_vec())),
+            Feature::BPF_BTF => {
+                let blobs = BpfBtfSection::new(&section.bytes, section.offset, file.endian()).into_iter().flatten();
+                seeds.extend(blobs.flatten().take(PARTS_MAX).map(|(_, blob)| ("btf", blob.to_vec())));
+            }
+            _ => {}
         }
     }
     seeds
 }
 
-fn parts_of_file(bytes: &[u8], stream: impl Fn(&[u8]) -> Seed) -> Option<Vec<Seed>> {
-    let number = |at| usize::try_from(u64_at(bytes, at)?).ok();
-    let (attr_bytes, attrs, data, data_bytes) = (number(16)?.checked_sub(16)?, number(24)?, number(40)?, number(48)?);
-    let attr = bytes.get(attrs..attrs.checked_add(attr_bytes)?)?;
-    let table = data.checked_add(data_bytes)?;
-    let records = bytes.get(data..table)?;
-    let some = &records[..records.len().min(SEED_MAX_BYTES / 2)];
-    let mut seeds = vec![stream(records), ("record", String::new(), [attr, some].concat())];
-    let features = u64_at(bytes, 72)?;
-    let set = (0..64u32).filter(|bit| features >> bit & 1 != 0);
-    for (row, feature) in set.enumerate() {
-        let (at, len) = (number(table + row * 16)?, number(table + row * 16 + 8)?);
-        let section = bytes.get(at..at.checked_add(len)?)?;
-        match feature {
-            BPF_PROG_INFO => seeds.push(("prog_info", String::new(), section.to_vec())),
-            BPF_BTF => seeds.extend(blobs(section)),
-            _ => {}
+/// The first attr as the file has it, behind the size that the header gives to each.
+fn attr_of(bytes: &[u8]) -> Option<&[u8]> {
+    let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?) as usize);
+    let (with_ids, at) = (number(16)?, number(24)?);
+    bytes.get(at..at.checked_add(with_ids.checked_sub(16)?)?)
+}
+
+/// The first states of each kind.
+fn states(file: &File<'_>) -> Vec<Vec<u8>> {
+    let Ok(events) = Events::new(file.attrs(), file.endian()) else { return Vec::new() };
+    let raw = file.records().map_while(Result::ok).filter(|it| it.kind == RecordType::SAMPLE).filter_map(|record| {
+        let index =
+            events.index_of(&record).filter(|index| file.attrs().get(*index).is_some_and(|it| it.carries_states()))?;
+        let sample = events.all().get(index)?.layout.sample(record.body(), record.offset).ok()?;
+        Some(sample.raw().ok()??.to_vec())
+    });
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for state in raw {
+        // What comes first says the kind.
+        let alike = found.iter().filter(|it| it.first_chunk::<4>() == state.first_chunk::<4>()).count();
+        if alike < PARTS_MAX {
+            found.push(state);
         }
     }
-    Some(seeds)
+    found
 }
 
-/// The blobs of a BPF_BTF section: a count, then of each its id, its size and its bytes.
-fn blobs(section: &[u8]) -> impl Iterator<Item = Seed> {
-    let mut rest = section.get(4..).unwrap_or_default();
-    let next = move || {
-        let [id, size] = [0, 4].map(|at| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?)));
-        let (id, size) = (id?, usize::try_from(size?).ok()?);
-        let blob = rest.get(8..8usize.checked_add(size)?)?;
-        rest = &rest[8 + size..];
-        Some(("btf", format!(".{id}"), blob.to_vec()))
-    };
-    std::iter::from_fn(next).take(BLOBS_MAX)
+/// Builds the fuzzers and runs each for so many seconds from the seeds, as many at once as there are CPUs.
+pub(crate) fn run(seconds: &str, names: &[&str]) -> Result<()> {
+    let seconds: u32 = seconds.parse().with_context(|| format!("{seconds} is no number of seconds"))?;
+    let target = std::path::absolute(crate::target_directory().join("fuzz"))?;
+    let corpus = target.join("corpus");
+    let _ = fs::remove_dir_all(&corpus);
+    seeds_into(&corpus)?;
+    let host = host()?;
+    // For a target that is named the flags are not those of build scripts, which are no fuzzers.
+    let status = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", &host])
+        .arg("--target-dir")
+        .arg(&target)
+        .env("CARGO_ENCODED_RUSTFLAGS", COVERAGE.join("\u{1f}"))
+        .status()
+        .context("run cargo build")?;
+    ensure!(status.success(), "the fuzzers do not build");
+    let all = targets()?;
+    let chosen: Vec<String> =
+        if names.is_empty() { all } else { names.iter().map(|name| (*name).to_owned()).collect() };
+    let left = Mutex::new(chosen.into_iter());
+    let take_one = || left.lock().map_or(None, |mut left| left.next());
+    let programs = target.join(host).join("release");
+    let worker =
+        || std::iter::from_fn(take_one).map(|name| fuzz(&programs, &corpus, &name, seconds)).collect::<Vec<_>>();
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let ended: Vec<Result<String>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let mut found = 0;
+    for result in ended {
+        match result {
+            Ok(line) => println!("{line}"),
+            Err(error) => {
+                println!("{error:#}");
+                found += 1;
+            }
+        }
+    }
+    ensure!(found == 0, "{found} fuzzers found something");
+    Ok(())
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+/// Runs one fuzzer; how often it ran.
+fn fuzz(programs: &Path, corpus: &Path, name: &str, seconds: u32) -> Result<String> {
+    let seeds = corpus.join(name);
+    fs::create_dir_all(&seeds)?;
+    let output = Command::new(programs.join(name))
+        .arg(&seeds)
+        .arg(format!("-artifact_prefix={}/{name}-", corpus.display()))
+        .arg(format!("-max_total_time={seconds}"))
+        .args(["-max_len=65536", "-rss_limit_mb=1024", "-timeout=10", "-print_final_stats=1"])
+        .output()
+        .with_context(|| format!("run the fuzzer {name}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let stat = |what: &str| said.lines().find_map(|line| line.strip_prefix(what)).map_or("?", str::trim);
+    if !output.status.success() {
+        let lines: Vec<_> = said.lines().collect();
+        bail!("{name}: {}\n{}", output.status, lines[lines.len().saturating_sub(40)..].join("\n"));
+    }
+    let (runs, peak) = (stat("stat::number_of_executed_units:"), stat("stat::peak_rss_mb:"));
+    Ok(format!("{name}: {runs} inputs in {seconds} s, {peak} MB at most"))
+}
+
+/// The fuzzers there are.
+fn targets() -> Result<Vec<String>> {
+    let sources = crate::tree::files_under(Path::new("fuzz/fuzz_targets"))?;
+    Ok(sources.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect())
+}
+
+/// The kind of machine that the compiler runs on.
+fn host() -> Result<String> {
+    let output = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into())).arg("-vV").output();
+    let said = String::from_utf8_lossy(&output.context("run rustc")?.stdout).into_owned();
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc does not say what it builds for")
 }

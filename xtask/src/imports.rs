@@ -27,8 +27,8 @@ const CRATES: [Checked; 3] = [
     Checked {
         root: "report/src",
         folders: &[
-            "options", "model", "input", "index", "pass", "sinks", "counters", "by_prog", "maps", "export", "render",
-            "script", "rewrite",
+            "options", "model", "input", "index", "pass", "sinks", "counters", "by_prog", "diff", "annotate", "maps",
+            "export", "render", "script", "redact", "rewrite",
         ],
         folders_only: true,
     },

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bpf;
+mod components;
 mod fixtures;
 mod fuzz;
 mod generate;
@@ -12,6 +13,8 @@ mod imports;
 mod instructions;
 mod licences;
 mod neighbours;
+mod release;
+mod tally;
 mod test;
 mod tree;
 mod vm;
@@ -27,6 +30,8 @@ const USAGE: &str = "usage: cargo xtask <task>
   fixtures DIR [NAME...]
                     make the recordings on this machine, as root, into DIR
   fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
+  fuzz SECONDS [FUZZER...]
+                    build the fuzzers, and run each for so long
   generate FILE [size=135M] [programs=10] [churned=0] [frames=7] [user-frames=2] [bpf=66] [tasks=2] [cpus=2] [zstd=3] [pipe] [seed=1]
                     make up a recording: bytes of records, BPF programs from start to end and short-lived ones, frames of a call
                     chain, samples in BPF in percent, new tasks per 1000 samples, compressed or as a stream
@@ -34,6 +39,9 @@ const USAGE: &str = "usage: cargo xtask <task>
   instructions --check
                     compare with the figures
   licences          check licences, sources and versions of all dependencies
+  release --check   check what has to hold before a version is given out
+  third-party       print what the program is linked with, and its licences
+  sbom              print the same as CycloneDX JSON
   tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
   test-beside [ARGS]
@@ -65,10 +73,14 @@ fn run() -> Result<()> {
         ("bpf", ["--check"]) => bpf::check(),
         ("fixtures", [directory, names @ ..]) => fixtures::make(directory, names),
         ("fuzz-seeds", []) => fuzz::seeds(),
+        ("fuzz", [seconds, names @ ..]) => fuzz::run(seconds, names),
         ("generate", [path, settings @ ..]) => generate::write(path, settings),
         ("instructions", []) => instructions::run(false),
         ("instructions", ["--check"]) => instructions::run(true),
         ("licences", []) => licences::check(),
+        ("release", ["--check"]) => release::check(),
+        ("third-party", []) => components::third_party(),
+        ("sbom", []) => components::sbom(),
         ("tree", []) => tree::check().and_then(|()| imports::check()),
         ("test", arguments) => test::run(arguments),
         ("test-beside", arguments) => test::beside_others(arguments),
@@ -84,4 +96,9 @@ fn run() -> Result<()> {
 fn root() -> Result<PathBuf> {
     let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").context("run me as `cargo xtask`")?);
     Ok(manifest.parent().context("the crate has no parent directory")?.to_owned())
+}
+
+/// Where cargo builds.
+pub(crate) fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from)
 }

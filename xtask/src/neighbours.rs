@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::test::Tally;
+use crate::tally::Tally;
 
 /// Programs that are attached to nothing, pinned.
 const IDLE: &str = "fixtures/bpf/counted.bpf.o";

@@ -31,7 +31,7 @@ const RUNS: [(&str, Pace, &[Part]); 4] = [
 /// Runs the bench `exact` of `bpf/` with this perf and this bpftool, which have to run there (static, or built for the same release), and
 /// prints its tables; in one guest, or in all it is for.
 pub(crate) fn exact(perf: &str, bpftool: &str, only: Option<&str>) -> Result<()> {
-    let target = crate::test::target_directory().join("vm").join("bench");
+    let target = crate::target_directory().join("vm").join("bench");
     let payload = target.join("payload");
     fresh(&payload)?;
     payload::with_bench(&payload, "bprec-bpf", "exact")?;

@@ -12,7 +12,8 @@ use anyhow::{Context, Result, ensure};
 use super::guest::{self, Outcome};
 use super::payload::Builds;
 use super::{Guest, Unavailable, images, recordings};
-use crate::test::{Tally, target_directory};
+use crate::tally::Tally;
+use crate::target_directory;
 
 /// A guest on an idle machine takes half of this at most.
 const LIMIT: Duration = Duration::from_secs(2100);
@@ -127,7 +128,7 @@ fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tal
             }
         }
     }
-    test_programs(&kept.join("tests"), guest, tally)
+    test_programs(&kept, guest, tally)
 }
 
 /// Adds the lines that the guest's checks wrote.
@@ -143,14 +144,22 @@ fn results(text: &str, named: &dyn Fn(&str) -> String, tally: &mut Tally) {
     }
 }
 
-/// Adds what the test programs printed.
-fn test_programs(directory: &Path, guest: &Guest, tally: &mut Tally) -> Result<()> {
-    for path in crate::tree::files_under(directory)? {
-        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+/// Adds what the test programs printed, and what those did that were run once more because a few of their tests had failed.
+fn test_programs(kept: &Path, guest: &Guest, tally: &mut Tally) -> Result<()> {
+    let tallied = |path: &Path| {
+        let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         let text = String::from_utf8_lossy(&text);
-        let mut own = Tally::default();
-        text.lines().for_each(|line| drop(own.line(line)));
-        own.end(text.contains("test result: "));
+        let mut tally = Tally::default();
+        text.lines().for_each(|line| drop(tally.line(line)));
+        tally.end(text.contains("test result: "));
+        anyhow::Ok(tally)
+    };
+    for path in crate::tree::files_under(&kept.join("tests"))? {
+        let mut own = tallied(&path)?;
+        let again = path.file_name().map(|name| kept.join("again").join(name)).filter(|again| again.exists());
+        if let Some(again) = again {
+            own.ran_again(tallied(&again)?);
+        }
         own.place(&format!("vm {}", guest.name), &path.display().to_string());
         tally.add(own);
     }

@@ -15,7 +15,23 @@ use super::{GUESTS, Guest, Machine, cross};
 /// Crates (by directory, the root is "") whose test programs ask the kernel; what the others test is the same on every kernel.
 const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
 /// Test programs among them that do not.
-const SAME_EVERYWHERE: [&str; 7] = ["architecture", "export", "recover", "replay", "rewrite", "sandbox", "spool"];
+const SAME_EVERYWHERE: &[&str] = &[
+    "architecture",
+    "documents",
+    "export",
+    "help",
+    "mistakes",
+    "perf_options",
+    "recover",
+    "redact",
+    "replay",
+    "rewrite",
+    "sandbox",
+    "spool",
+    "table",
+    "tui",
+    "viewers",
+];
 /// The binaries that tests and checks call by name.
 const BINARIES: [&str; 2] = ["bprec", "bprec-load"];
 /// What test programs read of the sources.

@@ -37,7 +37,9 @@ END
   esac
   cat <<END
 loops_of_one_to_three_cost_one_to_three compares times, which an emulated processor takes unevenly
+top_shows_them_as_one_to_three compares times, which an emulated processor takes unevenly
 equal_names_and_tail_calls_are_told_apart compares times, which an emulated processor takes unevenly
+one_body_on_two_hooks_costs_the_same compares times, which an emulated processor takes unevenly
 a_storm_of_loads_leaves_nothing_unresolved an emulated processor loads too few programs in its time
 shares_are_those_of_plain_sampling compares times, which an emulated processor takes unevenly
 the_blind_spot_is_stated_in_numbers compares times, which an emulated processor takes unevenly
@@ -49,7 +51,7 @@ perf_counts_the_same_samples perf 6.12 loses the names of programs that are load
 END
 }
 
-mkdir -p /out/tests
+mkdir -p /out/tests /out/again
 for test in tests/*; do
   name=${test#tests/}
   read -r began _ </proc/uptime
@@ -64,6 +66,11 @@ for test in tests/*; do
   done </tmp/cannot.txt
   # One at a time: recordings switch run statistics on for the whole machine, and these tests compare what is loaded before and after.
   timeout 600 "$test" --test-threads=1 --show-output $skips >"/out/tests/$name.txt" 2>&1
+  # One or two that failed are run once more, which the host counts. Their names stand before the result.
+  if grep -q '^test result: FAILED.* [12] failed' "/out/tests/$name.txt"; then
+    failed=$(grep -B3 '^test result: FAILED' "/out/tests/$name.txt" | grep '^    ')
+    timeout 300 "$test" --test-threads=1 --show-output --exact $failed >"/out/again/$name.txt" 2>&1
+  fi
   read -r ended _ </proc/uptime
   result=$(grep '^test result: ' "/out/tests/$name.txt" | cut -d' ' -f3-8)
   echo "guest: $name: ${result:-no result} after $((${ended%.*} - ${began%.*})) s"

@@ -1,0 +1,213 @@
+//! What the program is linked with, for those who hand it on: the texts of its licences, and a bill of materials.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+/// The platforms that releases are built for.
+const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
+
+/// Libraries in C, whose sources crates bring along or which are linked statically: name, licence, crate.
+const IN_C: [(&str, &str, &str); 2] = [("libbpf", "BSD-2-Clause", "libbpf-sys"), ("zstd", "BSD-3-Clause", "zstd-sys")];
+
+/// A package of the lock file.
+struct Component {
+    name: String,
+    version: String,
+    licence: String,
+    /// `None` for the packages of this repository.
+    checksum: Option<String>,
+    is_own: bool,
+    manifest: String,
+}
+
+/// Prints every component with its licence, and the texts of the licences, each once.
+pub(crate) fn third_party() -> Result<()> {
+    let components: Vec<Component> = components()?.into_iter().filter(|it| !it.is_own).collect();
+    println!("# What bprec is linked with\n");
+    println!(
+        "Where a licence is a choice, each that this project may use is meant; libbpf-rs and libbpf-sys are used under BSD-2-Clause.\n"
+    );
+    println!("| component | version | licence |\n| --- | --- | --- |");
+    for Component { name, version, licence, .. } in &components {
+        println!("| {name} | {version} | {licence} |");
+    }
+    for (name, licence, of) in IN_C {
+        println!("| {name} | as in {of} | {licence} |");
+    }
+    let mut texts: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for component in &components {
+        let directory = Path::new(&component.manifest).parent().context("a manifest without a directory")?;
+        for entry in fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_ascii_uppercase();
+            let is_licence = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];
+            if path.is_file() && is_licence.iter().any(|prefix| name.starts_with(prefix)) {
+                let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+                texts.entry(text.trim_end().replace('\r', "")).or_default().insert(&component.name);
+            }
+        }
+    }
+    for (text, names) in texts {
+        let names: Vec<&str> = names.into_iter().collect();
+        println!("\n## {}\n\n```text\n{text}\n```", names.join(", "));
+    }
+    Ok(())
+}
+
+/// Prints the components as CycloneDX 1.5, without a time or a serial number: the same lock file gives the same bytes.
+pub(crate) fn sbom() -> Result<()> {
+    let components = components()?;
+    let own = components.iter().find(|it| it.name == "bprec").context("cargo metadata does not name bprec")?;
+    let of = |it: &Component| {
+        let reference = format!("pkg:cargo/{}@{}", it.name, it.version);
+        let hashes = it.checksum.iter().map(|sum| json!({ "alg": "SHA-256", "content": sum })).collect::<Vec<_>>();
+        let mut component = json!({
+            "type": "library",
+            "bom-ref": reference,
+            "purl": reference,
+            "name": it.name,
+            "version": it.version,
+            "licenses": [{ "expression": it.licence.replace('/', " OR ") }],
+        });
+        if !hashes.is_empty() {
+            component["hashes"] = Value::from(hashes);
+        }
+        component
+    };
+    let in_c = IN_C.iter().map(|(name, licence, of)| {
+        json!({
+            "type": "library",
+            "name": name,
+            "description": format!("as in the crate {of}"),
+            "licenses": [{ "expression": licence }],
+        })
+    });
+    let linked = components.iter().filter(|it| it.name != "bprec").map(of).chain(in_c).collect::<Vec<_>>();
+    let mut program = of(own);
+    program["type"] = Value::from("application");
+    let bill = json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": { "component": program },
+        "components": linked,
+    });
+    println!("{}", serde_json::to_string_pretty(&bill)?);
+    Ok(())
+}
+
+/// How many there are.
+pub(crate) fn count() -> Result<usize> {
+    components().map(|components| components.len())
+}
+
+/// What `bprec` is linked with on any platform of releases, itself included, by name.
+fn components() -> Result<Vec<Component>> {
+    let platforms = PLATFORMS.iter().flat_map(|platform| ["--filter-platform", platform]);
+    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .args(platforms)
+        .output()
+        .context("run cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("read cargo metadata")?;
+    let linked = linked(&metadata)?;
+    let lock = fs::read_to_string("Cargo.lock").context("read Cargo.lock")?;
+    let mut components: Vec<Component> = metadata["packages"]
+        .as_array()
+        .context("cargo metadata names no packages")?
+        .iter()
+        .filter(|package| package["id"].as_str().is_some_and(|id| linked.contains(id)))
+        .map(|package| {
+            let text = |name: &str| package[name].as_str().map(str::to_owned);
+            let name = text("name").context("a package without a name")?;
+            let version = text("version").context("a package without a version")?;
+            Ok(Component {
+                licence: text("license").with_context(|| format!("{name} names no licence"))?,
+                checksum: checksum(&lock, &name, &version),
+                is_own: package["source"].is_null(),
+                manifest: text("manifest_path").context("a package without a manifest")?,
+                name,
+                version,
+            })
+        })
+        .collect::<Result<_>>()?;
+    components.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
+    Ok(components)
+}
+
+/// Ids of the packages that `bprec` reaches by ordinary dependencies; those that only run while it is built are left out.
+fn linked(metadata: &Value) -> Result<BTreeSet<&str>> {
+    let nodes = metadata["resolve"]["nodes"].as_array().context("cargo metadata resolves nothing")?;
+    let nodes: BTreeMap<&str, &Value> = nodes.iter().filter_map(|node| Some((node["id"].as_str()?, node))).collect();
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    let is_macro: BTreeSet<&str> = packages
+        .iter()
+        .filter(|package| package["targets"].as_array().into_iter().flatten().any(|it| it["kind"][0] == "proc-macro"))
+        .filter_map(|package| package["id"].as_str())
+        .collect();
+    let root = packages.iter().find(|package| package["name"] == "bprec").and_then(|package| package["id"].as_str());
+    let mut next = vec![root.context("cargo metadata does not name bprec")?];
+    let mut linked = BTreeSet::new();
+    while let Some(id) = next.pop() {
+        if is_macro.contains(id) || !linked.insert(id) {
+            continue;
+        }
+        let dependencies = nodes.get(id).and_then(|node| node["deps"].as_array()).into_iter().flatten();
+        let ordinary = dependencies.filter(|dependency| {
+            dependency["dep_kinds"].as_array().into_iter().flatten().any(|kind| kind["kind"].is_null())
+        });
+        next.extend(ordinary.filter_map(|dependency| dependency["pkg"].as_str()));
+    }
+    Ok(linked)
+}
+
+/// What the lock file has for a package.
+fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
+    let head = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+    let package = lock.split("[[package]]").find(|package| package.trim_start().starts_with(&head))?;
+    package.lines().find_map(|line| line.strip_prefix("checksum = \"")?.strip_suffix('"')).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::{checksum, linked};
+    use serde_json::json;
+
+    #[test]
+    fn what_only_builds_is_not_linked() {
+        let dependency = |id: &str, kind: Option<&str>| json!({ "pkg": id, "dep_kinds": [{ "kind": kind }] });
+        let metadata = json!({
+            "packages": [
+                { "id": "0", "name": "bprec", "targets": [{ "kind": ["bin"] }] },
+                { "id": "1", "name": "linked", "targets": [{ "kind": ["lib"] }] },
+                { "id": "2", "name": "builds", "targets": [{ "kind": ["lib"] }] },
+                { "id": "3", "name": "tests", "targets": [{ "kind": ["lib"] }] },
+                { "id": "4", "name": "macro", "targets": [{ "kind": ["proc-macro"] }] },
+                { "id": "5", "name": "deep", "targets": [{ "kind": ["lib"] }] },
+                { "id": "6", "name": "of the macro", "targets": [{ "kind": ["lib"] }] },
+            ],
+            "resolve": { "nodes": [
+                { "id": "0", "deps": [dependency("1", None), dependency("2", Some("build")), dependency("3", Some("dev"))] },
+                { "id": "1", "deps": [dependency("4", None), dependency("5", None), dependency("0", None)] },
+                { "id": "4", "deps": [dependency("6", None)] },
+            ] },
+        });
+        assert_eq!(linked(&metadata).unwrap().into_iter().collect::<Vec<_>>(), ["0", "1", "5"]);
+    }
+
+    #[test]
+    fn a_checksum_is_of_that_version() {
+        let lock = "[[package]]\nname = \"a\"\nversion = \"1.0\"\nchecksum = \"11\"\n\n[[package]]\nname = \"a\"\nversion = \"2.0\"\n\
+                    checksum = \"22\"\n\n[[package]]\nname = \"own\"\nversion = \"1.0\"\n";
+        assert_eq!(checksum(lock, "a", "2.0").as_deref(), Some("22"));
+        assert_eq!(checksum(lock, "own", "1.0"), None);
+    }
+}

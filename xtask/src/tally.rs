@@ -1,0 +1,305 @@
+//! What a run of tests comes to: lines of test programs, here or in a guest, into counts, reasons and the end of what failed printed.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use anyhow::{Result, ensure};
+
+/// What the lines of one or more test binaries add up to.
+#[derive(Default)]
+pub(crate) struct Tally {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    reasons: Vec<String>,
+    skipped_here: BTreeSet<String>,
+    pub(crate) running: bool,
+    /// The test whose output this is.
+    test: String,
+    /// Measurements that were made once more because they did not agree.
+    again: Vec<String>,
+    /// What the test program has printed that runs.
+    printed: VecDeque<String>,
+    /// What failed, and the end of what it printed.
+    failures: Vec<String>,
+    /// What failed and passed when it was run once more.
+    unsteady: Vec<String>,
+    /// The tests that a program with a result said have failed.
+    failed_tests: Vec<String>,
+}
+
+/// How many measurements may be made once more in a run of all tests. Most runs need none: chance and a busy moment account for a few, a rare wrong
+/// number for more.
+const MAX_AGAIN: usize = 6;
+/// How many tests may fail and then pass when they are run once more, in a run of all tests. Times on a shared or emulated processor and what others on
+/// the machine do account for one; what is broken now and then fails more often.
+const MAX_UNSTEADY: usize = 2;
+/// So many lines are kept of a test program's output; more are in the log.
+const MAX_PRINTED: usize = 400;
+
+impl Tally {
+    /// Takes a line of a test binary's output. Gives how the binary went, and how long it took, where it is the line that says so.
+    pub(crate) fn line(&mut self, line: &str) -> Option<String> {
+        if self.printed.len() == MAX_PRINTED {
+            self.printed.pop_front();
+        }
+        self.printed.push_back(line.to_owned());
+        if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
+            self.binary_died();
+            self.running = true;
+            self.printed = VecDeque::from([line.to_owned()]);
+        } else if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            test.clone_into(&mut self.test);
+        } else if let Some(miss) = line.strip_prefix("AGAIN: ") {
+            self.again.push(format!("AGAIN {}: {miss}", self.test));
+        } else if let Some(skip) = line.strip_prefix("SKIP ") {
+            let test = skip.split(':').next().unwrap_or(skip);
+            if self.skipped_here.insert(test.to_owned()) {
+                self.reasons.push(line.to_owned());
+            }
+        } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
+        {
+            // Some tests exist only to be run by another one as a child process.
+            if !reason.starts_with(", run by another test") {
+                self.skipped += 1;
+                self.reasons.push(format!("SKIP {test}: ignored{reason}"));
+            }
+        } else if let Some(result) = line.strip_prefix("test result: ") {
+            let count = |what: &str| -> usize {
+                let part = result.split(['.', ';']).map(str::trim).find_map(|part| part.strip_suffix(what));
+                part.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+            };
+            let skipped = self.skipped_here.len();
+            let (passed, failed) = (count("passed").saturating_sub(skipped), count("failed"));
+            self.passed += passed;
+            self.failed += failed;
+            self.skipped += skipped;
+            self.skipped_here.clear();
+            self.running = false;
+            if failed > 0 {
+                // Before it are the tests that passed.
+                while self.printed.iter().any(|line| line == "failures:") && self.printed[0] != "failures:" {
+                    self.printed.pop_front();
+                }
+                // Behind what they printed is a list of those that failed.
+                let list = self.printed.iter().rev().skip(2);
+                let names: Vec<_> = list.map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect();
+                self.failed_tests.extend(names.into_iter().rev());
+                self.keep_printed();
+            }
+            let some = |count: usize, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
+            let time = result.rsplit_once("finished in ").map_or(String::new(), |(_, time)| format!(" in {time}"));
+            return Some(format!("{passed} passed{}{}{time}", some(failed, "failed"), some(skipped, "skipped")));
+        }
+        None
+    }
+
+    /// A binary that was running and gave no result was killed or aborted: that is a failure too.
+    fn binary_died(&mut self) {
+        if self.running {
+            self.failed += 1;
+            self.printed.push_back("FAILED: a test program ended without a result".into());
+            self.keep_printed();
+        }
+        self.running = false;
+        self.skipped_here.clear();
+    }
+
+    fn keep_printed(&mut self) {
+        self.failures.push(Vec::from(std::mem::take(&mut self.printed)).join("\n"));
+    }
+
+    /// No more lines come; without success there is a failure, even if no line told of one.
+    pub(crate) fn end(&mut self, success: bool) {
+        self.binary_died();
+        if !success && self.failed == 0 {
+            self.failed = 1;
+            self.failures.push("FAILED: it ended without success before any test had failed".into());
+        }
+    }
+
+    /// The tests to run once more: what failed, if that is all there is and not more than may be. None is no reason to run any.
+    pub(crate) fn to_run_again(&self) -> &[String] {
+        let is_all = self.failed_tests.len() == self.failed && self.failed <= MAX_UNSTEADY;
+        if is_all { &self.failed_tests } else { &[] }
+    }
+
+    /// Takes what came of [`Self::to_run_again`]: tests that all pass now are unsteady and count as passed. Prints why they had failed.
+    pub(crate) fn ran_again(&mut self, second: Self) {
+        let tests = self.to_run_again().len();
+        // More pass where another program has a test of that name.
+        if second.failed > 0 || second.passed < tests {
+            self.failures.extend(second.failures.into_iter().map(|failure| format!("run again:\n{failure}")));
+            return;
+        }
+        self.failures.drain(..).for_each(|failure| println!("passed when run again:\n{failure}"));
+        self.unsteady.extend(self.failed_tests.drain(..).map(|test| format!("UNSTEADY {test}: passed when run again")));
+        (self.failed, self.passed) = (self.failed - tests, self.passed + tests);
+    }
+
+    /// Says where the tests were and what has all they printed, in what is said of those so far.
+    pub(crate) fn place(&mut self, place: &str, log: &str) {
+        for reason in self.reasons.iter_mut().chain(&mut self.again).chain(&mut self.unsteady) {
+            if let Some((word, rest)) = reason.split_once(' ') {
+                *reason = format!("{word} {place} {rest}");
+            }
+        }
+        for failure in &mut self.failures {
+            *failure = format!("in {place}, {log}:\n{failure}");
+        }
+    }
+
+    /// Adds what others came to.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.reasons.extend(other.reasons);
+        self.again.extend(other.again);
+        self.unsteady.extend(other.unsteady);
+        self.failures.extend(other.failures);
+    }
+
+    /// One check held.
+    pub(crate) fn pass(&mut self) {
+        self.passed += 1;
+    }
+
+    /// One check did not hold; says so.
+    pub(crate) fn fail(&mut self, check: &str, why: &str) {
+        let failure = format!("FAILED {check}: {why}");
+        println!("{failure}");
+        self.failures.push(failure);
+        self.failed += 1;
+    }
+
+    /// One check could not be made here.
+    pub(crate) fn skip(&mut self, check: &str, why: &str) {
+        self.reasons.push(format!("SKIP {check}: {why}"));
+        self.skipped += 1;
+    }
+
+    /// Prints every reason to skip, every measurement that was made again, what failed, and the closing line.
+    ///
+    /// # Errors
+    /// When something failed.
+    pub(crate) fn close(mut self) -> Result<()> {
+        for line in self.reasons.iter().chain(&self.again).chain(&self.unsteady) {
+            println!("{line}");
+        }
+        println!("{} measurements made again, at most {MAX_AGAIN} may be", self.again.len());
+        if self.again.len() > MAX_AGAIN {
+            self.fail("measurements", "too many do not agree at once");
+        }
+        println!("{} tests passed only when run again, at most {MAX_UNSTEADY} may", self.unsteady.len());
+        if self.unsteady.len() > MAX_UNSTEADY {
+            self.fail("tests", "too many passed only when run again");
+        }
+        for failure in &self.failures {
+            println!("\n{failure}");
+        }
+        println!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        ensure!(self.failed == 0, "tests failed");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_AGAIN, MAX_UNSTEADY, Tally};
+
+    fn tally(lines: &[&str], success: bool) -> (usize, usize, usize) {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| drop(tally.line(line)));
+        tally.end(success);
+        (tally.passed, tally.failed, tally.skipped)
+    }
+
+    const OK: &str = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+    const BAD: &str =
+        "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s";
+
+    #[test]
+    fn binaries_add_up() {
+        assert_eq!(tally(&["running 4 tests", "test slow ... ignored", OK, "running 3 tests", BAD], false), (5, 1, 1));
+        assert_eq!(tally(&["running 4 tests", "test child ... ignored, run by another test", OK], true), (3, 0, 0));
+    }
+
+    #[test]
+    fn a_skip_is_not_a_pass_and_counts_once() {
+        let lines = ["running 4 tests", "SKIP live: needs root", "SKIP live: needs root", OK, "running 4 tests", OK];
+        assert_eq!(tally(&lines, true), (5, 0, 1));
+    }
+
+    #[test]
+    fn measurements_made_again_are_bounded() {
+        let close = |times: usize| {
+            let mut tally = Tally::default();
+            tally.line("---- shares_agree stdout ----");
+            (0..times).for_each(|_| drop(tally.line("AGAIN: measurement 1 does not agree: 3 of 5")));
+            tally.place("vm x", "out");
+            assert!(tally.again.iter().all(|line| line.starts_with("AGAIN vm x shares_agree: measurement 1")));
+            tally.close()
+        };
+        assert!(close(0).is_ok() && close(MAX_AGAIN).is_ok() && close(MAX_AGAIN + 1).is_err());
+    }
+
+    #[test]
+    fn a_few_tests_may_fail_once() {
+        const TWO: &str = "test result: FAILED. 9 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
+        const PASSED: &str = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out";
+        let first = || {
+            let mut tally = Tally::default();
+            let lines =
+                ["running 11 tests", "failures:", "---- a stdout ----", "no", "failures:", "    a", "    b", "", TWO];
+            lines.iter().for_each(|line| drop(tally.line(line)));
+            tally.end(false);
+            tally
+        };
+        let second = |lines: &[&str]| {
+            let mut tally = Tally::default();
+            lines.iter().for_each(|line| drop(tally.line(line)));
+            tally.end(true);
+            tally
+        };
+        let mut tally = first();
+        assert_eq!(tally.to_run_again(), ["a", "b"]);
+        tally.ran_again(second(&["running 2 tests", PASSED]));
+        tally.place("vm x", "out");
+        assert_eq!((tally.passed, tally.failed, tally.unsteady.len()), (11, 0, 2));
+        assert_eq!(tally.unsteady[0], "UNSTEADY vm x a: passed when run again");
+        assert!(tally.to_run_again().is_empty() && tally.failures.is_empty());
+        assert_eq!(MAX_UNSTEADY, 2);
+        tally.unsteady.push("UNSTEADY c: passed when run again".into());
+        assert!(tally.close().is_err());
+        // What fails again, what is not run again, and what died are failures.
+        const ONE: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 10 filtered out";
+        for lines in [&["running 2 tests", "failures:", "    a", "", BAD][..], &["running 1 test", ONE], &[]] {
+            let mut tally = first();
+            tally.ran_again(second(lines));
+            assert_eq!((tally.failed, tally.unsteady.len()), (2, 0), "{lines:?}");
+        }
+        let mut tally = first();
+        tally.line("running 1 test");
+        tally.end(false);
+        assert!(tally.to_run_again().is_empty());
+    }
+
+    #[test]
+    fn what_a_failed_test_printed_is_kept_and_nothing_else() {
+        let mut tally = Tally::default();
+        let program = ["running 2 tests", "test good ... ok", "failures:", "---- bad stdout ----", "1 is not 2", BAD];
+        let said: Vec<_> =
+            ["running 3 tests", "much", OK].into_iter().chain(program).filter_map(|it| tally.line(it)).collect();
+        assert_eq!(said, ["3 passed in 0.00s", "2 passed, 1 failed in 0.00s"]);
+        tally.end(false);
+        tally.place("vm x", "out");
+        assert_eq!(tally.failures, [format!("in vm x, out:\nfailures:\n---- bad stdout ----\n1 is not 2\n{BAD}")]);
+    }
+
+    #[test]
+    fn a_binary_that_dies_has_failed() {
+        assert_eq!(tally(&["running 4 tests", "running 4 tests", OK], false), (3, 1, 0));
+        assert_eq!(tally(&["running 1 test"], false), (0, 1, 0));
+        assert_eq!(tally(&[], false), (0, 1, 0));
+    }
+}
