@@ -66,20 +66,24 @@ fn extensions_are_below_their_dispatcher_by_their_work() {
         let [of_one, of_three] = [one_id, three_id].map(|id| with_id(rows, id).map_or(0, samples));
         let trees = report(&path, &["--tree"]);
         let tree = with_id(&trees["events"][0]["trees"], dispatcher_id).ok_or("no tree of the dispatcher")?;
+        let mut all_inside = 0;
         for (id, expected) in [(one_id, of_one), (three_id, of_three)] {
             let inside = with_id(&tree["inside"], id).ok_or_else(|| format!("{id} is not inside: {tree:#}"))?;
-            assert_eq!(samples(inside), expected, "{tree:#}");
+            // A sample of an extension's first instructions has no frame of the dispatcher: they have none of their own yet.
+            let inside = samples(inside);
+            assert!(inside <= expected && inside * 100 >= expected * 98, "{inside} of {expected}: {tree:#}");
             // Below the function of the dispatcher that called it, which left no frame of its own.
             let nodes = tree["nodes"].as_array().unwrap();
             let node = nodes.iter().find(|node| node["kind"] == "other" && node["id"] == id);
             let node = node.unwrap_or_else(|| panic!("no line of {id}: {tree:#}"));
-            assert_eq!((samples(&node["total"]), &node["depth"]), (expected, &Value::from(2)), "{tree:#}");
+            assert_eq!((samples(&node["total"]), &node["depth"]), (inside, &Value::from(2)), "{tree:#}");
+            all_inside += inside;
         }
+        assert_eq!(samples(&tree["total"]), samples(tree) + all_inside, "{tree:#}");
         let ran = of_one + of_three;
-        assert_eq!(samples(&tree["total"]), samples(tree) + ran, "{tree:#}");
         let share = of_one as f64 / ran as f64;
         println!("{of_one} : {of_three}, {:.2} % of what ran in both; the dispatcher {}", share * 100.0, samples(tree));
-        // Three points are one and a half standard deviations of so few, which an emulated processor may come to.
+        // Three points are one and a half standard deviations of so few.
         if ran < 400 {
             return Err(format!("only {ran} samples"));
         }
