@@ -18,6 +18,8 @@ pub(crate) enum Owner {
     Image(u32),
     /// Kernel code that exists to run BPF programs.
     Hook,
+    /// Kernel code that exists for events, of which some run BPF programs.
+    Event,
     /// The interpreter of programs that have no machine code: which one it runs cannot be told.
     Interpreter,
     /// Code that the kernel made for kprobes or ftrace.

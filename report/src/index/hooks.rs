@@ -142,24 +142,29 @@ impl Hooks {
 
     /// The hook that a call chain leads to, by its functions, innermost first.
     pub(crate) fn of(&self, functions: impl IntoIterator<Item = u32>) -> Option<u32> {
+        self.told(functions).map_or_else(|perhaps| perhaps, Some)
+    }
+
+    /// The hook that a call chain says; an error with the one that it may be, if none of its functions says which.
+    fn told(&self, functions: impl IntoIterator<Item = u32>) -> Result<u32, Option<u32>> {
         let mut last: Option<(Way, u32)> = None;
         for function in functions {
             if let Some((Way::Probe, _)) = last {
                 if let Some(hook) = self.probed.get(&function) {
-                    return Some(*hook);
+                    return Ok(*hook);
                 }
                 continue;
             }
             match self.leads.get(&function) {
-                Some(Lead::Hook(hook)) => return Some(*hook),
+                Some(Lead::Hook(hook)) => return Ok(*hook),
                 Some(Lead::Perhaps(way, hook)) => last = Some((*way, *hook)),
                 Some(Lead::Tracepoint { raw, perf }) => {
-                    return Some(if matches!(last, Some((Way::Event, _))) { *perf } else { *raw });
+                    return Ok(if matches!(last, Some((Way::Event, _))) { *perf } else { *raw });
                 }
                 None => {}
             }
         }
-        last.map(|(_, hook)| hook)
+        Err(last.map(|(_, hook)| hook))
     }
 
     /// The hook that one which a call chain leads to is, where the task was at `user_ip`: of uprobes it is known which instruction is probed. `None`
@@ -174,6 +179,12 @@ impl Hooks {
     /// The hook that an image exists for.
     pub(crate) fn of_image(&self, image: u32) -> Option<u32> {
         self.images.get(image as usize).copied()
+    }
+
+    /// The hook of the event that a call chain leads to, if a program was attached to it at a time: also events without programs are made, for who
+    /// samples them.
+    pub(crate) fn of_event(&self, functions: impl IntoIterator<Item = u32>, time_ns: u64) -> Option<u32> {
+        self.told(functions).ok().filter(|hook| self.runners.has_any(*hook, time_ns))
     }
 
     /// Which program a hook ran at a time.

@@ -484,13 +484,15 @@ impl<'r, 'a> Walk<'r, 'a> {
         let always =
             |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
         let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
+        let events = index.symbols.of_kind(Kind::Event).map(always(Owner::Event));
         // Without programs on probes of user space, what is there is no program's.
         let user_probes = index.symbols.of_kind(Kind::UserProbe).map(always(Owner::Hook));
         let user_probes = user_probes.filter(|_| index.states.attachments.iter().any(hooks::is_user_probe));
         let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
         let ranges = std::mem::take(&mut programs.ranges);
         index.bpf_span = address::span(&ranges);
-        index.map = AddressMap::new(ranges.into_iter().chain(hooks).chain(user_probes).chain(interpreter));
+        index.map =
+            AddressMap::new(ranges.into_iter().chain(hooks).chain(events).chain(user_probes).chain(interpreter));
         index.hooks = Hooks::new(&index.symbols, &programs.list, &index.states, &programs.images, &programs.attached);
         let maps_of = |program: &Program| {
             let info = program.info.and_then(|info| infos.get(info.at));

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Idle,
     /// It exists to run BPF programs.
     Hook,
+    /// It exists for events of a tracepoint, of which some run BPF programs.
+    Event,
     /// It exists for probes of user space, of which some run BPF programs.
     UserProbe,
     /// A trampoline calls it around a program.
@@ -155,6 +157,11 @@ const HOOKS: [&str; 22] = [
     "uprobe_prog_run",
 ];
 
+/// Kernel functions that make an event of perf of a tracepoint, for its programs or for who samples it: beside these, those with the
+/// tracepoint's name or its class's, which begin alike.
+const EVENTS: [&str; 2] = ["perf_syscall_enter", "perf_syscall_exit"];
+const EVENT: &str = "perf_trace_";
+
 /// Kernel functions between a probe of user space and its programs, where it has some.
 const USER_PROBES: [&str; 5] =
     ["__uprobe_perf_func", "uprobe_dispatcher", "uprobe_perf_func", "uretprobe_dispatcher", "uretprobe_perf_func"];
@@ -198,6 +205,8 @@ fn kind(name: &[u8]) -> Kind {
         Kind::Interrupt
     } else if HOOKS.iter().any(|hook| stem.starts_with(hook)) {
         Kind::Hook
+    } else if stem.starts_with(EVENT) || EVENTS.contains(&stem) {
+        Kind::Event
     } else {
         Kind::Plain
     }

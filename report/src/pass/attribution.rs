@@ -208,7 +208,7 @@ impl<'i> Attributor<'i> {
         // Whether an address, or a return address, can be nothing but plain kernel code. Most are. A return address is behind
         // the call; the map's quick answer is for both.
         let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && addr.wrapping_sub(area.low) >= area.bytes;
-        let mut found = Found::Open(Charge::Elsewhere);
+        let mut found = Found::Open(Line::Elsewhere);
         if !is_plain(leaf) {
             found = self.frame(found, leaf, None, time_ns);
         }
@@ -221,18 +221,26 @@ impl<'i> Attributor<'i> {
             (inner, before) = (addr, 1);
         }
         match found {
-            // Only a hook leaves that open.
-            Found::Open(Charge::Entry) => self.hook(leaf, chain, time_ns),
-            Found::Settled(attribution) | Found::Open(attribution) => attribution,
+            Found::Settled(charge) => charge,
+            Found::Open(Line::Elsewhere) => Charge::Elsewhere,
+            Found::Open(Line::UnknownCode) => Charge::UnknownCode,
+            Found::Open(Line::Event) => self.event(leaf, chain, time_ns),
+            Found::Open(Line::Hook) => self.hook(leaf, chain, time_ns),
+        }
+    }
+
+    /// The attribution on a chain through what makes an event, and not on to what runs programs of it: it is theirs if it has some.
+    fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
+        match self.index.hooks.of_event(self.functions(leaf, &chain), time_ns) {
+            Some(hook) => self.entry(Some(hook), None, time_ns),
+            None => Charge::Elsewhere,
         }
     }
 
     /// The attribution on a chain through a hook: its functions lead to one, which says whose it is.
     fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
-        let callers = outer_frames(&chain).map(|addr| addr.wrapping_sub(1));
-        let functions = std::iter::once(leaf).chain(callers).filter_map(|addr| index.symbols.find(addr));
-        match index.hooks.of(functions) {
+        match index.hooks.of(self.functions(leaf, &chain)) {
             None => self.entry(None, None, time_ns),
             Some(hook) => match index.hooks.at_user_ip(hook, user_ip(&chain)) {
                 // A probe of somebody else's, without a program.
@@ -240,6 +248,13 @@ impl<'i> Attributor<'i> {
                 hook => self.entry(hook, None, time_ns),
             },
         }
+    }
+
+    /// Numbers of the kernel functions of a chain, innermost first.
+    fn functions<'c>(&self, leaf: u64, chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u32> + use<'i, 'c> {
+        let symbols = &self.index.symbols;
+        let callers = outer_frames(chain).map(|addr| addr.wrapping_sub(1));
+        std::iter::once(leaf).chain(callers).filter_map(|addr| symbols.find(addr))
     }
 
     /// The attribution on what a hook does for its programs.
@@ -262,7 +277,7 @@ impl<'i> Attributor<'i> {
         match self.place(addr, called.is_none(), time_ns) {
             Place::Plain => found,
             Place::UnknownCode => match found {
-                Found::Open(Charge::Elsewhere) => Found::Open(Charge::UnknownCode),
+                Found::Open(Line::Elsewhere) => Found::Open(Line::UnknownCode),
                 _ => found,
             },
             Place::Owned(owner) => self.owned_frame(found, owner, addr, called, time_ns),
@@ -300,13 +315,14 @@ impl<'i> Attributor<'i> {
             }
             Owner::Image(image) => self.image(line, image, called, time_ns),
             Owner::Interpreter => Found::Settled(Charge::Interpreted),
-            Owner::Hook => Found::Open(Charge::Entry),
-            Owner::OutOfLine => found,
+            Owner::Hook => Found::Open(Line::Hook),
+            Owner::Event if line == Line::Elsewhere => Found::Open(Line::Event),
+            Owner::Event | Owner::OutOfLine => found,
         }
     }
 
     /// A frame in an image. The image also calls what it instruments: only what it does for its programs is entry.
-    fn image(&mut self, line: Charge, image: u32, called: Option<u64>, time_ns: u64) -> Found {
+    fn image(&mut self, line: Line, image: u32, called: Option<u64>, time_ns: u64) -> Found {
         let for_programs = match (called, self.index.programs.images[image as usize].kind) {
             (None, _) => true,
             // What it instruments is a program, and would have been met before it.
@@ -354,10 +370,21 @@ fn user_ip(chain: &Option<Callchain<'_>>) -> Option<u64> {
 /// What is known of a sample when some of its frames have been seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// The attribution, unless a frame further out is a program's.
-    Open(Charge),
+    /// No program yet.
+    Open(Line),
     /// The attribution.
     Settled(Charge),
+}
+
+/// What decides the attribution on a sample, unless a frame further out is a program's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Elsewhere,
+    UnknownCode,
+    /// It is in what makes an event, for programs or for others.
+    Event,
+    /// It is in what runs programs.
+    Hook,
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::model::Count;
 use crate::options::Split;
 use crate::sinks::ledger::{EventLedger, Key};
 use bprec_format::Endian;
+use bprec_format::bpf::names::ProgType;
 use bprec_format::state::{Attachment, KernelSymbol};
 
 const KERNEL_TEXT: (u64, u64) = (0xffff_0000_0000, 0xffff_0100_0000);
@@ -250,6 +251,61 @@ fn sums_agree_with_what_was_put_in() {
     assert_eq!(twice.programs[0].own, count(4, 60));
     assert_eq!(twice.parts[&(0, Key::Function(1))].own, count(2, 40));
     assert_eq!((twice.samples, twice.span), (count(12, 1260), Some((10, 320))));
+}
+
+/// Fields of an event are filled before its programs run, and also where there are none.
+#[test]
+fn what_fills_an_event_is_its_programs_if_it_has_some() {
+    const FILL: u64 = ENTER;
+    const SUBMIT: u64 = TRACE_CALL;
+    const TRACE_ITERATOR: u64 = VFS_READ;
+    let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };
+    let charge = |fill: &str, target: &str, frames: &[u64]| {
+        let symbols = KernelSymbols::new(vec![
+            symbol(FILL, fill),
+            symbol(SUBMIT, "perf_trace_run_bpf_submit"),
+            symbol(TRACE_ITERATOR, "__traceiter_sched_waking"),
+        ]);
+        let info = ProgInfoSummary { at: 0, prog_type: Some(ProgType::TRACEPOINT), load_time_ns: 0, uid: None };
+        let program = Program { id: Some(10), info: Some(info), loaded_ns: Some(2), ..Program::default() };
+        let (kind, target) = ("tracepoint".into(), target.as_bytes().to_vec());
+        let attachments = vec![Attachment { prog_id: 10, link_id: None, kind, target }];
+        let states = States { attachments, ..States::default() };
+        let range =
+            |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
+        let hooks = symbols.of_kind(Kind::Hook).map(range(Owner::Hook));
+        let mut ranges: Vec<Range> = hooks.chain(symbols.of_kind(Kind::Event).map(range(Owner::Event))).collect();
+        ranges.push(range(Owner::Function { program: 0, function: 0 })((PROG_A, PROG_A + 0x80)));
+        let list = vec![program];
+        let index = Index {
+            map: AddressMap::new(ranges),
+            hooks: Hooks::new(&symbols, &list, &states, &[], &Attached::default()),
+            programs: Programs { list, ..Programs::default() },
+            symbols,
+            ..Index::default()
+        };
+        attribution(&index, frames).0
+    };
+    let entry = Charge::Program { program: 0, function: None, column: Column::Entry, called: None };
+    let fill = [LOOKUP + 4, FILL + 8];
+    assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill), entry);
+    assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_enter", &fill[1..]), entry);
+    assert_eq!(charge("perf_syscall_enter", "syscalls:sys_enter_read", &fill), entry);
+    // Who samples the event has it filled, too.
+    assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &fill), Charge::Elsewhere);
+    assert_eq!(charge("perf_syscall_enter", "syscalls:sys_exit_read", &fill), Charge::Elsewhere);
+    // Of a class it is known which event it is where the chain says so.
+    let class = "perf_trace_sched_wakeup_template";
+    let through_iterator = [LOOKUP + 4, FILL + 8, TRACE_ITERATOR + 8];
+    assert_eq!(charge(class, "sched:sched_waking", &through_iterator), entry);
+    assert_eq!(charge(class, "sched:sched_wakeup", &through_iterator), Charge::Elsewhere);
+    assert_eq!(charge(class, "sched:sched_wakeup", &fill), Charge::Elsewhere);
+    assert_eq!(charge(class, "sched:sched_wakeup", &[SUBMIT + 4, FILL + 8]), entry, "it ran a program");
+    // What is no event's, though its name begins alike.
+    assert_eq!(charge("perf_trace_add", "sched:sched_waking", &fill), Charge::Elsewhere);
+    // In the helper of a program it is that program's.
+    let in_helper = [FILL + 8, PROG_A + 8];
+    assert_eq!(charge("perf_trace_sys_enter", "raw_syscalls:sys_exit", &in_helper), helper(0, 0, FILL + 8));
 }
 
 /// The task was at 0x40_0000 in user space: at the uprobe with that offset in a page, or at one of somebody else's.
