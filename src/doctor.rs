@@ -4,9 +4,11 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use bprec_record::{Finding, Limit, Status, doctor};
+use bprec_report::{Paint, Tone};
 use serde_json::{Value, json};
 
 use crate::Outcome;
+use crate::color::ColorArgs;
 use crate::headings::OUTPUT;
 
 /// Say what this machine allows the recorder, what each missing thing costs in a report, and the command that changes it.
@@ -18,6 +20,9 @@ pub(crate) struct Args {
     /// As JSON (docs/doctor.md describes it).
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
+
+    #[command(flatten)]
+    color: ColorArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
@@ -31,8 +36,9 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         });
         writeln!(out, "{document:#}")?;
     } else {
+        let paint = args.color.paint(&out);
         for finding in &findings {
-            write(finding, &mut out)?;
+            write(finding, &mut out, paint)?;
         }
     }
     out.flush()?;
@@ -52,6 +58,15 @@ fn word(status: Status) -> &'static str {
     }
 }
 
+fn tone(status: Status) -> Tone {
+    match status {
+        Status::Fine => Tone::Green,
+        Status::Limited => Tone::Yellow,
+        Status::Impossible => Tone::Red,
+        Status::Unknown => Tone::Dim,
+    }
+}
+
 fn as_json(finding: &Finding) -> Value {
     let limit = |limit: &Limit| {
         let command = limit.command();
@@ -67,10 +82,11 @@ fn as_json(finding: &Finding) -> Value {
 }
 
 /// A line for what was found; below it, for each limit, what it costs and what changes it.
-fn write(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
+fn write(finding: &Finding, out: &mut impl Write, paint: Paint) -> io::Result<()> {
     // Error messages of the kernel and paths are in it, and no text of anybody else's.
     let found = bprec_report::printable(&finding.found);
-    writeln!(out, "{:<10}  {:<22}  {found}", word(finding.status), finding.name)?;
+    let state = paint.text(tone(finding.status), &format!("{:<10}", word(finding.status)));
+    writeln!(out, "{state}  {:<22}  {found}", finding.name)?;
     for limit in &finding.limits {
         writeln!(out, "{:<10}  {:<22}    costs: {}", "", "", limit.cost())?;
         let what = if limit.command().is_some() { "change with" } else { "needs" };

@@ -5,6 +5,7 @@
 
 mod annotate;
 mod charset;
+mod color;
 mod columns;
 mod diff;
 #[cfg(all(feature = "record", target_os = "linux"))]

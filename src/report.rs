@@ -241,7 +241,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     }
     if !args.maps.is_empty() {
-        let options = MapsOptions { maps: args.maps, programs: args.prog, limit: args.limit, json: args.form.json };
+        let options = MapsOptions {
+            maps: args.maps,
+            programs: args.prog,
+            limit: args.limit,
+            json: args.form.json,
+            paint: args.form.style(width).paint,
+        };
         let mut out = BufWriter::new(io::stdout().lock());
         let shown = bprec_report::maps(&input, &options, &mut out)?;
         out.flush()?;
@@ -306,7 +312,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
     let report = bprec_report::by_prog(&input, &options)?;
     let legend = args.legend || io::stdout().is_terminal();
-    let style = TableStyle { width, columns: args.columns, inclusive: !args.no_children, legend };
+    let style = TableStyle { text: form.style(width), columns: args.columns, inclusive: !args.no_children, legend };
     form.write_with(&report, |out| report.write_table_as(out, &style))?;
     if wanted && report.matched_programs() == 0 {
         return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists them"));

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,8 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bprec_record::{Moment, StatOptions, StatTarget, stat};
 use bprec_report::model::StatSnapshot;
-use bprec_report::{StatAccumulator, StatFormat, StatWriter};
+use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 
+use crate::color::ColorArgs;
 use crate::columns::{UNBOUNDED, columns};
 use crate::draft::sync_directory;
 use crate::headings::{OUTPUT, RUNNING, SELECTION};
@@ -94,6 +95,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
+    #[command(flatten)]
+    color: ColorArgs,
+
     /// Limit for counting runs of programs, in percent of the machine; where they run often, runs are estimates. 100 counts
     /// all runs [default: 0.5].
     #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
@@ -114,13 +118,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     show(args.quiet, args.verbose);
-    let (out, width) = output(args.output.as_deref(), !args.command.is_empty())?;
+    let (out, style) = output(args.output.as_deref(), !args.command.is_empty(), &args.color)?;
     let mut out = BufWriter::new(out);
     let format = match (&args.separator, args.json) {
         (Some(separator), _) if separator.is_empty() => bail!("-x: a separator cannot be empty"),
         (Some(separator), _) => StatFormat::Csv(if separator == "\\t" { "\t".to_owned() } else { separator.clone() }),
         (None, true) => StatFormat::Json,
-        (None, false) => StatFormat::Text(width),
+        (None, false) => StatFormat::Text(style),
     };
     let mut writer = StatWriter::new(format, args.interval.is_some(), args.per_cpu);
     let mut meter = StatAccumulator::new(!args.bpf_prog.is_empty());
@@ -175,16 +179,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Where tables go, and how wide they may be.
-fn output(path: Option<&Path>, has_command: bool) -> anyhow::Result<(Box<dyn Write>, usize)> {
+/// Where tables go, and how they look there.
+fn output(path: Option<&Path>, has_command: bool, color: &ColorArgs) -> anyhow::Result<(Box<dyn Write>, TextStyle)> {
     Ok(match path {
         Some(path) if path != Path::new("-") => {
             let file = bprec_host::create_output(path).with_context(|| format!("open {}", path.display()))?;
-            (Box::new(file), UNBOUNDED)
+            let style = TextStyle { width: UNBOUNDED, paint: color.paint(&file) };
+            (Box::new(file), style)
         }
-        None if has_command => (Box::new(io::stderr()), columns(&io::stderr())),
-        _ => (Box::new(io::stdout()), columns(&io::stdout())),
+        None if has_command => (Box::new(io::stderr()), style(&io::stderr(), color)),
+        _ => (Box::new(io::stdout()), style(&io::stdout(), color)),
     })
+}
+
+fn style(out: &impl IsTerminal, color: &ColorArgs) -> TextStyle {
+    TextStyle { width: columns(out), paint: color.paint(out) }
 }
 
 fn options(args: Args) -> anyhow::Result<StatOptions> {

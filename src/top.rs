@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{Counters, Exact, Options, Rate, Target};
-use bprec_report::{Options as Query, ProgFilter, Sort};
+use bprec_report::{Options as Query, ProgFilter, Sort, TextStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Outcome;
+use crate::color::ColorArgs;
 use crate::headings::{OUTPUT, RUNNING, SELECTION};
 use crate::record::{COUNTERS, budget, notify, show};
 #[cfg(feature = "tui")]
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// One JSON document on a line for each interval (docs/top.md describes it).
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
+
+    #[command(flatten)]
+    color: ColorArgs,
 
     /// Only these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
@@ -115,13 +119,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         true => terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)),
         false => usize::MAX,
     };
+    let style = TextStyle { width, paint: args.color.paint(&io::stdout()) };
     let iterations = if args.once { Some(1) } else { args.iterations };
     let (mut shown, mut has_matched) = (0, !asked);
     while iterations.is_none_or(|iterations| shown < iterations) {
         let Some(interval) = live.next(&query, || is_over.load(Ordering::Relaxed))? else { break };
         match args.json {
             true => interval.write_json_line(&mut out)?,
-            false => interval.write_table(&mut out, width)?,
+            false => interval.write_table(&mut out, style)?,
         }
         out.flush()?;
         shown += 1;

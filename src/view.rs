@@ -3,9 +3,10 @@
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use anyhow::Result;
-use bprec_report::{CpuList, Document, TimeRange};
+use bprec_report::{CpuList, Document, TextStyle, TimeRange};
 
 use crate::charset::{is_ascii_only, to_ascii};
+use crate::color::ColorArgs;
 use crate::headings::{OUTPUT, SELECTION};
 
 /// Which part of the samples.
@@ -42,12 +43,20 @@ pub(crate) struct FormArgs {
     /// As CSV.
     #[arg(long, help_heading = OUTPUT)]
     csv: bool,
+
+    #[command(flatten)]
+    color: ColorArgs,
 }
 
 impl FormArgs {
+    /// A table on standard output, `width` columns wide where that is possible.
+    pub(crate) fn style(&self, width: usize) -> TextStyle {
+        TextStyle { width, paint: self.color.paint(&io::stdout()) }
+    }
+
     /// Writes it to standard output, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
     pub(crate) fn write(&self, document: &impl Document, width: usize) -> Result<()> {
-        self.write_with(document, |out| document.write_table(out, width))
+        self.write_with(document, |out| document.write_table(out, self.style(width)))
     }
 
     /// The same with a table that looks otherwise.

@@ -278,3 +278,26 @@ fn nothing_stays() {
         came.iter().all(|id| !now.contains(id)).then_some(())
     });
 }
+
+#[test]
+fn colours_are_those_of_states() {
+    let _machine = machine();
+    let printed = |color: &str| {
+        let output = Command::new(BPREC).args(["doctor", color]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = printed("--color=auto");
+    assert!(!plain.contains('\u{1b}'), "{plain}");
+    let states = plain.lines().filter(|line| !line.starts_with(' '));
+    let sgr = states.map(|line| match line.split(' ').next() {
+        Some("ok") => 32,
+        Some("limited") => 33,
+        Some("impossible") => 31,
+        Some("unknown") => 2,
+        _ => panic!("{line}"),
+    });
+    let colored = printed("--color=always");
+    let starts = colored.lines().filter(|line| line.starts_with('\u{1b}'));
+    let starts: Vec<String> = starts.map(|line| line.split('m').next().unwrap().to_owned()).collect();
+    assert_eq!(starts, sgr.map(|sgr| format!("\u{1b}[{sgr}")).collect::<Vec<_>>(), "{colored}");
+}

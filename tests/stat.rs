@@ -507,3 +507,18 @@ fn check_possible(text: &str, ids: &[u32], has_budget: bool) {
         }
     }
 }
+
+#[test]
+fn tables_have_colours_when_asked() {
+    if !root("tables_have_colours_when_asked") {
+        return;
+    }
+    let printed = |color: &str| {
+        let output = bprec().args(["stat", "-e", "task-clock", color, "--", "true"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(!printed("--color=auto").contains('\u{1b}'));
+    let colored = printed("--color=always");
+    assert!(colored.lines().any(|line| line.starts_with("\u{1b}[1m") && line.contains("VALUE")), "{colored}");
+}

@@ -180,3 +180,19 @@ fn a_program_that_is_not_there_is_told_by_the_exit_code() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("all BPF: ") && text.contains("SAMPLES"), "{text}");
 }
+
+#[test]
+fn tables_have_colours_when_asked() {
+    if !root("tables_have_colours_when_asked") {
+        return;
+    }
+    let _alone = alone();
+    let printed = |color: &str| {
+        let output = bprec().args(["top", "--once", "--all", "-d", "0.2", color]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(!printed("--color=auto").contains('\u{1b}'));
+    let colored = printed("--color=always");
+    assert!(colored.lines().any(|line| line.starts_with("\u{1b}[1m") && line.contains("NS/RUN")), "{colored}");
+}

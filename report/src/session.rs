@@ -244,8 +244,11 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
     let Session { recording, index } = Session::with(input, Wanted { contents: true, ..Wanted::default() })?;
     let btf = btf_of(recording.sections(), recording.endian());
     let report = MapsReport::new(&recording, &index, &btf, options);
-    let written =
-        if options.json { render::write_maps_json(&report, out) } else { render::write_maps_text(&report, out) };
+    let written = if options.json {
+        render::write_maps_json(&report, out)
+    } else {
+        render::write_maps_text(&report, out, options.paint)
+    };
     recording.checked(written.map_err(Error::from))?;
     Ok(report.maps.len())
 }

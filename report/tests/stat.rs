@@ -93,7 +93,7 @@ fn written(metered: &StatSnapshot, format: StatFormat, per_cpu: bool) -> String 
 }
 
 fn text(metered: &StatSnapshot) -> String {
-    written(metered, StatFormat::Text(usize::MAX), false)
+    written(metered, StatFormat::Text(usize::MAX.into()), false)
 }
 
 fn csv(metered: &StatSnapshot, per_cpu: bool) -> Vec<Vec<String>> {

@@ -74,6 +74,11 @@ impl Terminal {
         text.lines().map(str::to_owned).collect()
     }
 
+    /// The same in one text, with the escape sequences of colours.
+    pub(crate) fn screen_with_colors(&self) -> String {
+        String::from_utf8(self.tmux(&["capture-pane", "-p", "-e"]).stdout).unwrap()
+    }
+
     /// Waits for a screen.
     pub(crate) fn wait(&self, what: &str, is_it: impl Fn(&[String]) -> bool) -> Vec<String> {
         let described = || format!("{what}; there is:\n{}", self.screen().join("\n"));

@@ -8,7 +8,7 @@ use crate::index::Index;
 use crate::index::map_contents::Contents;
 use crate::input::recording::Recording;
 use crate::input::window::since;
-use crate::options::glob;
+use crate::options::{Paint, glob};
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::MapType;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
@@ -31,6 +31,8 @@ pub struct MapsOptions {
     pub limit: Option<usize>,
     /// As one JSON document instead of text.
     pub json: bool,
+    /// Whether text has colours.
+    pub paint: Paint,
 }
 
 /// Which maps: an id, or a pattern for the name.

@@ -2,6 +2,9 @@
 
 pub(crate) mod condition;
 pub(crate) mod glob;
+mod style;
+
+pub use style::{Paint, TableStyle, TextStyle, Tone};
 
 use crate::{Error, Result};
 use std::fmt;
@@ -34,26 +37,6 @@ pub struct Options {
     pub keep_mangled: bool,
     /// Threads that charge samples; `None`: as many as the machine has CPUs. The report does not depend on it.
     pub threads: Option<usize>,
-}
-
-/// How the table by program looks.
-#[derive(Debug, Clone)]
-pub struct TableStyle {
-    /// Columns of the screen, in characters; more than that is written only where less would say too little.
-    pub width: usize,
-    /// Only these columns of the table, by their names, in this order; empty: those that say something and fit.
-    pub columns: Vec<String>,
-    /// Whether there is a column of what each program and those that it leads to cost together.
-    pub inclusive: bool,
-    /// Whether what columns and marks mean is said below the table.
-    pub legend: bool,
-}
-
-impl TableStyle {
-    /// All columns that fit, without a legend.
-    pub fn of_width(width: usize) -> TableStyle {
-        TableStyle { width, columns: Vec::new(), inclusive: true, legend: false }
-    }
 }
 
 impl Options {

@@ -1,8 +1,10 @@
 //! Advice as text.
 
+use super::line::Line;
 use super::screen::Screen;
-use super::write_wrapped;
+use super::{write_wrapped, write_wrapped_in};
 use crate::model::Advice;
+use crate::options::Tone;
 use std::io;
 
 pub(super) fn text(report: &Advice, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
@@ -11,8 +13,8 @@ pub(super) fn text(report: &Advice, out: &mut Screen<'_>, width: usize) -> io::R
     }
     for (nth, found) in (1..).zip(&report.findings) {
         let event = found.event.as_ref().map(|event| format!(", by {event}")).unwrap_or_default();
-        writeln!(out, "{nth}. {}{event}", found.finding.code())?;
-        write_wrapped(&found.finding.to_string(), out, width)?;
+        out.line(&Line::of(Tone::Bold, format!("{nth}. {}{event}", found.finding.code())))?;
+        write_wrapped_in(None, &found.finding.to_string(), out, width)?;
     }
     report.problems.iter().try_for_each(|problem| write_wrapped(problem, out, width))
 }

@@ -1,12 +1,14 @@
 //! The code of programs with its costs: a listing for people, lines for programs.
 
 use super::cells::plain;
+use super::line::{Line, share_tone};
 use super::screen::Screen;
-use crate::model::text::{UNKNOWN, UNNAMED, counted, fit, fixed, grouped, printable};
+use crate::model::text::{UNKNOWN, UNNAMED, counted, fixed, grouped, printable};
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, LeftOut, MachineInsn, PartOfProgram,
     Reason, SourceLine,
 };
+use crate::options::Tone;
 use std::io;
 
 /// Widths of the columns of cost.
@@ -37,7 +39,7 @@ pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram, out: &mu
     let tag = program.tag.as_ref().map(|tag| format!("tag {tag}"));
     let facts: Vec<String> = [id, prog_type, tag].into_iter().flatten().collect();
     let name = if program.name.is_empty() { UNNAMED } else { &program.name };
-    writeln!(out, "# {name} ({})", facts.join(", "))?;
+    out.line(&Line::of(Tone::Bold, format!("# {name} ({})", facts.join(", "))))?;
     let samples = counted(program.charged.samples, "sample");
     writeln!(out, "# {samples} of {}: {} % of all", annotation.event, percent(program.percent))?;
     let count = |count: Option<u64>| count.map_or_else(|| UNKNOWN.to_owned(), grouped);
@@ -65,11 +67,12 @@ fn function(function: &AnnotatedFunction, out: &mut Screen<'_>, width: usize) ->
     let addr = function.addr.map(|addr| format!("at {addr:#x}"));
     let place: Vec<String> = bytes.into_iter().chain(addr).collect();
     writeln!(out, "#")?;
-    writeln!(out, "# FUNCTION {name}  {}", place.join(" "))?;
+    out.line(&Line::of(Tone::Bold, format!("# FUNCTION {name}  {}", place.join(" "))))?;
     for (what, reason) in lacks(function) {
         writeln!(out, "# {what}: {reason}")?;
     }
-    row(COSTS.map(str::to_owned), "", out, width)?;
+    let header = cells_of(&COSTS.map(str::to_owned)).text;
+    out.line(&Line::of(Tone::Bold, header.trim_end().to_owned()))?;
     row(costs(&function.cost), "(all of the function)", out, width)?;
     for line in &function.lines {
         self::line(line, out, width)?;
@@ -152,14 +155,23 @@ pub(super) fn costs(cost: &CodeCost) -> [String; 4] {
 }
 
 fn row(cells: [String; 4], text: &str, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    let mut line = String::new();
-    for (cell, width) in cells.iter().zip(WIDTHS) {
-        line.push_str(&format!("{cell:>width$} "));
+    let mut line = cells_of(&cells);
+    line.push(" ", None);
+    line.push(&printable(text), None);
+    line.trim_end();
+    line.cut(width);
+    out.line(&line)
+}
+
+/// The columns of cost, of which the shares stand out when they are high.
+fn cells_of(cells: &[String; 4]) -> Line {
+    let mut line = Line::default();
+    for ((cell, width), name) in cells.iter().zip(WIDTHS).zip(COSTS) {
+        let tone = if name.ends_with('%') { share_tone(cell) } else { None };
+        line.push(&format!("{cell:>width$}"), tone);
+        line.push(" ", None);
     }
-    line.push(' ');
-    line.push_str(text);
-    let line = line.trim_end();
-    writeln!(out, "{}", fit(&printable(line), width))
+    line
 }
 
 const CSV_COLUMNS: [&str; 24] = [

@@ -26,10 +26,8 @@ pub(super) fn table(report: &CountersReport, out: &mut Screen<'_>, width: usize)
             writeln!(out, "#")?;
         }
         let layout = grid.layout(width);
-        writeln!(out, "{}", layout.header())?;
-        rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
-        writeln!(out, "{}", layout.rule())?;
-        totals.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
+        layout.write(rows, out)?;
+        layout.write_totals(totals, out)?;
     }
     let mut notes = Vec::new();
     if !report.totals.is_empty() {
@@ -75,7 +73,7 @@ fn programs(report: &CountersReport) -> Block {
         Column::text("SOURCE"),
         Column::number("RUNS"),
         Column::number("NS/RUN"),
-        Column::number("CPU%"),
+        Column::number("CPU%").share(),
         Column::number("MISSES"),
     ];
     let none = Counting::default();

@@ -3,11 +3,12 @@
 use super::cells::plain;
 use super::grid::{Column, Grid};
 use super::screen::Screen;
-use super::{write_notes, write_wrapped};
+use super::{write_notes, write_wrapped, write_wrapped_in};
 use crate::model::text::{UNKNOWN, decimal, fixed};
 use crate::model::{
     Change, Diff, DiffMetric, DiffRecording, Judgment, Known, MetricDiff, MetricValue, ProgramDiff, Unit, Verdict,
 };
+use crate::options::Tone;
 use std::io;
 
 pub(super) fn table(diff: &Diff, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
@@ -26,7 +27,7 @@ pub(super) fn table(diff: &Diff, out: &mut Screen<'_>, width: usize) -> io::Resu
         writeln!(out, "#")?;
     }
     for judgment in &diff.gate {
-        write_wrapped(&judged(judgment), out, width)?;
+        write_wrapped_in(Some(verdict_tone(&judgment.verdict)), &judged(judgment), out, width)?;
     }
     let mut notes = diff.problems.clone();
     notes.extend(diff.notes.iter().map(ToString::to_string));
@@ -58,9 +59,11 @@ fn rows(
     let mut columns = vec![Column::text("PROGRAM").always().cut_to(16)];
     let mut add = |names: [String; 4], order: u8| {
         let [base, new, change, interval] = names;
+        // More runs are neither better nor worse.
+        let tone = if change == RUNS_CHANGE { |_: &str| None } else { change_tone };
         columns.push(Column::number(base).droppable(order));
         columns.push(Column::number(new).droppable(order));
-        columns.push(Column::number(change).droppable(order / 2));
+        columns.push(Column::number(change).toned(tone).droppable(order / 2));
         columns.push(Column::number(interval).droppable(order + 10));
     };
     let columns_of = |base: &str, new: &str, change: &str| {
@@ -69,7 +72,7 @@ fn rows(
     add(columns_of(cost, if is_time { "%NEW" } else { "NEW" }, "ΔCOST"), 2);
     if has_runs {
         add(columns_of("NS/RUN", "NEW", "ΔNS/RUN"), 2);
-        add(columns_of("RUNS/S", "NEW", "ΔRUNS/S"), 8);
+        add(columns_of("RUNS/S", "NEW", RUNS_CHANGE), 8);
     }
     // Time per run is what statistics tell better.
     if !is_time {
@@ -116,8 +119,27 @@ fn rows(
     let mut grid = Grid::new(columns);
     grid.fit(&lines);
     let layout = grid.layout(width);
-    writeln!(out, "{}", layout.header())?;
-    lines.iter().try_for_each(|line| writeln!(out, "{}", layout.line(line)))
+    layout.write(&lines, out)
+}
+
+/// The column of how runs per second changed.
+const RUNS_CHANGE: &str = "ΔRUNS/S";
+
+/// Of a change that chance does not explain: more is worse.
+fn change_tone(cell: &str) -> Option<Tone> {
+    match (cell.strip_suffix(SIGNIFICANT), cell.chars().next()) {
+        (Some(_), Some('+')) => Some(Tone::Red),
+        (Some(_), Some('-')) => Some(Tone::Green),
+        _ => None,
+    }
+}
+
+fn verdict_tone(verdict: &Verdict) -> Tone {
+    match verdict {
+        Verdict::Exceeded => Tone::Red,
+        Verdict::Held => Tone::Green,
+        Verdict::NotJudged { .. } => Tone::Yellow,
+    }
 }
 
 fn label(program: &ProgramDiff) -> String {
@@ -143,10 +165,13 @@ fn four(values: Option<&MetricDiff>, of_change: Option<&MetricDiff>, decimals: O
     ]
 }
 
+/// Behind a change that chance does not explain.
+const SIGNIFICANT: &str = "*";
+
 /// A change in per cent, with what is to be thought of it.
 fn changed(change: &Change) -> String {
     let mark = match &change.significant {
-        Known::Value(true) => "*",
+        Known::Value(true) => SIGNIFICANT,
         Known::Value(false) => "",
         Known::Unknown(_) | Known::Impossible(_) => "?",
     };

@@ -1,7 +1,9 @@
 //! Columns side by side: the one writer of tables.
 
+use super::line::{Line, share_tone};
 use super::screen::Screen;
 use crate::model::text::{UNKNOWN, chars, fit, fit_middle, printable};
+use crate::options::Tone;
 use std::io;
 
 /// A column: its name, and what becomes of it when the table is too wide.
@@ -19,6 +21,8 @@ pub(super) struct Column {
     always: bool,
     /// A cell that says nothing, beside empty ones and `n/a`.
     nothing: &'static str,
+    /// What tone a cell has.
+    tone: fn(&str) -> Option<Tone>,
 }
 
 /// Where text that is too long loses some.
@@ -45,6 +49,7 @@ impl Column {
             cut: Cut::Middle,
             always: false,
             nothing: "",
+            tone: |_| None,
         }
     }
 
@@ -76,6 +81,16 @@ impl Column {
     /// A cell with this says nothing.
     pub(super) fn nothing(self, nothing: &'static str) -> Column {
         Column { nothing, ..self }
+    }
+
+    /// Its cells are shares, which stand out when they are high.
+    pub(super) fn share(self) -> Column {
+        self.toned(share_tone)
+    }
+
+    /// Its cells have the tone that this says of their text.
+    pub(super) fn toned(self, tone: fn(&str) -> Option<Tone>) -> Column {
+        Column { tone, ..self }
     }
 
     /// Its name.
@@ -183,10 +198,8 @@ impl Sheet {
     pub(super) fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<Vec<&str>> {
         let grid = self.grid();
         let layout = grid.layout(width);
-        writeln!(out, "{}", layout.header())?;
-        self.rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
-        writeln!(out, "{}", layout.rule())?;
-        self.totals.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
+        layout.write(&self.rows, out)?;
+        layout.write_totals(&self.totals, out)?;
         let shown = self.columns.iter().zip(&layout.widths).filter(|(_, width)| width.is_some());
         Ok(shown.map(|(column, _)| column.name()).collect())
     }
@@ -195,8 +208,8 @@ impl Sheet {
     pub(super) fn lines(&self, width: usize) -> (String, Vec<String>, Vec<String>) {
         let grid = self.grid();
         let layout = grid.layout(width);
-        let lines = |rows: &[Vec<String>]| rows.iter().map(|row| layout.line(row)).collect();
-        (layout.header(), lines(&self.rows), lines(&self.totals))
+        let lines = |rows: &[Vec<String>]| rows.iter().map(|row| layout.line(row).text).collect();
+        (layout.header().text, lines(&self.rows), lines(&self.totals))
     }
 
     /// The same with these columns alone, in this order, whether they say something or not; or the name that no column has.
@@ -245,9 +258,22 @@ fn total(widths: &[Option<usize>]) -> usize {
 }
 
 impl Layout<'_> {
+    /// Writes the names of the columns, and rows below them.
+    pub(super) fn write(&self, rows: &[Vec<String>], out: &mut Screen<'_>) -> io::Result<()> {
+        out.line(&self.header())?;
+        rows.iter().try_for_each(|row| out.line(&self.line(row)))
+    }
+
+    /// Writes a rule, and below it rows of sums, in which no share stands out.
+    pub(super) fn write_totals(&self, rows: &[Vec<String>], out: &mut Screen<'_>) -> io::Result<()> {
+        writeln!(out, "{}", self.rule())?;
+        rows.iter().try_for_each(|row| out.line(&self.line(row).even()))
+    }
+
     /// The names of the columns.
-    pub(super) fn header(&self) -> String {
-        self.line(&self.columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>())
+    pub(super) fn header(&self) -> Line {
+        let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
+        Line::of(Tone::Bold, self.line(&names).text)
     }
 
     /// A line as wide as the table.
@@ -256,10 +282,11 @@ impl Layout<'_> {
     }
 
     /// A row.
-    pub(super) fn line(&self, row: &[String]) -> String {
-        let mut line = String::with_capacity(total(&self.widths) + GAP);
+    pub(super) fn line(&self, row: &[String]) -> Line {
+        let mut line = Line::with_capacity(total(&self.widths) + GAP);
         for ((column, width), cell) in self.columns.iter().zip(&self.widths).zip(row) {
             let Some(width) = *width else { continue };
+            let tone = (column.tone)(cell);
             let cell = printable(cell);
             let cell = match column.cut {
                 Cut::Middle => fit_middle(&cell, width),
@@ -267,16 +294,17 @@ impl Layout<'_> {
             };
             let padding = width - chars(&cell);
             if column.align == Align::Right {
-                push_blanks(&mut line, padding);
+                push_blanks(&mut line.text, padding);
             }
-            line.push_str(&cell);
+            line.push(&cell, tone);
             if column.align == Align::Left {
-                push_blanks(&mut line, padding);
+                push_blanks(&mut line.text, padding);
             }
-            push_blanks(&mut line, GAP);
+            push_blanks(&mut line.text, GAP);
         }
-        line.truncate(line.trim_end().len());
-        if chars(&line) <= self.limit { line } else { fit(&line, self.limit).into_owned() }
+        line.trim_end();
+        line.cut(self.limit);
+        line
     }
 }
 
@@ -309,11 +337,11 @@ mod tests {
         let rows = [cells(&["n/a", "a_long_program", "0.00", "12"]), cells(&["7", "short", "n/a", "3"])];
         assert!(grid.fit(&rows) && !grid.fit(&rows));
         let wide = grid.layout(usize::MAX);
-        assert_eq!(wide.header(), " ID  PROGRAM         RUNS");
-        assert_eq!(wide.line(&rows[0]), "n/a  a_long_program    12");
+        assert_eq!(wide.header().text, " ID  PROGRAM         RUNS");
+        assert_eq!(wide.line(&rows[0]).text, "n/a  a_long_program    12");
         assert_eq!(wide.rule().len(), 25);
         let narrow = grid.layout(15);
-        assert_eq!(narrow.line(&rows[0]), "n/a  a_lon…gram");
-        assert_eq!(narrow.line(&rows[1]), "  7  short");
+        assert_eq!(narrow.line(&rows[0]).text, "n/a  a_lon…gram");
+        assert_eq!(narrow.line(&rows[1]).text, "  7  short");
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn table(report: &LinesReport, out: &mut Screen<'_>, width: usize) ->
 /// The lines of an event.
 pub(super) fn sheet(event: &EventLines) -> Sheet {
     let columns = vec![
-        Column::number("%").always(),
+        Column::number("%").share().always(),
         Column::number("SELF").always(),
         Column::number("HELPER").always(),
         Column::number("ID").always(),

@@ -1,8 +1,10 @@
 //! Maps as text: a few lines about each, and one line per entry.
 
+use super::line::Line;
 use super::screen::Screen;
 use crate::maps::{Frame, Map, MapsReport, Shown};
 use crate::model::text::{UNKNOWN, grouped, seconds};
+use crate::options::Tone;
 use bprec_format::bpf::names::map_flags;
 use std::io;
 
@@ -11,7 +13,7 @@ pub(crate) fn write(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result
         if n > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "MAP {} {}", map.id, map.name)?;
+        out.line(&Line::of(Tone::Bold, format!("MAP {} {}", map.id, map.name)))?;
         facts(map, out)?;
         users(map, out)?;
         types(map, out)?;

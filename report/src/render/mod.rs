@@ -12,6 +12,7 @@ mod html;
 mod interval;
 mod json;
 mod json_maps;
+mod line;
 mod lines;
 mod listing;
 mod maps;
@@ -32,18 +33,19 @@ use crate::maps::MapsReport;
 use crate::model::{
     Advice, Annotation, CountersReport, Diff, Interval, LinesReport, OverTime, Page, Payers, Report, Trees,
 };
-use crate::options::TableStyle;
+use crate::options::{Paint, TableStyle, TextStyle, Tone};
+use line::Line;
 use screen::Screen;
 use serde::Serialize;
 use std::io::{self, Write};
 
 /// What a query gives, as text in three forms.
 pub trait Document: Serialize {
-    /// A table, a listing or paragraphs for people, `width` columns wide where that is possible.
+    /// A table, a listing or paragraphs for people.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()>;
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()>;
 
     /// One JSON document; `docs/json.md` describes it.
     ///
@@ -69,14 +71,14 @@ impl Report {
     /// # Errors
     /// When it cannot be written, or has no column of a name that is asked for.
     pub fn write_table_as(&self, out: &mut dyn Write, style: &TableStyle) -> Result<()> {
-        table::write(self, &mut Screen::new(out), style)
+        table::write(self, &mut Screen::painted(out, style.text.paint), style)
     }
 }
 
 /// Rows of CSV: programs, or parts of each when the report is split.
 impl Document for Report {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        self.write_table_as(out, &TableStyle::of_width(width))
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        self.write_table_as(out, &TableStyle::new(style))
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -85,12 +87,13 @@ impl Document for Report {
 }
 
 impl Interval {
-    /// A table for people, `width` columns wide where that is possible.
+    /// A table for people.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(interval::table(self, &mut Screen::new(out), width)?)
+    pub fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(interval::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     /// One JSON document on a line; `docs/top.md` describes it.
@@ -104,8 +107,9 @@ impl Interval {
 
 /// Rows of CSV: intervals of targets, and each target for all of the time.
 impl Document for CountersReport {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(counters::table(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(counters::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -115,8 +119,9 @@ impl Document for CountersReport {
 
 /// A row of bars for each program. Rows of CSV: intervals in which a program has samples.
 impl Document for OverTime {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(over_time::table(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(over_time::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -126,8 +131,9 @@ impl Document for OverTime {
 
 /// Two tables for each event: the payers, and what each program costs each of them. Rows of CSV: payers, and programs by payer.
 impl Document for Payers {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(payers::table(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(payers::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -137,8 +143,9 @@ impl Document for Payers {
 
 /// A table for each event. Rows of CSV: numbers of programs, and conditions.
 impl Document for Diff {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(diff::table(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(diff::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -148,8 +155,9 @@ impl Document for Diff {
 
 /// A paragraph for each finding, which is a row of CSV.
 impl Document for Advice {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(advice::text(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(advice::text(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -159,8 +167,9 @@ impl Document for Advice {
 
 /// Each program, and below it what it called. Rows of CSV: nodes.
 impl Document for Trees {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(tree::table(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(tree::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -170,8 +179,9 @@ impl Document for Trees {
 
 /// A listing, whose lines are cut to the width. Rows of CSV: functions, source lines and instructions.
 impl Document for Annotation {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(annotation::table(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(annotation::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -181,8 +191,9 @@ impl Document for Annotation {
 
 /// Rows of CSV: source lines.
 impl Document for LinesReport {
-    fn write_table(&self, out: &mut dyn Write, width: usize) -> Result<()> {
-        Ok(lines::table(self, &mut Screen::new(out), width)?)
+    fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
+        let TextStyle { width, paint } = style.into();
+        Ok(lines::table(self, &mut Screen::painted(out, paint), width)?)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
@@ -201,8 +212,8 @@ impl Page {
 }
 
 /// Maps as text.
-pub(crate) fn write_maps_text(report: &MapsReport<'_>, out: &mut dyn Write) -> io::Result<()> {
-    maps::write(report, &mut Screen::new(out))
+pub(crate) fn write_maps_text(report: &MapsReport<'_>, out: &mut dyn Write, paint: Paint) -> io::Result<()> {
+    maps::write(report, &mut Screen::painted(out, paint))
 }
 
 /// Notes below a table.
@@ -215,14 +226,24 @@ fn write_notes(notes: &[String], out: &mut Screen<'_>, width: usize) -> io::Resu
 
 /// A note on as many lines as it needs.
 fn write_wrapped(note: &str, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    let mut line = String::from("#");
+    write_wrapped_in(Some(Tone::Dim), note, out, width)
+}
+
+/// The same in a tone.
+fn write_wrapped_in(tone: Option<Tone>, note: &str, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+    let mut text = String::from("#");
+    let write = |out: &mut Screen<'_>, text: &str| {
+        let mut line = Line::default();
+        line.push(text, tone);
+        out.line(&line)
+    };
     for word in note.split(' ') {
-        if line.chars().count() + 1 + word.chars().count() > width && line.len() > 4 {
-            writeln!(out, "{line}")?;
-            line = String::from("#  ");
+        if text.chars().count() + 1 + word.chars().count() > width && text.len() > 4 {
+            write(out, &text)?;
+            text = String::from("#  ");
         }
-        line.push(' ');
-        line.push_str(word);
+        text.push(' ');
+        text.push_str(word);
     }
-    writeln!(out, "{line}")
+    write(out, &text)
 }

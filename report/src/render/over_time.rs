@@ -74,8 +74,7 @@ pub(super) fn table(report: &OverTime, out: &mut Screen<'_>, width: usize) -> io
         let mut grid = Grid::new(columns);
         grid.fit(&rows);
         let layout = grid.layout(width);
-        writeln!(out, "{}", layout.header())?;
-        rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))?;
+        layout.write(&rows, out)?;
         let has_estimates = event.rows.iter().filter_map(|row| row.counted.value()).any(|counted| counted.is_estimate);
         let notes = if has_estimates { vec![ESTIMATE.to_owned()] } else { Vec::new() };
         write_notes(&notes, out, width)?;

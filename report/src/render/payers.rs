@@ -63,8 +63,8 @@ pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
     columns.extend([
         Column::number("SAMPLES").always(),
         Column::number("%BPF").always(),
-        Column::number("%PAYER").always(),
-        Column::number("%MACHINE").droppable(2),
+        Column::number("%PAYER").share().always(),
+        Column::number("%MACHINE").share().droppable(2),
         Column::number("IRQ%").droppable(1).nothing("0.0"),
     ]);
     let line = |payer: Vec<String>, numbers: [String; 5]| payer.into_iter().chain(numbers).collect::<Vec<_>>();
@@ -110,9 +110,9 @@ pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) ->
     columns.extend([
         Column::number("SAMPLES").always(),
         Column::number("%PROGRAM").always(),
-        Column::number("%PAYER").always(),
+        Column::number("%PAYER").share().always(),
         Column::number("%BPF").droppable(3),
-        Column::number("%MACHINE").droppable(2),
+        Column::number("%MACHINE").share().droppable(2),
         Column::number("IRQ%").droppable(1).nothing("0.0"),
     ]);
     let mut rows: Vec<Vec<String>> = Vec::with_capacity(event.rows.len());

@@ -1,7 +1,9 @@
 //! Where text for people goes. Names and reasons in models are as the recording has them: here, in the one place that all text goes
 //! through, what a terminal would obey is escaped. Renderers have no other way to write.
 
+use super::line::Line;
 use crate::model::text::printable;
+use crate::options::{Paint, Tone};
 use std::borrow::Cow;
 use std::fmt::{self, Arguments};
 use std::io::{self, Write};
@@ -9,20 +11,33 @@ use std::io::{self, Write};
 /// Takes lines, and nothing but lines.
 pub(super) struct Screen<'o> {
     out: &'o mut dyn Write,
+    paint: Paint,
     line: String,
 }
 
 impl<'o> Screen<'o> {
     pub(super) fn new(out: &'o mut dyn Write) -> Screen<'o> {
-        Screen { out, line: String::new() }
+        Screen::painted(out, Paint::Plain)
     }
 
-    /// Writes a line: this is what `writeln!` calls. A line that is written into another does not end it.
+    /// One that shows tones as `paint` says.
+    pub(super) fn painted(out: &'o mut dyn Write, paint: Paint) -> Screen<'o> {
+        Screen { out, paint, line: String::new() }
+    }
+
+    /// Writes a line: this is what `writeln!` calls. A line that is written into another does not end it. Notes, which begin with `#`, are dim.
     pub(super) fn write_fmt(&mut self, line: Arguments<'_>) -> io::Result<()> {
         self.line.clear();
         fmt::write(&mut self.line, line).map_err(io::Error::other)?;
         let text = self.line.strip_suffix('\n').unwrap_or(&self.line);
-        self.out.write_all(printable(text).as_bytes())?;
+        let tone = text.starts_with("# ").then_some(Tone::Dim);
+        piece(self.out, self.paint, text, tone)?;
+        self.out.write_all(b"\n")
+    }
+
+    /// Writes a line whose parts have tones.
+    pub(super) fn line(&mut self, line: &Line) -> io::Result<()> {
+        line.pieces().try_for_each(|(text, tone)| piece(self.out, self.paint, text, tone))?;
         self.out.write_all(b"\n")
     }
 
@@ -43,6 +58,15 @@ impl<'o> Screen<'o> {
     }
 }
 
+/// Writes a part of a line: what a terminal would obey is escaped in the text, and never part of it.
+fn piece(out: &mut dyn Write, paint: Paint, text: &str, tone: Option<Tone>) -> io::Result<()> {
+    let text = printable(text);
+    match tone {
+        Some(tone) if paint == Paint::Ansi => out.write_all(paint.text(tone, &text).as_bytes()),
+        _ => out.write_all(text.as_bytes()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +84,16 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "≈ a\\u{1b}[0m\\u{a}b\\u{202e}\n\n\"a,\"\"\\u{d}\",\\u{9b},c\na\\u{9}b\tc\n"
         );
+    }
+
+    #[test]
+    fn tones_are_ours_and_escapes_of_names_are_not() {
+        let mut out = Vec::new();
+        let mut screen = Screen::painted(&mut out, Paint::Ansi);
+        writeln!(screen, "# \u{1b}[31m").unwrap();
+        writeln!(screen, "\u{1b}[31m").unwrap();
+        screen.line(&Line::of(Tone::Red, "\u{1b}[0m".to_owned())).unwrap();
+        let expected = "\u{1b}[2m# \\u{1b}[31m\u{1b}[0m\n\\u{1b}[31m\n\u{1b}[31m\\u{1b}[0m\u{1b}[0m\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

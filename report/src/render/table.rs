@@ -3,15 +3,16 @@
 
 use super::cells::{self, exact_columns, moment, number, percent};
 use super::grid::{Column, Grid, Sheet};
+use super::line::{Line as ScreenLine, share_tone};
 use super::opening::opening;
 use super::screen::Screen;
 use super::{write_notes, write_wrapped};
-use crate::model::text::{UNKNOWN, counted, fit, grouped, seconds};
+use crate::model::text::{UNKNOWN, counted, grouped, seconds};
 use crate::model::{
     Columns, Count, EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate,
     Share, StatisticsCost,
 };
-use crate::options::{By, Group, TableStyle};
+use crate::options::{By, Group, TableStyle, Tone};
 use crate::{Error, Result};
 use std::io;
 
@@ -42,7 +43,7 @@ const SHARED_ENTRY: &str = "≈ENTRY%: with a share, by runs, of what runs sever
 const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
 
 pub(super) fn write(report: &Report, out: &mut Screen<'_>, style: &TableStyle) -> Result<()> {
-    let width = style.width;
+    let width = style.text.width;
     let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
     for (nth, (index, event)) in shown.enumerate() {
         // Whoever asks for a column that there is not gets nothing else.
@@ -130,17 +131,17 @@ fn columns(report: &Report, event: &EventReport, shows_per_run: bool, rates: Rat
         Column::number(first).always(),
         Column::text(name).cut_to(24).always(),
         Column::text("TYPE").droppable(3).cut_to(10),
-        share("%MACHINE", 1),
+        share("%MACHINE", 1).share(),
         share("%BUSY", 15),
         share("%BPF", 8),
         Column::number("SAMPLES").droppable(14),
-        share("SELF%", 11),
-        share("HELPER%", 12),
-        share("ENTRY%", 13),
-        share(INCLUSIVE, 4),
+        share("SELF%", 11).share(),
+        share("HELPER%", 12).share(),
+        share("ENTRY%", 13).share(),
+        share(INCLUSIVE, 4).share(),
         Column::number(if rates == Rates::PerSecond { "RUNS/S" } else { "RUNS" }).droppable(5),
         Column::number("NS/RUN").droppable(2),
-        Column::number("CPU%").droppable(9).nothing("0.00"),
+        Column::number("CPU%").share().droppable(9).nothing("0.00"),
         Column::number("MISSES").droppable(10),
     ];
     if shows_per_run {
@@ -382,8 +383,7 @@ impl<'r> Table<'r> {
         let layout = grid.layout(width);
         writeln!(out, "#")?;
         write_wrapped(SOURCES, out, width)?;
-        writeln!(out, "{}", layout.header())?;
-        rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))
+        layout.write(&rows, out)
     }
 
     /// What these columns, and marks in them, mean.
@@ -467,16 +467,15 @@ fn same_rows(events: &[&EventReport]) -> Option<String> {
 /// What was hit most, when there is no program.
 fn hottest(event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     writeln!(out, "# no BPF programs in this recording; what was hit most:")?;
-    writeln!(out, "SAMPLES%    SAMPLES  SYMBOL OR ADDRESS")?;
+    out.line(&ScreenLine::of(Tone::Bold, "SAMPLES%    SAMPLES  SYMBOL OR ADDRESS".to_owned()))?;
     for hot in &event.hot {
-        let line = format!(
-            "{:>8}  {:>9}  {}  {}",
-            percent(hot.share.percent),
-            grouped(hot.share.count.samples),
-            hot.name,
-            hot.object
-        );
-        writeln!(out, "{}", fit(line.trim_end(), width))?;
+        let share = percent(hot.share.percent);
+        let mut line = ScreenLine::default();
+        line.push(&format!("{share:>8}"), share_tone(&share));
+        line.push(&format!("  {:>9}  {}  {}", grouped(hot.share.count.samples), hot.name, hot.object), None);
+        line.trim_end();
+        line.cut(width);
+        out.line(&line)?;
     }
     Ok(())
 }

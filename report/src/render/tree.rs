@@ -45,7 +45,7 @@ fn columns() -> Vec<Column> {
     vec![
         Column::number("SAMPLES").always(),
         Column::number("%BPF").droppable(1),
-        Column::number("%PROGRAM").always(),
+        Column::number("%PROGRAM").share().always(),
         Column::number("SELF%").always(),
         Column::number("%TOTAL").droppable(2),
         Column::text("PROGRAM, AND WHAT IT CALLED").always().cut_to(24),

@@ -17,6 +17,7 @@ const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
 /// Test programs among them that do not.
 const SAME_EVERYWHERE: &[&str] = &[
     "architecture",
+    "colors",
     "documents",
     "export",
     "help",

@@ -6,6 +6,7 @@ mod text;
 use super::grid::Grid;
 use crate::Result;
 use crate::model::StatSnapshot;
+use crate::options::TextStyle;
 use crate::render::screen::Screen;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use std::time::Duration;
 /// How counters are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatFormat {
-    /// A table for people, so many columns wide at most.
-    Text(usize),
+    /// A table for people.
+    Text(TextStyle),
     /// One line per value, with this between its fields.
     Csv(String),
     /// One JSON object per line.
@@ -62,7 +63,9 @@ impl StatWriter {
     ) -> Result<()> {
         self.write(snapshot, out)?;
         match &self.format {
-            StatFormat::Text(width) => text::end(snapshot, self.per_cpu, command_time, &mut Screen::new(out), *width)?,
+            StatFormat::Text(TextStyle { width, paint }) => {
+                text::end(snapshot, self.per_cpu, command_time, &mut Screen::painted(out, *paint), *width)?;
+            }
             StatFormat::Csv(_) => {}
             StatFormat::Json => lines::json_end(snapshot, command_time, out)?,
         }
@@ -72,7 +75,9 @@ impl StatWriter {
     fn write(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> io::Result<()> {
         let first = !std::mem::replace(&mut self.begun, true);
         match self.format.clone() {
-            StatFormat::Text(width) => self.text(snapshot, first, &mut Screen::new(out), width),
+            StatFormat::Text(TextStyle { width, paint }) => {
+                self.text(snapshot, first, &mut Screen::painted(out, paint), width)
+            }
             StatFormat::Csv(separator) => {
                 lines::csv(snapshot, &separator, self.over_time, self.per_cpu, &mut Screen::new(out))
             }

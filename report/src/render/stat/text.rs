@@ -48,11 +48,11 @@ impl StatWriter {
             writeln!(out, "{}", layout.rule())?;
         }
         if !rows.is_empty() && (changed || self.since_names == 0 || self.since_names >= NAMES_EVERY) {
-            writeln!(out, "{}", layout.header())?;
+            out.line(&layout.header())?;
             self.since_names = 0;
         }
         self.since_names += rows.len();
-        rows.iter().try_for_each(|row| writeln!(out, "{}", layout.line(row)))
+        rows.iter().try_for_each(|row| out.line(&layout.line(row)))
     }
 }
 
@@ -61,7 +61,8 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
     let events = snapshot.exact.as_ref().map_or(&[][..], |counting| &counting.events);
     let text = Column::text;
     let mut columns = vec![Column::number("TIME"), Column::number("ID"), text("TYPE"), text("PROGRAM")];
-    columns.extend(["CPU", "RUNS", "NS/RUN", "CPU%", "MISSES"].map(Column::number));
+    columns.extend(["CPU", "RUNS", "NS/RUN"].map(Column::number));
+    columns.extend([Column::number("CPU%").share(), Column::number("MISSES")]);
     for event in events {
         let name = &event.name;
         columns.extend([name.to_uppercase(), format!("{name}/RUN").to_uppercase()].map(Column::number));

@@ -1,0 +1,85 @@
+//! How text for people looks: its width, its columns, its colours.
+
+/// How text for people looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextStyle {
+    /// Columns of the screen, in characters; more than that is written only where less would say too little.
+    pub width: usize,
+    /// Whether it has colours.
+    pub paint: Paint,
+}
+
+/// So many columns wide, without colours.
+impl From<usize> for TextStyle {
+    fn from(width: usize) -> TextStyle {
+        TextStyle { width, paint: Paint::Plain }
+    }
+}
+
+/// How the table by program looks.
+#[derive(Debug, Clone)]
+pub struct TableStyle {
+    /// Width and colours.
+    pub text: TextStyle,
+    /// Only these columns of the table, by their names, in this order; empty: those that say something and fit.
+    pub columns: Vec<String>,
+    /// Whether there is a column of what each program and those that it leads to cost together.
+    pub inclusive: bool,
+    /// Whether what columns and marks mean is said below the table.
+    pub legend: bool,
+}
+
+impl TableStyle {
+    /// All columns that fit, without a legend.
+    pub fn new(text: impl Into<TextStyle>) -> TableStyle {
+        TableStyle { text: text.into(), columns: Vec::new(), inclusive: true, legend: false }
+    }
+}
+
+/// Whether text for people has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Paint {
+    /// Text alone.
+    #[default]
+    Plain,
+    /// With the escape sequences of ANSI terminals (SGR).
+    Ansi,
+}
+
+/// How a piece of text stands out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Names of columns and headings.
+    Bold,
+    /// Notes.
+    Dim,
+    /// Hot, worse, failed.
+    Red,
+    /// Warm, better, passed.
+    Green,
+    /// Limited, or not judged.
+    Yellow,
+}
+
+impl Paint {
+    /// A text in a tone. Nothing in it is escaped: see [`crate::printable`].
+    pub fn text(self, tone: Tone, text: &str) -> String {
+        match self {
+            Paint::Plain => text.to_owned(),
+            Paint::Ansi => format!("\u{1b}[{}m{text}\u{1b}[0m", tone.sgr()),
+        }
+    }
+}
+
+impl Tone {
+    /// The parameter of SGR.
+    fn sgr(self) -> u8 {
+        match self {
+            Tone::Bold => 1,
+            Tone::Dim => 2,
+            Tone::Red => 31,
+            Tone::Green => 32,
+            Tone::Yellow => 33,
+        }
+    }
+}

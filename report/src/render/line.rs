@@ -1,0 +1,118 @@
+//! Lines of which parts stand out.
+
+use crate::model::text::fit;
+use crate::options::Tone;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Of a share as a cell shows it, by perf's limits: red from 5 % on, green from 0.5 % on.
+pub(super) fn share_tone(cell: &str) -> Option<Tone> {
+    // Signs of estimates and sums stand before the number, the letter of its source behind it.
+    let number = cell.trim_matches(|c: char| !c.is_ascii_digit());
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    match whole {
+        "" => None,
+        "0" => (decimals >= "5").then_some(Tone::Green),
+        "1" | "2" | "3" | "4" => Some(Tone::Green),
+        _ => Some(Tone::Red),
+    }
+}
+
+/// A line, and which parts of it stand out. Its width is that of its text: escape sequences are made when it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) text: String,
+    /// Ranges of bytes of the text, in order and apart from each other.
+    marks: Vec<(Range<usize>, Tone)>,
+}
+
+impl Line {
+    pub(super) fn with_capacity(bytes: usize) -> Line {
+        Line { text: String::with_capacity(bytes), marks: Vec::new() }
+    }
+
+    /// A line of one tone.
+    pub(super) fn of(tone: Tone, text: String) -> Line {
+        Line { marks: vec![(0..text.len(), tone)], text }
+    }
+
+    /// Appends a text.
+    pub(super) fn push(&mut self, text: &str, tone: Option<Tone>) {
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.marks.extend(tone.map(|tone| (start..self.text.len(), tone)));
+    }
+
+    /// Removes blanks at its end.
+    pub(super) fn trim_end(&mut self) {
+        self.text.truncate(self.text.trim_end().len());
+        self.end_marks(self.text.len());
+    }
+
+    /// Cuts it to `width` characters, the last of them `…` when something is missing.
+    pub(super) fn cut(&mut self, width: usize) {
+        if let Cow::Owned(cut) = fit(&self.text, width) {
+            let kept = cut.strip_suffix('…').map_or(0, str::len);
+            self.text = cut;
+            self.end_marks(kept);
+        }
+    }
+
+    /// Nothing stands out behind the first `len` bytes.
+    fn end_marks(&mut self, len: usize) {
+        self.marks.retain(|(part, _)| part.start < len);
+        self.marks.iter_mut().for_each(|(part, _)| part.end = part.end.min(len));
+    }
+
+    /// The same without parts that stand out.
+    pub(super) fn even(self) -> Line {
+        Line { marks: Vec::new(), ..self }
+    }
+
+    /// Its pieces in order, each with its tone.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (&str, Option<Tone>)> {
+        let mut at = 0;
+        let marked = self.marks.iter().flat_map(move |(part, tone)| {
+            let before = at..part.start;
+            at = part.end;
+            [(before, None), (part.clone(), Some(*tone))]
+        });
+        let end = self.marks.last().map_or(0, |(part, _)| part.end);
+        let all = marked.chain([(end..self.text.len(), None)]);
+        all.map(|(part, tone)| (&self.text[part], tone)).filter(|(text, _)| !text.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_have_perfs_limits() {
+        for (cell, tone) in [
+            ("0.49", None),
+            ("0.50", Some(Tone::Green)),
+            ("≈4.99", Some(Tone::Green)),
+            ("≥5.00", Some(Tone::Red)),
+            ("12.34s", Some(Tone::Red)),
+            ("1,200.00", Some(Tone::Red)),
+            ("n/a", None),
+            ("", None),
+        ] {
+            assert_eq!(share_tone(cell), tone, "{cell}");
+        }
+    }
+
+    #[test]
+    fn marks_end_where_the_text_was_cut() {
+        let mut line = Line::default();
+        line.push("ab", None);
+        line.push("cd", Some(Tone::Red));
+        line.push("ef", Some(Tone::Green));
+        let pieces = |line: &Line| line.pieces().map(|(text, tone)| (text.to_owned(), tone)).collect::<Vec<_>>();
+        let piece = |text: &str, tone| (text.to_owned(), tone);
+        assert_eq!(pieces(&line), [piece("ab", None), piece("cd", Some(Tone::Red)), piece("ef", Some(Tone::Green))]);
+        line.cut(4);
+        assert_eq!(pieces(&line), [piece("ab", None), piece("c", Some(Tone::Red)), piece("…", None)]);
+    }
+}
