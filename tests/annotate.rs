@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bprec_fixtures::Fixture;
 use bprec_fixtures::load::system_calls;
 use serde_json::Value;
-use support::{Scratch, bpf_ids, bprec, end, measured, recording, report, root, skip, succeed, wait_for};
+use support::{Scratch, bprec, end, measured, recording, report, root, skip, succeed, wait_for};
 
 /// The tests of this file share the machine's CPUs: one after the other.
 fn alone() -> MutexGuard<'static, ()> {
@@ -204,6 +204,13 @@ impl Drop for Interrupted {
     }
 }
 
+/// Ids of the programs that a process has descriptors of.
+fn held_programs(pid: u32) -> Vec<u64> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    let infos = files.filter_map(|file| std::fs::read_to_string(file.unwrap().path()).ok());
+    infos.filter_map(|info| info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok())).collect()
+}
+
 /// The programs of another tool.
 #[test]
 fn programs_of_bpftrace_are_listed() {
@@ -218,16 +225,18 @@ fn programs_of_bpftrace_are_listed() {
     let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let before = bpf_ids("prog");
     let bpftrace = Command::new("bpftrace").args(["-q", "-e", SCRIPT]).stdout(Stdio::null()).spawn().unwrap();
+    let pid = bpftrace.id();
     let _bpftrace = Interrupted(bpftrace);
     let ids = wait_for("two programs of bpftrace", || {
         let output = succeed(Command::new("bpftool").args(["-j", "prog", "list"]));
         let programs: Value = serde_json::from_slice(&output.stdout).unwrap();
         let programs = programs.as_array().unwrap().iter();
+        let held = held_programs(pid);
+        let holds = |it: &Value| it["id"].as_u64().is_some_and(|id| held.contains(&id));
         // It names them by the event.
-        let its = programs.filter(|it| it["name"] == "sys_enter" || it["name"] == "1000000");
-        let ids = its.filter_map(|program| program["id"].as_u64()).filter(|id| !before.contains(id));
+        let its = programs.filter(|it| (it["name"] == "sys_enter" || it["name"] == "1000000") && holds(it));
+        let ids = its.filter_map(|program| program["id"].as_u64());
         let ids: Vec<u32> = ids.map(|id| u32::try_from(id).unwrap()).collect();
         (ids.len() == 2).then_some(ids)
     });
