@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
-use bprec_report::{By, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableStyle};
+use bprec_report::{By, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle};
 
 use crate::columns::{UNBOUNDED, columns};
 use crate::headings::{OUTPUT, SELECTION, VIEWS};
@@ -129,7 +129,8 @@ pub(crate) struct Args {
     #[arg(long, help_heading = OUTPUT)]
     all: bool,
 
-    /// Only these columns of the table by program, in this order, by their names: program,%machine,ns/run.
+    /// Only these columns of the table by program, in this order, by their names: program,%machine,ns/run. With + in front of the
+    /// list these beside those that fit: +spark draws the samples of each program over time.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     columns: Vec<String>,
 
@@ -310,10 +311,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         ));
     }
     let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
-    let report = bprec_report::by_prog(&input, &options)?;
+    let columns = TableColumns::of(args.columns);
+    let (report, over_time) = if columns.has_spark() {
+        let (report, over_time) = Session::open(&input)?.by_prog_over_time(&options)?;
+        (report, Some(over_time))
+    } else {
+        (bprec_report::by_prog(&input, &options)?, None)
+    };
     let legend = args.legend || io::stdout().is_terminal();
-    let style = TableStyle { text: form.style(width), columns: args.columns, inclusive: !args.no_children, legend };
-    form.write_with(&report, |out| report.write_table_as(out, &style))?;
+    let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
+    form.write_with(&report, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
     if wanted && report.matched_programs() == 0 {
         return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists them"));
     }

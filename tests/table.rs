@@ -2,6 +2,8 @@
 //! is what narrower ones are held against.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 const RECORDINGS: [&str; 4] = ["linux-7.2/everything", "linux-7.2/ratio", "linux-6.12-arm64/exact", "linux-6.1/ratio"];
@@ -83,6 +85,134 @@ fn columns_are_chosen_by_name() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{said}");
     assert!(said.contains("nosuch") && said.contains("PROGRAM, TYPE, %MACHINE"), "{said}");
+}
+
+const LEVELS: &str = " ▁▂▃▄▅▆▇█";
+
+/// What bars are made of: weights, which the document of `--over-time` has by interval, added up by bar.
+fn sums_per_bar(intervals: &Value, intervals_per_bar: u64) -> BTreeMap<u64, u64> {
+    let mut sums = BTreeMap::new();
+    for interval in intervals.as_array().unwrap() {
+        let bar = interval["interval"].as_u64().unwrap() / intervals_per_bar;
+        *sums.entry(bar).or_insert(0) += interval["weight"].as_u64().unwrap();
+    }
+    sums
+}
+
+/// Asserts that bars are as high as these sums, beside the highest of them.
+fn assert_bars(line: &str, sums: &BTreeMap<u64, u64>, may_be_absent: bool, at: &str) {
+    let most = sums.values().copied().max().unwrap_or(1);
+    for (bar, shown) in (0..).zip(line.chars()) {
+        let sum = sums.get(&bar).copied().unwrap_or(0);
+        let level = LEVELS.chars().nth((sum as f64 * 8.0 / most as f64).ceil() as usize).unwrap();
+        assert!(shown == level || (sum == 0 && shown == '·' && may_be_absent), "{at}, bar {bar}: {line:?} {sums:?}");
+    }
+    let drawn = line.chars().count() as u64;
+    assert!(sums.keys().all(|bar| *bar < drawn), "{at}: {line:?} ends before {sums:?}");
+}
+
+/// The length of a bar, which a line says between two texts, ns.
+fn bar_ns(table: &str, before: &str) -> u64 {
+    let line = table.lines().find(|line| line.contains(before) && line.contains(" a bar")).unwrap();
+    let length = line.split(before).nth(1).unwrap().split(" a bar").next().unwrap();
+    let (number, unit) = length.split_once(' ').unwrap();
+    let unit_ns = [("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+    number.parse::<u64>().unwrap() * unit_ns.iter().find(|(name, _)| *name == unit).unwrap().1
+}
+
+/// From the character on at which a column begins that is the last.
+fn last_cell<'l>(line: &'l str, header: &str, column: &str) -> &'l str {
+    let at = header[..header.find(column).unwrap()].chars().count();
+    line.char_indices().nth(at).map_or("", |(at, _)| &line[at..])
+}
+
+#[test]
+fn spark_lines_are_what_the_report_over_time_has() {
+    let mut compared = 0;
+    for recording in RECORDINGS.into_iter().chain(["linux-7.2/shortlived", "linux-7.2/loaded-during"]) {
+        let over_time: Value = serde_json::from_str(&table(recording, "80", &["--over-time", "--json"])).unwrap();
+        let interval_ns = over_time["interval_ns"].as_u64().unwrap();
+        let event = &over_time["events"][0];
+        for (width, arguments) in [
+            ("80", &["--columns", "+spark"][..]),
+            ("200", &["--columns", "program,spark,id", "--columns", "samples"]),
+            ("80", &["--columns", "ID,PROGRAM,SAMPLES,Spark", "--wide"]),
+            ("120", &["--columns", "+spark", "--limit", "2"]),
+        ] {
+            let at = format!("{recording}, {width} columns, {arguments:?}");
+            let spark = table(recording, width, arguments);
+            let intervals_per_bar = bar_ns(&spark, "SPARK: samples over time, ") / interval_ns;
+            if arguments.contains(&"program,spark,id") {
+                let header: Vec<&str> = rows(&spark)[0].split_whitespace().collect();
+                assert_eq!(header, ["PROGRAM", "SPARK", "ID", "SAMPLES"]);
+                continue;
+            }
+            let (rows, header) = (rows(&spark), rows(&spark)[0]);
+            let mut sum_of_rows = BTreeMap::new();
+            for row in event["rows"].as_array().unwrap() {
+                let sums = sums_per_bar(&row["intervals"], intervals_per_bar);
+                let is_it = |line: &&&str| {
+                    let mut words = line.split_whitespace();
+                    match row["id"].as_u64() {
+                        Some(id) => words.next() == Some(&id.to_string()),
+                        None => line.trim_start().starts_with(row["name"].as_str().unwrap()),
+                    }
+                };
+                let Some(line) = rows.iter().skip(1).find(is_it) else { continue };
+                let may_be_absent = !row["loaded"].is_null() || !row["unloaded"].is_null();
+                assert_bars(last_cell(line, header, "SPARK"), &sums, may_be_absent, &format!("{at}: {line}"));
+                sums.into_iter().for_each(|(bar, sum)| *sum_of_rows.entry(bar).or_insert(0) += sum);
+                compared += 1;
+            }
+            let totals = sums_per_bar(&event["intervals"], intervals_per_bar);
+            let total = spark.lines().find(|line| line.trim_start().starts_with("TOTAL ")).unwrap();
+            assert_bars(last_cell(total, header, "SPARK"), &totals, false, &at);
+            // What the rows do not have is in a row for several programs; how two of these share it is in no document.
+            let mut rest = totals;
+            sum_of_rows.iter().for_each(|(bar, sum)| *rest.get_mut(bar).unwrap() -= sum);
+            rest.retain(|_, sum| *sum > 0);
+            let is_several = |row: &&&str| row.contains(" other program") || row.contains("(counting, ");
+            match rows.iter().filter(is_several).collect::<Vec<_>>()[..] {
+                [] => assert!(rest.is_empty(), "{at}: {rest:?}"),
+                [several] => assert_bars(last_cell(several, header, "SPARK"), &rest, false, &at),
+                _ => {}
+            }
+        }
+    }
+    assert!(compared > 50, "{compared}");
+}
+
+/// Columns that are added are beside those that fit, which others make place for.
+#[test]
+fn columns_are_added() {
+    let narrow = table("linux-7.2/everything", "80", &["--columns", "+owner"]);
+    let without = table("linux-7.2/everything", "80", &[]);
+    assert!(rows(&narrow)[0].contains("OWNER") && rows(&narrow)[0].contains("PROGRAM"), "{narrow}");
+    assert!(!rows(&without)[0].contains("OWNER") && rows(&narrow).iter().all(|row| row.chars().count() <= 80));
+    let added = table("linux-7.2/everything", "80", &["--columns", "+spark"]);
+    assert!(rows(&added)[0].contains("%MACHINE") && rows(&added)[0].ends_with("SPARK"), "{added}");
+    assert!(rows(&added).iter().all(|row| row.chars().count() <= 80), "{added}");
+}
+
+/// Bars fill what a screen has, and no more.
+#[test]
+fn bars_over_time_fit_into_the_screen() {
+    for recording in RECORDINGS {
+        let document = table(recording, "80", &["--over-time=1ms", "--json"]);
+        let event = serde_json::from_str::<Value>(&document).unwrap()["events"][0].take();
+        let mut before = u64::MAX;
+        for width in [60, 80, 120, 250] {
+            let at = format!("{recording}, {width} columns");
+            let shown = table(recording, &width.to_string(), &["--over-time=1ms"]);
+            let (header, bar_ns) = (rows(&shown)[0], bar_ns(&shown, " · "));
+            assert!(shown.lines().all(|line| line.chars().count() <= width), "{at}: {shown}");
+            assert!(bar_ns < before, "{at}: a bar of {bar_ns} ns, {before} where it is narrower");
+            before = bar_ns;
+            let sums = sums_per_bar(&event["intervals"], bar_ns / 1_000_000);
+            let total = shown.lines().find(|line| line.trim_start().starts_with("TOTAL ")).unwrap();
+            assert_bars(last_cell(total, header, "OVER TIME"), &sums, false, &at);
+        }
+    }
 }
 
 /// What explains columns: lines that begin with the name of one.

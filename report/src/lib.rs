@@ -59,8 +59,8 @@ pub use model::{Annotation, CountersReport, LinesReport, OverTime, Payers, Repor
 pub use options::condition::Condition;
 pub use options::diff::{Confidence, DiffOptions, DiffSort};
 pub use options::{
-    AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, ProgFilter, Sort, Split, TableStyle, TextStyle,
-    TimeRange, Tone,
+    AnnotateOptions, By, CpuList, Group, Options, Paint, Payer, ProgFilter, Sort, Split, TableColumns, TableStyle,
+    TextStyle, TimeRange, Tone,
 };
 pub use pass::attribution::{Attribution, Charge, Column};
 pub use pass::{SampleView, Sink};

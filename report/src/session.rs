@@ -89,6 +89,15 @@ impl<'a> Session<'a> {
         self.recording.checked(by_prog::over_time::over_time(&self.recording, &self.index, options, interval_ns))
     }
 
+    /// The report by program, and what each of all its programs cost in some sixty intervals: what [`Report::write_table_as`] draws as spark
+    /// lines.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub fn by_prog_over_time(&self, options: &Options) -> Result<(Report, OverTime)> {
+        self.recording.checked(by_prog::over_time::by_prog_over_time(&self.recording, &self.index, options))
+    }
+
     /// What could be had cheaper, by fixed rules over the report by program.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The ledger from interval to interval.
 
+use super::sharing::HookWeights;
 use super::{Built, build_with, rows};
 use crate::counters::CounterHistory;
 use crate::counters::history::History;
@@ -9,7 +10,7 @@ use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::model::{
     Count, CountedOverTime, CounterSource, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, JSON_VERSION,
-    Known, OverTime, Program, Reason, RowOverTime,
+    Known, OverTime, Program, Reason, Report, RowOverTime,
 };
 use crate::pass::{self, Selection};
 use crate::sinks::timeline::{self, Charged, TimelineSink};
@@ -32,6 +33,35 @@ pub(crate) fn over_time(
     interval_ns: Option<u64>,
 ) -> Result<OverTime> {
     let Built { report, weights, .. } = build_with(recording, index, options, false, ())?;
+    let (interval_ns, events) = events(recording, index, options, interval_ns, (&report, &weights))?;
+    Ok(OverTime { programs: report.programs, ..document(interval_ns, events) })
+}
+
+/// The report by program, and all of its programs over time: also those that `options` leave out of its rows.
+pub(crate) fn by_prog_over_time(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+) -> Result<(Report, OverTime)> {
+    let Built { report, weights, .. } = build_with(recording, index, options, false, ())?;
+    let all = Options { programs: Vec::new(), limit: None, ..options.clone() };
+    let (interval_ns, events) = events(recording, index, &all, None, (&report, &weights))?;
+    let over_time = OverTime { programs: report.programs.clone(), ..document(interval_ns, events) };
+    Ok((report, over_time))
+}
+
+fn document(interval_ns: u64, events: Vec<EventOverTime>) -> OverTime {
+    OverTime { format: "bprec over-time", version: JSON_VERSION, interval_ns, programs: Vec::new(), events }
+}
+
+/// The length of an interval, and what is in each of them, in the events that are asked for.
+fn events(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+    interval_ns: Option<u64>,
+    (report, weights): (&Report, &HookWeights),
+) -> Result<(u64, Vec<EventOverTime>)> {
     let elapsed_ns = report.recording.elapsed_ns.unwrap_or(0);
     let interval_ns = interval_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
     let window = Window::of(&options.time, recording, index.start_ns())?;
@@ -93,9 +123,7 @@ pub(crate) fn over_time(
         }
         EventOverTime { name, unit, total, intervals: counted(intervals, interval_ns), rows }
     });
-    let events = events.collect();
-    let (format, version) = ("bprec over-time", JSON_VERSION);
-    Ok(OverTime { format, version, interval_ns, programs: report.programs, events })
+    Ok((interval_ns, events.collect()))
 }
 
 fn row(

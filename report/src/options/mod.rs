@@ -4,7 +4,7 @@ pub(crate) mod condition;
 pub(crate) mod glob;
 mod style;
 
-pub use style::{Paint, TableStyle, TextStyle, Tone};
+pub use style::{Paint, TableColumns, TableStyle, TextStyle, Tone};
 
 use crate::{Error, Result};
 use std::fmt;

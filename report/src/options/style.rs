@@ -21,8 +21,8 @@ impl From<usize> for TextStyle {
 pub struct TableStyle {
     /// Width and colours.
     pub text: TextStyle,
-    /// Only these columns of the table, by their names, in this order; empty: those that say something and fit.
-    pub columns: Vec<String>,
+    /// Which columns there are.
+    pub columns: TableColumns,
     /// Whether there is a column of what each program and those that it leads to cost together.
     pub inclusive: bool,
     /// Whether what columns and marks mean is said below the table.
@@ -32,7 +32,46 @@ pub struct TableStyle {
 impl TableStyle {
     /// All columns that fit, without a legend.
     pub fn new(text: impl Into<TextStyle>) -> TableStyle {
-        TableStyle { text: text.into(), columns: Vec::new(), inclusive: true, legend: false }
+        TableStyle { text: text.into(), columns: TableColumns::Fitting, inclusive: true, legend: false }
+    }
+}
+
+/// Columns of the table by program, by their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum TableColumns {
+    /// Those that say something and fit.
+    #[default]
+    Fitting,
+    /// These alone, in this order.
+    Only(Vec<String>),
+    /// Those that say something and fit, and these in any case.
+    FittingAnd(Vec<String>),
+}
+
+impl TableColumns {
+    /// The column of samples over time, which takes a report over time.
+    pub(crate) const SPARK: &str = "SPARK";
+
+    /// From a list of names. As in util-linux, a `+` in front of the list adds to what there is without a list.
+    pub fn of(mut names: Vec<String>) -> TableColumns {
+        let Some(first) = names.first_mut() else { return TableColumns::Fitting };
+        match first.strip_prefix('+').map(str::to_owned) {
+            Some(name) => {
+                *first = name;
+                TableColumns::FittingAnd(names)
+            }
+            None => TableColumns::Only(names),
+        }
+    }
+
+    /// Whether samples over time are among them ([`crate::Session::by_prog_over_time`]).
+    pub fn has_spark(&self) -> bool {
+        match self {
+            TableColumns::Fitting => false,
+            TableColumns::Only(names) | TableColumns::FittingAnd(names) => {
+                names.iter().any(|name| name.trim().eq_ignore_ascii_case(TableColumns::SPARK))
+            }
+        }
     }
 }
 

@@ -109,7 +109,7 @@ impl Column {
 }
 
 /// Blanks between two columns.
-const GAP: usize = 2;
+pub(super) const GAP: usize = 2;
 
 /// Columns of a table that grows: they get wider, and more, as rows come that need it.
 #[derive(Debug, Clone)]
@@ -213,18 +213,30 @@ impl Sheet {
     }
 
     /// The same with these columns alone, in this order, whether they say something or not; or the name that no column has.
-    pub(super) fn with_columns<'n>(self, names: &'n [String]) -> Result<Sheet, &'n str> {
-        let position = |name: &'n String| {
-            let is_it = |column: &Column| column.name.eq_ignore_ascii_case(name.trim());
-            self.columns.iter().position(is_it).ok_or(name.as_str())
-        };
-        let chosen = names.iter().map(position).collect::<Result<Vec<_>, _>>()?;
+    pub(super) fn with_columns(self, names: &[String]) -> Result<Sheet, &str> {
+        let chosen = self.positions(names)?;
         let pick = |row: &Vec<String>| chosen.iter().map(|at| row[*at].clone()).collect::<Vec<_>>();
         Ok(Sheet {
             columns: chosen.iter().map(|at| self.columns[*at].clone().always().droppable(0)).collect(),
             rows: self.rows.iter().map(pick).collect(),
             totals: self.totals.iter().map(pick).collect(),
         })
+    }
+
+    /// The same, where these columns stay whether they say something and fit or not; or the name that no column has.
+    pub(super) fn keeping(mut self, names: &[String]) -> Result<Sheet, &str> {
+        for at in self.positions(names)? {
+            self.columns[at] = self.columns[at].clone().always().droppable(0);
+        }
+        Ok(self)
+    }
+
+    fn positions<'n>(&self, names: &'n [String]) -> Result<Vec<usize>, &'n str> {
+        let position = |name: &'n String| {
+            let is_it = |column: &Column| column.name.eq_ignore_ascii_case(name.trim());
+            self.columns.iter().position(is_it).ok_or(name.as_str())
+        };
+        names.iter().map(position).collect()
     }
 
     /// The same without the columns that are not to be kept.
@@ -274,6 +286,11 @@ impl Layout<'_> {
     pub(super) fn header(&self) -> Line {
         let names: Vec<String> = self.columns.iter().map(|column| column.name.clone()).collect();
         Line::of(Tone::Bold, self.line(&names).text)
+    }
+
+    /// How wide the table is.
+    pub(super) fn width(&self) -> usize {
+        total(&self.widths)
     }
 
     /// A line as wide as the table.

@@ -20,6 +20,7 @@ mod opening;
 mod over_time;
 mod payers;
 mod screen;
+mod spark;
 mod stat;
 mod table;
 mod tree;
@@ -66,19 +67,19 @@ pub trait Document: Serialize {
 }
 
 impl Report {
-    /// A table for people that looks like this.
+    /// A table for people that looks like this; with spark lines of the same report over time ([`crate::Session::by_prog_over_time`]).
     ///
     /// # Errors
     /// When it cannot be written, or has no column of a name that is asked for.
-    pub fn write_table_as(&self, out: &mut dyn Write, style: &TableStyle) -> Result<()> {
-        table::write(self, &mut Screen::painted(out, style.text.paint), style)
+    pub fn write_table_as(&self, out: &mut dyn Write, style: &TableStyle, over_time: Option<&OverTime>) -> Result<()> {
+        table::write(self, &mut Screen::painted(out, style.text.paint), style, over_time)
     }
 }
 
 /// Rows of CSV: programs, or parts of each when the report is split.
 impl Document for Report {
     fn write_table(&self, out: &mut dyn Write, style: impl Into<TextStyle>) -> Result<()> {
-        self.write_table_as(out, &TableStyle::new(style))
+        self.write_table_as(out, &TableStyle::new(style), None)
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> Result<()> {

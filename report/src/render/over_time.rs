@@ -1,34 +1,28 @@
 //! What programs cost from interval to interval: bars for people, lines for programs.
 
 use super::cells::{moment, plain};
-use super::grid::{Column, Grid};
+use super::grid::{Column, GAP, Grid};
 use super::screen::Screen;
+use super::spark::{self, Lifetime, Scale, fitting_bars, weights};
 use super::write_notes;
 use crate::model::text::{UNKNOWN, decimal, grouped};
-use crate::model::{Count, EventOverTime, IntervalCount, IntervalCounted, OverTime, RowOverTime, TimeBound};
+use crate::model::{Count, EventOverTime, IntervalCount, IntervalCounted, OverTime, RowOverTime};
 use std::collections::BTreeMap;
 use std::io;
-
-/// From nothing to the most.
-const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The program was not there.
-const ABSENT: char = '·';
-/// A line has at most so many bars: several intervals share one where there are more.
-const BARS_MAX: u64 = 60;
 
 const ESTIMATE: &str =
     "≈: runs are known from snapshot to snapshot, and spread evenly over the time between two of them";
 
+/// A line of the table: its cells, and what its bars are of.
+struct Row {
+    cells: Vec<String>,
+    heights: Vec<(u64, u64)>,
+    lifetime: Lifetime,
+}
+
 pub(super) fn table(report: &OverTime, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     for event in &report.events {
-        let counted = event.rows.iter().filter_map(|row| row.counted.value()?.intervals.last());
-        let ends =
-            event.intervals.last().map(|last| last.interval).into_iter().chain(counted.map(|last| last.interval));
-        let last = ends.max().unwrap_or(0);
-        let per_bar = last / BARS_MAX + 1;
-        let bar_ns = per_bar.saturating_mul(report.interval_ns);
-        writeln!(out, "# {} · {} a bar", event.name, length(bar_ns))?;
-        let columns = vec![
+        let mut columns = vec![
             Column::number("ID").always(),
             Column::text("PROGRAM").always().cut_to(16),
             Column::number("SAMPLES").always(),
@@ -36,45 +30,19 @@ pub(super) fn table(report: &OverTime, out: &mut Screen<'_>, width: usize) -> io
             Column::number("UNLOADED").droppable(1),
             Column::number("RUNS").droppable(2),
             Column::number("NS/RUN").droppable(2),
-            Column::text("OVER TIME").always(),
         ];
-        let line = |row: &RowOverTime| {
-            vec![
-                row.id.map_or_else(String::new, |id| id.to_string()),
-                row.name.clone(),
-                grouped(row.total.samples),
-                moment(row.loaded),
-                moment(row.unloaded),
-                String::new(),
-                String::new(),
-                bars(weights(&row.intervals), (per_bar, last), bar_ns, (row.loaded, row.unloaded)),
-            ]
-        };
-        let total = ["", "TOTAL", &grouped(event.total.samples), "", "", "", ""].map(str::to_owned).into_iter();
-        let total = total.chain([bars(weights(&event.intervals), (per_bar, last), bar_ns, (None, None))]).collect();
-        let mut rows: Vec<Vec<String>> = Vec::new();
-        for row in &event.rows {
-            rows.push(line(row));
-            if let Some(counted) = row.counted.value().filter(|counted| counted.runs > 0) {
-                let runs = counted.intervals.iter().map(|it| (it.interval, it.runs));
-                let estimate = if counted.is_estimate { " ≈" } else { "" };
-                rows.push(vec![
-                    String::new(),
-                    format!("  runs{estimate}"),
-                    String::new(),
-                    String::new(),
-                    String::new(),
-                    grouped(counted.runs),
-                    counted.ns_per_run.map_or(UNKNOWN.into(), decimal),
-                    bars(runs, (per_bar, last), bar_ns, (row.loaded, row.unloaded)),
-                ]);
-            }
+        let rows = rows(event);
+        let mut cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells.clone()).collect();
+        let scale = Scale::new(event, report.interval_ns, bars_beside(&columns, &cells, event, width));
+        columns.push(Column::text("OVER TIME").always());
+        for (cells, row) in cells.iter_mut().zip(&rows) {
+            cells.push(scale.line(row.heights.iter().copied(), row.lifetime));
         }
-        rows.push(total);
         let mut grid = Grid::new(columns);
-        grid.fit(&rows);
+        grid.fit(&cells);
         let layout = grid.layout(width);
-        layout.write(&rows, out)?;
+        writeln!(out, "# {} · {} a bar", event.name, scale.bar_length())?;
+        layout.write(&cells, out)?;
         let has_estimates = event.rows.iter().filter_map(|row| row.counted.value()).any(|counted| counted.is_estimate);
         let notes = if has_estimates { vec![ESTIMATE.to_owned()] } else { Vec::new() };
         write_notes(&notes, out, width)?;
@@ -83,53 +51,47 @@ pub(super) fn table(report: &OverTime, out: &mut Screen<'_>, width: usize) -> io
     Ok(())
 }
 
-fn weights(intervals: &[IntervalCount]) -> impl Iterator<Item = (u64, u64)> {
-    intervals.iter().map(|interval| (interval.interval, interval.count.weight))
+/// Bars that fit beside these columns: half of the width, if there are so many intervals, and what the columns leave.
+fn bars_beside(columns: &[Column], cells: &[Vec<String>], event: &EventOverTime, width: usize) -> usize {
+    let mut grid = Grid::new(columns.to_vec());
+    grid.fit(cells);
+    let wanted = (width / 2).min(usize::try_from(spark::intervals(event)).unwrap_or(usize::MAX));
+    let beside = grid.layout(width - wanted).width();
+    fitting_bars(width.saturating_sub(beside + GAP))
 }
 
-/// A bar for so many intervals each, up to the last one; the highest is the row's own. `intervals` are numbers and heights.
-fn bars(
-    intervals: impl Iterator<Item = (u64, u64)>,
-    (per_bar, last): (u64, u64),
-    bar_ns: u64,
-    (loaded, unloaded): (Option<TimeBound>, Option<TimeBound>),
-) -> String {
-    let mut heights = vec![0u64; (last / per_bar) as usize + 1];
-    for (interval, height) in intervals {
-        let bar = &mut heights[(interval / per_bar) as usize];
-        *bar = bar.saturating_add(height);
-    }
-    let most = heights.iter().copied().max().unwrap_or(0).max(1);
-    let bar = |(at, height): (u64, &u64)| {
-        let (from_ns, to_ns) = (at.saturating_mul(bar_ns), (at + 1).saturating_mul(bar_ns));
-        let is_absent = loaded.is_some_and(|bound| bound.after_ns >= to_ns.cast_signed())
-            || unloaded.is_some_and(|bound| bound.before_ns <= from_ns.cast_signed());
-        match height {
-            0 if is_absent => ABSENT,
-            // What is there at all is to be seen.
-            _ => BARS[(u128::from(*height) * 8).div_ceil(u128::from(most)) as usize],
+fn rows(event: &EventOverTime) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for row in &event.rows {
+        let lifetime = (row.loaded, row.unloaded);
+        let cells = vec![
+            row.id.map_or_else(String::new, |id| id.to_string()),
+            row.name.clone(),
+            grouped(row.total.samples),
+            moment(row.loaded),
+            moment(row.unloaded),
+            String::new(),
+            String::new(),
+        ];
+        rows.push(Row { cells, heights: weights(&row.intervals).collect(), lifetime });
+        if let Some(counted) = row.counted.value().filter(|counted| counted.runs > 0) {
+            let estimate = if counted.is_estimate { " ≈" } else { "" };
+            let cells = vec![
+                String::new(),
+                format!("  runs{estimate}"),
+                String::new(),
+                String::new(),
+                String::new(),
+                grouped(counted.runs),
+                counted.ns_per_run.map_or(UNKNOWN.into(), decimal),
+            ];
+            let heights = counted.intervals.iter().map(|it| (it.interval, it.runs)).collect();
+            rows.push(Row { cells, heights, lifetime });
         }
-    };
-    (0..).zip(&heights).map(bar).collect()
-}
-
-/// A bar for each value; the highest is their own. What is not known has a sign of its own.
-pub(super) fn spark(values: impl Iterator<Item = Option<f64>> + Clone) -> String {
-    let most = values.clone().flatten().fold(0.0, f64::max);
-    let bar = |value: Option<f64>| match value {
-        None => ABSENT,
-        Some(value) if value > 0.0 => BARS[((value * 8.0 / most).ceil() as usize).clamp(1, 8)],
-        Some(_) => BARS[0],
-    };
-    values.map(bar).collect()
-}
-
-fn length(ns: u64) -> String {
-    match ns {
-        _ if ns.is_multiple_of(1_000_000_000) => format!("{} s", ns / 1_000_000_000),
-        _ if ns.is_multiple_of(1_000_000) => format!("{} ms", ns / 1_000_000),
-        _ => format!("{} µs", ns / 1000),
     }
+    let total = ["", "TOTAL", &grouped(event.total.samples), "", "", "", ""].map(str::to_owned);
+    rows.push(Row { cells: total.into(), heights: weights(&event.intervals).collect(), lifetime: (None, None) });
+    rows
 }
 
 pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {

@@ -6,13 +6,14 @@ use super::grid::{Column, Grid, Sheet};
 use super::line::{Line as ScreenLine, share_tone};
 use super::opening::opening;
 use super::screen::Screen;
+use super::spark::{Scale, SparkColumn, fitting_bars};
 use super::{write_notes, write_wrapped};
 use crate::model::text::{UNKNOWN, counted, grouped, seconds};
 use crate::model::{
-    Columns, Count, EventReport, GroupRow, Known, Line, MissedProgram, Part, Program, Report, Row, Runs, RunsEstimate,
-    Share, StatisticsCost,
+    Columns, Count, EventReport, GroupRow, Known, Line, MissedProgram, OverTime, Part, Program, Report, Row, Runs,
+    RunsEstimate, Share, StatisticsCost,
 };
-use crate::options::{By, Group, TableStyle, Tone};
+use crate::options::{By, Group, TableColumns, TableStyle, Tone};
 use crate::{Error, Result};
 use std::io;
 
@@ -42,12 +43,22 @@ const SHARED_ENTRY: &str = "≈ENTRY%: with a share, by runs, of what runs sever
 /// Above the comparison.
 const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
 
-pub(super) fn write(report: &Report, out: &mut Screen<'_>, style: &TableStyle) -> Result<()> {
+pub(super) fn write(
+    report: &Report,
+    out: &mut Screen<'_>,
+    style: &TableStyle,
+    over_time: Option<&OverTime>,
+) -> Result<()> {
     let width = style.text.width;
     let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
     for (nth, (index, event)) in shown.enumerate() {
         // Whoever asks for a column that there is not gets nothing else.
-        let sheet = styled(sheet(report, event, Rates::Count), style)?;
+        let spark = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns))).map(|(it, interval_ns)| {
+            let scale = Scale::new(it, interval_ns, fitting_bars(width / SPARK_PART));
+            SparkColumn::new(report, event, it, scale)
+        });
+        let table = Table::new(report, event, Rates::Count, spark);
+        let sheet = styled(table.sheet(), style)?;
         if nth > 0 {
             writeln!(out)?;
         }
@@ -56,7 +67,6 @@ pub(super) fn write(report: &Report, out: &mut Screen<'_>, style: &TableStyle) -
             hottest(event, out, width)?;
         } else {
             let shown = sheet.write(out, width)?;
-            let table = Table::new(report, event, Rates::Count);
             table.sources(out, width)?;
             let legend = if style.legend { table.legend(&shown) } else { Vec::new() };
             write_notes(&[legend, table.notes()].concat(), out, width)?;
@@ -74,14 +84,23 @@ pub(super) fn write(report: &Report, out: &mut Screen<'_>, style: &TableStyle) -
 
 /// The columns that are asked for.
 fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
-    if style.columns.is_empty() {
-        return Ok(if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) });
-    }
-    let names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
-    sheet.with_columns(&style.columns).map_err(|unknown| {
+    let mut names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
+    let fitting = |sheet: Sheet| if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) };
+    let styled = match &style.columns {
+        TableColumns::Fitting => return Ok(fitting(sheet)),
+        TableColumns::Only(names) => sheet.with_columns(names),
+        TableColumns::FittingAnd(names) => fitting(sheet).keeping(names),
+    };
+    styled.map_err(|unknown| {
+        if !names.iter().any(|name| name == TableColumns::SPARK) {
+            names.push(TableColumns::SPARK.to_owned());
+        }
         Error::option("--columns", unknown, format!("no such column; there are {}", names.join(", ")))
     })
 }
+
+/// Of a table's width spark lines have one in so many columns.
+const SPARK_PART: usize = 4;
 
 /// What a table says of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,15 +113,13 @@ pub(super) enum Rates {
 
 /// The cells of the table of an event.
 pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates) -> Sheet {
-    let table = Table::new(report, event, rates);
-    let [rows, totals] = table.rows();
-    Sheet { columns: table.columns, rows, totals }
+    Table::new(report, event, rates, None).sheet()
 }
 
 /// What is said below a table.
 pub(super) fn notes(report: &Report, event: Option<&EventReport>, out: &mut Screen<'_>) -> io::Result<()> {
     if let Some(event) = event {
-        let table = Table::new(report, event, Rates::Count);
+        let table = Table::new(report, event, Rates::Count, None);
         let all: Vec<&str> = table.columns.iter().map(Column::name).collect();
         write_notes(&[table.legend(&all), table.notes()].concat(), out, usize::MAX)?;
     }
@@ -199,12 +216,21 @@ struct Table<'r> {
     columns: Vec<Column>,
     shows_per_run: bool,
     rates: Rates,
+    /// The last column, where there is one of samples over time.
+    spark: Option<SparkColumn<'r>>,
 }
 
 impl<'r> Table<'r> {
-    fn new(report: &'r Report, event: &'r EventReport, rates: Rates) -> Table<'r> {
+    fn new(report: &'r Report, event: &'r EventReport, rates: Rates, spark: Option<SparkColumn<'r>>) -> Table<'r> {
         let shows_per_run = shows_per_run(report, event);
-        Table { report, event, columns: columns(report, event, shows_per_run, rates), shows_per_run, rates }
+        let mut columns = columns(report, event, shows_per_run, rates);
+        columns.extend(spark.is_some().then(|| Column::text(TableColumns::SPARK)));
+        Table { report, event, columns, shows_per_run, rates, spark }
+    }
+
+    fn sheet(&self) -> Sheet {
+        let [rows, totals] = self.rows();
+        Sheet { columns: self.columns.clone(), rows, totals }
     }
 
     /// The first cells of a row.
@@ -246,7 +272,7 @@ impl<'r> Table<'r> {
             cells::attachments(program),
             program.holders(),
         ]);
-        rows.push(cells);
+        rows.push(self.with_spark(self.filled(cells), |spark| spark.program(row)));
         for Part { name, line } in row.parts.iter().flatten() {
             rows.push(self.line(&format!("  {}", name), line));
         }
@@ -264,7 +290,7 @@ impl<'r> Table<'r> {
         let is_part = group.programs_with_runs < group.programs.len();
         let sum = |cell: String| if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell };
         cells.extend([sum(runs), time, sum(cpu), sum(misses)]);
-        self.filled(cells)
+        self.with_spark(self.filled(cells), |spark| spark.group(&group.programs))
     }
 
     fn line(&self, name: &str, line: &Line) -> Vec<String> {
@@ -293,6 +319,13 @@ impl<'r> Table<'r> {
         cells
     }
 
+    fn with_spark(&self, mut cells: Vec<String>, line: impl FnOnce(&SparkColumn<'r>) -> String) -> Vec<String> {
+        if let (Some(spark), Some(last)) = (&self.spark, cells.last_mut()) {
+            *last = line(spark);
+        }
+        cells
+    }
+
     /// Rows, and behind the rule the totals.
     fn rows(&self) -> [Vec<Vec<String>>; 2] {
         let event = self.event;
@@ -302,19 +335,21 @@ impl<'r> Table<'r> {
         let (others, counting) = (&event.others, &event.counting_programs);
         if others.programs > 0 {
             let s = if others.programs == 1 { "" } else { "s" };
-            rows.push(self.line(&format!("({} other program{s})", others.programs), &others.line));
+            let line = self.line(&format!("({} other program{s})", others.programs), &others.line);
+            rows.push(self.with_spark(line, SparkColumn::others));
         }
         if counting.programs > 0 {
-            rows.push(self.line(&format!("(counting, {} programs)", counting.programs), &counting.line));
+            let line = self.line(&format!("(counting, {} programs)", counting.programs), &counting.line);
+            rows.push(self.with_spark(line, SparkColumn::counting));
         }
         for (name, line) in
             [("(entry, unattributed)", &event.entry_unattributed), ("(interpreted programs)", &event.interpreted)]
         {
             if let Some(line) = line.value().filter(|line| line.count != Count::default()) {
-                rows.push(self.line(name, line));
+                rows.push(self.with_spark(self.line(name, line), |spark| spark.unattributed(name)));
             }
         }
-        totals.push(self.line("TOTAL", &event.total));
+        totals.push(self.with_spark(self.line("TOTAL", &event.total), SparkColumn::total));
         // Below that it would say 0.00.
         let tells = |it: &StatisticsCost| it.cpu_percent.is_some_and(|percent| percent >= 0.005);
         if let Some(statistics) = self.report.recording.cost.and_then(|cost| cost.run_statistics).filter(tells) {
@@ -407,7 +442,8 @@ impl<'r> Table<'r> {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.event.notes.iter().map(|note| note.to_string()).collect()
+        let spark = self.spark.iter().map(SparkColumn::note);
+        spark.chain(self.event.notes.iter().map(|note| note.to_string())).collect()
     }
 }
 

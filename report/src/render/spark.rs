@@ -1,0 +1,189 @@
+//! Spark lines: a character for each part of the time, as high as what happened in it.
+
+use crate::model::text::UNKNOWN;
+use crate::model::{EventOverTime, EventReport, IntervalCount, Program, Report, Row, RowOverTime, TimeBound};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// From nothing to the most.
+const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// The program was not there.
+const ABSENT: char = '·';
+/// Bars of a line whose width nothing limits.
+const UNLIMITED_BARS: usize = 60;
+/// A line of fewer bars shows no course of anything.
+const LEAST_BARS: usize = 8;
+
+/// How many bars fit where so many columns of the screen are free.
+pub(super) fn fitting_bars(free: usize) -> usize {
+    if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
+}
+
+/// Which intervals each bar of an event's lines stands for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    /// The last interval in which something happened.
+    last: u64,
+    intervals_per_bar: u64,
+    bar_ns: u64,
+}
+
+/// When a program was loaded and unloaded, if during the recording.
+pub(super) type Lifetime = (Option<TimeBound>, Option<TimeBound>);
+
+impl Scale {
+    /// For lines of at most so many bars: several intervals share one where there are more.
+    pub(super) fn new(event: &EventOverTime, interval_ns: u64, most_bars: usize) -> Scale {
+        let last = intervals(event).saturating_sub(1);
+        let intervals_per_bar = last / (most_bars.max(1) as u64) + 1;
+        Scale { last, intervals_per_bar, bar_ns: intervals_per_bar.saturating_mul(interval_ns) }
+    }
+
+    /// What a bar stands for, with its unit.
+    pub(super) fn bar_length(self) -> String {
+        length(self.bar_ns)
+    }
+
+    /// The bars of a row, whose highest is its own most; `heights` are numbers of intervals, and what happened in them.
+    pub(super) fn line(self, heights: impl Iterator<Item = (u64, u64)>, (loaded, unloaded): Lifetime) -> String {
+        let mut sums = vec![0u64; (self.last / self.intervals_per_bar) as usize + 1];
+        for (interval, height) in heights {
+            let sum = &mut sums[(interval / self.intervals_per_bar) as usize];
+            *sum = sum.saturating_add(height);
+        }
+        let most = sums.iter().copied().max().unwrap_or(0).max(1);
+        let bar = |(at, height): (u64, &u64)| {
+            let (from_ns, to_ns) = (at.saturating_mul(self.bar_ns), (at + 1).saturating_mul(self.bar_ns));
+            let is_absent = loaded.is_some_and(|bound| bound.after_ns >= to_ns.cast_signed())
+                || unloaded.is_some_and(|bound| bound.before_ns <= from_ns.cast_signed());
+            match height {
+                0 if is_absent => ABSENT,
+                // What is there at all is to be seen.
+                _ => BARS[(u128::from(*height) * 8).div_ceil(u128::from(most)) as usize],
+            }
+        };
+        (0..).zip(&sums).map(bar).collect()
+    }
+}
+
+/// Intervals up to the last one in which something happened.
+pub(super) fn intervals(event: &EventOverTime) -> u64 {
+    let counted = event.rows.iter().filter_map(|row| row.counted.value()?.intervals.last());
+    let ends = event.intervals.last().map(|last| last.interval).into_iter().chain(counted.map(|last| last.interval));
+    ends.max().map_or(0, |last| last + 1)
+}
+
+/// The heights of samples.
+pub(super) fn weights(intervals: &[IntervalCount]) -> impl Iterator<Item = (u64, u64)> {
+    intervals.iter().map(|interval| (interval.interval, interval.count.weight))
+}
+
+/// A bar for each value; the highest is their own. What is not known has a sign of its own.
+pub(super) fn spark(values: impl Iterator<Item = Option<f64>> + Clone) -> String {
+    let most = values.clone().flatten().fold(0.0, f64::max);
+    let bar = |value: Option<f64>| match value {
+        None => ABSENT,
+        Some(value) if value > 0.0 => BARS[((value * 8.0 / most).ceil() as usize).clamp(1, 8)],
+        Some(_) => BARS[0],
+    };
+    values.map(bar).collect()
+}
+
+fn length(ns: u64) -> String {
+    match ns {
+        _ if ns.is_multiple_of(1_000_000_000) => format!("{} s", ns / 1_000_000_000),
+        _ if ns.is_multiple_of(1_000_000) => format!("{} ms", ns / 1_000_000),
+        _ => format!("{} µs", ns / 1000),
+    }
+}
+
+/// The spark lines of the table by program: samples of its rows over time.
+pub(super) struct SparkColumn<'r> {
+    programs: &'r [Program],
+    over_time: &'r EventOverTime,
+    scale: Scale,
+    by_program: FxHashMap<usize, &'r RowOverTime>,
+    /// Programs that have rows of their own, or are in groups that have.
+    shown: FxHashSet<usize>,
+    /// Programs that count others are in a row of theirs.
+    has_counting_row: bool,
+}
+
+impl<'r> SparkColumn<'r> {
+    pub(super) fn new(
+        report: &'r Report,
+        event: &EventReport,
+        over_time: &'r EventOverTime,
+        scale: Scale,
+    ) -> SparkColumn<'r> {
+        let rows = over_time.rows.iter().filter_map(|row| Some((row.program?, row)));
+        let grouped = event.groups.iter().flat_map(|group| &group.programs).copied();
+        SparkColumn {
+            programs: &report.programs,
+            over_time,
+            scale,
+            by_program: rows.collect(),
+            shown: event.rows.iter().map(|row| row.program).chain(grouped).collect(),
+            has_counting_row: event.counting_programs.programs > 0,
+        }
+    }
+
+    pub(super) fn program(&self, row: &Row) -> String {
+        // Samples that the event cannot have are not none.
+        if row.line.is_none() {
+            return UNKNOWN.into();
+        }
+        let lifetime = self.programs.get(row.program).map_or((None, None), |it| (it.loaded, it.unloaded));
+        self.line(self.by_program.get(&row.program).copied(), lifetime)
+    }
+
+    pub(super) fn group(&self, programs: &[usize]) -> String {
+        self.line(programs.iter().filter_map(|program| self.by_program.get(program).copied()), (None, None))
+    }
+
+    /// Programs that count others.
+    pub(super) fn counting(&self) -> String {
+        self.line(self.unshown().filter(|row| self.is_counting(row)), (None, None))
+    }
+
+    /// The other programs without a row.
+    pub(super) fn others(&self) -> String {
+        self.line(self.unshown().filter(|row| !self.is_counting(row)), (None, None))
+    }
+
+    /// What is no program's, by what its row is called.
+    pub(super) fn unattributed(&self, name: &str) -> String {
+        let rows = self.over_time.rows.iter();
+        self.line(rows.filter(|row| row.program.is_none() && row.name == name), (None, None))
+    }
+
+    pub(super) fn total(&self) -> String {
+        self.scale.line(weights(&self.over_time.intervals), (None, None))
+    }
+
+    /// What its bars are.
+    pub(super) fn note(&self) -> String {
+        let length = self.scale.bar_length();
+        format!(
+            "SPARK: samples over time, {length} a bar, up to the most of each row; {ABSENT}: the program was not there"
+        )
+    }
+
+    fn unshown(&self) -> impl Iterator<Item = &'r RowOverTime> {
+        let rows = self.over_time.rows.iter();
+        rows.filter(|row| row.program.is_some_and(|program| !self.shown.contains(&program)))
+    }
+
+    fn is_counting(&self, row: &RowOverTime) -> bool {
+        let program = row.program.and_then(|program| self.programs.get(program));
+        self.has_counting_row && program.is_some_and(|program| program.counts_others)
+    }
+
+    fn line(&self, rows: impl IntoIterator<Item = &'r RowOverTime>, lifetime: Lifetime) -> String {
+        let rows: Vec<&RowOverTime> = rows.into_iter().collect();
+        // Samples without a time are somewhere, which is not nowhere.
+        if rows.iter().any(|row| row.undated.samples > 0) && rows.iter().all(|row| row.intervals.is_empty()) {
+            return UNKNOWN.into();
+        }
+        self.scale.line(rows.iter().flat_map(|row| weights(&row.intervals)), lifetime)
+    }
+}
