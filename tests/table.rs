@@ -235,7 +235,8 @@ fn the_legend_is_of_the_columns_that_are_there() {
 
 #[test]
 fn a_terminal_gets_the_legend() {
-    let command = format!("stty cols 100; {} report -i {}", env!("CARGO_BIN_EXE_bprec"), path("linux-7.2/ratio"));
+    let command =
+        format!("stty cols 100; NO_COLOR=1 {} report -i {}", env!("CARGO_BIN_EXE_bprec"), path("linux-7.2/ratio"));
     let output = match Command::new("script").args(["-qec", &command, "/dev/null"]).output() {
         Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap().replace('\r', ""),
         _ => {
