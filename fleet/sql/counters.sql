@@ -18,5 +18,5 @@ SELECT source, scope, event, cpu_model, prog_key, name, func, hosts, total, enab
        CASE WHEN measured_runs > 0 AND running_ns > 0
             THEN CAST(total AS DOUBLE) * CAST(enabled_ns AS DOUBLE) / CAST(running_ns AS DOUBLE) / CAST(measured_runs AS DOUBLE) END AS per_run
 FROM summed
-ORDER BY source, scope, event, total DESC, cpu_model, prog_key, name, func
+ORDER BY source, scope, event, total DESC, cpu_model NULLS LAST, prog_key NULLS LAST, name NULLS LAST, func NULLS LAST
 LIMIT ${limit}

@@ -15,5 +15,5 @@ summed AS (
 SELECT s.event, s.unit, s.scope, s.prog_key, s.name, s.prog_type, s.func, s.hosts, s.samples, s.weight, s.self_weight,
        CASE WHEN t.of_bpf > 0 THEN CAST(s.weight AS DOUBLE) * 1e2 / CAST(t.of_bpf AS DOUBLE) END AS bpf_percent
 FROM summed s JOIN totals t ON s.event = t.event AND s.unit = t.unit
-ORDER BY s.event, s.unit, s.weight DESC, s.scope, s.prog_key, s.name, s.prog_type, s.func
+ORDER BY s.event, s.unit, s.weight DESC, s.scope, s.prog_key NULLS LAST, s.name NULLS LAST, s.prog_type NULLS LAST, s.func NULLS LAST
 LIMIT ${limit}

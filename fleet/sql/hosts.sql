@@ -19,5 +19,5 @@ SELECT host_id, kernel_release, recordings, runs, cpu_ns,
        CASE WHEN observed_ns > 0 THEN CAST(runs AS DOUBLE) * 1e9 / CAST(observed_ns AS DOUBLE) END AS runs_per_s_of_host,
        CASE WHEN capacity_ns > 0 THEN CAST(cpu_ns AS DOUBLE) * 1e2 / CAST(capacity_ns AS DOUBLE) END AS capacity_percent
 FROM summed
-ORDER BY cpu_ns DESC, host_id, kernel_release
+ORDER BY cpu_ns DESC, host_id NULLS LAST, kernel_release NULLS LAST
 LIMIT ${limit}

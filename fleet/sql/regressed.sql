@@ -22,4 +22,4 @@ SELECT prog_key, name, prog_type, kernel_release, host_id,
        SUM(1 - is_new) AS recordings_old, SUM(is_new) AS recordings_new
 FROM recorded
 GROUP BY prog_key, name, prog_type, kernel_release, host_id
-ORDER BY prog_key, name, prog_type, kernel_release, host_id
+ORDER BY prog_key, name, prog_type NULLS LAST, kernel_release NULLS LAST, host_id NULLS LAST

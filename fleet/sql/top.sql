@@ -20,5 +20,5 @@ SELECT prog_key, name, prog_type, hosts, recordings, runs, cpu_ns,
        CASE WHEN observed_ns > 0 THEN CAST(runs AS DOUBLE) * 1e9 / CAST(observed_ns AS DOUBLE) END AS runs_per_s_of_host,
        CASE WHEN capacity_ns > 0 THEN CAST(cpu_ns AS DOUBLE) * 1e2 / CAST(capacity_ns AS DOUBLE) END AS capacity_percent
 FROM summed
-ORDER BY cpu_ns DESC, prog_key, name, prog_type
+ORDER BY cpu_ns DESC, prog_key, name, prog_type NULLS LAST
 LIMIT ${limit}

@@ -21,5 +21,5 @@ SELECT name, prog_type, prog_key, kernel_release, version_label, tag, first_date
        CASE WHEN observed_ns > 0 THEN CAST(runs AS DOUBLE) * 1e9 / CAST(observed_ns AS DOUBLE) END AS runs_per_s_of_host,
        CASE WHEN capacity_ns > 0 THEN CAST(cpu_ns AS DOUBLE) * 1e2 / CAST(capacity_ns AS DOUBLE) END AS capacity_percent
 FROM summed
-ORDER BY name, prog_type, prog_key, kernel_release, first_date, version_label, tag
+ORDER BY name, prog_type NULLS LAST, prog_key, kernel_release NULLS LAST, first_date, version_label NULLS LAST, tag NULLS LAST
 LIMIT ${limit}

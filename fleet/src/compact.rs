@@ -1,6 +1,6 @@
 //! Fewer and larger files: batches of a day become one, by the engine, with the same rows.
 
-use crate::engine::Engine;
+use crate::engine::DataFusionEngine;
 use crate::lake::{Batch, Lake, batch_id};
 use crate::rows::Date;
 use crate::schema::{ProgRow, RecordingRow, Row, Table, fact_tables};
@@ -52,7 +52,7 @@ fn groups(batches: Vec<Batch>, most: u64) -> Vec<Vec<Batch>> {
 
 fn put_together(lake: &mut Lake, date: Date, group: Vec<Batch>) -> Result<()> {
     let part = lake.part(group);
-    let engine = Engine::open(&part)?;
+    let engine = DataFusionEngine::open(&part)?;
     let rows = |table: &Table| -> Result<Vec<RecordBatch>> {
         let columns: Vec<&str> = table.schema.fields().iter().map(|field| field.name().as_str()).collect();
         // A program is a row for each batch that has it, of which one is enough.

@@ -1,7 +1,7 @@
 //! Recordings of many hosts in one lake of Parquet files, and questions about all of them.
 //!
 //! The way of the data: `rows` (a recording, through the reporter's model) → `lake` (files, of which each batch counts as a whole or not at
-//! all) → `engine` (DataFusion over the files that count) → `query`, `regressed` → `answer` → `print` (computes nothing). `schema` has the
+//! all) → `engine` (DataFusion or Spark over the files that count) → `query`, `regressed` → `answer` → `print` (computes nothing). `schema` has the
 //! tables. No query engine of our own, and no numbers but those of the reporter.
 
 mod answer;
@@ -16,10 +16,11 @@ mod rows;
 mod schema;
 mod verify;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use bprec_report::{Confidence, printable};
 use clap::{Args, Parser, Subcommand};
 use compact::Compacted;
+use engine::{EngineChoice, Spark};
 use import::{Event, ImportOptions, Imported};
 use print::Format;
 use query::{Query, Question, Scope};
@@ -28,6 +29,7 @@ use rows::{Date, Said};
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 use verify::Findings;
 
 /// Puts recordings of BPF programs of many hosts into one lake of Parquet files, and answers questions about all of them.
@@ -129,9 +131,28 @@ struct QueryArgs {
     /// `regressed`: how sure all of the verdicts together are.
     #[arg(long, value_name = "PERCENT", default_value_t)]
     confidence: Confidence,
+    /// Where the query runs.
+    #[arg(long, value_enum, default_value_t)]
+    engine: EngineName,
+    /// `spark`: the cluster, like `spark://HOST:7077`, `yarn` or `local[4]`.
+    #[arg(long, value_name = "URL", required_if_eq("engine", "spark"))]
+    master: Option<String>,
+    /// `spark`: give up when the cluster has run no task for so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    start_timeout: u64,
     /// How to print the answer.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+}
+
+/// What runs a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum EngineName {
+    /// This program.
+    #[default]
+    Datafusion,
+    /// A Spark cluster; `SPARK_HOME`, or `spark-submit` on `PATH`, is the way to it.
+    Spark,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -217,7 +238,15 @@ fn query(args: QueryArgs) -> Result<ExitCode> {
             confidence: args.confidence,
         },
     };
-    let (name, answer) = query::ask(&args.lake, &query, &scope)?;
+    let engine = match (args.engine, args.master) {
+        (EngineName::Datafusion, None) => EngineChoice::DataFusion,
+        (EngineName::Datafusion, Some(_)) => bail!("--master is for --engine spark"),
+        (EngineName::Spark, master) => {
+            let master = master.context("--engine spark needs --master")?;
+            EngineChoice::Spark(Spark::find(master, Duration::from_secs(args.start_timeout))?)
+        }
+    };
+    let (name, answer) = query::ask(&args.lake, &engine, &query, &scope)?;
     let mut out = BufWriter::new(io::stdout().lock());
     print::write(&answer, name, args.format, &mut out)?;
     out.flush()?;

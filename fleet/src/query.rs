@@ -1,7 +1,7 @@
 //! The questions that bprec-fleet knows, and those of the user's own.
 
 use crate::answer::Answer;
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineChoice};
 use crate::lake::Lake;
 use crate::regressed::{self, RegressedOptions};
 use crate::rows::Date;
@@ -81,26 +81,31 @@ pub(crate) struct Scope {
 ///
 /// # Errors
 /// When the lake cannot be read as a whole, or the query is none.
-pub(crate) fn ask(path: &Path, query: &Query, scope: &Scope) -> Result<(&'static str, Answer)> {
+pub(crate) fn ask(path: &Path, choice: &EngineChoice, query: &Query, scope: &Scope) -> Result<(&'static str, Answer)> {
     match query {
         Query::Sql(file) => {
             let sql = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
             let lake = Lake::open(path, (scope.since.unwrap_or(Date::MIN), scope.until.unwrap_or(Date::MAX)))?;
-            let answer = Engine::open(&lake)?.ask(&sql).with_context(|| file.display().to_string())?;
+            let answer = choice.open(&lake)?.ask(&sql).with_context(|| file.display().to_string())?;
             Ok(("sql", answer))
         }
-        Query::Known(Question::Regressed) => Ok(("regressed", regressed(path, scope)?)),
+        Query::Known(Question::Regressed) => Ok(("regressed", regressed(path, choice, scope)?)),
         Query::Known(question) => {
             let days = (scope.since.unwrap_or(Date::MIN), scope.until.unwrap_or(Date::MAX));
-            let answer =
-                engine(path, days, *question, scope)?.ask(&filled_in(question.sql(), days, days, scope.limit))?;
-            Ok((question.name(), answer))
+            let sql = filled_in(question.sql(), days, days, scope.limit);
+            Ok((question.name(), engine(path, choice, days, *question, scope)?.ask(&sql)?))
         }
     }
 }
 
-fn engine(path: &Path, days: (Date, Date), question: Question, scope: &Scope) -> Result<Engine> {
-    let engine = Engine::open(&Lake::open(path, days)?)?;
+fn engine(
+    path: &Path,
+    choice: &EngineChoice,
+    days: (Date, Date),
+    question: Question,
+    scope: &Scope,
+) -> Result<Box<dyn Engine>> {
+    let mut engine = choice.open(&Lake::open(path, days)?)?;
     if let Some(condition) = &scope.condition {
         engine.narrow(question.table(), condition)?;
     }
@@ -108,7 +113,7 @@ fn engine(path: &Path, days: (Date, Date), question: Question, scope: &Scope) ->
 }
 
 /// Compares days with those before them.
-fn regressed(path: &Path, scope: &Scope) -> Result<Answer> {
+fn regressed(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<Answer> {
     let until = match (scope.until, scope.since) {
         (Some(until), _) => until,
         // The last day that there is.
@@ -126,7 +131,7 @@ fn regressed(path: &Path, scope: &Scope) -> Result<Answer> {
         base_since <= base_until && base_until < since,
         "what is compared with, {base_since} to {base_until}, does not end before {since}"
     );
-    let engine = engine(path, (base_since, until), Question::Regressed, scope)?;
+    let engine = engine(path, choice, (base_since, until), Question::Regressed, scope)?;
     let sql = filled_in(Question::Regressed.sql(), (since, until), (base_since, base_until), scope.limit);
     regressed::judge(&engine.ask(&sql)?, &scope.regressed, scope.limit)
 }

@@ -1,7 +1,7 @@
 //! Whether a lake is what imports made of it.
 
 use crate::answer::Value;
-use crate::engine::Engine;
+use crate::engine::{DataFusionEngine, Engine};
 use crate::lake::Lake;
 use crate::rows::Date;
 use crate::schema::tables;
@@ -65,7 +65,7 @@ pub(crate) fn verify(path: &Path) -> Result<Findings> {
     if !findings.faults.is_empty() {
         return Ok(findings);
     }
-    let engine = Engine::open(&lake)?;
+    let engine = DataFusionEngine::open(&lake)?;
     for (what, sql) in CHECKS {
         match engine.ask(sql) {
             Ok(answer) => findings.faults.extend(answer.rows.iter().map(|row| {

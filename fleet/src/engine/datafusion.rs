@@ -1,5 +1,6 @@
-//! The query engine over a lake: DataFusion, which sees the files that count and no others.
+//! DataFusion, inside of this program.
 
+use super::{Engine, check, no_condition};
 use crate::answer::{Answer, Value};
 use crate::lake::{Committed, Lake};
 use crate::schema::{Table, tables};
@@ -23,22 +24,21 @@ use datafusion::object_store::ObjectMeta;
 use datafusion::object_store::path::Path as StorePath;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 /// The tables of a lake, ready to be asked.
-pub(crate) struct Engine {
+pub(crate) struct DataFusionEngine {
     context: SessionContext,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Engine {
+impl DataFusionEngine {
     /// Takes the files of a lake that count now.
     ///
     /// # Errors
     /// When one of them is not there, or not as it was committed.
-    pub(crate) fn open(lake: &Lake) -> Result<Engine> {
+    pub(crate) fn open(lake: &Lake) -> Result<DataFusionEngine> {
         let context = SessionContext::new();
         for table in tables() {
             let name = table.name;
@@ -46,23 +46,7 @@ impl Engine {
             context.register_table(name, Arc::new(provider))?;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().build().context("start threads")?;
-        Ok(Engine { context, runtime })
-    }
-
-    /// Leaves only rows of a table for which a condition holds: an expression of SQL over its columns.
-    ///
-    /// # Errors
-    /// When it is no such expression.
-    pub(crate) fn narrow(&self, table: &str, condition: &str) -> Result<()> {
-        let narrowed = || -> Result<()> {
-            let rows = self.runtime.block_on(self.context.table(table))?;
-            let condition = rows.parse_sql_expr(condition)?;
-            let view = rows.filter(condition)?.into_view();
-            self.context.deregister_table(table)?;
-            self.context.register_table(table, view)?;
-            Ok(())
-        };
-        narrowed().with_context(|| format!("--where {condition}: is no condition on the columns of {table}"))
+        Ok(DataFusionEngine { context, runtime })
     }
 
     /// Rows of a query as a table has them.
@@ -78,12 +62,22 @@ impl Engine {
         };
         batches.into_iter().map(of_table).collect()
     }
+}
 
-    /// Answers a query. Statements that would change anything are refused.
-    ///
-    /// # Errors
-    /// When it is no query, or the lake cannot be read.
-    pub(crate) fn ask(&self, sql: &str) -> Result<Answer> {
+impl Engine for DataFusionEngine {
+    fn narrow(&mut self, table: &str, condition: &str) -> Result<()> {
+        let narrowed = || -> Result<()> {
+            let rows = self.runtime.block_on(self.context.table(table))?;
+            let condition = rows.parse_sql_expr(condition)?;
+            let view = rows.filter(condition)?.into_view();
+            self.context.deregister_table(table)?;
+            self.context.register_table(table, view)?;
+            Ok(())
+        };
+        narrowed().with_context(|| no_condition(table, condition))
+    }
+
+    fn ask(&self, sql: &str) -> Result<Answer> {
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         self.runtime.block_on(async {
             let rows = self.context.sql_with_options(sql, options).await?;
@@ -160,23 +154,6 @@ impl LakeTable {
     }
 }
 
-/// What is wrong with the first of these files that is not what was committed. A page of Parquet has no checksum: what was damaged may well
-/// be read, and be added up.
-fn damage(files: &[Committed]) -> Option<String> {
-    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    let check = || loop {
-        let file = files.get(next.fetch_add(1, Ordering::Relaxed))?;
-        if let Err(error) = file.check() {
-            return Some(format!("{error:#}"));
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads.min(files.len())).map(|_| scope.spawn(check)).collect();
-        let failed = || Some("a thread that checks files failed".to_owned());
-        threads.into_iter().filter_map(|thread| thread.join().unwrap_or_else(|_| failed())).min()
-    })
-}
-
 #[async_trait]
 impl TableProvider for LakeTable {
     fn schema(&self) -> SchemaRef {
@@ -198,7 +175,7 @@ impl TableProvider for LakeTable {
         _filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        if let Some(damage) = self.damage.get_or_init(|| damage(&self.committed)) {
+        if let Some(damage) = self.damage.get_or_init(|| check(&self.committed).err().map(|error| error.to_string())) {
             return Err(DataFusionError::Execution(damage.clone()));
         }
         if self.files.is_empty() {

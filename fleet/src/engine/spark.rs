@@ -1,0 +1,288 @@
+//! A Spark cluster: `spark-submit` runs a driver script, which this program brings along, over the files of the lake that count.
+//!
+//! Request, answer and script are files of a directory that goes with the query. What the cluster needs, its secret among it, Spark takes from
+//! its own configuration (`SPARK_CONF_DIR`): nothing of it passes through here.
+
+use super::{Engine, check, no_condition};
+use crate::answer::{Answer, Value};
+use crate::lake::{Committed, Lake};
+use crate::schema::{Table, tables};
+use anyhow::{Context, Result, anyhow, bail};
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const DRIVER: &str = include_str!("spark_driver.py");
+const SUBMIT: &str = "spark-submit";
+/// How often the cluster is looked at.
+const POLL: Duration = Duration::from_millis(50);
+/// Most lines of Spark's log that an error quotes.
+const QUOTED_LINES: usize = 3;
+
+/// A cluster, and the way to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Spark {
+    submit: PathBuf,
+    master: String,
+    /// A cluster that has run no task until then never will.
+    start_timeout: Duration,
+}
+
+impl Spark {
+    /// Finds Spark on this machine: in `SPARK_HOME`, or `spark-submit` on `PATH`.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub(crate) fn find(master: String, start_timeout: Duration) -> Result<Spark> {
+        let home = std::env::var_os("SPARK_HOME").filter(|home| !home.is_empty());
+        let submit = match home {
+            Some(home) => {
+                let submit = Path::new(&home).join("bin").join(SUBMIT);
+                if !submit.is_file() {
+                    bail!("--engine spark: SPARK_HOME has no bin/{SUBMIT}: set it to where Spark is installed");
+                }
+                submit
+            }
+            None => on_path(SUBMIT).with_context(|| {
+                format!(
+                    "--engine spark: SPARK_HOME is not set, and PATH has no {SUBMIT}: install Spark and Java on this machine \
+                     (`pip install pyspark` has all of Spark), and set SPARK_HOME"
+                )
+            })?,
+        };
+        Ok(Spark { submit, master, start_timeout })
+    }
+
+    pub(super) fn open(&self, lake: &Lake) -> Result<SparkEngine> {
+        let view = |table: Table| Ok(View { committed: lake.committed(table.name)?, conditions: Vec::new(), table });
+        Ok(SparkEngine { spark: self.clone(), views: tables().into_iter().map(view).collect::<Result<_>>()? })
+    }
+
+    fn start(&self, directory: &Path) -> Result<Submitted> {
+        let driver = directory.join("driver.py");
+        fs::write(&driver, DRIVER)?;
+        let log = File::create(directory.join("log"))?;
+        let mut command = Command::new(&self.submit);
+        command.args(["--master", &self.master, "--deploy-mode", "client", "--name", "bprec-fleet"]);
+        // Nobody looks at a web interface for the time of a query, and it would listen on all addresses.
+        command.args(["--conf", "spark.ui.enabled=false"]);
+        command.arg(driver).arg(directory);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().with_context(|| format!("start {}", self.submit.display()))?;
+        Ok(Submitted { child })
+    }
+
+    /// Waits for the end of a query.
+    fn wait(&self, submitted: &mut Submitted, directory: &Path) -> Result<ExitStatus> {
+        let (began, started) = (Instant::now(), directory.join("started"));
+        let mut has_started = false;
+        loop {
+            if let Some(status) = submitted.child.try_wait()? {
+                return Ok(status);
+            }
+            has_started = has_started || started.exists();
+            if !has_started && began.elapsed() >= self.start_timeout {
+                bail!(
+                    "--master {}: ran no task within {} s: it has no free core or too little free memory, cannot be reached, cannot \
+                     reach this machine (SPARK_LOCAL_IP), or has another spark.authenticate.secret{}",
+                    self.master,
+                    self.start_timeout.as_secs(),
+                    quoted(directory)
+                );
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// A driver that runs, and does not outlive this.
+struct Submitted {
+    child: Child,
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        // One that has ended is no error, and of others nobody is left to be told.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(super) struct SparkEngine {
+    spark: Spark,
+    views: Vec<View>,
+}
+
+/// A table, the files of it that count, and which of its rows are asked for.
+struct View {
+    table: Table,
+    committed: Vec<Committed>,
+    conditions: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Request<'r> {
+    sql: &'r str,
+    tables: Vec<RequestTable<'r>>,
+}
+
+#[derive(Serialize)]
+struct RequestTable<'r> {
+    name: &'r str,
+    /// As Spark writes it.
+    schema: String,
+    /// Where the days are.
+    directory: PathBuf,
+    files: Vec<PathBuf>,
+    conditions: &'r [String],
+}
+
+/// What the answer begins with.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Heading {
+    Columns { columns: Vec<Column> },
+    Failed { error: String, condition: Option<Condition> },
+}
+
+#[derive(Deserialize)]
+struct Column {
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Boolean,
+    Integer,
+    Real,
+    Text,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    table: String,
+    text: String,
+}
+
+impl Engine for SparkEngine {
+    fn narrow(&mut self, table: &str, condition: &str) -> Result<()> {
+        let view = self.views.iter_mut().find(|view| view.table.name == table);
+        view.with_context(|| format!("{table} is no table"))?.conditions.push(condition.to_owned());
+        Ok(())
+    }
+
+    fn ask(&self, sql: &str) -> Result<Answer> {
+        // A query has the tables that it names and no others, so these are all whose files it can need.
+        let views: Vec<&View> = self.views.iter().filter(|view| names(sql, view.table.name)).collect();
+        check(views.iter().flat_map(|view| &view.committed))?;
+        let tables = views.into_iter().map(View::request).collect::<Result<_>>()?;
+        let directory = tempfile::Builder::new().prefix("bprec-fleet-").tempdir().context("create a directory")?;
+        let directory = directory.path();
+        let request = directory.join("request.json");
+        fs::write(&request, serde_json::to_vec(&Request { sql, tables })?)
+            .with_context(|| format!("write {}", request.display()))?;
+        // When this program ends, however it does, the lock goes and the driver with it.
+        let lock = File::open(&request)?;
+        flock(&lock, FlockOperation::LockExclusive)?;
+        let mut submitted = self.spark.start(directory)?;
+        let status = self.spark.wait(&mut submitted, directory)?;
+        let answer = File::open(directory.join("answer.jsonl"));
+        let answer = answer.map_err(|_| {
+            anyhow!("--master {}: {SUBMIT} gave no answer, {status}{}", self.spark.master, quoted(directory))
+        })?;
+        read(BufReader::new(answer))
+    }
+}
+
+impl View {
+    fn request(&self) -> Result<RequestTable<'_>> {
+        // Workers find the files by the same names, links and all.
+        let absolute = |path: &Path| std::path::absolute(path).with_context(|| format!("find {}", path.display()));
+        let files = self.committed.iter().map(|file| absolute(&file.path)).collect::<Result<Vec<_>>>()?;
+        let directory = files.first().and_then(|path| path.parent()?.parent()).map(Path::to_owned).unwrap_or_default();
+        let columns = self.table.schema.fields().iter();
+        let columns = columns.map(|field| Ok(format!("`{}` {}", field.name(), spark_type(field.data_type())?)));
+        let mut columns: Vec<String> = columns.collect::<Result<_>>()?;
+        columns.push("`date` STRING".to_owned());
+        Ok(RequestTable {
+            name: self.table.name,
+            schema: columns.join(", "),
+            directory,
+            files,
+            conditions: &self.conditions,
+        })
+    }
+}
+
+/// What Spark calls a type of the tables.
+fn spark_type(data_type: &DataType) -> Result<&'static str> {
+    Ok(match data_type {
+        DataType::Boolean => "BOOLEAN",
+        DataType::Int32 => "INT",
+        DataType::Int64 => "BIGINT",
+        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => "TIMESTAMP",
+        DataType::Utf8 => "STRING",
+        other => bail!("Spark has no type for {other}"),
+    })
+}
+
+/// Whether a query has a name in it, in whatever place.
+fn names(sql: &str, name: &str) -> bool {
+    sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word.eq_ignore_ascii_case(name))
+}
+
+fn on_path(name: impl AsRef<OsStr>) -> Option<PathBuf> {
+    let name = Path::new(name.as_ref());
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|place| place.join(name)).find(|file| file.is_file())
+}
+
+fn read(answer: impl BufRead) -> Result<Answer> {
+    let at = "read the answer of Spark";
+    let mut lines = answer.lines();
+    let heading = lines.next().context(at)?.context(at)?;
+    let columns = match serde_json::from_str(&heading).context(at)? {
+        Heading::Columns { columns } => columns,
+        Heading::Failed { error, condition: Some(Condition { table, text }) } => {
+            return Err(anyhow!(error).context(no_condition(&table, &text)));
+        }
+        Heading::Failed { error, condition: None } => bail!("Spark: {error}"),
+    };
+    let kinds: Vec<Kind> = columns.iter().map(|column| column.kind).collect();
+    let row = |line: std::io::Result<String>| {
+        let values: Vec<Option<String>> = serde_json::from_str(&line.context(at)?).context(at)?;
+        values.into_iter().zip(&kinds).map(|(text, kind)| value(text, *kind).context(at)).collect()
+    };
+    let rows = lines.map(row).collect::<Result<_>>()?;
+    Ok(Answer { columns: columns.into_iter().map(|column| column.name).collect(), rows })
+}
+
+fn value(text: Option<String>, kind: Kind) -> Result<Value> {
+    let Some(text) = text else { return Ok(Value::Null) };
+    Ok(match kind {
+        Kind::Boolean => Value::Bool(text.parse()?),
+        Kind::Integer => Value::Integer(text.parse()?),
+        Kind::Real => Value::from(Some(text.parse::<f64>()?)),
+        Kind::Text => Value::Text(text),
+    })
+}
+
+/// What Spark's log says of a failure: its first errors, or else its end.
+fn quoted(directory: &Path) -> String {
+    let log = fs::read(directory.join("log")).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_error = |line: &&&str| line.contains(" ERROR ") || line.contains("Error:") || line.contains("Exception:");
+    let mut quoted: Vec<&str> = lines.iter().filter(is_error).take(QUOTED_LINES).copied().collect();
+    if quoted.is_empty() {
+        quoted = lines[lines.len().saturating_sub(QUOTED_LINES)..].to_vec();
+    }
+    if quoted.is_empty() { String::new() } else { format!("; Spark says: {}", quoted.join("; ")) }
+}

@@ -1,0 +1,153 @@
+"""Runs one query of bprec-fleet on Spark, over the files that it lists and no others.
+
+The only argument is a directory: `request.json` is what bprec-fleet asks, `started` says that the cluster runs tasks, and `answer.jsonl` gets
+its name when it is whole. bprec-fleet holds a lock on `request.json`: when it goes, so does this.
+"""
+
+import datetime
+import decimal
+import fcntl
+import json
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from urllib.parse import unquote, urlsplit
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession, functions, types
+
+# What makes Spark mean by a query what DataFusion does, and read all of each file or fail, whatever the defaults of the cluster are.
+SETTINGS = {
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
+
+
+class Refused(Exception):
+    """What bprec-fleet says to the user; `condition` is the one that it is about, if it is about one."""
+
+    def __init__(self, message, condition=None):
+        super().__init__(message)
+        self.condition = condition
+
+
+def end_with_owner(directory, owner):
+    with open(owner, encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    shutil.rmtree(directory, ignore_errors=True)
+    os._exit(1)
+
+
+def register(spark, table):
+    """Makes a view of a table."""
+    reader = spark.read.schema(table["schema"]).option("basePath", "file://" + table["directory"])
+    files = table["files"]
+    if files:
+        # Spark takes paths for patterns. It has a switch against that, which makes it list all of the files once for each of them.
+        rows = reader.parquet(*("file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", path) for path in files))
+        # Spark leaves out what it takes for hidden.
+        found = sorted(unquote(urlsplit(uri).path) for uri in rows.inputFiles())
+        if found != sorted(files):
+            raise Refused(f"{table['name']}: Spark reads {len(found)} files where {len(files)} were committed")
+    else:
+        rows = spark.createDataFrame([], table["schema"])
+    for condition in table["conditions"]:
+        try:
+            rows = rows.filter(functions.expr(condition))
+        except PySparkException as error:
+            raise Refused(message(error), {"table": table["name"], "text": condition}) from error
+    rows.createOrReplaceTempView(table["name"])
+
+
+def query(spark, sql):
+    """The rows of a query. Statements that would change anything are refused: they are none."""
+    spark._jsparkSession.sessionState().sqlParser().parseQuery(sql)
+    return spark.sql(sql)
+
+
+def kind(data_type):
+    if isinstance(data_type, types.BooleanType):
+        return "boolean"
+    if isinstance(data_type, types.IntegralType) or isinstance(data_type, types.DecimalType) and data_type.scale == 0:
+        return "integer"
+    if isinstance(data_type, types.FractionalType) and not isinstance(data_type, types.DecimalType):
+        return "real"
+    return "text"
+
+
+def text(value):
+    """A value as DataFusion writes it: times in UTC with three or six digits of the second, or none."""
+    if isinstance(value, datetime.datetime):
+        digits = "seconds" if value.microsecond == 0 else "milliseconds" if value.microsecond % 1000 == 0 else "microseconds"
+        return value.isoformat(timespec=digits)
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    return str(value)
+
+
+def column(field):
+    """How values of a column are written; null stays null."""
+    by_kind = {"boolean": lambda value: "true" if value else "false", "real": repr, "integer": str, "text": text}
+    write = by_kind[kind(field.dataType)]
+    if isinstance(field.dataType, types.TimestampType):
+        write = lambda value: text(value) + "Z"
+    if isinstance(field.dataType, types.DecimalType):
+        write = text
+    return lambda value: None if value is None else write(value)
+
+
+def message(error):
+    """What Spark says of a failure, without its plan of the query and its stack."""
+    return str(error).strip().split("\n")[0]
+
+
+def answer(directory, request):
+    builder = SparkSession.builder.config("spark.sql.warehouse.dir", os.path.join(directory, "warehouse"))
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    # A cluster that takes no tasks leaves every query waiting for ever: bprec-fleet waits for this file only so long.
+    spark.range(1).count()
+    with open(os.path.join(directory, "started"), "w", encoding="utf-8"):
+        pass
+    for table in request["tables"]:
+        register(spark, table)
+    rows = query(spark, request["sql"])
+    fields = rows.schema.fields
+    yield {"columns": [{"name": field.name, "kind": kind(field.dataType)} for field in fields]}
+    columns = [column(field) for field in fields]
+    for row in rows.collect():
+        yield [write(value) for write, value in zip(columns, row)]
+
+
+def main():
+    directory = sys.argv[1]
+    owner = os.path.join(directory, "request.json")
+    threading.Thread(target=end_with_owner, args=(directory, owner), daemon=True).start()
+    # Times come as those of this process's zone.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    with open(owner, encoding="utf-8") as file:
+        request = json.load(file)
+    part = os.path.join(directory, "answer.part")
+    with open(part, "w", encoding="utf-8") as file:
+        try:
+            lines = list(answer(directory, request))
+        except Refused as error:
+            lines = [{"error": str(error), "condition": error.condition}]
+        except PySparkException as error:
+            lines = [{"error": message(error), "condition": None}]
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    os.rename(part, os.path.join(directory, "answer.jsonl"))
+
+
+main()
