@@ -8,6 +8,7 @@ use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
 use crate::columns::columns;
 use crate::headings::{OUTPUT, SELECTION};
 use crate::opening::RedactArgs;
+use crate::progress::with_progress;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::values::percent;
 use crate::view::{FormArgs, PartArgs};
@@ -93,7 +94,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         ..Options::default()
     };
     let options = AnnotateOptions { query, function: args.program.function, percent_limit: args.percent_limit };
-    let annotation = Session::open(&input)?.annotate(&options)?;
+    let annotation = with_progress(&[&input], || Session::open(&input)?.annotate(&options))?;
     if annotation.programs.is_empty() {
         say("bprec: no program in the recording matches; bprec report --all lists them");
         return Ok(Outcome::NothingMatched);

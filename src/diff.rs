@@ -10,6 +10,7 @@ use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, ProgFilt
 use crate::columns::columns;
 use crate::headings::{OUTPUT, SELECTION};
 use crate::opening::{Opened, RedactArgs};
+use crate::progress::with_progress;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::view::FormArgs;
 use crate::{Outcome, say};
@@ -108,7 +109,8 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
         conditions: args.fail_if,
         threads: args.threads,
     };
-    let made = diff(&base, &new, &options)?;
+    let inputs: Vec<&Input> = base.iter().chain(&new).collect();
+    let made = with_progress(&inputs, || diff(&base, &new, &options))?;
     args.form.write(&made, columns(&io::stdout()))?;
     let failed = made.failed();
     let not_judged = made.not_judged();

@@ -10,6 +10,7 @@ use crate::draft::{Draft, Older};
 use crate::headings::{OUTPUT, SELECTION};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
+use crate::progress::with_progress;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::view::PartArgs;
 use crate::{Outcome, say};
@@ -71,12 +72,13 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         keep_mangled: args.no_demangle,
         ..Options::default()
     };
-    let session = Session::open(&input)?;
+    let inputs = [&input];
+    let session = with_progress(&inputs, || Session::open(&input))?;
     let exported = match &args.output {
         Some(path) => {
             let mut draft = Draft::create(path)?;
             let mut out = BufWriter::new(&mut draft.file);
-            let exported = session.export(&options, format, &mut out)?;
+            let exported = with_progress(&inputs, || session.export(&options, format, &mut out))?;
             out.flush()?;
             drop(out);
             if exported.samples > 0 {

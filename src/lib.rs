@@ -16,6 +16,7 @@ mod headings;
 mod input;
 mod opening;
 mod perf_options;
+mod progress;
 mod recover;
 mod remedy;
 mod report;

@@ -8,6 +8,7 @@ use crate::columns::{UNBOUNDED, columns};
 use crate::headings::{OUTPUT, SELECTION, VIEWS};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
+use crate::progress::with_progress;
 use crate::sandbox::{Sandbox, SandboxArgs};
 #[cfg(all(feature = "tui", unix))]
 use crate::screen::{Terminal, browse_recording};
@@ -277,32 +278,36 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let form = &args.form;
+    let inputs = [&input];
     if args.advise {
-        form.write(&Session::open(&input)?.advice(&options)?, width)?;
+        let report = with_progress(&inputs, || Session::open(&input)?.advice(&options))?;
+        form.write(&report, width)?;
         return Ok(Outcome::Done);
     }
     if args.tree {
-        let report = Session::open(&input)?.trees(&options, args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT))?;
+        let report = with_progress(&inputs, || {
+            Session::open(&input)?.trees(&options, args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT))
+        })?;
         form.write(&report, width)?;
         return Ok(found(report.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE));
     }
     if !args.payers.is_empty() {
-        let report = Session::open(&input)?.payers(&options, &args.payers)?;
+        let report = with_progress(&inputs, || Session::open(&input)?.payers(&options, &args.payers))?;
         form.write(&report, width)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if let Some(Interval(interval_ns)) = args.over_time {
-        let report = Session::open(&input)?.over_time(&options, interval_ns)?;
+        let report = with_progress(&inputs, || Session::open(&input)?.over_time(&options, interval_ns))?;
         form.write(&report, width)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if args.lines {
-        let report = Session::open(&input)?.lines(&options)?;
+        let report = with_progress(&inputs, || Session::open(&input)?.lines(&options))?;
         form.write(&report, width)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if args.counters {
-        let report = bprec_report::counters(&input, &options)?;
+        let report = with_progress(&inputs, || bprec_report::counters(&input, &options))?;
         form.write(&report, width)?;
         let is_found = !wanted || !report.totals.is_empty();
         return Ok(found(
@@ -312,12 +317,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
     let columns = TableColumns::of(args.columns);
-    let (report, over_time) = if columns.has_spark() {
-        let (report, over_time) = Session::open(&input)?.by_prog_over_time(&options)?;
-        (report, Some(over_time))
-    } else {
-        (bprec_report::by_prog(&input, &options)?, None)
-    };
+    let (report, over_time) = with_progress(&inputs, || {
+        if columns.has_spark() {
+            Session::open(&input)?.by_prog_over_time(&options).map(|(report, over_time)| (report, Some(over_time)))
+        } else {
+            bprec_report::by_prog(&input, &options).map(|report| (report, None))
+        }
+    })?;
     let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
     form.write_with(&report, |out| report.write_table_as(out, &style, over_time.as_ref()))?;

@@ -319,7 +319,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             Ok(record) => self.side_band(&record),
             Err(error) => self.index.problem(error.to_string()),
         };
-        let parts = scanner.scan(records, &mut visit, &|part| recording.release(part));
+        let parts = scanner.scan(records, &mut visit, &|part| recording.finish_part(part));
         self.index.parts.extend(parts.into_iter().map(|part| (slice, part)));
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod cache;
 pub(crate) mod cut_off;
 pub(crate) mod event_kind;
 mod mapping;
+mod progress;
 pub(crate) mod recording;
 pub(crate) mod scan;
 pub(crate) mod source;
@@ -15,6 +16,7 @@ pub(crate) mod window;
 use crate::{Error, Result};
 use bprec_format::{Container, PIPE_HEADER_BYTES};
 use mapping::Mapping;
+pub use progress::Progress;
 use spool::{Spool, spool};
 use std::fs::File;
 use std::io::{self, Read};
@@ -34,6 +36,7 @@ pub struct Input {
     journal: Option<Mapping>,
     /// The map is of a temporary copy of ours.
     spooled: bool,
+    progress: Progress,
 }
 
 /// Where the bytes are.
@@ -83,7 +86,14 @@ impl Input {
 
     /// A recording that is in memory, called `name` in messages.
     pub fn from_bytes(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Input {
-        Input { path: name.into(), content: Content::Owned(bytes), parts: Vec::new(), journal: None, spooled: false }
+        Input {
+            path: name.into(),
+            content: Content::Owned(bytes),
+            parts: Vec::new(),
+            journal: None,
+            spooled: false,
+            progress: Progress::default(),
+        }
     }
 
     /// Everything that `from` has, called `path` in messages.
@@ -155,12 +165,24 @@ impl Input {
             map = Mapping::new(&inflated?).map_err(io_error("map", path))?;
         }
         let content = Content::Mapped(map);
-        Ok(Input { path: path.to_owned(), content, parts: Vec::new(), journal: None, spooled: false })
+        Ok(Input {
+            path: path.to_owned(),
+            content,
+            parts: Vec::new(),
+            journal: None,
+            spooled: false,
+            progress: Progress::default(),
+        })
     }
 
     /// Where it came from.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How far reading it has come.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     /// All of it, decompressed; of a directory, the file with the header.

@@ -149,10 +149,11 @@ impl<'a> Recording<'a> {
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Lets go of the memory of a part of the input that was read, if it came through a pipe: that may be longer than memory
-    /// is large.
-    pub(crate) fn release(&self, part: std::ops::Range<u64>) {
+    /// A part of the input was read: it counts as progress, and its memory is let go of if it came through a pipe, which may be longer
+    /// than memory is large.
+    pub(crate) fn finish_part(&self, part: std::ops::Range<u64>) {
         if self.unpacked.is_none() {
+            self.input.progress().add_read(part.end.saturating_sub(part.start));
             self.input.release(part);
         }
     }
@@ -174,6 +175,7 @@ impl<'a> Recording<'a> {
 
     /// The same, several slices at once where they are at hand.
     pub(crate) fn for_each_run(&self, visit: &mut dyn FnMut(&[Slice<'_>])) {
+        self.input.progress().begin_pass(self.streams.iter().map(|(bytes, _)| bytes.len() as u64).sum());
         match &self.unpacked {
             Some(unpacked) => unpacked.for_each(visit),
             None => {

@@ -25,6 +25,9 @@ const KEPT_MIN_BYTES: usize = 1 << 20;
 /// Of an input that may be larger than memory, so much is let go of at a time.
 pub(crate) const RELEASE_BYTES: u64 = 8 << 20;
 
+/// Progress counts parts of so many bytes.
+const PROGRESS_BYTES: u64 = 256 << 10;
+
 /// Records, or why there are none.
 pub(crate) type Slice<'r> = Result<Records<'r>, Error>;
 
@@ -171,9 +174,13 @@ impl<'a> Unpacked<'a> {
         let mut block = Block::default();
         for (file, (bytes, offset)) in self.streams.iter().enumerate() {
             let mut chunks = Chunks::new(bytes, *offset, self.endian, self.limit_bytes);
-            let mut released = 0;
+            let (mut released, mut counted) = (0, *offset);
             loop {
                 let read = chunks.offset();
+                if read - counted >= PROGRESS_BYTES {
+                    self.input.progress().add_read(read - counted);
+                    counted = read;
+                }
                 if read - released >= RELEASE_BYTES {
                     self.input.release(released..read);
                     released = read;

@@ -359,7 +359,7 @@ impl<'i, S: Sink> Worker<'i, S> {
             read_ahead(records.rest());
             self.record(&record);
         }
-        self.recording.release(start..records.offset());
+        self.recording.finish_part(start..records.offset());
     }
 
     #[inline(always)]

@@ -31,7 +31,7 @@ pub(super) fn symbols(input: &Input, threads: usize) -> SymbolsAhead {
             Some(State::FileFunctions(found)) => symbols.files.push(found),
             _ => {}
         };
-        scanner.scan(&records, &mut visit, &|part| recording.release(part));
+        scanner.scan(&records, &mut visit, &|part| recording.finish_part(part));
     });
     symbols
 }

@@ -23,6 +23,7 @@ const SAME_EVERYWHERE: &[&str] = &[
     "help",
     "mistakes",
     "perf_options",
+    "progress",
     "recover",
     "redact",
     "replay",
