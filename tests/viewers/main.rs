@@ -4,7 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -96,7 +96,7 @@ fn functions(recording: &str) -> Functions {
         // Outermost is the task.
         let names = stack.frames[1..].iter().map(|frame| stacks.frames[*frame as usize].label());
         let names: Vec<String> = names.collect();
-        let inside: std::collections::BTreeSet<&String> = names.iter().collect();
+        let inside: BTreeSet<&String> = names.iter().collect();
         inside.into_iter().for_each(|name| functions.entry(name.clone()).or_default().1 += stack.count.samples);
         functions.entry(names.last().unwrap().clone()).or_default().0 += stack.count.samples;
     }
@@ -171,6 +171,82 @@ fn the_firefox_profiler_shows_the_programs() {
     // 16,628 ns are not a sixtieth of a nanosecond.
     let shown = markers.iter().find(|marker| marker["markerType"] == "BPF time per run").unwrap();
     assert!(shown["label"].as_str().unwrap().ends_with("μs"), "{shown}");
+}
+
+/// What speedscope has after it has imported a profile: weights by name, in a frame itself and in what it called, and of programs with
+/// all of their functions.
+fn imported(modules: &Path, profile: &Path) -> (BTreeMap<String, (u64, u64)>, BTreeMap<String, u64>) {
+    let mut open = Command::new("node");
+    open.arg(repository().join("tests/viewers/speedscope.js")).arg("/usr/bin/chromium");
+    open.arg(modules.join("speedscope/dist/release/index.html")).arg(profile).env("NODE_PATH", modules);
+    let seen: Value = serde_json::from_slice(&succeed(&mut open).stdout).unwrap();
+    assert_eq!(seen["complaints"], Value::Array(Vec::new()));
+    let frames = seen["saved"]["shared"]["frames"].as_array().unwrap();
+    let (mut functions, mut programs) = (BTreeMap::<String, (u64, u64)>::new(), BTreeMap::new());
+    let (mut open_frames, mut at) = (Vec::<&str>::new(), 0);
+    // What was imported is saved as the frames that begin and end on a line of weight.
+    for event in seen["saved"]["profiles"][0]["events"].as_array().unwrap() {
+        let weight = event["at"].as_u64().unwrap() - at;
+        at += weight;
+        if let Some(innermost) = open_frames.last() {
+            functions.entry((*innermost).to_owned()).or_default().0 += weight;
+        }
+        let names: BTreeSet<&str> = open_frames.iter().copied().collect();
+        names.iter().for_each(|name| functions.entry((*name).to_owned()).or_default().1 += weight);
+        let inside: BTreeSet<&str> = names.iter().filter_map(|name| program_of(name)).collect();
+        inside.iter().for_each(|program| *programs.entry((*program).to_owned()).or_default() += weight);
+        let name = frames[event["frame"].as_u64().unwrap() as usize]["name"].as_str().unwrap();
+        match event["type"].as_str() {
+            Some("O") => open_frames.push(name),
+            _ => assert_eq!(open_frames.pop(), Some(name)),
+        }
+    }
+    functions.retain(|_, weights| *weights != (0, 0));
+    (functions, programs)
+}
+
+/// `name (id)` of the program that a frame is of: behind it stands the function.
+fn program_of(frame: &str) -> Option<&str> {
+    let rest = frame.strip_prefix("bpf:")?;
+    Some(&rest[..=rest.find(')').unwrap()])
+}
+
+#[test]
+fn speedscope_weighs_the_same() {
+    let Some(modules) = viewers("speedscope_weighs_the_same") else { return };
+    for recording in &RECORDINGS[..2] {
+        let scratch = Scratch::new();
+        let path = scratch.path("profile.speedscope.json");
+        exported("speedscope", recording, &path);
+        let (functions, mut programs) = imported(&modules, &path);
+
+        let input = Input::open(repository().join(recording)).unwrap();
+        let stacks = Session::open(&input).unwrap().stacks(&Options::default()).unwrap();
+        let mut expected = BTreeMap::<String, (u64, u64)>::new();
+        for stack in &stacks.stacks {
+            let names: Vec<String> = stack.frames.iter().map(|frame| stacks.frames[*frame as usize].label()).collect();
+            expected.entry(names.last().unwrap().clone()).or_default().0 += stack.count.weight;
+            let inside: BTreeSet<String> = names.into_iter().collect();
+            inside.into_iter().for_each(|name| expected.entry(name).or_default().1 += stack.count.weight);
+        }
+        assert_eq!(functions, expected, "{recording}");
+
+        // The ledger's totals, which no stack takes part in.
+        let json = succeed(bprec().args(["report", "--json", "-i"]).arg(repository().join(recording)));
+        let report: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let rows = report["events"][0]["rows"].as_array().unwrap().iter();
+        let weights = rows.map(|row| {
+            let program = format!("{} ({})", row["name"].as_str().unwrap(), row["id"]);
+            // Entry is in no frame of the program.
+            let weight = |part: &str| row[part]["weight"].as_u64().unwrap();
+            (program, weight("inclusive") - weight("entry"))
+        });
+        let ledger: BTreeMap<String, u64> = weights.filter(|(_, weight)| *weight > 0).collect();
+        assert!(ledger.len() > 3, "{recording}: {ledger:?}");
+        // The recorder's own have a row together.
+        programs.retain(|program, _| !program.starts_with("bprec_"));
+        assert_eq!(programs, ledger, "{recording}");
+    }
 }
 
 /// What is seen of a page in a browser.
