@@ -61,7 +61,7 @@ fn here(arguments: &[&str]) -> Result<Tally> {
         filter.extend(tally.to_run_again().iter().map(String::as_str));
         println!("once more: {}", filter[1..].join(" "));
         let second = cargo_test(arguments, &filter, "test-again.log")?;
-        tally.ran_again(second);
+        tally.ran_again(second).iter().for_each(|failure| println!("{failure}"));
     }
     Ok(tally)
 }

@@ -1,21 +1,8 @@
 //! Fleets in which it is known what got slower.
 
-use crate::support::{Lake, rows};
-use bprec_generate::{Fleet, Regression, generate};
+use crate::support::{Lake, recordings_of, rows};
+use bprec_generate::{Fleet, Regression};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::Path;
-
-fn lake_of(fleet: &Fleet, directory: &Path) -> Lake {
-    let mut files = Vec::new();
-    for (host, day) in (0..fleet.hosts).flat_map(|host| (0..Fleet::DAYS).map(move |day| (host, day))) {
-        let path = directory.join(format!("{host}-{day}.data"));
-        generate(&fleet.recording(host, day), BufWriter::new(File::create(&path).unwrap())).unwrap();
-        files.push(path);
-    }
-    Lake::with(&files, &[])
-}
 
 /// What is 20 % and 100 % slower on the second day is found, on the kernel where it is and on no other; of programs that stayed as they
 /// were none is called slower or faster.
@@ -25,7 +12,7 @@ fn what_was_made_slower_is_found_and_nothing_else() {
     let regressions = vec![planted(2, 0, 20), planted(5, 1, 100), planted(5, 0, 20)];
     let fleet = Fleet { hosts: 30, programs: 8, record_bytes: 1, seed: 3, regressions };
     let place = tempfile::tempdir().unwrap();
-    let lake = lake_of(&fleet, place.path());
+    let lake = Lake::with(&recordings_of(&fleet, place.path()), &[]);
     let found = rows(&lake.query(&["regressed", "--format", "json"]));
     assert_eq!(found.len(), 16, "each program on each kernel: {found:?}");
     let mut alarms = BTreeMap::new();

@@ -1,6 +1,9 @@
 //! The program, lakes to try it on, and the recordings of this repository.
 
+use bprec_generate::{Fleet, generate};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -66,6 +69,17 @@ pub(crate) fn big_endian_recordings() -> Vec<PathBuf> {
         return Vec::new();
     }
     files_below(&directory, &|path| path.extension().is_some_and(|extension| extension == "data"))
+}
+
+/// Writes the recordings of a fleet that is made up.
+pub(crate) fn recordings_of(fleet: &Fleet, directory: &Path) -> Vec<PathBuf> {
+    let recordings = (0..fleet.hosts).flat_map(|host| (0..Fleet::DAYS).map(move |day| (host, day)));
+    let written = recordings.map(|(host, day)| {
+        let path = directory.join(format!("{host}-{day}.data"));
+        generate(&fleet.recording(host, day), BufWriter::new(File::create(&path).unwrap())).unwrap();
+        path
+    });
+    written.collect()
 }
 
 /// Writes a copy of a recording that began at another time (ns since 1970).

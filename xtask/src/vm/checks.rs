@@ -158,7 +158,7 @@ fn test_programs(kept: &Path, guest: &Guest, tally: &mut Tally) -> Result<()> {
         let mut own = tallied(&path)?;
         let again = path.file_name().map(|name| kept.join("again").join(name)).filter(|again| again.exists());
         if let Some(again) = again {
-            own.ran_again(tallied(&again)?);
+            own.ran_again(tallied(&again)?).iter().for_each(|failure| println!("{failure}"));
         }
         own.place(&format!("vm {}", guest.name), &path.display().to_string());
         tally.add(own);

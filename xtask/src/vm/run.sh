@@ -39,6 +39,8 @@ END
 loops_of_one_to_three_cost_one_to_three compares times, which an emulated processor takes unevenly
 top_shows_them_as_one_to_three compares times, which an emulated processor takes unevenly
 equal_names_and_tail_calls_are_told_apart compares times, which an emulated processor takes unevenly
+one_body_on_two_hooks_costs_the_same takes minutes where an instruction takes a nanosecond
+the_fields_of_an_event_are_paid_by_its_program takes minutes where an instruction takes a nanosecond
 a_storm_of_loads_leaves_nothing_unresolved an emulated processor loads too few programs in its time
 shares_are_those_of_plain_sampling compares times, which an emulated processor takes unevenly
 the_blind_spot_is_stated_in_numbers compares times, which an emulated processor takes unevenly
