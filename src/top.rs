@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{Counters, Exact, Options, Rate, Target};
-use bprec_report::{Options as Query, ProgFilter, Sort, TextStyle};
+use bprec_report::{Options as Query, ProgFilter, Redactor, Sort, TextStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Outcome;
 use crate::color::ColorArgs;
 use crate::headings::{OUTPUT, RUNNING, SELECTION};
+use crate::opening::RedactArgs;
 use crate::record::{COUNTERS, budget, notify, show};
 #[cfg(feature = "tui")]
 use crate::screen::Terminal;
@@ -49,6 +50,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     color: ColorArgs,
+
+    #[command(flatten)]
+    redact: RedactArgs,
 
     /// Only these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
@@ -105,6 +109,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     #[cfg(feature = "tui")]
     if !(args.batch || args.json || args.once || args.iterations.is_some()) && io::stdout().is_terminal() {
+        if args.redact.redact.is_some() {
+            bail!("--redact: the screen shows and writes names as they are; give --batch, --json, -n or --once");
+        }
         let options = recording(&args, interval)?;
         watch::watch(Terminal::take("the screen of bprec top (there is --batch)")?, options, keep, query)?;
         return Ok(Outcome::Done);
@@ -113,7 +120,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&is_over)).context("handle signals")?;
     }
-    let mut live = Live::start(recording(&args, interval)?, keep)?;
+    let mut live = Live::start(recording(&args, interval)?, keep, args.redact.redact.map(Redactor::new))?;
     let mut out = BufWriter::new(io::stdout());
     let width = match io::stdout().is_terminal() {
         true => terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0)),

@@ -196,3 +196,28 @@ fn tables_have_colours_when_asked() {
     let colored = printed("--color=always");
     assert!(colored.lines().any(|line| line.starts_with("\u{1b}[1m") && line.contains("NS/RUN")), "{colored}");
 }
+
+#[test]
+fn redacted_intervals_have_the_programs_and_no_names_of_tasks() {
+    if !root("redacted_intervals_have_the_programs_and_no_names_of_tasks") {
+        return;
+    }
+    let _alone = alone();
+    let loaded = load();
+    // This process holds the programs.
+    let comm = std::fs::read_to_string("/proc/self/comm").unwrap().trim().to_owned();
+    let printed = |redact: &[&str]| {
+        let arguments = [&["top", "--once", "--all", "--json", "-d", "0.2"], redact].concat();
+        let text = String::from_utf8(succeed(bprec().args(arguments)).stdout).unwrap();
+        (serde_json::from_str::<Value>(&text).unwrap(), text)
+    };
+    let id = loaded.id_of("loop_of_1000").unwrap();
+    let (plain, text) = printed(&[]);
+    assert!(text.contains(&comm), "{comm}: {text}");
+    assert_eq!(program(&plain, id)["name"], "loop_of_1000");
+    let (redacted, text) = printed(&["--redact"]);
+    assert!(!text.contains(&comm), "{comm}: {text}");
+    assert_eq!(program(&redacted, id)["name"], "loop_of_1000");
+    let (_, text) = printed(&["--redact=+progs"]);
+    assert!(!text.contains(&comm) && !text.contains("loop_of_1000"), "{text}");
+}

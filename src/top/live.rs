@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use bprec_record::{Control, ControlEnd, Options, Output, SwitchOutput, record};
 use bprec_report::model::Interval;
-use bprec_report::{Input, Options as Query, Session};
+use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
@@ -35,6 +35,8 @@ pub(super) struct Live {
     _lock: File,
     stop: Option<PipeWriter>,
     recorder: Option<JoinHandle<bprec_record::Result<()>>>,
+    /// Replaces secrets, in all intervals the same by the same.
+    redactor: Option<Redactor>,
     interval_ns: u64,
     /// Up to when the last interval was.
     seen_ns: u64,
@@ -43,8 +45,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Starts to record as `options` say, with files that go on for `keep`: the one that is written, and the one before it.
-    pub(super) fn start(options: Options, keep: Duration) -> anyhow::Result<Live> {
+    /// Starts to record as `options` say, with files that go on for `keep`: the one that is written, and the one before it. Intervals are
+    /// redacted where there is a `redactor`.
+    pub(super) fn start(options: Options, keep: Duration, redactor: Option<Redactor>) -> anyhow::Result<Live> {
         let (directory, lock) = directory()?;
         let (commands, stop) = std::io::pipe().context("pipe")?;
         let options = Options {
@@ -71,6 +74,7 @@ impl Live {
             _lock: lock,
             stop: Some(stop),
             recorder: Some(recorder),
+            redactor,
             interval_ns,
             seen_ns: 0,
             used,
@@ -117,7 +121,12 @@ impl Live {
         if ((to_ns - from_ns) as f64) < self.interval_ns as f64 * LEAST_LENGTH {
             return Ok(None);
         }
-        let mut interval = match session.interval(query, from_ns, to_ns) {
+        let path = self.path();
+        let charged = match &mut self.redactor {
+            None => session.interval(query, from_ns, to_ns),
+            Some(redactor) => redacted_interval(&path, redactor, query, (from_ns, to_ns)),
+        };
+        let mut interval = match charged {
             // On a busy machine samples come into the file later than readings.
             Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => return Ok(None),
             interval => interval?,
@@ -210,6 +219,18 @@ impl Drop for Live {
         // Whoever asks for the outcome calls it.
         let _ = self.end();
     }
+}
+
+/// An interval of a recording that is redacted first, as other commands do it.
+fn redacted_interval(
+    path: &Path,
+    redactor: &mut Redactor,
+    query: &Query,
+    (from_ns, to_ns): (u64, u64),
+) -> bprec_report::Result<Interval> {
+    // What a file that goes on lacks is told of no interval.
+    let (input, _) = Redacting::begin(Source::open(path)?)?.finish(redactor)?;
+    Session::open(&input)?.interval(query, from_ns, to_ns)
 }
 
 const NAME: &str = "bprec.data";

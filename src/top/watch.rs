@@ -27,7 +27,7 @@ fn keep(level: Level, message: &str) {
 pub(super) fn watch(terminal: Terminal, options: Options, keep_for: Duration, query: Query) -> anyhow::Result<()> {
     let options = Options { notify: keep, ..options };
     browse_live(terminal, query.clone(), options.interval, move |requests, answers| {
-        let live = Live::start(options.clone(), keep_for)?;
+        let live = Live::start(options.clone(), keep_for, None)?;
         let mut watched =
             Watched { live, options, keep_for, query, shown: None, history: Arc::default(), is_paused: false };
         let ended = watched.answer(&requests, &answers);
@@ -88,7 +88,7 @@ impl Watched {
                     // Readings of the statistics have to come sooner: that is another recording.
                     self.options.interval = *interval;
                     self.live.end()?;
-                    self.live = Live::start(self.options.clone(), self.keep_for)?;
+                    self.live = Live::start(self.options.clone(), self.keep_for, None)?;
                 } else {
                     self.live.set_interval(*interval);
                 }
