@@ -14,6 +14,7 @@ mod instructions;
 mod licences;
 mod neighbours;
 mod release;
+mod reproducible;
 mod tally;
 mod test;
 mod tree;
@@ -40,6 +41,8 @@ const USAGE: &str = "usage: cargo xtask <task>
                     compare with the figures
   licences          check licences, sources and versions of all dependencies
   release --check   check what has to hold before a version is given out
+  release --reproducible
+                    build the package of the last commit in two directories, and compare its bytes; takes two release builds
   third-party       print what the program is linked with, and its licences
   sbom              print the same as CycloneDX JSON
   tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
@@ -79,6 +82,7 @@ fn run() -> Result<()> {
         ("instructions", ["--check"]) => instructions::run(true),
         ("licences", []) => licences::check(),
         ("release", ["--check"]) => release::check(),
+        ("release", ["--reproducible"]) => reproducible::check(),
         ("third-party", []) => components::third_party(),
         ("sbom", []) => components::sbom(),
         ("tree", []) => tree::check().and_then(|()| imports::check()),
