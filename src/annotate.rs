@@ -1,12 +1,12 @@
 //! `bprec annotate`.
 
 use std::io;
-use std::path::PathBuf;
 
 use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
 
 use crate::columns::columns;
 use crate::headings::{OUTPUT, SELECTION};
+use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
 use crate::sandbox::{Sandbox, SandboxArgs};
@@ -25,9 +25,8 @@ pub(crate) struct Args {
     #[arg(value_name = "PROG[:FUNC]", required = true)]
     program: Target,
 
-    /// The recording; `-` is standard input. May be compressed with gzip.
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    input: PathBuf,
+    #[command(flatten)]
+    input: InputArgs,
 
     /// Event to show [default: the first that has samples in these programs].
     #[arg(short, long, value_name = "NAME", help_heading = SELECTION)]
@@ -80,7 +79,7 @@ impl std::str::FromStr for Target {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let sandbox = Sandbox::enter(&args.sandbox, None);
-    let opened = args.redact.open(&args.input)?;
+    let opened = args.redact.open(args.input.path())?;
     sandbox.seal(opened.needs_files());
     let input = opened.input(&mut args.redact.redactor())?;
     let query = Options {

@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn annotate(path: &Path, target: &str) -> Value {
-    let output = succeed(bprec().args(["annotate", "--json", "-i"]).arg(path).arg(target));
+    let output = succeed(bprec().args(["annotate", "--json", target]).arg(path));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
