@@ -220,7 +220,9 @@ fn delay(asked_ms: Option<i64>, control: Option<&Control>) -> anyhow::Result<Opt
     Ok(match (asked_ms, control) {
         (None, _) => None,
         (Some(-1), Some(_)) => Some(Delay::UntilEnabled),
-        (Some(-1), None) => bail!("-D -1: sampling begins with `enable` on --control, which was not given"),
+        (Some(-1), None) => {
+            bail!("-D -1: sampling begins with `enable` on --control, which was not given: add --control fifo:CTL")
+        }
         (Some(ms), _) => match u64::try_from(ms) {
             Ok(ms) => Some(Delay::For(Duration::from_millis(ms))),
             Err(_) => bail!("-D {ms}: expected milliseconds, or -1"),
@@ -236,7 +238,7 @@ fn switch_output(
 ) -> anyhow::Result<Option<SwitchOutput>> {
     if when.is_empty() && !is_overwritten {
         if max_files.is_some() {
-            bail!("--max-files: one file is written without --switch-output or --overwrite");
+            bail!("--max-files: one file is written without --switch-output or --overwrite: give one of these, too");
         }
         return Ok(None);
     }

@@ -15,12 +15,12 @@ fn of_reading(error: &bprec_report::Error) -> Option<&'static str> {
     use bprec_report::Error::{Format, Io, Write};
     match error {
         Io { call: "open" | "stat", source, .. } => match source.kind() {
-            ErrorKind::NotFound => Some("`bprec record -a -o FILE` makes a recording, `-i FILE` reads one"),
+            ErrorKind::NotFound => Some("check the path; `bprec record -a -o FILE` makes a recording"),
             ErrorKind::PermissionDenied => Some("a recording is readable for its owner: read it as that user"),
             _ => None,
         },
         Format { source, .. } if source.offset < HEADER_BYTES => {
-            Some("this is no recording of bprec or perf, or it was cut off in its header; `-i FILE` names another one")
+            Some("this is no recording of bprec or perf, or it was cut off in its header; give one that they wrote")
         }
         Io { source, .. } | Write(source) => of_output(source),
         _ => None,

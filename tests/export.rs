@@ -90,7 +90,7 @@ fn what_is_not_there_is_said() {
     assert_eq!((code, written.len()), (Some(1), 0));
     assert!(said.contains("no sample that is asked for"), "{said}");
     let (code, _, said) = export(&["--to", "folded", "-e", "nothing"]);
-    assert!(code == Some(2) && said.contains("not in this recording, which has"), "{said}");
+    assert!(code == Some(2) && said.contains("no samples of it in this recording, which has those of"), "{said}");
     let (code, _, said) = export(&["--to", "svg"]);
     assert!(code == Some(2) && said.contains("expected html, folded, pprof, speedscope or firefox"), "{said}");
 }

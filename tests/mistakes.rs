@@ -14,24 +14,29 @@ use support::{Scratch, bprec, root, skip};
 type Mistake = (&'static str, i32, &'static [&'static str]);
 
 /// Of commands that read.
-const READING: [Mistake; 37] = [
+const READING: [Mistake; 38] = [
     ("reprot", 2, &["unrecognized subcommand 'reprot'", "'report'"]),
     ("report --jason", 2, &["'--jason'", "'--json'"]),
-    ("report -i nofile", 2, &["open nofile: No such file", "`bprec record -a -o FILE` makes a recording"]),
-    ("script -i nofile", 2, &["nofile: No such file", "`bprec record -a -o FILE` makes a recording"]),
-    ("diff perf.data nofile", 2, &["open nofile: No such file", "`-i FILE`"]),
+    (
+        "report -i nofile",
+        2,
+        &["open nofile: No such file", "check the path; `bprec record -a -o FILE` makes a recording"],
+    ),
+    ("script -i nofile", 2, &["nofile: No such file", "check the path; `bprec record -a -o FILE` makes a recording"]),
+    ("diff perf.data nofile", 2, &["open nofile: No such file", "check the path"]),
     ("recover nofile", 2, &["nofile: No such file", "`bprec record -a"]),
     ("report directory", 2, &["directory/data: No such file"]),
-    ("report empty", 2, &["empty: ", "no recording of bprec or perf"]),
-    ("report text", 2, &["text: ", "no recording of bprec or perf"]),
-    ("report text.gz", 2, &["text.gz: ", "no recording of bprec or perf"]),
+    ("report empty", 2, &["empty: ", "no recording of bprec or perf", "give one that they wrote"]),
+    ("report text", 2, &["text: ", "no recording of bprec or perf", "give one that they wrote"]),
+    ("report text.gz", 2, &["text.gz: ", "no recording of bprec or perf", "give one that they wrote"]),
     ("report header", 2, &["header: ", "cut off in its header"]),
-    ("recover text", 2, &["text: ", "no recording of bprec or perf"]),
+    ("recover text", 2, &["text: ", "no recording of bprec or perf", "give one that they wrote"]),
     ("report --prog nosuch", 1, &["no program in the recording matches --prog", "--all without --prog lists them"]),
     ("report --time 1000,2000", 2, &["outside of the recording, which has samples from"]),
     ("report --time tomorrow", 2, &["tomorrow", "START,STOP in seconds, or 10%-20%"]),
     ("report --time 20%-10%", 2, &["20%-10%", "parts like 10%-20%"]),
-    ("report -e nosuch", 2, &["nosuch: not in this recording, which has cpu-clock"]),
+    ("report -e nosuch", 2, &["nosuch: no samples of it in this recording, which has those of cpu-clock\n"]),
+    ("report -e dummy:u", 2, &["dummy:u: no samples of it in this recording"]),
     ("report --cpu first", 2, &["first", "a list like 0,2-5"]),
     ("report --cpu 77", 1, &["no sample that --cpu and --comms let pass", "--by cpu"]),
     ("report --comms nosuch", 1, &["no sample that --cpu and --comms let pass", "--by comm"]),
@@ -50,7 +55,13 @@ const READING: [Mistake; 37] = [
     ("diff perf.data perf.data --fail-if slow", 2, &["slow", "expected prog:NAME"]),
     ("export --to svg", 2, &["svg", "html, folded, pprof, speedscope or firefox"]),
     ("export --to html -o directory", 2, &["directory exists and is not a file", "give the name of a file"]),
-    ("export --to html -o nodirectory/page", 2, &["nodirectory/page: No such file", "its directory has to be there"]),
+    (
+        "export --to html -o nodirectory/page",
+        2,
+        &[
+            "create nodirectory/page: No such file or directory (os error 2); check the path: its directory has to be there",
+        ],
+    ),
     ("script -F nosuch", 2, &["nosuch", "no such field; there are comm"]),
 ];
 
@@ -63,7 +74,7 @@ const MEASURING: [Mistake; 22] = [
     ("record -c 0 -- true", 2, &["-c 0", "a number of events"]),
     ("record -C 4095 -- true", 2, &["CPU 4095 is not online; online are 0"]),
     ("record -C first -- true", 2, &["-C first", "a list like 0,2-5"]),
-    ("record -p 999999999", 2, &["no process with pid 999999999"]),
+    ("record -p 999999999", 2, &["no process with pid 999999999", "`pgrep NAME`"]),
     ("record -p nginx", 2, &["nginx", "`pgrep NAME`"]),
     ("record -a -p 1 -- true", 2, &["'--all-cpus' cannot be used with '--pid"]),
     ("record -q -o out -- nosuchcommand", 2, &["cannot run 'nosuchcommand'", "in PATH?"]),
@@ -74,9 +85,9 @@ const MEASURING: [Mistake; 22] = [
     ("record --duration soon", 2, &["soon", "500ms, 10s, 5m, 1h"]),
     ("record --counters all -- true", 2, &["expected stats, exact, exact=NAME or off"]),
     ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
-    ("record --max-files 3 -- true", 2, &["--max-files", "without --switch-output"]),
-    ("record -D -1 -- true", 2, &["`enable` on --control, which was not given"]),
-    ("record --bpf-object text -- true", 2, &["text: not a BPF object"]),
+    ("record --max-files 3 -- true", 2, &["--max-files", "without --switch-output", "give one of these"]),
+    ("record -D -1 -- true", 2, &["`enable` on --control, which was not given", "--control fifo:CTL"]),
+    ("record --bpf-object text -- true", 2, &["text: not a BPF object", "clang -target bpf"]),
     ("stat -b 1 -p 1", 2, &["-b with -p", "Leave -b away"]),
 ];
 

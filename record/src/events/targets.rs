@@ -160,7 +160,9 @@ pub(crate) fn task_number(pid: u32) -> Result<i32> {
 pub(crate) fn threads(pid: u32) -> Result<Vec<i32>> {
     let path = format!("/proc/{}/task", task_number(pid)?);
     let entries = fs::read_dir(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Error::Other(format!("no process with pid {pid}")),
+        io::ErrorKind::NotFound => {
+            Error::Other(format!("no process with pid {pid}: it has ended, or `pgrep NAME` finds another id"))
+        }
         _ => Error::file(&path, error),
     })?;
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())

@@ -213,15 +213,17 @@ impl<'o> Selection<'o> {
         window: &'o Window,
         options: &'o Options,
     ) -> Result<Selection<'o>> {
+        let has_samples = |event: &usize| matches!(recording.kinds[*event], EventKind::Pmu | EventKind::BpfSampler);
         let is_asked = |event: usize| {
-            matches!(recording.kinds[event], EventKind::Pmu | EventKind::BpfSampler)
-                && (options.events.is_empty() || options.events.contains(&recording.names[event]))
+            has_samples(&event) && (options.events.is_empty() || options.events.contains(&recording.names[event]))
         };
         let events: Vec<bool> = (0..recording.names.len()).map(is_asked).collect();
         for name in &options.events {
             if !recording.names.iter().zip(&events).any(|(known, asked)| *asked && known == name) {
-                let known = recording.names.join(", ");
-                return Err(Error::option("--event", name, format!("not in this recording, which has {known}")));
+                let known = (0..recording.names.len()).filter(has_samples).map(|event| recording.names[event].as_str());
+                let known = known.collect::<Vec<_>>().join(", ");
+                let answer = format!("no samples of it in this recording, which has those of {known}");
+                return Err(Error::option("--event", name, answer));
             }
         }
         let comms = if options.comms.is_empty() {

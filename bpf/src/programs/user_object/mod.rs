@@ -170,10 +170,9 @@ fn listed(names: &[String]) -> String {
 /// Why libbpf does not take a file as an object.
 fn not_opened(source: &libbpf_rs::Error, log: &str) -> String {
     let words: Vec<&str> = log.lines().map(|line| line.trim_start_matches("libbpf: ").trim()).collect();
-    match words.iter().rev().find(|line| !line.is_empty() && !line.starts_with("failed to open object")) {
-        Some(last) => format!("not a BPF object that can be loaded: {last}"),
-        None => format!("not a BPF object that can be loaded: {source}"),
-    }
+    let last = words.iter().rev().find(|line| !line.is_empty() && !line.starts_with("failed to open object"));
+    let why = last.map_or_else(|| source.to_string(), |last| (*last).to_owned());
+    format!("not a BPF object that can be loaded: {why}; `clang -target bpf -O2 -g -c` makes one of C")
 }
 
 /// Why the kernel does not take an object: of a program that the verifier rejects its name and the end of the log, else
