@@ -19,7 +19,9 @@ fleet-tests:
 	@$(fleet_test) --no-run
 
 test-fleet:
+	@setup/install fleet
 	@setup/fleet-readers
+	@setup/fleet-spark
 	@$(fleet_test)
 
 # docs/install.md describes what follows. What `release` built is what `install` installs, so that root needs no cargo.

@@ -9,5 +9,6 @@ mod planted;
 mod questions;
 mod readers;
 mod schema;
+mod spark;
 mod sums;
 mod support;

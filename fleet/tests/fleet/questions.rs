@@ -1,17 +1,9 @@
 //! Questions, and lakes that were compacted.
 
-use crate::support::{Lake, copy_with_start, rows, text, whole_recordings};
+use crate::support::{Lake, recording, rows, text, whole_recordings};
 use bprec_report::model::Program;
 use bprec_report::{Input, Options, by_prog};
 use std::path::PathBuf;
-
-/// 2026-03-01 00:00 UTC, `date -u -d 2026-03-01 +%s`.
-const DAY_NS: u64 = 1_772_323_200_000_000_000;
-const NS_PER_DAY: u64 = 86_400_000_000_000;
-
-fn recording(name: &str) -> PathBuf {
-    whole_recordings().into_iter().find(|path| path.to_string_lossy().contains(name)).unwrap()
-}
 
 /// Runs and time of what has this name and is attached there in a recording, as the report has them.
 fn runs_of(path: &PathBuf, name: &str, attached: &str) -> (u64, u64) {
@@ -33,18 +25,7 @@ fn quoted(text: &serde_json::Value) -> String {
 #[test]
 fn what_got_slower_on_all_hosts_is_found() {
     let (old, new) = (recording("7.2/ratio.data"), recording("7.2/everything.data"));
-    let place = tempfile::tempdir().unwrap();
-    let lake = Lake::new();
-    for host in 0..4_u64 {
-        let mut files = Vec::new();
-        for (day, from) in [&old, &new].into_iter().enumerate() {
-            let to = place.path().join(format!("{host}-{day}.data"));
-            copy_with_start(from, DAY_NS + day as u64 * NS_PER_DAY + host * 1000, &to);
-            files.push(to);
-        }
-        let output = lake.import(&files, &["--host", &format!("host{host}")]);
-        assert!(output.status.success(), "{}", text(&output.stderr));
-    }
+    let lake = Lake::of_four_hosts(&[&old, &new]);
     let days = lake.sql("SELECT date, COUNT(*) AS recordings FROM recording GROUP BY date ORDER BY date");
     let days: Vec<String> = days.iter().map(ToString::to_string).collect();
     assert_eq!(days, [r#"{"date":"2026-03-01","recordings":4}"#, r#"{"date":"2026-03-02","recordings":4}"#]);

@@ -12,6 +12,10 @@ use serde_json::Value;
 /// Every table of a lake.
 pub(crate) const TABLES: [&str; 6] = ["recording", "prog", "run_stats", "event", "sample", "counter"];
 
+/// 2026-03-01 00:00 UTC, `date -u -d 2026-03-01 +%s`.
+const DAY_NS: u64 = 1_772_323_200_000_000_000;
+const NS_PER_DAY: u64 = 86_400_000_000_000;
+
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -53,6 +57,11 @@ pub(crate) fn whole_recordings() -> Vec<PathBuf> {
         !text.contains("perf-6.12") && !text.contains("cut-off")
     });
     files
+}
+
+/// The one of these whose path has this in it.
+pub(crate) fn recording(name: &str) -> PathBuf {
+    whole_recordings().into_iter().find(|path| path.to_string_lossy().contains(name)).unwrap()
 }
 
 /// Recordings that others made, of several architectures.
@@ -117,6 +126,23 @@ impl Lake {
         let lake = Lake::new();
         let output = lake.import(files, options);
         assert!(output.status.success(), "{}", text(&output.stderr));
+        lake
+    }
+
+    /// Hosts that have a recording each day, these in turn, from 2026-03-01 on. Each host is a batch of each day.
+    pub(crate) fn of_four_hosts(recordings: &[&Path]) -> Lake {
+        let place = tempfile::tempdir().unwrap();
+        let lake = Lake::new();
+        for host in 0..4_u64 {
+            let mut files = Vec::new();
+            for (day, from) in recordings.iter().enumerate() {
+                let to = place.path().join(format!("{host}-{day}.data"));
+                copy_with_start(from, DAY_NS + day as u64 * NS_PER_DAY + host * 1000, &to);
+                files.push(to);
+            }
+            let output = lake.import(&files, &["--host", &format!("host{host}")]);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+        }
         lake
     }
 
