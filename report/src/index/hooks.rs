@@ -458,6 +458,11 @@ fn class_of(name: &str) -> Option<(Way, &str)> {
     class.map(|class| (Way::Event, class))
 }
 
+/// Whether it is a tracepoint that is an event of perf.
+pub(crate) fn is_tracepoint(attachment: &Attachment) -> bool {
+    attachment.kind == "tracepoint"
+}
+
 /// Whether it is a probe of user space that is an event of perf.
 pub(crate) fn is_user_probe(attachment: &Attachment) -> bool {
     USER_PROBES.contains(&attachment.kind.as_str())

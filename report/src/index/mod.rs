@@ -484,8 +484,9 @@ impl<'r, 'a> Walk<'r, 'a> {
         let always =
             |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
         let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
+        // Without programs on tracepoints or on probes of user space, what is there is no program's.
         let events = index.symbols.of_kind(Kind::Event).map(always(Owner::Event));
-        // Without programs on probes of user space, what is there is no program's.
+        let events = events.filter(|_| index.states.attachments.iter().any(hooks::is_tracepoint));
         let user_probes = index.symbols.of_kind(Kind::UserProbe).map(always(Owner::Hook));
         let user_probes = user_probes.filter(|_| index.states.attachments.iter().any(hooks::is_user_probe));
         let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
