@@ -24,15 +24,20 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes calls for so long, with a pause of up to half a millisecond after each: calls that follow each other evenly beat against
-/// the timer that samples, and a pause shorter than its period shifts them too little.
+/// How often the timer samples, and its period.
+const FREQUENCY: &str = "4000";
+const PERIOD_NS: u64 = 250_000;
+
+/// Makes calls for so long, with a pause of up to a period of the timer after each: calls that follow each other evenly beat against
+/// the timer. What a call does stays well below a period, or the time that a sample takes brings a second one into the same call, and
+/// what runs last in it gets more than its share.
 fn calls_for(time: Duration) {
     let until = Instant::now() + time;
     let mut random = 1u64;
     while Instant::now() < until {
         system_calls(1);
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let pause = Instant::now() + Duration::from_nanos((random >> 45) % 500_000);
+        let pause = Instant::now() + Duration::from_nanos(((random >> 32) * PERIOD_NS) >> 32);
         while Instant::now() < pause {
             std::hint::spin_loop();
         }
@@ -67,9 +72,9 @@ fn loops_of_one_to_three_cost_one_to_three() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     // So long that what a run takes before and after its loop does not show.
-    let (one, three) = (tp(300), tp(900));
+    let (one, three) = (tp(100), tp(300));
     measured(|| {
-        let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
+        let child = recording(&path, "4", &["-F", FREQUENCY, "-e", "cpu-clock"]);
         calls_for(Duration::from_millis(3_500));
         end(child);
         let report = report(&path, &["--by", "func"]);
@@ -87,9 +92,9 @@ fn top_shows_them_as_one_to_three() {
         return;
     }
     let _alone = alone();
-    let (one, three) = (tp(300), tp(900));
+    let (one, three) = (tp(100), tp(300));
     measured(|| {
-        let arguments = ["top", "--json", "-F", "4000", "-d", "0.5", "-n", "10"];
+        let arguments = ["top", "--json", "-F", FREQUENCY, "-d", "0.5", "-n", "10"];
         let top = bprec().args(arguments).stdout(Stdio::piped()).spawn().unwrap();
         calls_for(Duration::from_millis(5_500));
         let output = top.wait_with_output().unwrap();
@@ -178,9 +183,9 @@ fn equal_names_and_tail_calls_are_told_apart() {
     let start = |fixture: Fixture, loops| {
         fixture.open().unwrap().for_this_thread().unwrap().loops(loops).unwrap().start().unwrap()
     };
-    let (a, b, tail) = (start(Fixture::TWIN_A, 200), start(Fixture::TWIN_B, 800), start(Fixture::TAIL_CALL, 400));
+    let (a, b, tail) = (start(Fixture::TWIN_A, 100), start(Fixture::TWIN_B, 400), start(Fixture::TAIL_CALL, 100));
     measured(|| {
-        let child = recording(&path, "4", &["-F", "4000", "-e", "cpu-clock"]);
+        let child = recording(&path, "4", &["-F", FREQUENCY, "-e", "cpu-clock"]);
         calls_for(Duration::from_millis(3_500));
         end(child);
         // Calls of other tasks enter the programs on the hook, too.
@@ -215,7 +220,7 @@ fn equal_names_and_tail_calls_are_told_apart() {
         assert_eq!(chain["samples"], worked + tree("tail_call_entry")["samples"].as_u64().unwrap());
         for (name, work) in works {
             let (share, expected) = (in_chain(name) as f64 / worked as f64, work / 7.0);
-            // Three points are three standard deviations of 2,500 samples.
+            // Three points are more than three standard deviations of 3,000 samples.
             if (share - expected).abs() > 0.03 {
                 return Err(format!("{name} has {share} of {worked} samples, expected {expected} within three points"));
             }
