@@ -1,7 +1,7 @@
 //! Damaged recordings: cut, flipped, spliced, with lengths that lie. Whatever comes out, it is an error or a partial
 //! result, never a panic, and memory stays in proportion to the input.
 //!
-//! `BPREC_MUTATIONS` says how many; the default suits CI.
+//! `BPREC_MUTATIONS` says how many, or which: `400000..500000`. The default suits CI.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test")]
 
@@ -11,6 +11,7 @@ mod common;
 mod damaged;
 
 use std::io::Cursor;
+use std::ops::Range;
 use std::path::Path;
 
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
@@ -41,7 +42,7 @@ fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Reads a recording with its journal, both damaged, as files: only there is a journal found.
-fn read_with_journal(directory: &Path, (recording, journal): &(Vec<u8>, Vec<u8>), numbers: &mut Numbers) {
+fn read_with_journal(directory: &Path, baseline: &Input, (recording, journal): &(Vec<u8>, Vec<u8>), numbers: &mut Numbers) {
     let (mut bytes, mut beside) = (recording.clone(), journal.clone());
     if numbers.below(2) == 0 {
         mutate(&mut bytes, journal, numbers);
@@ -51,7 +52,7 @@ fn read_with_journal(directory: &Path, (recording, journal): &(Vec<u8>, Vec<u8>)
     std::fs::write(&path, &bytes).unwrap();
     std::fs::write(directory.join("perf.data.journal"), &beside).unwrap();
     let Ok(input) = Input::open(&path) else { return };
-    report(&input, numbers);
+    report(&input, baseline, numbers);
     let options = ScriptOptions { show: Show::ALL, ..ScriptOptions::default() };
     let _ = script(&mut Source::open(&path).unwrap(), &options, &mut std::io::sink());
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
@@ -61,8 +62,8 @@ fn read_with_journal(directory: &Path, (recording, journal): &(Vec<u8>, Vec<u8>)
     }
 }
 
-/// Reads everything there is to read.
-fn read_all(bytes: &[u8], numbers: &mut Numbers) {
+/// Reads everything there is to read. `baseline` is what it is compared with.
+fn read_all(bytes: &[u8], baseline: &Input, numbers: &mut Numbers) {
     if let Ok(file) = File::parse(bytes) {
         features(&Metadata::of_file(&file));
     }
@@ -70,7 +71,7 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
     let options = ScriptOptions { show, dump: numbers.below(8) == 0, ..ScriptOptions::default() };
     let _ = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut std::io::sink());
     if numbers.below(8) == 0 {
-        report(&Input::from_bytes("test", bytes.to_vec()), numbers);
+        report(&Input::from_bytes("test", bytes.to_vec()), baseline, numbers);
     }
     let programs = if numbers.below(4) == 0 { vec!["*".parse().unwrap()] } else { Vec::new() };
     let redact = [None, Some(Redact::Machine), Some(Redact::MachineAndPrograms)][numbers.below(3)];
@@ -82,8 +83,8 @@ fn read_all(bytes: &[u8], numbers: &mut Numbers) {
     }
 }
 
-/// Reports what programs cost, in one of the ways.
-fn report(input: &Input, numbers: &mut Numbers) {
+/// Reports what programs cost, in one of the ways, and compares it with a whole recording.
+fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     let names = Split::NAMES.iter().map(|(split, _)| By::from(*split));
     let names = names.chain(Group::NAMES.iter().map(|(group, _)| By::from(*group)));
     let by: Vec<Option<By>> = std::iter::once(None).chain(names.map(Some)).collect();
@@ -123,10 +124,10 @@ fn report(input: &Input, numbers: &mut Numbers) {
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
-    let side = std::slice::from_ref(input);
+    let (before, after) = if numbers.below(2) == 0 { (input, input) } else { (baseline, input) };
     let conditions = vec!["prog:* time/run +5%".parse().unwrap(), "total lost > 1%".parse().unwrap()];
     let options_of_diff = DiffOptions { conditions, all: true, threads: Some(1), ..DiffOptions::default() };
-    if let Ok(report) = diff(side, side, &options_of_diff) {
+    if let Ok(report) = diff(std::slice::from_ref(before), std::slice::from_ref(after), &options_of_diff) {
         report.write_table(&mut std::io::sink(), 120).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
@@ -139,6 +140,9 @@ fn report(input: &Input, numbers: &mut Numbers) {
     }
     if let Ok(session) = Session::open(input) {
         drop(session.stacks(&options).map(|stacks| stacks.flame_listing(60)));
+        if let [from_ns, .., to_ns] = *session.read_times_ns() {
+            let _ = session.interval(&options, from_ns, to_ns);
+        }
         use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
         let formats = [Folded, Pprof, Speedscope, Firefox, Html];
         let _ = session.export(&options, formats[numbers.below(formats.len())], &mut std::io::sink());
@@ -202,35 +206,45 @@ fn features(metadata: &Metadata<'_>) {
     }
 }
 
+/// The mutations to be made; each depends on its number alone.
+fn rounds() -> Range<u64> {
+    let asked = std::env::var("BPREC_MUTATIONS").unwrap_or_else(|_| "100000".to_owned());
+    let (start, end) = asked.split_once("..").unwrap_or(("0", &asked));
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("BPREC_MUTATIONS={asked}: not N or FROM..TO"));
+    number(start)..number(end)
+}
+
 #[test]
 fn damage_is_survived() {
     let inputs = inputs();
     assert!(!inputs.is_empty(), "no recording to damage");
+    let baseline = common::fixtures().into_iter().find(|(name, _)| name.ends_with("linux-6.1/ratio.data")).unwrap();
+    let baseline = Input::from_bytes("baseline", baseline.1);
     // What was a mistake once is read as it is, in every way that the numbers choose.
     for (_, bytes) in inputs.iter().filter(|(name, _)| name.contains("regressions")) {
-        (0..100).for_each(|seed| read_all(bytes, &mut Numbers(seed)));
+        (0..100).for_each(|seed| read_all(bytes, &baseline, &mut Numbers(seed)));
     }
-    let count = std::env::var("BPREC_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000u64);
+    let rounds = rounds();
     let directory = tempfile::tempdir().unwrap();
     let journaled = journaled();
     assert!(!journaled.is_empty(), "no recording with a journal");
-    for round in 0..count / 50 {
+    for round in rounds.start / 50..rounds.end / 50 {
         let mut numbers = Numbers(round);
-        read_with_journal(directory.path(), &journaled[numbers.below(journaled.len())], &mut numbers);
+        read_with_journal(directory.path(), &baseline, &journaled[numbers.below(journaled.len())], &mut numbers);
     }
     let mut slowest = (std::time::Duration::ZERO, String::new());
-    for round in 0..count {
+    for round in rounds.clone() {
         let mut numbers = Numbers(round);
         let (name, original) = &inputs[numbers.below(inputs.len())];
         let other = &inputs[numbers.below(inputs.len())].1;
         let mut bytes = original.clone();
         mutate(&mut bytes, other, &mut numbers);
         let start = std::time::Instant::now();
-        within_limits(&format!("{name}, round {round}"), bytes.len(), || read_all(&bytes, &mut numbers));
+        within_limits(&format!("{name}, round {round}"), bytes.len(), || read_all(&bytes, &baseline, &mut numbers));
         let took = start.elapsed();
         if took > slowest.0 {
             slowest = (took, format!("{name}, round {round}, {} bytes", bytes.len()));
         }
     }
-    eprintln!("{count} mutations of {} recordings, slowest {slowest:?}", inputs.len());
+    eprintln!("mutations {rounds:?} of {} recordings, slowest {slowest:?}", inputs.len());
 }
