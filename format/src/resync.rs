@@ -129,20 +129,22 @@ impl<'e> Resync<'e> {
             };
         }
         let is_fit = self.unfit(&record).is_none();
-        if is_fit && self.is_exact(&record) {
+        let is_exact = is_fit && self.is_exact(&record);
+        if is_exact && !has_any_size(record.kind) {
             return Step::Record(end);
         }
-        if let Some(inner) = self.chain_to_end(&bytes[at..end], true) {
+        // The records that it has swallowed may have more bytes than they need, too. What may hold anything has to hold records that are exact.
+        let swallowed = self.chain_to_end(&bytes[at..end], true);
+        if let Some(inner) = swallowed.or_else(|| self.chain_to_end(&bytes[at..end], false).filter(|_| !is_exact)) {
             return Step::Damage(at + inner);
         }
-        if self.goes_on(bytes, end) {
+        let follows = self.goes_on(bytes, end);
+        if follows && (end == bytes.len() || self.begins(bytes, end, true)) {
             return Step::Record(end);
         }
-        let is_whole = is_fit && {
-            let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
-            // Then what is damaged is behind it.
-            inside.all(|start| !self.begins(bytes, start))
-        };
+        // Where records go on behind it, what is damaged is behind it, or it has swallowed the first part of another one.
+        let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
+        let is_whole = (is_fit || follows) && inside.all(|start| !self.begins(bytes, start, follows));
         match is_whole {
             true => Step::Record(end),
             false => self.search(bytes, at, None),
@@ -153,8 +155,8 @@ impl<'e> Resync<'e> {
     fn search(&self, bytes: &[u8], at: usize, error: Option<&Error>) -> Step {
         let from = at + RECORD_HEADER_BYTES;
         let near = bytes.len().min(from.saturating_add(ALIGNED_SEARCH_BYTES));
-        let aligned = (from..near).step_by(ALIGNED_STEP).find(|start| self.begins(bytes, *start));
-        match aligned.or_else(|| (from..bytes.len()).find(|start| self.begins(bytes, *start))) {
+        let aligned = (from..near).step_by(ALIGNED_STEP).find(|start| self.begins(bytes, *start, true));
+        match aligned.or_else(|| (from..bytes.len()).find(|start| self.begins(bytes, *start, true))) {
             // In front of it may be others with more bytes than they need.
             Some(next) => Step::Damage(self.chain_to_end(&bytes[at..next], false).map_or(next, |first| at + first)),
             None if error.is_some_and(|error| self.is_tail(bytes, at, error)) => Step::End,
@@ -175,9 +177,9 @@ impl<'e> Resync<'e> {
         kind.name().is_some() && (size.is_multiple_of(8) || may_be_odd(kind))
     }
 
-    /// Whether a record begins at `start`, and others behind it.
-    fn begins(&self, bytes: &[u8], start: usize) -> bool {
-        self.record_bytes(&bytes[start..], true).is_some_and(|len| self.goes_on(bytes, start + len))
+    /// Whether a record begins at `start`, without any bytes too many if it has to be exact, and others behind it.
+    fn begins(&self, bytes: &[u8], start: usize, is_exact: bool) -> bool {
+        self.record_bytes(&bytes[start..], is_exact).is_some_and(|len| self.goes_on(bytes, start + len))
     }
 
     /// Bytes of the record at the start of `bytes`, if there is a fit one; without any too many, if it has to be exact.
@@ -267,7 +269,12 @@ enum Step {
     End,
 }
 
-/// Kinds that may have any size.
+/// Kinds that fit more than one size, so that one with a wrong size may be exact, too.
+fn has_any_size(kind: RecordType) -> bool {
+    matches!(kind, RecordType::AUXTRACE_INFO | RecordType::TIME_CONV | RecordType::HEADER_FEATURE)
+}
+
+/// Kinds whose size need not be a multiple of 8.
 fn may_be_odd(kind: RecordType) -> bool {
     matches!(
         kind,

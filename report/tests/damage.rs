@@ -7,7 +7,7 @@
 #[path = "../../format/tests/common/mod.rs"]
 mod common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::process::Command;
 
@@ -18,6 +18,8 @@ use bprec_report::{RewriteOptions, RewriteSummary, Source, rewrite};
 const DAMAGES: usize = 1000;
 /// Of so many results one is opened with perf.
 const JUDGED_EVERY: usize = 20;
+/// Lengths of two kinds of records behind each other that are tried, per recording.
+const LENGTHS: usize = 4;
 /// What is left of a damaged record may look like so many others.
 const REMNANTS: usize = 3;
 
@@ -29,6 +31,16 @@ struct Original {
     places: Vec<(usize, RecordType)>,
     /// Its records once it was recovered.
     records: Vec<Vec<u8>>,
+}
+
+impl Original {
+    fn is_little(&self) -> bool {
+        !(self.bytes.starts_with(b"2ELIFREP") || self.bytes.starts_with(b"PERFFILE") && self.bytes[8] == 0)
+    }
+
+    fn set_size(&self, bytes: &mut [u8], at: usize, size: u16) {
+        bytes[at + 6..at + 8].copy_from_slice(&if self.is_little() { size.to_le_bytes() } else { size.to_be_bytes() });
+    }
 }
 
 struct Random(u64);
@@ -85,7 +97,7 @@ fn originals() -> Vec<Original> {
 
 /// Damages a record; what was done.
 fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Random) -> String {
-    let is_little = !(bytes.starts_with(b"2ELIFREP") || bytes.starts_with(b"PERFFILE") && bytes[8] == 0);
+    let is_little = original.is_little();
     let at = original.places[index].0;
     let len = original.records[index].len().min(0xffff);
     let size_of = |bytes: &[u8], at: usize| {
@@ -106,7 +118,7 @@ fn damage(original: &Original, index: usize, bytes: &mut [u8], random: &mut Rand
         _ => None,
     };
     if let Some(size) = size {
-        bytes[at + 6..at + 8].copy_from_slice(&if is_little { size.to_le_bytes() } else { size.to_be_bytes() });
+        original.set_size(bytes, at, size);
         return format!("size {own} -> {size}");
     }
     let kind = match choice {
@@ -184,6 +196,40 @@ fn every_record_but_the_damaged_one_is_kept() {
     eprintln!("{damages} damages in {} recordings", names.len());
     assert!(names.len() >= 20 || damages < 20, "{names:?}");
     assert!(lost.is_empty(), "{} of {damages}:\n{}", lost.len(), lost.join("\n"));
+}
+
+/// Sizes that take in a part of the next record, or all of it: for each pair of kinds that a recording has, in some of their lengths.
+#[test]
+fn a_record_that_another_has_swallowed_is_kept() {
+    let (mut tried, mut lost) = (0, Vec::new());
+    for original in originals() {
+        let mut lengths_by_kinds: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (index, pair) in original.places.windows(2).enumerate() {
+            let [(at, kind), (next, next_kind)] = *pair else { continue };
+            let [own, other] = [index, index + 1].map(|record| original.records[record].len());
+            let lengths = lengths_by_kinds.entry((kind, next_kind)).or_default();
+            let is_inside = next - at == own && own + other <= usize::from(u16::MAX);
+            if !is_inside || lengths.len() == LENGTHS || !lengths.insert((own, other)) {
+                continue;
+            }
+            for swallowed in BTreeSet::from([8, 16.min(other), other - 8, other]) {
+                let mut bytes = original.bytes.clone();
+                original.set_size(&mut bytes, at, (own + swallowed) as u16);
+                let Some((once, _)) = recovered(&bytes) else { continue };
+                tried += 1;
+                let kept = records(&once);
+                if !(kept.starts_with(&original.records[..index]) && kept.ends_with(&original.records[index + 1..])) {
+                    lost.push(format!(
+                        "{} record {index} ({kind}) at {at:#x}: {own} bytes and {swallowed} of {other} of {next_kind}",
+                        original.name
+                    ));
+                }
+            }
+        }
+    }
+    eprintln!("{tried} sizes");
+    assert!(tried > 2000, "{tried}");
+    assert!(lost.is_empty(), "{} of {tried}:\n{}", lost.len(), lost.join("\n"));
 }
 
 /// However often a recording is damaged, recovering it twice is recovering it once, and all that is kept can be read.

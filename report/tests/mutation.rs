@@ -42,7 +42,12 @@ fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Reads a recording with its journal, both damaged, as files: only there is a journal found.
-fn read_with_journal(directory: &Path, baseline: &Input, (recording, journal): &(Vec<u8>, Vec<u8>), numbers: &mut Numbers) {
+fn read_with_journal(
+    directory: &Path,
+    baseline: &Input,
+    (recording, journal): &(Vec<u8>, Vec<u8>),
+    numbers: &mut Numbers,
+) {
     let (mut bytes, mut beside) = (recording.clone(), journal.clone());
     if numbers.below(2) == 0 {
         mutate(&mut bytes, journal, numbers);
