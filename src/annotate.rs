@@ -78,6 +78,7 @@ impl std::str::FromStr for Target {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    let out = args.form.output();
     let sandbox = Sandbox::enter(&args.sandbox, None);
     let opened = args.redact.open(args.input.path())?;
     sandbox.seal(opened.needs_files());
@@ -102,6 +103,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         say("bprec: no function of the program matches; bprec report --by func lists them");
         return Ok(Outcome::NothingMatched);
     }
-    args.form.write(&annotation, columns(&io::stdout()))?;
+    args.form.show(&annotation, columns(&io::stdout()), out)?;
     Ok(Outcome::Done)
 }

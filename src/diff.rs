@@ -89,6 +89,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     if args.base.iter().chain(&args.new).filter(is_stdin).count() > 1 {
         bail!("only one recording can be standard input");
     }
+    let out = args.form.output();
     let sandbox = Sandbox::enter(&args.sandbox, None);
     let open = |paths: &[PathBuf]| paths.iter().map(|path| args.redact.open(path)).collect::<Result<Vec<Opened>, _>>();
     let (base, new) = (open(&args.base)?, open(&args.new)?);
@@ -111,7 +112,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     };
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;
-    args.form.write(&made, columns(&io::stdout()))?;
+    args.form.show(&made, columns(&io::stdout()), out)?;
     let failed = made.failed();
     let not_judged = made.not_judged();
     say_verdicts(&made);

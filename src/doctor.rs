@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::color::ColorArgs;
 use crate::headings::OUTPUT;
+use crate::pager::PagerArgs;
 
 /// Say what this machine allows the recorder, what each missing thing costs in a report, and the command that changes it.
 ///
@@ -23,25 +24,27 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     color: ColorArgs,
+
+    #[command(flatten)]
+    pager: PagerArgs,
 }
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let findings = doctor();
-    let mut out = io::stdout().lock();
-    if args.json {
-        let document = json!({
-            "schema_version": 1,
-            "recording": if is_impossible(&findings) { "impossible" } else { "possible" },
-            "checks": findings.iter().map(as_json).collect::<Vec<_>>(),
-        });
-        writeln!(out, "{document:#}")?;
-    } else {
-        let paint = args.color.paint(&out);
-        for finding in &findings {
-            write(finding, &mut out, paint)?;
+    args.pager.output().print(|mut out| {
+        if args.json {
+            let document = json!({
+                "schema_version": 1,
+                "recording": if is_impossible(&findings) { "impossible" } else { "possible" },
+                "checks": findings.iter().map(as_json).collect::<Vec<_>>(),
+            });
+            writeln!(out, "{document:#}")?;
+        } else {
+            let paint = args.color.paint(&io::stdout());
+            findings.iter().try_for_each(|finding| write(finding, &mut out, paint))?;
         }
-    }
-    out.flush()?;
+        Ok(())
+    })?;
     Ok(if is_impossible(&findings) { Outcome::NothingMatched } else { Outcome::Done })
 }
 

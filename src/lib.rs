@@ -15,6 +15,7 @@ mod export;
 mod headings;
 mod input;
 mod opening;
+mod pager;
 mod perf_options;
 mod progress;
 mod recover;

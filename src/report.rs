@@ -1,6 +1,6 @@
 //! `bprec report`.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use bprec_report::{By, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle};
 
@@ -225,6 +225,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // What reads keys is set up first: the sandbox denies that.
     #[cfg(all(feature = "tui", unix))]
     let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
+    let mut out = args.form.output();
     let sandbox = Sandbox::enter(&args.sandbox, None);
     let takes_value = args.over_time.is_some() || !args.payers.is_empty() || !args.maps.is_empty();
     let opened = match args.redact.open(args.input.path()) {
@@ -237,8 +238,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let input = opened.input(&mut args.redact.redactor())?;
     let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
     if args.header || args.header_only {
-        io::stdout().write_all(bprec_report::header(&input)?.as_bytes())?;
+        out.write_all(bprec_report::header(&input)?.as_bytes())?;
         if args.header_only {
+            out.print(|_| Ok(()))?;
             return Ok(Outcome::Done);
         }
     }
@@ -250,9 +252,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             json: args.form.json,
             paint: args.form.style(width).paint,
         };
-        let mut out = BufWriter::new(io::stdout().lock());
-        let shown = bprec_report::maps(&input, &options, &mut out)?;
-        out.flush()?;
+        let mut shown = 0;
+        out.print(|out| {
+            shown = bprec_report::maps(&input, &options, out)?;
+            Ok(())
+        })?;
         return Ok(found(shown > 0, "bprec: the recording has no such map; --maps lists all"));
     }
     let wanted = !args.prog.is_empty();
@@ -272,6 +276,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     #[cfg(all(feature = "tui", unix))]
     if let Some(terminal) = terminal {
+        drop(out);
         let path = args.input.path();
         let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         browse_recording(terminal, input, title, options)?;
@@ -281,34 +286,34 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let inputs = [&input];
     if args.advise {
         let report = with_progress(&inputs, || Session::open(&input)?.advice(&options))?;
-        form.write(&report, width)?;
+        form.show(&report, width, out)?;
         return Ok(Outcome::Done);
     }
     if args.tree {
         let report = with_progress(&inputs, || {
             Session::open(&input)?.trees(&options, args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT))
         })?;
-        form.write(&report, width)?;
+        form.show(&report, width, out)?;
         return Ok(found(report.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE));
     }
     if !args.payers.is_empty() {
         let report = with_progress(&inputs, || Session::open(&input)?.payers(&options, &args.payers))?;
-        form.write(&report, width)?;
+        form.show(&report, width, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if let Some(Interval(interval_ns)) = args.over_time {
         let report = with_progress(&inputs, || Session::open(&input)?.over_time(&options, interval_ns))?;
-        form.write(&report, width)?;
+        form.show(&report, width, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if args.lines {
         let report = with_progress(&inputs, || Session::open(&input)?.lines(&options))?;
-        form.write(&report, width)?;
+        form.show(&report, width, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if args.counters {
         let report = with_progress(&inputs, || bprec_report::counters(&input, &options))?;
-        form.write(&report, width)?;
+        form.show(&report, width, out)?;
         let is_found = !wanted || !report.totals.is_empty();
         return Ok(found(
             is_found,
@@ -326,7 +331,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     })?;
     let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
-    form.write_with(&report, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
+    form.show_with(&report, out, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
     if wanted && report.matched_programs() == 0 {
         return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists them"));
     }

@@ -1,12 +1,13 @@
 //! `bprec script`.
 
-use std::io::{self, BufWriter, Write};
+use std::path::Path;
 
 use bprec_report::{Fields, ScriptOptions, Show, Source, TimeRange};
 
 use crate::headings::{OUTPUT, SELECTION, VIEWS};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
+use crate::pager::{Output, PagerArgs};
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::values::task_id;
 use crate::{Outcome, say};
@@ -99,6 +100,9 @@ pub(crate) struct Args {
     no_demangle: bool,
 
     #[command(flatten)]
+    pager: PagerArgs,
+
+    #[command(flatten)]
     redact: RedactArgs,
 
     #[command(flatten)]
@@ -116,6 +120,8 @@ fn cpus(text: &str) -> Result<(u32, u32), String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
+    // Records of a stream are shown as they come.
+    let out = if args.input.path() == Path::new("-") { Output::without_pager() } else { args.pager.output() };
     let sandbox = Sandbox::enter(&args.sandbox, None);
     let mut source = match args.redact.redact {
         None => {
@@ -154,9 +160,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         time: args.time.unwrap_or_default(),
         threads: None,
     };
-    let mut out = BufWriter::new(io::stdout().lock());
-    let summary = bprec_report::script(&mut source, &options, &mut out)?;
-    out.flush()?;
+    let mut summary = None;
+    out.print(|out| {
+        summary = Some(bprec_report::script(&mut source, &options, out)?);
+        Ok(())
+    })?;
+    // Whoever left the pager has seen enough.
+    let Some(summary) = summary else { return Ok(Outcome::Done) };
     for problem in &summary.problems {
         say(&format!("bprec: {problem}"));
     }

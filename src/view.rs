@@ -1,6 +1,6 @@
 //! What commands that show a recording have in common: options for a part of it, and the forms of what they show.
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
 use bprec_report::{CpuList, Document, TextStyle, TimeRange};
@@ -8,6 +8,7 @@ use bprec_report::{CpuList, Document, TextStyle, TimeRange};
 use crate::charset::{is_ascii_only, to_ascii};
 use crate::color::ColorArgs;
 use crate::headings::{OUTPUT, SELECTION};
+use crate::pager::{Output, PagerArgs};
 
 /// Which part of the samples.
 #[derive(clap::Args)]
@@ -46,6 +47,9 @@ pub(crate) struct FormArgs {
 
     #[command(flatten)]
     color: ColorArgs,
+
+    #[command(flatten)]
+    pager: PagerArgs,
 }
 
 impl FormArgs {
@@ -54,29 +58,36 @@ impl FormArgs {
         TextStyle { width, paint: self.color.paint(&io::stdout()) }
     }
 
-    /// Writes it to standard output, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
-    pub(crate) fn write(&self, document: &impl Document, width: usize) -> Result<()> {
-        self.write_with(document, |out| document.write_table(out, self.style(width)))
+    /// Where this is shown. To be called before the command is confined.
+    pub(crate) fn output(&self) -> Output {
+        self.pager.output()
+    }
+
+    /// Shows it, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
+    pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
+        self.show_with(document, out, |out| document.write_table(out, self.style(width)))
     }
 
     /// The same with a table that looks otherwise.
-    pub(crate) fn write_with(
+    pub(crate) fn show_with(
         &self,
         document: &impl Document,
+        out: Output,
         table: impl FnOnce(&mut dyn Write) -> bprec_report::Result<()>,
     ) -> Result<()> {
-        let mut out = BufWriter::new(io::stdout().lock());
-        if self.json {
-            document.write_json(&mut out)?;
-        } else if self.csv {
-            document.write_csv(&mut out)?;
-        } else if io::stdout().is_terminal() && is_ascii_only() {
-            let mut text = Vec::new();
-            table(&mut text)?;
-            out.write_all(to_ascii(&String::from_utf8_lossy(&text)).as_bytes())?;
-        } else {
-            table(&mut out)?;
-        }
-        Ok(out.flush()?)
+        out.print(|mut out| {
+            if self.json {
+                document.write_json(&mut out)?;
+            } else if self.csv {
+                document.write_csv(&mut out)?;
+            } else if io::stdout().is_terminal() && is_ascii_only() {
+                let mut text = Vec::new();
+                table(&mut text)?;
+                out.write_all(to_ascii(&String::from_utf8_lossy(&text)).as_bytes())?;
+            } else {
+                table(out)?;
+            }
+            Ok(())
+        })
     }
 }

@@ -22,6 +22,7 @@ const SAME_EVERYWHERE: &[&str] = &[
     "export",
     "help",
     "mistakes",
+    "pager",
     "perf_options",
     "progress",
     "recover",
