@@ -3,14 +3,14 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bprec_fixtures::Fixture;
 use bprec_fixtures::load::system_calls;
+use bprec_fixtures::{Fixture, machine_code};
 use serde_json::Value;
 use support::{Scratch, bprec, end, measured, recording, report, root, skip, succeed, wait_for};
 
@@ -205,49 +205,70 @@ impl Drop for Interrupted {
 }
 
 /// Ids of the programs that a process has descriptors of.
-fn held_programs(pid: u32) -> Vec<u64> {
+fn held_programs(pid: u32) -> BTreeSet<u32> {
     let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
     let infos = files.filter_map(|file| std::fs::read_to_string(file.unwrap().path()).ok());
     infos.filter_map(|info| info.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok())).collect()
 }
 
-/// The programs of another tool.
+/// Programs of other tools, each with how many it loads: their code is bpftool's and the kernel's, and where they were sampled adds up to what the report has.
 #[test]
-fn programs_of_bpftrace_are_listed() {
+fn programs_of_other_tools_are_listed() {
+    const NAME: &str = "programs_of_other_tools_are_listed";
     const SCRIPT: &str = "tracepoint:raw_syscalls:sys_enter { @calls[comm] = count(); @last[pid] = nsecs; } \
                           software:cpu-clock:1000000 { @stacks[kstack(4)] = count(); printf(\"\"); }";
-    if !root("programs_of_bpftrace_are_listed") {
+    const TOOLS: [(&[&str], usize); 12] = [
+        (&["/usr/bin/bpftrace", "-q", "-e", SCRIPT], 2),
+        (&["/usr/sbin/biolatency"], 2),
+        (&["/usr/sbin/execsnoop"], 2),
+        (&["/usr/sbin/exitsnoop"], 1),
+        (&["/usr/sbin/hardirqs"], 2),
+        (&["/usr/sbin/killsnoop"], 6),
+        (&["/usr/sbin/opensnoop"], 2),
+        (&["/usr/sbin/runqlat"], 3),
+        (&["/usr/sbin/softirqs"], 2),
+        (&["/usr/sbin/syscount"], 2),
+        (&["/usr/sbin/tcpstates"], 1),
+        (&["/usr/sbin/wakeuptime"], 2),
+    ];
+    if !root(NAME) {
         return;
     }
-    if Command::new("bpftrace").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return skip("programs_of_bpftrace_are_listed", "bpftrace is not installed");
+    if let Some((tool, _)) = TOOLS.iter().find(|(tool, _)| !Path::new(tool[0]).exists()) {
+        return skip(NAME, &format!("{} is not installed", tool[0]));
     }
     let _alone = alone();
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
-    let bpftrace = Command::new("bpftrace").args(["-q", "-e", SCRIPT]).stdout(Stdio::null()).spawn().unwrap();
-    let pid = bpftrace.id();
-    let _bpftrace = Interrupted(bpftrace);
-    let ids = wait_for("two programs of bpftrace", || {
-        let output = succeed(Command::new("bpftool").args(["-j", "prog", "list"]));
-        let programs: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let programs = programs.as_array().unwrap().iter();
-        let held = held_programs(pid);
-        let holds = |it: &Value| it["id"].as_u64().is_some_and(|id| held.contains(&id));
-        // It names them by the event.
-        let its = programs.filter(|it| (it["name"] == "sys_enter" || it["name"] == "1000000") && holds(it));
-        let ids = its.filter_map(|program| program["id"].as_u64());
-        let ids: Vec<u32> = ids.map(|id| u32::try_from(id).unwrap()).collect();
-        (ids.len() == 2).then_some(ids)
+    let started = TOOLS.map(|(tool, programs)| {
+        let mut command = Command::new(tool[0]);
+        let child = command.args(&tool[1..]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        (tool[0], Interrupted(child), programs)
     });
+    let ids: Vec<u32> = started
+        .iter()
+        .flat_map(|(tool, child, programs)| {
+            wait_for(tool, || Some(held_programs(child.0.id())).filter(|held| held.len() >= *programs))
+        })
+        .collect();
     let child = recording(&path, "2", &["-F", "4000", "-e", "cpu-clock"]);
     calls_for(Duration::from_millis(1_500));
     end(child);
+    let (whole, mut hit) = (report(&path, &["--all"]), 0);
     for id in ids {
         let annotation = annotate(&path, &id.to_string());
         let program = &annotation["programs"][0];
         assert!(assert_same_instructions(program, id) > 5);
         let machine = machine(program);
         assert!(!machine.is_empty() && machine.iter().all(|insn| insn["text"] != "(bad)"), "{machine:?}");
+        let bytes = machine.iter().flat_map(|insn| insn["bytes"].as_str().unwrap().split(' '));
+        let code: Vec<u8> = bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        assert_eq!(code, machine_code(id).unwrap(), "machine code of {id}");
+        // `None` where the event does not see the program: in handlers of interrupts, for one.
+        let samples: Option<u64> = machine.iter().map(|insn| insn["self"]["samples"].as_u64()).sum();
+        let row = list(&whole["events"][0], "rows").find(|row| row["id"] == id).unwrap();
+        assert_eq!(row["self"]["samples"].as_u64(), samples, "{row}");
+        hit += u64::from(samples > Some(0));
     }
+    assert!(hit >= 3, "{hit} programs have samples of their own");
 }

@@ -4,9 +4,9 @@
 mod support;
 
 use bprec_report::model::{
-    AnnotatedFunction, AnnotatedProgram, Annotation, CodeCost, Count, Known, MachineInsn, Share,
+    AnnotatedFunction, AnnotatedProgram, Annotation, CodeCost, Count, Known, MachineInsn, Reason, Share,
 };
-use bprec_report::{AnnotateOptions, Input, Options, ProgFilter, Session};
+use bprec_report::{AnnotateOptions, Document, Input, Options, ProgFilter, Session};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,8 +44,9 @@ fn add(sum: &mut Sums, other: Sums) {
 
 fn sums(cost: &CodeCost) -> Sums {
     let helper = cost.helper.map(|it| it.count).unwrap_or_default();
-    assert_eq!(cost.samples, cost.own.count.samples + helper.samples);
-    (cost.own.count, helper)
+    let own = cost.own.map(|own| own.count).unwrap_or_default();
+    assert_eq!(cost.samples.unwrap_or_default(), own.samples + helper.samples);
+    (own, helper)
 }
 
 fn of_machine<'m>(insns: impl IntoIterator<Item = &'m MachineInsn>) -> Sums {
@@ -114,23 +115,53 @@ fn costs_add_up_to_the_ledger() {
                     assert_eq!(of_function(function), sums(&function.cost), "{at} {event} {}", function.name);
                     add(&mut sum, sums(&function.cost));
                 }
-                let helper = program.helper.unwrap_or_default();
-                assert_eq!(sum, (program.own, helper), "{at} {event} {}", program.name);
+                let (own, helper) = (program.own.unwrap_or_default(), program.helper.unwrap_or_default());
+                assert_eq!(sum, (own, helper), "{at} {event} {}", program.name);
                 let key = (program.id, program.load_time_ns, program.name.clone());
-                if program.charged != Count::default() {
+                let charged = program.charged.unwrap_or_default();
+                if charged != Count::default() {
                     let counts = expected.remove(&key);
                     let entry = [program.entry, program.entry_shared].map(Option::unwrap_or_default);
-                    assert_eq!(counts, Some([program.own, helper, entry[0], entry[1]]), "{at} {event} {key:?}");
-                    assert_eq!(program.charged, program.own + helper + entry[0], "{at} {event} {key:?}");
+                    assert_eq!(counts, Some([own, helper, entry[0], entry[1]]), "{at} {event} {key:?}");
+                    assert_eq!(charged, own + helper + entry[0], "{at} {event} {key:?}");
                     shared += entry[1].samples;
                 }
                 programs += 1;
-                samples += program.own.samples;
+                samples += own.samples;
             }
             assert_eq!(expected, BTreeMap::new(), "{at} {event}: not listed");
         }
     }
     assert!(programs > 100 && samples > 5_000 && shared > 0, "{programs} programs, {samples} samples, {shared} shared");
+}
+
+/// What an event does not see has no cost, in all forms: not one of nothing.
+#[test]
+fn what_the_event_does_not_see_has_no_cost() {
+    let path = recordings().into_iter().find(|path| path.ends_with("linux-7.2/perf-event.data")).unwrap();
+    let input = Input::open(&path).unwrap();
+    let session = Session::open(&input).unwrap();
+    let annotation = session.annotate(&options(everything(), Some("cpu-clock"))).unwrap();
+    let program = annotation.programs.iter().find(|program| program.name == "count_perf_samples").unwrap();
+    assert_eq!(program.blind, Some(Reason::InSamplingInterrupt));
+    assert_eq!((program.charged, program.own, program.helper, program.entry), (None, None, None, None));
+    let function = &program.functions[0];
+    assert!(function.lines.len() > 3);
+    for cost in function.lines.iter().map(|line| &line.cost).chain([&function.cost, &function.elsewhere]) {
+        assert_eq!(*cost, CodeCost::default());
+    }
+    let machine =
+        function.lines.iter().flat_map(|line| line.bpf.iter().flat_map(|insn| &insn.machine).chain(&line.machine));
+    assert!(machine.map(|insn| insn.cost).all(|cost| cost.samples.is_none()));
+    // One that it would have seen, had it run for long enough, has none and says so.
+    let seen = annotation.programs.iter().find(|program| program.name == "bprec_refs").unwrap();
+    assert_eq!((seen.blind.as_ref(), seen.own), (None, Some(Count::default())));
+    let mut text = Vec::new();
+    annotation.write_table(&mut text, 200).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let said = "# n/a samples of cpu-clock: n/a % of all\n# no cost of its code: a perf_event program runs in the interrupt that samples\n\
+                # self n/a samples, helper n/a, entry n/a";
+    assert!(text.contains(said), "{text}");
 }
 
 /// Lines over all programs come to the same, and what a limit leaves out is in the rest.

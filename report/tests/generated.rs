@@ -177,7 +177,7 @@ fn every_view_comes_to(bpf_samples: u64, input: &Input, at: &str) {
     assert_eq!(over_time.rows.iter().map(in_intervals).sum::<Count>(), total, "over time, {at}");
     let annotation =
         session.annotate(&AnnotateOptions { query: options.clone(), ..AnnotateOptions::default() }).unwrap();
-    let annotated: Count = annotation.programs.iter().map(|program| program.charged).sum();
+    let annotated: Count = annotation.programs.iter().map(|program| program.charged.unwrap_or_default()).sum();
     assert_eq!(annotated + rest, total, "annotate, {at}");
     let lines = &session.lines(&options).unwrap().events[0];
     let column = |value: fn(&Columns) -> &Known<Share>| {

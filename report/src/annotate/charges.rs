@@ -180,21 +180,27 @@ pub(super) struct Whole {
     pub(super) cost: Cost,
     pub(super) charged: u64,
     pub(super) has_chains: bool,
+    /// Whether samples say nothing of what the program does.
+    pub(super) is_blind: bool,
 }
 
 impl Whole {
-    pub(super) fn own(&self, count: Count) -> PartOfProgram {
-        PartOfProgram { count, percent: percent(count.weight, self.cost.own.weight) }
+    /// `None` where samples do not tell, as for all of these.
+    pub(super) fn own(&self, count: Count) -> Option<PartOfProgram> {
+        let part = PartOfProgram { count, percent: percent(count.weight, self.cost.own.weight) };
+        (!self.is_blind).then_some(part)
     }
 
-    /// `None` where samples do not tell.
     pub(super) fn helper(&self, count: Count) -> Option<PartOfProgram> {
         let part = PartOfProgram { count, percent: percent(count.weight, self.cost.helper.weight) };
-        self.has_chains.then_some(part)
+        (self.has_chains && !self.is_blind).then_some(part)
     }
 
     pub(super) fn cost(&self, cost: Cost) -> CodeCost {
-        let (samples, percent) = (cost.sum().samples, percent(cost.sum().weight, self.charged));
+        if self.is_blind {
+            return CodeCost::default();
+        }
+        let (samples, percent) = (Some(cost.sum().samples), percent(cost.sum().weight, self.charged));
         CodeCost { samples, own: self.own(cost.own), helper: self.helper(cost.helper), percent }
     }
 }

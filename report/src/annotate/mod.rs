@@ -12,13 +12,14 @@ mod names;
 mod source;
 mod xlated;
 
+use crate::by_prog;
 use crate::index::Index;
 use crate::index::programs::Program;
 use crate::index::sections::{btf_with, prog_infos};
 use crate::input::recording::Recording;
 use crate::model::{
-    AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, JSON_VERSION, LeftOut, MachineInsn,
-    ProgTypeName, Reason,
+    AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
+    ProgTypeName, Reason, Row,
 };
 use crate::options::glob;
 use crate::{AnnotateOptions, Error, Result};
@@ -55,7 +56,8 @@ pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &Annot
     let arch = recording.text(Feature::ARCH);
     let code = Code::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
-    let annotator = Annotator { index, code: &code, costs: &costs, options, arch: arch.as_deref(), call_base };
+    let blind = blind(recording, index, options, &costs, &numbers)?;
+    let annotator = Annotator { index, code: &code, costs: &costs, blind, options, arch: arch.as_deref(), call_base };
     let annotated: Vec<AnnotatedProgram> = numbers.iter().map(|number| annotator.program(*number)).collect();
     Ok(Annotation {
         format: "bprec annotate",
@@ -68,6 +70,33 @@ pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &Annot
         programs: annotated,
         arch,
     })
+}
+
+/// Programs that have no sample of what they do though they may have run, by number, each with the reason: that of the report by program.
+fn blind(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &AnnotateOptions,
+    costs: &EventCosts,
+    numbers: &[u32],
+) -> Result<FxHashMap<u32, Reason>> {
+    let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
+    let without: Vec<u32> = numbers.iter().copied().filter(|number| !has_cost(number)).collect();
+    if without.is_empty() {
+        return Ok(FxHashMap::default());
+    }
+    let report = by_prog::build(recording, index, &options.query)?;
+    let name = &recording.names[costs.event];
+    let Some(event) = report.events.iter().find(|event| event.name == *name) else { return Ok(FxHashMap::default()) };
+    let reason = |number: u32| {
+        let program = &index.programs.list[number as usize];
+        let is_it = |row: &&Row| {
+            let of_report = &report.programs[row.program];
+            (of_report.id, of_report.load_time_ns) == (program.id, program.info.map(|info| info.load_time_ns))
+        };
+        Some((number, event.rows.iter().find(is_it)?.blind.clone()?))
+    };
+    Ok(without.into_iter().filter_map(reason).collect())
 }
 
 /// The code that the recording has of some programs.
@@ -117,6 +146,8 @@ struct Annotator<'a> {
     index: &'a Index,
     code: &'a Code<'a>,
     costs: &'a EventCosts,
+    /// By number of the program, why nothing is known of its costs.
+    blind: FxHashMap<u32, Reason>,
     options: &'a AnnotateOptions,
     arch: Option<&'a str>,
     /// Where calls in instructions are counted from, if the recording has that.
@@ -138,7 +169,12 @@ impl<'a> Annotator<'a> {
         let nothing = ProgramCost::default();
         let cost = self.costs.programs.get(&number).unwrap_or(&nothing);
         let has_chains = self.costs.has_chains;
-        let whole = Whole { cost: cost.cost, charged: cost.charged().weight, has_chains };
+        let blind = self.blind.get(&number);
+        let is_blind = blind.is_some();
+        let whole = Whole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
+        // What runs it may have samples where the program itself has none.
+        let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
+        let entry = has_chains && charged.is_some();
         let is_wanted = |at: u32| {
             let name = program.functions.get(at as usize).map_or("", |function| function.name.as_str());
             self.options.function.as_ref().is_none_or(|pattern| glob::matches(pattern, name))
@@ -159,12 +195,13 @@ impl<'a> Annotator<'a> {
             name: program.name().to_owned(),
             tag: program.tag.map(|tag| Tag(tag).to_string()),
             prog_type: program.info.and_then(|info| info.prog_type).map(ProgTypeName),
-            charged: cost.charged(),
-            percent: percent(cost.charged().weight, self.costs.samples.weight),
-            own: cost.cost.own,
-            helper: has_chains.then_some(cost.cost.helper),
-            entry: has_chains.then_some(cost.entry + cost.entry_shared),
-            entry_shared: has_chains.then_some(cost.entry_shared),
+            blind: blind.cloned(),
+            charged,
+            percent: charged.and_then(|charged| percent(charged.weight, self.costs.samples.weight)),
+            own: (!is_blind).then_some(cost.cost.own),
+            helper: (has_chains && !is_blind).then_some(cost.cost.helper),
+            entry: entry.then_some(cost.entry + cost.entry_shared),
+            entry_shared: entry.then_some(cost.entry_shared),
             functions: functions.collect(),
         }
     }
@@ -293,7 +330,7 @@ impl<'a> Annotator<'a> {
             insns.push(BpfInsn {
                 slot: *slot,
                 text,
-                own: own_cost.map(|cost| whole.own(cost.own)),
+                own: own_cost.and_then(|cost| whole.own(cost.own)),
                 helper: helper.and_then(|cost| whole.helper(cost.helper)),
                 machine: own_insns.unwrap_or(0..0).map(machine).collect(),
             });

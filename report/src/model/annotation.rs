@@ -18,11 +18,11 @@ pub struct PartOfProgram {
 /// What a part of a program cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, JsonSchema)]
 pub struct CodeCost {
-    /// How many samples are charged there: self and helper.
-    pub samples: u64,
-    /// Samples whose address is there.
+    /// How many samples are charged there: self and helper; `null` where that is not known.
+    pub samples: Option<u64>,
+    /// Samples whose address is there; `null` where that is not known.
     #[serde(rename = "self")]
-    pub own: PartOfProgram,
+    pub own: Option<PartOfProgram>,
     /// Samples in what was called from there, or interrupted it there; `null` where that is not known.
     pub helper: Option<PartOfProgram>,
     /// Both, of all that is charged to the program.
@@ -67,13 +67,15 @@ pub struct AnnotatedProgram {
     #[serde(rename = "type")]
     #[schemars(with = "Option<String>")]
     pub prog_type: Option<ProgTypeName>,
-    /// What is charged to it: self, helper and entry.
-    pub charged: Count,
+    /// Why the event has no samples of what it does, though it runs: then nothing of its code has a cost. `null` when it has.
+    pub blind: Option<Reason>,
+    /// What is charged to it: self, helper and entry, as far as they are known.
+    pub charged: Option<Count>,
     /// Of the weight of all samples of the event; `null` when there are none.
     pub percent: Option<f64>,
-    /// In its own code.
+    /// In its own code; `null` where that is not known.
     #[serde(rename = "self")]
-    pub own: Count,
+    pub own: Option<Count>,
     /// In what it called; `null` where that is not known.
     pub helper: Option<Count>,
     /// In what runs it, which is no part of any function; `null` where that is not known.

@@ -40,13 +40,16 @@ pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram, out: &mu
     let facts: Vec<String> = [id, prog_type, tag].into_iter().flatten().collect();
     let name = if program.name.is_empty() { UNNAMED } else { &program.name };
     out.line(&Line::of(Tone::Bold, format!("# {name} ({})", facts.join(", "))))?;
-    let samples = counted(program.charged.samples, "sample");
+    let samples = program.charged.map_or_else(|| format!("{UNKNOWN} samples"), |it| counted(it.samples, "sample"));
     writeln!(out, "# {samples} of {}: {} % of all", annotation.event, percent(program.percent))?;
+    if let Some(reason) = &program.blind {
+        writeln!(out, "# no cost of its code: {reason}")?;
+    }
     let count = |count: Option<u64>| count.map_or_else(|| UNKNOWN.to_owned(), grouped);
     writeln!(
         out,
         "# self {} samples, helper {}, entry {}{} (in what runs it: in no function below)",
-        grouped(program.own.samples),
+        count(program.own.map(|it| it.samples)),
         count(program.helper.map(|it| it.samples)),
         if program.entry_shared.is_some_and(|shared| shared.weight > 0) { "≈" } else { "" },
         count(program.entry.map(|it| it.samples))
@@ -78,7 +81,7 @@ fn function(function: &AnnotatedFunction, out: &mut Screen<'_>, width: usize) ->
         self::line(line, out, width)?;
     }
     left_out(function.left_out.as_ref(), out, width)?;
-    if function.elsewhere.samples > 0 {
+    if function.elsewhere.samples > Some(0) {
         row(costs(&function.elsewhere), "(at addresses that are in no line)", out, width)?;
     }
     Ok(())
@@ -143,15 +146,11 @@ fn machine(insn: &MachineInsn) -> ([String; 4], String) {
 /// The cells of a cost; nothing where there is no sample.
 pub(super) fn costs(cost: &CodeCost) -> [String; 4] {
     let part = |part: &PartOfProgram| if part.count.samples > 0 { percent(part.percent) } else { String::new() };
-    if cost.samples == 0 {
-        return Default::default();
+    let known = |it: &Option<PartOfProgram>| it.as_ref().map_or_else(|| UNKNOWN.to_owned(), part);
+    match cost.samples {
+        None | Some(0) => Default::default(),
+        Some(samples) => [grouped(samples), percent(cost.percent), known(&cost.own), known(&cost.helper)],
     }
-    [
-        grouped(cost.samples),
-        percent(cost.percent),
-        part(&cost.own),
-        cost.helper.as_ref().map_or_else(|| UNKNOWN.to_owned(), part),
-    ]
 }
 
 fn row(cells: [String; 4], text: &str, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
@@ -275,8 +274,8 @@ impl Cells {
     }
 
     fn cost(self, cost: &CodeCost) -> Cells {
-        let sums = self.set("samples", cost.samples.to_string()).set("percent", plain(cost.percent));
-        sums.part("self", Some(&cost.own)).part("helper", cost.helper.as_ref())
+        let sums = self.set("samples", plain(cost.samples)).set("percent", plain(cost.percent));
+        sums.part("self", cost.own.as_ref()).part("helper", cost.helper.as_ref())
     }
 
     fn write(self, out: &mut Screen<'_>) -> io::Result<()> {

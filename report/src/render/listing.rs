@@ -102,7 +102,7 @@ impl Annotation {
                 items.resize(rows.len(), Some(at));
             }
         }
-        if function.elsewhere.samples > 0 {
+        if function.elsewhere.samples > Some(0) {
             rows.push(cost_row(&function.elsewhere, "(at addresses that are in no line)".to_owned()));
         }
         let all = cost_row(&function.cost, "(all of the function)".to_owned());

@@ -48,7 +48,9 @@ pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgr
     let (mut rows, mut left_out) = (0, 0);
     let mut programs = Vec::new();
     if let Some(annotation) = annotation {
-        for program in annotation.programs.iter().filter(|program| program.charged.samples > 0) {
+        for program in
+            annotation.programs.iter().filter(|program| program.charged.is_some_and(|charged| charged.samples > 0))
+        {
             let own = rows_of(program);
             if rows + own <= MAX_ROWS {
                 rows += own;
@@ -84,7 +86,7 @@ fn function(function: &AnnotatedFunction) -> Function {
         lacks: annotation::lacks(function).map(|(what, reason)| super::text(&format!("{what}: {reason}"))).collect(),
         cells: annotation::costs(&function.cost),
         lines: function.lines.iter().map(line).collect(),
-        elsewhere: Some(&function.elsewhere).filter(|cost| cost.samples > 0).map(annotation::costs),
+        elsewhere: Some(&function.elsewhere).filter(|cost| cost.samples > Some(0)).map(annotation::costs),
     }
 }
 
