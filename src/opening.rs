@@ -1,10 +1,12 @@
 //! Recordings as commands open them: as they are, or redacted.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use bprec_report::{Input, Redact, Redacting, Redactor, Source};
+use bprec_report::{Input, Progress, Redact, Redacting, Redactor, Source};
 
 use crate::headings::OUTPUT;
+use crate::progress::with_progress_of;
 use crate::rewrite::tell;
 
 /// What is redacted.
@@ -32,10 +34,14 @@ pub(crate) enum Opened {
 impl RedactArgs {
     /// Opens what is needed to read a recording; none of it is looked at yet if it is to be redacted.
     pub(crate) fn open(&self, path: &Path) -> bprec_report::Result<Opened> {
-        match self.redact {
-            None => Input::open(path).map(Opened::AsItIs),
-            Some(_) => Ok(Opened::ToRedact(path.to_owned(), Redacting::begin(Source::open(path)?)?)),
-        }
+        let progress = Arc::<Progress>::default();
+        with_progress_of(&[(path, &progress)], || match self.redact {
+            None => Input::open_with(path, &progress).map(Opened::AsItIs),
+            Some(_) => {
+                let source = Source::open_with(path, &progress)?;
+                Ok(Opened::ToRedact(path.to_owned(), Redacting::begin(source)?))
+            }
+        })
     }
 
     /// What replaces secrets; one for all recordings of a command.
@@ -55,7 +61,8 @@ impl Opened {
         match self {
             Opened::AsItIs(input) => Ok(input),
             Opened::ToRedact(path, redacting) => {
-                let (input, summary) = redacting.finish(redactor)?;
+                let progress = Arc::clone(redacting.progress());
+                let (input, summary) = with_progress_of(&[(&path, &progress)], || redacting.finish(redactor))?;
                 tell(&path, &summary);
                 Ok(input)
             }

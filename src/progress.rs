@@ -1,11 +1,12 @@
 //! A line on the terminal that says how far reading a large recording has come.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{Builder, scope};
 use std::time::Duration;
 
-use bprec_report::{Input, printable};
+use bprec_report::{Input, Progress, printable};
 
 use crate::charset::{is_ascii_only, to_ascii};
 use crate::columns::columns;
@@ -16,6 +17,12 @@ const REDRAW_EVERY: Duration = Duration::from_millis(200);
 
 /// Reads inputs. Where that takes long and standard error is a terminal, a line there says how far it has come; it is gone at the end.
 pub(crate) fn with_progress<T>(inputs: &[&Input], read: impl FnOnce() -> T) -> T {
+    let inputs: Vec<_> = inputs.iter().map(|input| (input.path(), &**input.progress())).collect();
+    with_progress_of(&inputs, read)
+}
+
+/// The same of inputs that are yet to be opened, or are read as they arrive.
+pub(crate) fn with_progress_of<T>(inputs: &[(&Path, &Progress)], read: impl FnOnce() -> T) -> T {
     if !io::stderr().is_terminal() {
         return read();
     }
@@ -43,27 +50,58 @@ pub(crate) fn with_progress<T>(inputs: &[&Input], read: impl FnOnce() -> T) -> T
 }
 
 struct ProgressLine<'i> {
-    inputs: &'i [&'i Input],
-    /// By input: pass and share when it was drawn last.
-    seen: Vec<(u32, Option<f64>)>,
+    inputs: &'i [(&'i Path, &'i Progress)],
+    /// By input: how far it was when it was drawn last.
+    seen: Vec<Seen>,
     /// The input that was read last.
     current: usize,
     drawn_chars: usize,
 }
 
+#[derive(Clone, Copy, PartialEq)]
+struct Seen {
+    is_copying: bool,
+    pass: u32,
+    share: Option<f64>,
+    read_bytes: u64,
+}
+
+impl Seen {
+    fn of(progress: &Progress) -> Seen {
+        Seen {
+            is_copying: progress.is_copying(),
+            pass: progress.pass(),
+            share: progress.share(),
+            read_bytes: progress.read_bytes(),
+        }
+    }
+
+    /// As a sentence about a path.
+    fn of_path(self, path: &str) -> String {
+        let how_far = match self.share {
+            Some(share) => format!(": {:.0} %", share * 100.0),
+            None if self.read_bytes > 0 => format!(": {:.1} MB", self.read_bytes as f64 / 1e6),
+            None => String::new(),
+        };
+        match self.is_copying {
+            true => format!("bprec: copying {path}{how_far}"),
+            false => format!("bprec: reading {path}, pass {}{how_far}", self.pass),
+        }
+    }
+}
+
 impl ProgressLine<'_> {
     fn draw(&mut self) {
-        let now: Vec<_> = self.inputs.iter().map(|input| (input.progress().pass(), input.progress().share())).collect();
-        if let Some(moved) = (0..now.len()).rev().find(|at| self.seen.get(*at) != now.get(*at) && now[*at].0 > 0) {
+        let now: Vec<Seen> = self.inputs.iter().map(|(_, progress)| Seen::of(progress)).collect();
+        let has_begun = |seen: &Seen| seen.is_copying || seen.pass > 0;
+        if let Some(moved) = (0..now.len()).rev().find(|at| self.seen.get(*at) != now.get(*at) && has_begun(&now[*at]))
+        {
             self.current = moved;
         }
         self.seen = now;
-        let Some((input, (pass, share))) = self.inputs.get(self.current).zip(self.seen.get(self.current)) else {
-            return;
-        };
-        let share = share.map(|share| format!(": {:.0} %", share * 100.0)).unwrap_or_default();
-        let path = input.path().display().to_string();
-        let text = format!("bprec: reading {}, pass {pass}{share}", printable(&path));
+        let seen = self.seen.get(self.current).filter(|seen| has_begun(seen));
+        let Some(((path, _), seen)) = self.inputs.get(self.current).zip(seen) else { return };
+        let text = seen.of_path(&printable(&path.display().to_string()));
         let text = if is_ascii_only() { to_ascii(&text) } else { text };
         // In the last column some terminals begin another line.
         let most = columns(&io::stderr()).saturating_sub(1);

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use bprec_report::{RewriteOptions, Source, rewrite};
+use bprec_report::{Progress, RewriteOptions, Source, rewrite};
 
 use crate::draft::{Draft, Older, with_suffix};
+use crate::progress::with_progress_of;
 use crate::rewrite::tell;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
@@ -54,11 +56,12 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     if args.in_place && crate::record::mend(file)? {
         return Ok(Outcome::Done);
     }
-    let mut source = Source::open(file)?;
+    let progress = Arc::<Progress>::default();
+    let mut source = with_progress_of(&[(file, &progress)], || Source::open_with(file, &progress))?;
     let mut draft = Draft::create(&target)?;
     sandbox.into_iter().for_each(|sandbox| sandbox.seal(true));
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
-    let summary = rewrite(&mut source, &options, &mut draft.file)?;
+    let summary = with_progress_of(&[(file, &progress)], || rewrite(&mut source, &options, &mut draft.file))?;
     if args.output.is_none() && summary.problems.is_empty() && summary.dropped.is_empty() {
         say(&format!("bprec: {} is whole; nothing to do", file.display()));
         return Ok(Outcome::Done);

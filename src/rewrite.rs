@@ -1,14 +1,16 @@
 //! `bprec rewrite`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
-use bprec_report::{CpuList, ProgFilter, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
+use bprec_report::{CpuList, ProgFilter, Progress, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
 
 use crate::draft::{Draft, Older};
 use crate::headings::SELECTION;
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
+use crate::progress::with_progress_of;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
@@ -54,11 +56,12 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         redact: args.redact.redact,
     };
     let sandbox = Sandbox::enter(&args.sandbox, Some(&args.output));
-    let mut source = Source::open(args.input.path())?;
+    let (path, progress) = (args.input.path(), Arc::<Progress>::default());
+    let mut source = with_progress_of(&[(path, &progress)], || Source::open_with(path, &progress))?;
     let mut draft = Draft::create(&args.output)?;
     sandbox.seal(true);
-    let summary = rewrite(&mut source, &options, &mut draft.file)?;
-    tell(args.input.path(), &summary);
+    let summary = with_progress_of(&[(path, &progress)], || rewrite(&mut source, &options, &mut draft.file))?;
+    tell(path, &summary);
     if summary.matched_programs == Some(0) {
         say("bprec: no program in the recording matches --prog: nothing is written");
         return Ok(Outcome::NothingMatched);

@@ -1,13 +1,16 @@
 //! `bprec script`.
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::Arc;
 
-use bprec_report::{Fields, ScriptOptions, Show, Source, TimeRange};
+use bprec_report::{Fields, Progress, ScriptOptions, Show, Source, TimeRange};
 
 use crate::headings::{OUTPUT, SELECTION, VIEWS};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::pager::{Output, PagerArgs};
+use crate::progress::with_progress_of;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::values::task_id;
 use crate::{Outcome, say};
@@ -125,7 +128,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let sandbox = Sandbox::enter(&args.sandbox, None);
     let mut source = match args.redact.redact {
         None => {
-            let source = Source::open(args.input.path())?;
+            let (path, progress) = (args.input.path(), Arc::<Progress>::default());
+            let source = with_progress_of(&[(path, &progress)], || Source::open_with(path, &progress))?;
             sandbox.seal(source.is_stream());
             source
         }
@@ -162,7 +166,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let mut summary = None;
     out.print(|out| {
-        summary = Some(bprec_report::script(&mut source, &options, out)?);
+        let progress = Arc::clone(source.progress());
+        let mut print = || bprec_report::script(&mut source, &options, out);
+        summary = Some(match io::stdout().is_terminal() {
+            // What is printed shows how far it is.
+            true => print()?,
+            false => with_progress_of(&[(args.input.path(), &progress)], print)?,
+        });
         Ok(())
     })?;
     // Whoever left the pager has seen enough.

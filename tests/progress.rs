@@ -7,10 +7,14 @@ mod support;
 mod tmux;
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::process::Command;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bprec_generate::{Container, Shape, generate};
+use bprec_report::{Input, Progress};
 use support::Scratch;
 use tmux::{Terminal, tmux_installed};
 
@@ -90,4 +94,73 @@ fn a_log_has_no_progress() {
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(terminal.end(), 0);
     assert_eq!(fs::read_to_string(&log).unwrap(), "");
+}
+
+/// What a command shows that has read half of a pipe and waits for the rest; it does its work afterwards.
+fn assert_half(scratch: &Scratch, container: Container, arguments: &str, shown: &str) {
+    let path = recording(scratch, container, 4 << 20);
+    let fifo = scratch.path("fifo");
+    support::succeed(Command::new("mkfifo").arg(&fifo));
+    let script = format!("\"$0\" {arguments} <'{}'", fifo.display());
+    let terminal = Terminal::run((160, 40), "sh", &["-c", &script.replace('\'', "\""), BPREC], &[]);
+    let bytes = fs::read(&path).unwrap();
+    let (half, rest) = bytes.split_at(bytes.len() / 2);
+    let mut pipe = File::options().write(true).open(&fifo).unwrap();
+    pipe.write_all(half).unwrap();
+    let line = format!("bprec: {shown}: {:.1} MB", half.len() as f64 / 1e6);
+    terminal.wait_for(&[&line]);
+    pipe.write_all(rest).unwrap();
+    drop(pipe);
+    assert_eq!(terminal.end(), 0, "{arguments}");
+    let last = terminal.screen().join("\n");
+    assert!(!last.contains(shown), "{arguments}: {last}");
+    fs::remove_file(&fifo).unwrap();
+}
+
+#[test]
+fn what_arrives_shows_how_much_it_is() {
+    if !tmux_installed("what_arrives_shows_how_much_it_is") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let output = scratch.path("written").display().to_string();
+    assert_half(&scratch, Container::File, "report --limit 3 -i -", "copying -");
+    for arguments in ["script -D -i - >", "rewrite -i - -o ", "recover - -o "] {
+        assert_half(&scratch, Container::Pipe, &format!("{arguments}'{output}'"), "reading -, pass 1");
+        assert!(fs::metadata(&output).unwrap().len() > 0, "{arguments}");
+    }
+}
+
+/// The output of a script is read by half: the share stays where it is until the rest is read.
+#[test]
+fn script_shows_how_much_of_a_file_is_printed() {
+    if !tmux_installed("script_shows_how_much_of_a_file_is_printed") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = recording(&scratch, Container::File, 4 << 20);
+    let fifo = scratch.path("fifo");
+    support::succeed(Command::new("mkfifo").arg(&fifo));
+    let script = format!("\"$0\" script -D -i \"{path}\" >\"{}\"", fifo.display());
+    let terminal = Terminal::run((160, 40), "sh", &["-c", &script, BPREC], &[]);
+    let mut pipe = File::open(&fifo).unwrap();
+    let whole = support::succeed(support::bprec().args(["script", "-D", "-i", &path])).stdout;
+    let mut printed = vec![0; whole.len() / 2];
+    pipe.read_exact(&mut printed).unwrap();
+    terminal.wait("a share", |screen| progress(screen).is_some_and(|(_, share)| (1..100).contains(&share)));
+    pipe.read_to_end(&mut printed).unwrap();
+    assert_eq!(terminal.end(), 0);
+    assert!(printed == whole);
+}
+
+#[test]
+fn unpacking_counts_what_is_packed() {
+    let scratch = Scratch::new();
+    let path = recording(&scratch, Container::File, 1 << 20);
+    support::succeed(Command::new("gzip").args(["-1", &path]));
+    let path = format!("{path}.gz");
+    let progress = Arc::<Progress>::default();
+    Input::open_with(&path, &progress).unwrap();
+    assert!(progress.is_copying() && progress.share() == Some(1.0));
+    assert_eq!(progress.read_bytes(), fs::metadata(&path).unwrap().len());
 }

@@ -22,6 +22,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What files that gzip wrote begin with.
 pub(crate) const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -36,7 +37,7 @@ pub struct Input {
     journal: Option<Mapping>,
     /// The map is of a temporary copy of ours.
     spooled: bool,
-    progress: Progress,
+    progress: Arc<Progress>,
 }
 
 /// Where the bytes are.
@@ -57,19 +58,27 @@ impl Input {
     /// # Errors
     /// When it cannot be read, or the spool not be written.
     pub fn open(path: impl AsRef<Path>) -> Result<Input> {
+        Input::open_with(path, &Arc::default())
+    }
+
+    /// The same; how far copying and reading come is told from the start.
+    ///
+    /// # Errors
+    /// As [`Input::open`].
+    pub fn open_with(path: impl AsRef<Path>, progress: &Arc<Progress>) -> Result<Input> {
         let path = path.as_ref();
         let failed = |call| move |source| Error::Io { call, path: path.to_owned(), source };
         if path == Path::new("-") {
-            return match Input::of_redirected_stdin(path)? {
+            return match Input::of_redirected_stdin(path, progress)? {
                 Some(input) => Ok(input),
-                None => Input::spooled(path, &mut io::stdin().lock()),
+                None => Input::spooled(path, &mut io::stdin().lock(), progress),
             };
         }
         // A FIFO is waited for, as whoever names one wants.
         let file = File::open(path).map_err(failed("open"))?;
         let metadata = file.metadata().map_err(failed("stat"))?;
         if metadata.is_dir() {
-            let part = |path: &Path| Input::of_file(path, &ordinary(path).map_err(io_error("open", path))?);
+            let part = |path: &Path| Input::of_file(path, &ordinary(path).map_err(io_error("open", path))?, progress);
             let mut input = part(&path.join("data"))?;
             for path in parts(path).map_err(failed("read directory"))? {
                 input.parts.push(part(&path)?);
@@ -77,9 +86,9 @@ impl Input {
             return Ok(input);
         }
         if !metadata.is_file() {
-            return Input::spooled(path, &mut &file);
+            return Input::spooled(path, &mut &file, progress);
         }
-        let mut input = Input::of_file(path, &file)?;
+        let mut input = Input::of_file(path, &file, progress)?;
         input.journal = journal(path)?;
         Ok(input)
     }
@@ -92,19 +101,19 @@ impl Input {
             parts: Vec::new(),
             journal: None,
             spooled: false,
-            progress: Progress::default(),
+            progress: Arc::default(),
         }
     }
 
     /// Everything that `from` has, called `path` in messages.
-    pub(crate) fn spooled(path: &Path, from: &mut dyn Read) -> Result<Input> {
-        let file = copy("spool", path, from, &[&GZIP_MAGIC], u64::MAX)?;
-        Ok(Input { spooled: true, ..Input::of_file(path, &file)? })
+    pub(crate) fn spooled(path: &Path, from: &mut dyn Read, progress: &Arc<Progress>) -> Result<Input> {
+        let file = copy("spool", path, &mut progress.of_copy(from, 0), &[&GZIP_MAGIC], u64::MAX)?;
+        Ok(Input { spooled: true, ..Input::of_file(path, &file, progress)? })
     }
 
     /// What was written into a spool, called `path` in messages.
     pub(crate) fn of_spool(path: &Path, spool: &Spool) -> Result<Input> {
-        Ok(Input { spooled: true, ..Input::of_file(path, spool.file())? })
+        Ok(Input { spooled: true, ..Input::of_file(path, spool.file(), &Arc::default())? })
     }
 
     /// What was found in it, or not, unless a part of it could not be read meanwhile: then nothing of that is to be believed.
@@ -130,7 +139,7 @@ impl Input {
 
     /// What standard input is, if it is a file from its start: that needs no copy.
     #[cfg(unix)]
-    pub(crate) fn of_redirected_stdin(path: &Path) -> Result<Option<Input>> {
+    pub(crate) fn of_redirected_stdin(path: &Path, progress: &Arc<Progress>) -> Result<Option<Input>> {
         use std::io::{IsTerminal, Seek};
         use std::os::fd::AsFd;
         let Ok(descriptor) = io::stdin().as_fd().try_clone_to_owned() else { return Ok(None) };
@@ -141,23 +150,23 @@ impl Input {
         }
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         if is_file && file.stream_position().is_ok_and(|position| position == 0) {
-            return Input::of_file(path, &file).map(Some);
+            return Input::of_file(path, &file, progress).map(Some);
         }
         Ok(None)
     }
 
     #[cfg(not(unix))]
-    pub(crate) fn of_redirected_stdin(_path: &Path) -> Result<Option<Input>> {
+    pub(crate) fn of_redirected_stdin(_path: &Path, _progress: &Arc<Progress>) -> Result<Option<Input>> {
         Ok(None)
     }
 
-    fn of_file(path: &Path, file: &File) -> Result<Input> {
+    fn of_file(path: &Path, file: &File, progress: &Arc<Progress>) -> Result<Input> {
         let mut map = Mapping::new(file).map_err(io_error("map", path))?;
         if let Some(packed) = &map
             && packed.starts_with(&GZIP_MAGIC)
         {
             let limit_bytes = spool::inflated_limit_bytes(packed.len() as u64);
-            let mut inflated = flate2::read::MultiGzDecoder::new(&packed[..]);
+            let mut inflated = flate2::read::MultiGzDecoder::new(progress.of_copy(&packed[..], packed.len() as u64));
             let inflated = copy("gunzip", path, &mut inflated, &[], limit_bytes);
             if let Some(offset) = packed.lost_from() {
                 return Err(Error::Truncated { path: path.to_owned(), offset });
@@ -171,7 +180,7 @@ impl Input {
             parts: Vec::new(),
             journal: None,
             spooled: false,
-            progress: Progress::default(),
+            progress: Arc::clone(progress),
         })
     }
 
@@ -181,7 +190,7 @@ impl Input {
     }
 
     /// How far reading it has come.
-    pub fn progress(&self) -> &Progress {
+    pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 

@@ -1,10 +1,13 @@
 //! How far reading has come, for whoever waits for it in another thread.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// How far reading of an input has come. It is read in passes, how many depends on what is asked for.
+/// How far reading of an input has come. What cannot be mapped is copied first. Then it is read in passes, how many depends on what is
+/// asked for.
 #[derive(Debug, Default)]
 pub struct Progress {
+    is_copying: AtomicBool,
     pass: AtomicU32,
     read_bytes: AtomicU64,
     total_bytes: AtomicU64,
@@ -17,19 +20,54 @@ impl Progress {
         self.pass.load(Ordering::Relaxed)
     }
 
-    /// The part that this pass has read; `None` where it does not tell.
+    /// Whether it is being copied into a temporary file.
+    pub fn is_copying(&self) -> bool {
+        self.is_copying.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that this pass, or the copy, has read; of a gzip file packed ones.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The part that this pass, or the copy, has read; `None` where it does not tell: the length of a pipe is not known.
     pub fn share(&self) -> Option<f64> {
         let (read, total) = (self.read_bytes.load(Ordering::Relaxed), self.total_bytes.load(Ordering::Relaxed));
         (read > 0 && total > 0).then(|| (read as f64 / total as f64).min(1.0))
     }
 
     pub(super) fn begin_pass(&self, total_bytes: u64) {
+        self.begin(total_bytes, false);
+        self.pass.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what is read for a copy; `total_bytes` is 0 where that is not known.
+    pub(super) fn of_copy<R: Read>(&self, from: R, total_bytes: u64) -> Counted<'_, R> {
+        self.begin(total_bytes, true);
+        Counted { from, progress: self }
+    }
+
+    fn begin(&self, total_bytes: u64, is_copying: bool) {
         self.read_bytes.store(0, Ordering::Relaxed);
         self.total_bytes.store(total_bytes, Ordering::Relaxed);
-        self.pass.fetch_add(1, Ordering::Relaxed);
+        self.is_copying.store(is_copying, Ordering::Relaxed);
     }
 
     pub(super) fn add_read(&self, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A reader that counts.
+pub(super) struct Counted<'p, R> {
+    from: R,
+    progress: &'p Progress,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        self.progress.add_read(read as u64);
+        Ok(read)
     }
 }

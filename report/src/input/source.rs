@@ -4,6 +4,7 @@ use std::fs::File as OsFile;
 use std::io::{self, Read};
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bprec_format::rewrite::Care;
 use bprec_format::{
@@ -14,7 +15,7 @@ use crate::input::GZIP_MAGIC;
 use crate::input::cut_off::CutOff;
 use crate::input::recording::Recording;
 use crate::input::window::Window;
-use crate::{Error, Input, Result, TimeRange};
+use crate::{Error, Input, Progress, Result, TimeRange};
 
 /// What is read from a pipe at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -23,6 +24,7 @@ const READ_BYTES: usize = 256 << 10;
 pub struct Source {
     path: PathBuf,
     kind: Kind,
+    progress: Arc<Progress>,
 }
 
 enum Kind {
@@ -48,46 +50,58 @@ impl Source {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(path: impl AsRef<Path>) -> Result<Source> {
-        let path = path.as_ref().to_owned();
+        Source::open_with(path, &Arc::default())
+    }
+
+    /// The same; how far copying and reading come is told from the start.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    pub fn open_with(path: impl AsRef<Path>, progress: &Arc<Progress>) -> Result<Source> {
+        let (path, progress) = (path.as_ref().to_owned(), Arc::clone(progress));
         let failed = |call| {
             let path = path.clone();
             move |source| Error::Io { call, path, source }
         };
         if path == Path::new("-") {
-            let kind = match Input::of_redirected_stdin(&path)? {
+            let kind = match Input::of_redirected_stdin(&path, &progress)? {
                 Some(input) => Kind::Input(input),
                 None => Kind::Stream(Box::new(io::stdin())),
             };
-            return Ok(Source { kind, path });
+            return Ok(Source { kind, path, progress });
         }
         let file_type = std::fs::metadata(&path).map_err(failed("stat"))?.file_type();
         let kind = if file_type.is_dir() || file_type.is_file() {
-            Kind::Input(Input::open(&path)?)
+            Kind::Input(Input::open_with(&path, &progress)?)
         } else {
             Kind::Stream(Box::new(OsFile::open(&path).map_err(failed("open"))?))
         };
-        Ok(Source { path, kind })
+        Ok(Source { path, kind, progress })
     }
 
     /// A recording that is in memory, called `name` in messages.
     pub fn from_bytes(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Source {
-        let path = name.into();
-        Source { kind: Kind::Input(Input::from_bytes(path.clone(), bytes)), path }
+        Source::of(Input::from_bytes(name, bytes))
     }
 
     /// A recording that was opened before.
     pub fn of(input: Input) -> Source {
-        Source { path: input.path().to_owned(), kind: Kind::Input(input) }
+        Source { path: input.path().to_owned(), progress: Arc::clone(input.progress()), kind: Kind::Input(input) }
     }
 
     /// A stream from anywhere, called `name` in messages.
     pub fn from_reader(name: impl Into<PathBuf>, reader: impl Read + 'static) -> Source {
-        Source { path: name.into(), kind: Kind::Stream(Box::new(reader)) }
+        Source { path: name.into(), kind: Kind::Stream(Box::new(reader)), progress: Arc::default() }
     }
 
     /// Where it comes from.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How far reading it has come.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// Whether it is read as it arrives. It may yet have to be kept in a temporary file.
@@ -109,7 +123,7 @@ impl Source {
     /// When it cannot be read, or the temporary file not be written.
     pub(crate) fn whole(&mut self) -> Result<&Input> {
         if let Kind::Stream(reader) = &mut self.kind {
-            self.kind = Kind::Input(Input::spooled(&self.path, reader)?);
+            self.kind = Kind::Input(Input::spooled(&self.path, reader, &self.progress)?);
         }
         match &self.kind {
             Kind::Input(input) => Ok(input),
@@ -157,20 +171,24 @@ impl Source {
     /// When it is no recording at all, or the visitor says so.
     pub(crate) fn for_each<'a>(&'a mut self, care: Care, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
         self.settle()?;
-        let path = &self.path;
+        let (path, progress) = (&self.path, &self.progress);
         let input: &'a Input = match &mut self.kind {
-            Kind::Stream(reader) => return read_stream(path, reader, visitor),
+            Kind::Stream(reader) => {
+                progress.begin_pass(0);
+                return read_stream(path, reader, progress, visitor);
+            }
             Kind::Input(input) => input,
         };
         let files: Vec<(&Path, &'a [u8])> =
             [input].into_iter().chain(input.parts()).map(|input| (input.path(), input.bytes())).collect();
+        progress.begin_pass(files.iter().map(|(_, bytes)| bytes.len() as u64).sum());
         let read = match files[..] {
             [(_, bytes)] if matches!(Container::detect(bytes), Ok(Container::Pipe(_))) => {
                 let damage = if care == Care::Repair { damage_of_stream(bytes) } else { Vec::new() };
-                read_stream(path, &mut Around { bytes, at: 0, damage: &damage }, visitor)
+                read_stream(path, &mut Around { bytes, at: 0, damage: &damage }, progress, visitor)
                     .map(|problems| skipped(&damage).into_iter().chain(problems).collect())
             }
-            _ => read_files(path, &files, input.journal(), care, visitor),
+            _ => read_files(path, &files, input.journal(), care, progress, visitor),
         };
         input.checked(read)
     }
@@ -195,6 +213,7 @@ fn read_files<'a>(
     files: &[(&Path, &'a [u8])],
     journal: Option<&[u8]>,
     care: Care,
+    progress: &Progress,
     visitor: &mut impl Visitor<'a>,
 ) -> Result<Vec<String>> {
     let bytes = files.first().map(|(_, bytes)| *bytes).unwrap_or_default();
@@ -210,16 +229,21 @@ fn read_files<'a>(
         std::iter::once((file.records().rest(), file.data().offset)).chain(others).collect();
     let events = (care == Care::Repair).then(|| Events::new(metadata.attrs(), file.endian()).ok()).flatten();
     let mut streams: Vec<Option<Chunks<'a>>> = Vec::new();
+    // By file: up to where its bytes are in the progress.
+    let mut counted: Vec<u64> = Vec::new();
     for (index, (bytes, offset)) in parts.into_iter().enumerate() {
         let damage = events.as_ref().map_or_else(Vec::new, |events| Resync::new(events, false).damage(bytes, offset));
         problems.extend(skipped(&damage).iter().map(|text| named(files, index, text)));
         let chunks = Chunks::new(bytes, offset, file.endian(), file.unpacked_limit_bytes());
         streams.push(Some(chunks.around(damage)));
+        counted.push(offset);
     }
     // Files of a directory are read side by side, so that what happened at a time is at hand at one time.
     while streams.iter().any(Option::is_some) {
         for (index, slot) in streams.iter_mut().enumerate() {
             let Some(chunks) = slot else { continue };
+            progress.add_read(chunks.offset().saturating_sub(counted[index]));
+            counted[index] = chunks.offset();
             match chunks.next() {
                 None => *slot = None,
                 Some(Err(error)) => problems.push(named(files, index, &error.to_string())),
@@ -298,7 +322,12 @@ impl Read for Around<'_, '_> {
     }
 }
 
-fn read_stream<'a>(path: &Path, reader: &mut impl Read, visitor: &mut impl Visitor<'a>) -> Result<Vec<String>> {
+fn read_stream<'a>(
+    path: &Path,
+    reader: &mut impl Read,
+    progress: &Progress,
+    visitor: &mut impl Visitor<'a>,
+) -> Result<Vec<String>> {
     let mut stream = Stream::new();
     let mut metadata = None;
     let mut problems = Vec::new();
@@ -311,6 +340,7 @@ fn read_stream<'a>(path: &Path, reader: &mut impl Read, visitor: &mut impl Visit
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => return Err(Error::Io { call: "read", path: path.to_owned(), source }),
         };
+        progress.add_read(len as u64);
         stream.feed(&piece[..len]);
         loop {
             match stream.next_chunk() {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bprec_format::feature::{Feature, Payload as _, SampleTime};
 use bprec_format::rewrite::{Care, Fate, Rewriter};
@@ -17,7 +18,7 @@ use crate::input::event_kind::EventKind;
 use crate::input::source::{Arrival, Source, Visitor};
 use crate::input::spool::Spool;
 use crate::redact::{Redact, Redactor};
-use crate::{CpuList, Error, Input, ProgFilter, Result, TimeRange};
+use crate::{CpuList, Error, Input, ProgFilter, Progress, Result, TimeRange};
 
 use selection::{Selection, Sieve};
 
@@ -88,6 +89,11 @@ impl Redacting {
     /// Whether the recording arrives as a stream. It may yet have to be kept in a temporary file of its own.
     pub fn is_stream(&self) -> bool {
         self.source.is_stream()
+    }
+
+    /// How far copying and redacting have come.
+    pub fn progress(&self) -> &Arc<Progress> {
+        self.source.progress()
     }
 
     /// The redacted recording, and what could not be read or kept of the other. `redactor` may have replaced secrets of others before.
