@@ -138,29 +138,35 @@ fn each_file_is_unpacked_by_itself() {
     }
 }
 
-/// A file that was cut off is read by the reporter as it is, and by perf once it is recovered.
+/// A file that was cut off is read by the reporter as it is, and by perf once it is recovered: with the journal, which has what perf needs to
+/// unpack it, and without.
 #[test]
 fn a_killed_recorder_leaves_what_can_be_unpacked() {
     if !possible("a_killed_recorder_leaves_what_can_be_unpacked") {
         return;
     }
-    let scratch = Scratch::new();
-    let path = scratch.path("perf.data");
-    let recorder = recording(&path, "600", &["-z", "-e", "cpu-clock", "-F", "999"]);
-    let sampled = |path: &Path| {
-        let output = bprec().args(["report", "--json", "--all", "-i"]).arg(path).output().unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
-        report["events"][0]["samples"]["samples"].as_u64().filter(|samples| *samples > 100)
-    };
-    wait_for("samples in the file", || sampled(&path));
-    support::kill(&path, recorder);
-    let cut_off = sampled(&path).unwrap();
+    for has_journal in [true, false] {
+        let scratch = Scratch::new();
+        let path = scratch.path("perf.data");
+        let recorder = recording(&path, "600", &["-z", "-e", "cpu-clock", "-F", "999"]);
+        let sampled = |path: &Path| {
+            let output = bprec().args(["report", "--json", "--all", "-i"]).arg(path).output().unwrap();
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+            report["events"][0]["samples"]["samples"].as_u64().filter(|samples| *samples > 100)
+        };
+        wait_for("samples in the file", || sampled(&path));
+        support::kill(&path, recorder);
+        if !has_journal {
+            fs::remove_file(path.with_extension("data.journal")).unwrap();
+        }
+        let cut_off = sampled(&path).unwrap();
 
-    succeed(bprec().args(["recover", "--in-place"]).arg(&path));
-    let script = perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
-    let theirs = script.lines().filter(|line| line.contains("cpu-clock")).count() as u64;
-    assert_eq!(sampled(&path), Some(theirs));
-    assert!(theirs >= cut_off, "{theirs} of {cut_off}");
-    let header = perf(&["report", "--header-only", "-i", path.to_str().unwrap()]);
-    assert!(header.contains("time of first sample"), "{header}");
+        succeed(bprec().args(["recover", "--in-place"]).arg(&path));
+        let script = perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]);
+        let theirs = script.lines().filter(|line| line.contains("cpu-clock")).count() as u64;
+        assert_eq!(sampled(&path), Some(theirs));
+        assert!(theirs >= cut_off, "{theirs} of {cut_off}");
+        let header = perf(&["report", "--header-only", "-i", path.to_str().unwrap()]);
+        assert!(header.contains("time of first sample"), "{header}");
+    }
 }

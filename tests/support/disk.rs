@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -198,12 +199,13 @@ impl Watch {
 
     fn step(&mut self, call: &libc::seccomp_notif) -> Option<Step> {
         let args = call.data.args;
-        let memory = File::open(format!("/proc/{}/mem", call.pid)).unwrap();
+        // A thread that ends with its process meanwhile has none, and waits for no answer.
+        let memory = File::open(format!("/proc/{}/mem", call.pid)).ok()?;
         Some(match libc::c_long::from(call.data.nr) {
             libc::SYS_write | libc::SYS_pwrite64 => {
                 let inode = self.inode(call, args[0])?;
                 let offset =
-                    if call.data.nr == libc::SYS_pwrite64 as i32 { args[3] } else { position(call.pid, args[0]) };
+                    if call.data.nr == libc::SYS_pwrite64 as i32 { args[3] } else { position(call.pid, args[0])? };
                 let mut data = vec![0; args[2] as usize];
                 let data = memory.read_exact_at(&mut data, args[1]).is_ok().then_some(data);
                 Step::Write { inode, offset, len: args[2] as usize, data }
@@ -211,9 +213,9 @@ impl Watch {
             libc::SYS_writev => {
                 let inode = self.inode(call, args[0])?;
                 let mut vectors = vec![0; args[2] as usize * 16];
-                memory.read_exact_at(&mut vectors, args[1]).unwrap();
+                memory.read_exact_at(&mut vectors, args[1]).ok()?;
                 let len = vectors.chunks_exact(16).map(|it| u64::from_ne_bytes(it[8..].try_into().unwrap()) as usize);
-                Step::Write { inode, offset: position(call.pid, args[0]), len: len.sum(), data: None }
+                Step::Write { inode, offset: position(call.pid, args[0])?, len: len.sum(), data: None }
             }
             libc::SYS_fsync | libc::SYS_fdatasync => match self.is_directory(call, args[0]) {
                 true => Step::SyncNames,
@@ -255,7 +257,9 @@ impl Watch {
         if !place.starts_with(&self.directory) || !about.is_file() {
             return None;
         }
-        self.files.entry(about.ino()).or_insert_with(|| File::open(&path).unwrap());
+        if let Entry::Vacant(entry) = self.files.entry(about.ino()) {
+            entry.insert(File::open(&path).ok()?);
+        }
         Some(about.ino())
     }
 
@@ -328,10 +332,10 @@ impl Watch {
     }
 }
 
-/// The position of a descriptor.
-fn position(thread: u32, fd: u64) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{thread}/fdinfo/{}", fd as i32)).unwrap();
-    text.lines().find_map(|line| line.strip_prefix("pos:")?.trim().parse().ok()).unwrap()
+/// The position of a descriptor, as long as its thread lives.
+fn position(thread: u32, fd: u64) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{thread}/fdinfo/{}", fd as i32)).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("pos:")?.trim().parse().ok())
 }
 
 /// A path in the program's memory.

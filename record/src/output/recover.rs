@@ -27,7 +27,7 @@ const TAIL_MAX_BYTES: u64 = 1 << 16;
 /// What became of a recording that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {
-    /// It lacks nothing, or more than its end, or is not of this recorder; nothing was changed.
+    /// It lacks nothing, or more than its end (the feature that its COMPRESSED records need, too), or is not of this recorder; nothing was changed.
     Unproven,
     /// It is whole now.
     Mended {
@@ -92,6 +92,11 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     });
     let has_journal = journal.is_some();
     let mut sections = journal.map(|journal| journal.features).unwrap_or_default();
+    // perf unpacks nothing without the feature, nor behind a record that cannot be unpacked.
+    let has_feature = sections.iter().any(|(bit, _)| *bit == Feature::COMPRESSED.0);
+    if tally.compressed > 0 && !(has_feature && tally.is_unpacked()) {
+        return Ok(Recovered::Unproven);
+    }
     // Without any section it would be one that was cut off.
     sections.extend(tally.times.map(|(first, last)| sections::sample_time(first, last)));
     sections.sort_by_key(|(bit, _)| *bit);

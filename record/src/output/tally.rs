@@ -35,6 +35,8 @@ pub(crate) struct Tally {
     pub(crate) throttled: u64,
     /// Records dropped, as LOST records have it.
     pub(crate) lost: u64,
+    /// COMPRESSED records.
+    pub(crate) compressed: u64,
     /// Times of the first and the last sample, ns.
     pub(crate) times: Option<(u64, u64)>,
     /// Processes that came and are not gone.
@@ -123,6 +125,7 @@ impl Tally {
             of_programs: 0,
             throttled: 0,
             lost: 0,
+            compressed: 0,
             times: None,
             processes: BTreeSet::new(),
             addresses: Addresses { all: HashSet::new(), recent: vec![0; RECENT_SLOTS] },
@@ -175,6 +178,11 @@ impl Tally {
             }
         }
         Ok(read - kept as u64)
+    }
+
+    /// Whether every COMPRESSED record so far could be unpacked.
+    pub(crate) fn is_unpacked(&self) -> bool {
+        self.unpacker.is_some()
     }
 
     /// The kernel addresses that samples hit, in no order.
@@ -235,6 +243,7 @@ impl Tally {
 
     /// Counts what a COMPRESSED record holds.
     fn compressed(&mut self, slice: &[u8]) {
+        self.compressed += 1;
         let Some(mut unpacker) = self.unpacker.take() else { return };
         let mut unpacked = std::mem::take(&mut self.unpacked);
         if unpacker.unpack(slice, &mut unpacked).is_ok() {
