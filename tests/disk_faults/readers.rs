@@ -209,6 +209,9 @@ fn a_reader_survives_a_loss_of_power_at_any_step() {
     assert!(wrong.is_empty(), "{} of {states}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Options of a format of counts, and whether a text is whole in it.
+type Format<'a> = (&'a [&'a str], &'a dyn Fn(&str) -> bool);
+
 /// Counts that cannot be written are an error.
 #[test]
 fn a_count_survives_a_disk_that_fails_at_any_step() {
@@ -221,7 +224,7 @@ fn a_count_survives_a_disk_that_fails_at_any_step() {
     let is_table = |text: &str| {
         text.contains("  page-faults ") && text.contains(" s elapsed\n") && text.contains(" s system of the command\n")
     };
-    let formats: [(&[&str], &dyn Fn(&str) -> bool); 3] = [(&["-j"], &is_json), (&["-x,"], &is_csv), (&[], &is_table)];
+    let formats: [Format; 3] = [(&["-j"], &is_json), (&["-x,"], &is_csv), (&[], &is_table)];
     for (options, is_whole) in formats {
         let program = |directory: &Path| {
             let mut command = bprec();
