@@ -1,4 +1,4 @@
-.PHONY: demo test test-fleet fleet-tests release install deb static
+.PHONY: demo pictures test test-fleet fleet-tests release install deb static
 
 PREFIX ?= /usr/local
 
@@ -6,6 +6,11 @@ PREFIX ?= /usr/local
 demo:
 	@setup/install build
 	@setup/demo
+
+# The pictures of README, from a recording of the fixtures.
+pictures:
+	@setup/install test
+	@cargo xtask pictures
 
 # Every test, here and on other kernels under QEMU (docs/vm.md); the last line is `N passed, N failed, N skipped`.
 test:

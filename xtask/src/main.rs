@@ -13,6 +13,7 @@ mod imports;
 mod instructions;
 mod licences;
 mod neighbours;
+mod pictures;
 mod release;
 mod reproducible;
 mod tally;
@@ -40,6 +41,7 @@ const USAGE: &str = "usage: cargo xtask <task>
   instructions --check
                     compare with the figures
   licences          check licences, sources and versions of all dependencies
+  pictures          make the pictures of README again; needs chromium
   release --check   check what has to hold before a version is given out
   release --reproducible
                     build the package of the last commit in two directories, and compare its bytes; takes two release builds
@@ -81,6 +83,7 @@ fn run() -> Result<()> {
         ("instructions", []) => instructions::run(false),
         ("instructions", ["--check"]) => instructions::run(true),
         ("licences", []) => licences::check(),
+        ("pictures", []) => pictures::make(),
         ("release", ["--check"]) => release::check(),
         ("release", ["--reproducible"]) => reproducible::check(),
         ("third-party", []) => components::third_party(),
