@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bprec_report::{Input, Progress, Redact, Redacting, Redactor, Source};
+use bprec_report::{Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source};
 
 use crate::headings::OUTPUT;
 use crate::progress::with_progress_of;
@@ -58,13 +58,22 @@ impl Opened {
 
     /// The recording, redacted if that was asked for. Says what could not be read or kept.
     pub(crate) fn input(self, redactor: &mut Redactor) -> bprec_report::Result<Input> {
+        let (input, copied) = self.input_with_summary(redactor)?;
+        copied.iter().for_each(|(path, summary)| tell(path, summary));
+        Ok(input)
+    }
+
+    /// The same; returns what is to be said of a recording that was redacted.
+    pub(crate) fn input_with_summary(
+        self,
+        redactor: &mut Redactor,
+    ) -> bprec_report::Result<(Input, Option<(PathBuf, RewriteSummary)>)> {
         match self {
-            Opened::AsItIs(input) => Ok(input),
+            Opened::AsItIs(input) => Ok((input, None)),
             Opened::ToRedact(path, redacting) => {
                 let progress = Arc::clone(redacting.progress());
                 let (input, summary) = with_progress_of(&[(&path, &progress)], || redacting.finish(redactor))?;
-                tell(&path, &summary);
-                Ok(input)
+                Ok((input, Some((path, summary))))
             }
         }
     }

@@ -9,6 +9,7 @@ use crate::headings::{OUTPUT, SELECTION, VIEWS};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
+use crate::rewrite::tell;
 use crate::sandbox::{Sandbox, SandboxArgs};
 #[cfg(all(feature = "tui", unix))]
 use crate::screen::{Terminal, browse_recording};
@@ -93,7 +94,7 @@ pub(crate) struct Args {
         long,
         help_heading = VIEWS,
         conflicts_with_all = ["by", "by_prog", "counters", "maps", "over_time", "payers", "advise", "tree", "lines", "header",
-            "header_only", "columns", "wide", "legend", "no_children", "json", "csv", "redact"]
+            "header_only", "columns", "wide", "legend", "no_children", "json", "csv"]
     )]
     tui: bool,
 
@@ -235,7 +236,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         opened => opened?,
     };
     sandbox.seal(opened.needs_files());
-    let input = opened.input(&mut args.redact.redactor())?;
+    let (input, redacted) = opened.input_with_summary(&mut args.redact.redactor())?;
+    let tell_of_copy = || redacted.iter().for_each(|(path, summary)| tell(path, summary));
+    #[cfg(all(feature = "tui", unix))]
+    let is_browsed = args.tui;
+    #[cfg(not(all(feature = "tui", unix)))]
+    let is_browsed = false;
+    if !is_browsed {
+        tell_of_copy();
+    }
     let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
     if args.header || args.header_only {
         out.write_all(bprec_report::header(&input)?.as_bytes())?;
@@ -277,9 +286,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(all(feature = "tui", unix))]
     if let Some(terminal) = terminal {
         drop(out);
-        let path = args.input.path();
+        let path = input.path();
         let title = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         browse_recording(terminal, input, title, options)?;
+        // Not while the terminal is the screen's.
+        tell_of_copy();
         return Ok(Outcome::Done);
     }
     let form = &args.form;

@@ -270,3 +270,39 @@ fn without_a_terminal_it_is_refused() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("--tui") && said.contains("terminal"), "{said}");
 }
+
+/// Neither the tasks and files of the recording, nor its own name, are on any page.
+#[test]
+fn redacted_pages_hold_no_secret() {
+    if !tmux_installed("redacted_pages_hold_no_secret") {
+        return;
+    }
+    let secrets = ["bprec-load", ".bpf.c", "everything"];
+    let pages = [
+        (&["Enter"][..], "functions"),
+        (&["Enter"], "lines"),
+        (&["a"], "lines"),
+        (&["Left", "Left", "t"], "what it called"),
+        (&["Left", "p"], "payers"),
+        (&["Left", "P"], "all programs · payers"),
+        (&["Left", "g"], "flame graph"),
+        (&["Left", "G"], "all programs · flame graph"),
+        (&["n"], "all programs · flame graph"),
+    ];
+    for is_redacted in [false, true] {
+        let redact: &[&str] = if is_redacted { &["--redact"] } else { &[] };
+        let recording = recording();
+        let terminal = Terminal::start((200, 60), &[&["report", "--tui", "-i", &recording], redact].concat());
+        let mut seen = terminal.wait_for(&["q quit  h help"]);
+        for (keys, title) in pages {
+            terminal.keys(keys);
+            seen.extend(terminal.wait(title, |screen| {
+                screen[0].contains(title) && screen[0].contains(" · ") && !screen[59].contains("reading")
+            }));
+        }
+        terminal.keys(&["q"]);
+        assert_eq!(terminal.end(), 0);
+        let found = secrets.map(|secret| seen.iter().any(|line| line.contains(secret)));
+        assert_eq!(found, [!is_redacted; 3], "{seen:#?}");
+    }
+}

@@ -195,6 +195,8 @@ impl Terminal {
     where
         F: FnOnce(Receiver<Request>, Sender<Answer>) -> anyhow::Result<()> + Send + 'static,
     {
+        // Progress of redacting may have been shown.
+        self.inner.clear()?;
         let ((ask, requests), (answer, answers)) = (channel(), channel());
         let thread = thread::Builder::new().name("bprec-read".to_owned()).spawn(move || source(requests, answer))?;
         let mut reader = Reader { ask: Some(ask), thread: Some(thread), is_waited_for };
