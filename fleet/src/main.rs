@@ -1,7 +1,7 @@
 //! Recordings of many hosts in one lake of Parquet files, and questions about all of them.
 //!
 //! The way of the data: `rows` (a recording, through the reporter's model) → `lake` (files, of which each batch counts as a whole or not at
-//! all) → `engine` (DataFusion or Spark over the files that count) → `query`, `regressed` → `answer` → `print` (computes nothing). `schema` has the
+//! all) → `engine` (DataFusion or Spark over the files that count) → `query`, `regressed` → `answer` → `print`, `page` (compute nothing). `schema` has the
 //! tables. No query engine of our own, and no numbers but those of the reporter.
 
 mod answer;
@@ -9,6 +9,7 @@ mod compact;
 mod engine;
 mod import;
 mod lake;
+mod page;
 mod print;
 mod query;
 mod regressed;
@@ -26,6 +27,7 @@ use print::Format;
 use query::{Query, Question, Scope};
 use regressed::RegressedOptions;
 use rows::{Date, Said};
+use std::fs::File;
 use std::io::{self, BufRead, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,6 +48,8 @@ enum Verb {
     Import(ImportArgs),
     /// Asks a lake.
     Query(QueryArgs),
+    /// Asks a lake everything, and writes the answers as one page of HTML.
+    Report(ReportArgs),
     /// Reads all of a lake, and says what is wrong with it.
     Verify(LakeArgs),
     /// Puts the batches of each day together, so that there are fewer and larger files. Not while other engines read the lake.
@@ -107,18 +111,43 @@ struct QueryArgs {
     /// Directory of the lake.
     #[arg(long, value_name = "LAKE")]
     lake: PathBuf,
-    /// First day (UTC).
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    since: Option<Date>,
-    /// Last day.
-    #[arg(long, value_name = "YYYY-MM-DD")]
-    until: Option<Date>,
     /// Only rows for which this holds, an SQL expression over the table that is asked: `"kernel_release LIKE '6.12%'"`.
     #[arg(long = "where", value_name = "EXPR", conflicts_with = "sql")]
     condition: Option<String>,
     /// Most rows of the answer.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
+    #[command(flatten)]
+    scope: ScopeArgs,
+    /// How to print the answer.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// File of the page; `-`: standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "fleet.html")]
+    output: PathBuf,
+    /// Directory of the lake.
+    #[arg(long, value_name = "LAKE")]
+    lake: PathBuf,
+    /// Most rows of each answer.
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    limit: usize,
+    #[command(flatten)]
+    scope: ScopeArgs,
+}
+
+/// Days, what is compared with what, and who computes it.
+#[derive(Debug, Args)]
+struct ScopeArgs {
+    /// First day (UTC).
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    since: Option<Date>,
+    /// Last day.
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    until: Option<Date>,
     /// `regressed`: first day of those that are compared with; as many as are asked for.
     #[arg(long, value_name = "YYYY-MM-DD")]
     base_since: Option<Date>,
@@ -140,9 +169,34 @@ struct QueryArgs {
     /// `spark`: give up when the cluster has run no task for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     start_timeout: u64,
-    /// How to print the answer.
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+}
+
+impl ScopeArgs {
+    fn scope(&self, condition: Option<String>, limit: usize) -> Scope {
+        Scope {
+            since: self.since,
+            until: self.until,
+            condition,
+            limit,
+            regressed: RegressedOptions {
+                base_since: self.base_since,
+                base_until: self.base_until,
+                min_runs: self.min_runs,
+                confidence: self.confidence,
+            },
+        }
+    }
+
+    fn engine(&self) -> Result<EngineChoice> {
+        Ok(match (self.engine, &self.master) {
+            (EngineName::Datafusion, None) => EngineChoice::DataFusion,
+            (EngineName::Datafusion, Some(_)) => bail!("--master is for --engine spark"),
+            (EngineName::Spark, master) => {
+                let master = master.clone().context("--engine spark needs --master")?;
+                EngineChoice::Spark(Spark::find(master, Duration::from_secs(self.start_timeout))?)
+            }
+        })
+    }
 }
 
 /// What runs a query.
@@ -164,6 +218,7 @@ fn main() -> ExitCode {
     let done = match Command::parse().verb {
         Verb::Import(args) => import(args),
         Verb::Query(args) => query(args),
+        Verb::Report(args) => report(&args),
         Verb::Verify(args) => verify(&args.lake),
         Verb::Compact(args) => compact(&args),
     };
@@ -226,31 +281,27 @@ fn query(args: QueryArgs) -> Result<ExitCode> {
         (_, Some(file)) => Query::Sql(file),
         (question, None) => Query::Known(question.context("a question or --sql is needed")?),
     };
-    let scope = Scope {
-        since: args.since,
-        until: args.until,
-        condition: args.condition,
-        limit: args.limit,
-        regressed: RegressedOptions {
-            base_since: args.base_since,
-            base_until: args.base_until,
-            min_runs: args.min_runs,
-            confidence: args.confidence,
-        },
-    };
-    let engine = match (args.engine, args.master) {
-        (EngineName::Datafusion, None) => EngineChoice::DataFusion,
-        (EngineName::Datafusion, Some(_)) => bail!("--master is for --engine spark"),
-        (EngineName::Spark, master) => {
-            let master = master.context("--engine spark needs --master")?;
-            EngineChoice::Spark(Spark::find(master, Duration::from_secs(args.start_timeout))?)
-        }
-    };
+    let scope = args.scope.scope(args.condition, args.limit);
+    let engine = args.scope.engine()?;
     let (name, answer) = query::ask(&args.lake, &engine, &query, &scope)?;
     let mut out = BufWriter::new(io::stdout().lock());
     print::write(&answer, name, args.format, &mut out)?;
     out.flush()?;
     Ok(if answer.rows.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn report(args: &ReportArgs) -> Result<ExitCode> {
+    let page = page::page(&args.lake, &args.scope.engine()?, &args.scope.scope(None, args.limit))?;
+    if args.output == Path::new("-") {
+        let mut out = BufWriter::new(io::stdout().lock());
+        page.write(&mut out)?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let at = || format!("write {}", args.output.display());
+    let mut out = BufWriter::new(File::create(&args.output).with_context(at)?);
+    page.write(&mut out).and_then(|()| out.flush()).with_context(at)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn verify(lake: &Path) -> Result<ExitCode> {

@@ -51,7 +51,8 @@ fn table(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn cell(value: &Value) -> String {
+/// A value as people read it.
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "n/a".into(),
         Value::Integer(number) => number.to_string(),

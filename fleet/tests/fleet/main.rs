@@ -5,6 +5,7 @@
 mod damage;
 mod import;
 mod kill;
+mod page;
 mod planted;
 mod questions;
 mod readers;

@@ -92,8 +92,22 @@ fn a_cluster_answers_as_datafusion_does() {
         assert!(tasks > 0, "worker {worker} ran no task");
     }
     wrong_lakes_answer_differently(&spark, &cluster);
+    strangers_get_nothing(&cluster);
     cluster.must_listen_on_loopback_alone();
     cluster.stop();
+}
+
+/// Whoever has another secret gets no answer and an error that says what it may be, and nothing of the query is run.
+fn strangers_get_nothing(cluster: &Cluster) {
+    let (stranger, before) = (Spark::installed().unwrap(), cluster.finished_tasks());
+    let lake = Lake::with(&whole_recordings()[..1], &[]);
+    let mut command = program();
+    command.args(["query", "top", "--engine", "spark", "--start-timeout", "20", "--master", &cluster.master]);
+    let output = stranger.environment(&mut command).arg("--lake").arg(lake.path()).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(2), true));
+    let error = text(&output.stderr);
+    assert!(error.contains("has another spark.authenticate.secret") || error.contains("gave no answer"), "{error}");
+    assert_eq!(cluster.finished_tasks(), before);
 }
 
 /// A file that is twice there, is missing, or has another value: with commits that say so, as those of the lake refuse all but the first.

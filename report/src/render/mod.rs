@@ -25,6 +25,7 @@ mod stat;
 mod table;
 mod tree;
 
+pub use html::{PageTable, TablesPage};
 pub(crate) use json_maps::write as write_maps_json;
 pub use listing::{Detail, Listing, ListingRow};
 pub use stat::{StatFormat, StatWriter};

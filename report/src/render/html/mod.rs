@@ -1,6 +1,9 @@
 //! One page that needs nothing else: the table, a flame graph and what programs cost over time, with the data in it.
 
 mod code;
+mod tables;
+
+pub use tables::{PageTable, TablesPage};
 
 use super::grid::Sheet;
 use super::payers::{self, Repeated};
@@ -14,6 +17,8 @@ use std::io::{self, Write};
 const STYLE: &str = include_str!("page.css");
 const BODY: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
+/// In front of the script of each page.
+const TABLES: &str = include_str!("tables.js");
 
 /// Stacks are folded together until there are at most so many nodes: some two megabytes.
 const MAX_NODES: usize = 60_000;
@@ -90,8 +95,13 @@ struct TimelineRow {
 
 pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
     let tree = page.stacks.tree(MAX_NODES);
+    document(BODY, &data(page, &tree), SCRIPT, out)
+}
+
+/// A page whose script reads `data`, behind the script that all pages have.
+fn document(body: &str, data: &impl Serialize, script: &str, out: &mut dyn Write) -> io::Result<()> {
     let mut bytes = Vec::new();
-    json::line(&data(page, &tree), &mut bytes)?;
+    json::line(data, &mut bytes)?;
     // Nothing in the data ends the element that it is in.
     let mut data = Vec::with_capacity(bytes.len());
     for byte in bytes {
@@ -109,11 +119,12 @@ pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
     )?;
     out.write_all(STYLE.as_bytes())?;
     out.write_all(b"</style>\n</head>\n<body>\n")?;
-    out.write_all(BODY.as_bytes())?;
+    out.write_all(body.as_bytes())?;
     out.write_all(b"<script type=\"application/json\" id=\"data\">")?;
     out.write_all(&data)?;
     out.write_all(b"</script>\n<script>\n")?;
-    out.write_all(SCRIPT.as_bytes())?;
+    out.write_all(TABLES.as_bytes())?;
+    out.write_all(script.as_bytes())?;
     out.write_all(b"</script>\n</body>\n</html>\n")
 }
 

@@ -1,13 +1,4 @@
-"use strict";
-// All numbers of the table are the model's, as text. Weights of stacks are added up here for what is on the screen, and nothing else is.
-const data = JSON.parse(document.getElementById("data").textContent);
-const $ = (id) => document.getElementById(id);
-const make = (tag, attributes = {}, ...children) => {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
-  return element;
-};
+// The page of a recording. Weights of stacks are added up here for what is on the screen, and nothing else is.
 const grouped = (number) => Math.round(number).toLocaleString("en-US");
 const weightText = (weight) => {
   if (data.unit !== "ns") return grouped(weight);
@@ -16,69 +7,9 @@ const weightText = (weight) => {
 };
 const percent = (part, whole) => (whole > 0 ? ((100 * part) / whole).toFixed(2) : "0.00") + " %";
 
-document.title = data.title;
-$("title").textContent = data.title;
-for (const [list, lines] of [["facts", data.facts], ["notes", data.notes]]) {
-  $(list).append(...lines.map((line) => make("li", {}, line)));
-}
-$("scheme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const isDark = root.classList.contains("dark") || (!root.classList.contains("light") && matchMedia("(prefers-color-scheme: dark)").matches);
-  root.classList.toggle("dark", !isDark);
-  root.classList.toggle("light", isDark);
-});
+list("notes", data.notes);
 
-// ---- Tables
-
-// "≈1,234±5%" sorts as 1234, what is not known behind everything.
-const sortKey = (text) => {
-  const number = parseFloat(text.replace(/[≈≥≤,]/g, ""));
-  return Number.isNaN(number) ? -Infinity : number;
-};
-
-// Draws a table whose columns sort. What `filter` and `hidden` say is shown; `fill(cell, row, column)` may put more than text into one.
-function drawnTable(id, sheet, { filter = () => "", hidden = new Set(), fill = () => false } = {}) {
-  const { columns, rows, totals } = sheet;
-  let sort = null;
-  let isDescending = true;
-  const draw = () => {
-    const shown = columns.map((_, at) => at).filter((at) => !hidden.has(at));
-    const wanted = filter().toLowerCase();
-    const order = rows.map((_, at) => at).filter((at) => rows[at].join("\n").toLowerCase().includes(wanted));
-    if (sort !== null) {
-      const compare = columns[sort].number
-        ? (a, b) => sortKey(rows[a][sort]) - sortKey(rows[b][sort])
-        : (a, b) => rows[a][sort].localeCompare(rows[b][sort], "en");
-      order.sort((a, b) => (isDescending ? -compare(a, b) : compare(a, b)) || a - b);
-    }
-    const head = shown.map((at) => {
-      const button = make("button", { type: "button" }, columns[at].name);
-      button.addEventListener("click", () => {
-        isDescending = sort === at ? !isDescending : columns[at].number;
-        sort = at;
-        draw();
-        $(id).querySelectorAll("th button")[shown.indexOf(at)].focus();
-      });
-      const attributes = { scope: "col", class: columns[at].number ? "number" : "text" };
-      if (sort === at) attributes["aria-sort"] = isDescending ? "descending" : "ascending";
-      return make("th", attributes, button);
-    });
-    const cell = (row, column, text) => {
-      const cell = make("td", { class: columns[column].number ? "number" : "text" });
-      if (row === null || !fill(cell, row, column, text)) cell.append(text);
-      return cell;
-    };
-    const line = (row, cells) => make("tr", {}, ...shown.map((at) => cell(row, at, cells[at])));
-    $(id).replaceChildren(
-      make("thead", {}, make("tr", {}, ...head)),
-      make("tbody", {}, ...order.map((at) => line(at, rows[at]))),
-      make("tfoot", {}, ...totals.map((cells) => line(null, cells))),
-    );
-    return wanted ? `${order.length} of ${rows.length} rows` : "";
-  };
-  draw();
-  return draw;
-}
+// ---- Programs
 
 const hidden = new Set();
 const drawPrograms = drawnTable("table", data.table, {

@@ -1,0 +1,72 @@
+//! Every question in one page of HTML that needs nothing else.
+
+use crate::answer::{Answer, Value};
+use crate::engine::EngineChoice;
+use crate::lake::Lake;
+use crate::print;
+use crate::query::{self, Query, Question, Scope};
+use crate::rows::Date;
+use anyhow::{Context, Result};
+use bprec_report::{PageTable, TablesPage};
+use std::path::Path;
+
+/// In the order of the page, each with its heading and what its rows are.
+const SECTIONS: [(Question, &str, &str); 6] = [
+    (Question::Top, "Programs", "What each program cost on all hosts together."),
+    (
+        Question::Regressed,
+        "Slower and faster",
+        "Time per run before and after, host by host; a verdict is as sure as was asked for, of all programs together.",
+    ),
+    (Question::Versions, "Versions", "The same programs by version label, tag and kernel."),
+    (Question::Hosts, "Hosts", "What all programs of a host cost."),
+    (Question::Functions, "Functions", "Functions of programs by the weight of their samples."),
+    (Question::Counters, "Counters", "Exact and shared counters by processor model."),
+];
+
+const WHAT: &str = "SELECT COUNT(*) AS recordings, COUNT(DISTINCT host_id) AS hosts, MIN(date) AS first_day, MAX(date) AS last_day \
+                    FROM recording";
+
+/// Asks everything.
+///
+/// # Errors
+/// When the lake cannot be read as a whole.
+pub(crate) fn page(path: &Path, choice: &EngineChoice, scope: &Scope) -> Result<TablesPage> {
+    let lake = Lake::open(path, (scope.since.unwrap_or(Date::MIN), scope.until.unwrap_or(Date::MAX)))?;
+    let what = choice.open(&lake)?.ask(WHAT)?;
+    let what = what.rows.first().context("no row of what the lake has")?;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let [recordings, hosts, first, last] = [0, 1, 2, 3].map(|at| print::cell(&what[at]));
+    let mut page = TablesPage {
+        title: format!("bprec fleet · {name}"),
+        facts: vec![format!("{recordings} recordings of {hosts} hosts, {first} to {last} (UTC)")],
+        tables: Vec::new(),
+    };
+    for (question, title, about) in SECTIONS {
+        let (name, answer) = query::ask(path, choice, &Query::Known(question), scope)?;
+        if answer.rows.is_empty() {
+            page.facts.push(format!("{name}: nothing is known of these days"));
+        } else if question == Question::Regressed && answer.rows.iter().all(|row| row[0] == Value::Text("new".into())) {
+            page.facts.push(format!("{name}: there is no day before to compare with"));
+        } else {
+            if answer.rows.len() == scope.limit {
+                page.facts.push(format!("{name}: the first {} rows (--limit)", scope.limit));
+            }
+            page.tables.push(table(&answer, title, about));
+        }
+    }
+    Ok(page)
+}
+
+fn table(answer: &Answer, title: &str, about: &str) -> PageTable {
+    let is_number = |column: usize| {
+        let mut values = answer.rows.iter().map(|row| &row[column]);
+        values.any(|value| matches!(value, Value::Integer(_) | Value::Real(_)))
+    };
+    PageTable {
+        title: title.into(),
+        about: about.into(),
+        columns: answer.columns.iter().enumerate().map(|(at, name)| (name.clone(), is_number(at))).collect(),
+        rows: answer.rows.iter().map(|row| row.iter().map(print::cell).collect()).collect(),
+    }
+}
