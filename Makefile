@@ -15,6 +15,7 @@ pictures:
 # Every test, here and on other kernels under QEMU (docs/vm.md); the last line is `N passed, N failed, N skipped`.
 test:
 	@setup/install test
+	@setup/viewers
 	@cargo xtask test-everywhere
 
 # What fleet/ is, linted while it is built: its 300 packages are compiled once and not a second time for clippy.
