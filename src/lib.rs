@@ -36,6 +36,7 @@ mod stat;
 #[cfg(all(feature = "record", target_os = "linux"))]
 mod top;
 
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -149,8 +150,16 @@ fn parse(mut args: Vec<OsString>) -> Result<Command, clap::Error> {
         let levels = args.iter_mut().filter_map(|arg| Some((arg.to_str()?.strip_prefix("-z")?.to_owned(), arg)));
         let is_level = |level: &str| !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit());
         let mut levels = levels.filter(|(level, _)| is_level(level));
-        let Some((level, arg)) = levels.next() else { return Err(refused) };
+        let Some((level, arg)) = levels.next() else { return Err(without_repetition(refused)) };
         *arg = format!("-z={level}").into();
+    }
+}
+
+/// An error of the reporter's names option and value itself; clap would put both in front of it again.
+fn without_repetition(refused: clap::Error) -> clap::Error {
+    match refused.source().and_then(|source| source.downcast_ref::<bprec_report::Error>()) {
+        Some(error @ bprec_report::Error::Option { .. }) => clap::Error::raw(refused.kind(), format!("{error}\n")),
+        _ => refused,
     }
 }
 
@@ -174,9 +183,10 @@ fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
         Here::Always => "this is always done; leave it out",
         _ => option.remark,
     };
-    let message =
-        format!("perf {command} has {given}{long}, bprec has not: {remark}.\n\nAll of perf's options: docs/perf.md\n");
-    Command::command().error(ErrorKind::UnknownArgument, message)
+    let message = format!(
+        "bprec {command} does not have perf's {given}{long}: {remark}; docs/perf.md lists all of perf's options\n"
+    );
+    clap::Error::raw(ErrorKind::UnknownArgument, message)
 }
 
 /// The error and what caused it, without causes that the error's own words tell already.

@@ -1,59 +1,57 @@
-//! What README and docs show is so: each command line is one that `bprec` takes, what is shown of a recording of the fixtures is what comes
-//! out, and links lead somewhere.
+//! What README and docs show is so: each command line is one that `bprec` takes, those of commands that read are run, what is shown of a
+//! recording of the fixtures is what comes out, and links lead somewhere. `documented_live.rs` does the same for commands that ask the kernel.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/examples.rs"]
+mod examples;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::error::ErrorKind;
+use examples::{Desk, all_blocks, commands, complete_commands, documents, lacks_a_value, sources, words};
 
-fn sources() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
+/// Blocks that no command line is run for here, by their document and how they begin, with who checks them instead.
+const CHECKED_ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("README.md", "make demo", "targets of the Makefile, which a test below looks for"),
+    ("docs/ci.md", "sudo sh bpf-regression.sh", "tests/diff.rs runs the script"),
+    ("docs/diff.md", "bprec-load steady", "how the figures beside it were measured, in 68 s"),
+    ("docs/diff.md", "condition =", "a grammar"),
+    ("docs/doctor.md", "$ bprec doctor", "tests/documented_live.rs"),
+    ("docs/fleet.md", "$ bprec-fleet import", "fleet/tests has these commands: a program and a workspace of its own"),
+    ("docs/fleet.md", "$ export SPARK_HOME", "fleet/tests asks Spark: a program and a workspace of its own"),
+    ("docs/install.md", "make release", "targets of the Makefile, which a test below looks for"),
+    ("docs/install.md", "setup/package check", "a step of CI; `try` needs bare Debian systems"),
+    ("docs/maps.md", "# bprec record", "tests/documented_live.rs"),
+    ("docs/samplers.md", "# blind spot:", "tests/documented_live.rs"),
+    ("docs/samplers.md", "# bprec record", "tests/documented_live.rs"),
+    ("docs/stat.md", "# bprec stat", "tests/documented_live.rs"),
+    ("docs/vm.md", "cargo xtask vm", "needs QEMU and kernels; `make test` runs guests"),
+    ("docs/vm.md", "console.log", "names of files that a run of a guest leaves"),
+];
 
-/// README and docs, each with its text.
-fn documents() -> Vec<(PathBuf, String)> {
-    let of_docs = fs::read_dir(sources().join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut paths: Vec<_> = of_docs.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
-    paths.extend(["README.md", "SECURITY.md"].map(|name| sources().join(name)));
-    paths.sort();
-    paths.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
-}
+/// Commands that only read, so that they are run here with whatever they are shown with.
+const READERS: [&str; 7] = ["annotate", "diff", "export", "recover", "report", "rewrite", "script"];
 
-/// The fenced blocks of a document: their kind and lines.
-fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
-    let mut blocks = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if let Some(kind) = line.strip_prefix("```") {
-            blocks.push((kind, lines.by_ref().take_while(|line| *line != "```").collect()));
-        }
-    }
-    blocks
-}
-
-/// The commands in blocks, and those between backticks in the text.
-fn commands(text: &str) -> Vec<&str> {
-    let mut commands = Vec::new();
-    for (kind, lines) in blocks(text) {
-        let prompt: &[&str] = if kind == "console" { &["$ ", "# "] } else { &[""] };
-        let typed = lines.into_iter().filter_map(|line| prompt.iter().find_map(|prompt| line.strip_prefix(prompt)));
-        commands.extend(typed.filter(|line| line.starts_with("bprec ")));
-    }
-    // Every other piece is between backticks; blocks have three in a row, so that they come out even.
-    let inline = text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2));
-    commands.extend(inline.filter(|code| code.starts_with("bprec ") && !code.contains(['…', '|'])));
-    commands
-}
-
-/// The words that a shell makes of a command.
-fn words(command: &str) -> Vec<String> {
-    let script = format!("bprec() {{ printf '%s\\n' bprec \"$@\"; }}\n{command}");
-    let output = Command::new("/bin/sh").args(["-fc", &script]).env("PATH", "").output().unwrap();
-    assert!(output.status.success(), "{command}: {output:?}");
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
-}
+/// What the documents call files and programs that a user has: of the recording that stands for them here.
+const STAND_INS: &[(&str, &str)] = &[
+    ("BASE1", "perf.data"),
+    ("BASE2", "older.data"),
+    ("NEW1", "perf.data"),
+    ("NEW2", "older.data"),
+    ("BASE", "older.data"),
+    ("OLD", "older.data"),
+    ("NEW", "perf.data"),
+    ("PROG[:FUNC]", "PROG:FUNC"),
+    ("PROG:FUNC", "account_syscall_enter:mix*"),
+    ("PROG", "account_syscall_enter"),
+    ("FILE", "perf.data"),
+    ("IN", "perf.data"),
+    ("OUT", "out.data"),
+    ("FORMAT", "folded"),
+    ("NAME", "bprec-load"),
+    ("today.data", "perf.data"),
+    ("pool.data", "perf.data"),
+];
 
 /// Whether a word stands for what a user puts there: `FORMAT`.
 fn is_a_stand_in(word: &str) -> bool {
@@ -61,25 +59,65 @@ fn is_a_stand_in(word: &str) -> bool {
 }
 
 #[test]
+fn every_block_is_checked_somewhere() {
+    let mut unused: Vec<_> = CHECKED_ELSEWHERE.iter().collect();
+    for block in all_blocks() {
+        let is_its = |row: &&(&str, &str, &str)| row.0 == block.document && block.first().starts_with(row.1);
+        let listed = CHECKED_ELSEWHERE.iter().any(|row| is_its(&row));
+        let run = block.reads_a_fixture() || block.is_of_commands();
+        assert!(run != listed, "a block is to be run, or listed with who checks it: {block:#?}");
+        unused.retain(|row| !is_its(row));
+    }
+    assert!(unused.is_empty(), "no block is of: {unused:?}");
+}
+
+/// A block that is not fenced would be looked at by no test.
+#[test]
+fn blocks_are_fenced() {
+    for (document, text) in documents() {
+        let is_indented = |line: &&str| line.starts_with("    ") && !line.trim_start().starts_with(['-', '*']);
+        let outside = text.split("\n```").step_by(2).flat_map(|prose| prose.lines().skip(1));
+        let indented: Vec<_> = outside.filter(is_indented).collect();
+        assert!(indented.is_empty(), "{document}: {indented:#?}");
+    }
+}
+
+#[test]
+fn targets_of_make_exist() {
+    let makefile = fs::read_to_string(sources().join("Makefile")).unwrap();
+    let mut looked_for = 0;
+    for block in all_blocks().iter().filter(|block| block.kind == "sh") {
+        for line in &block.lines {
+            let code = line.split(" # ").next().unwrap();
+            for (at, _) in code.match_indices("make ").filter(|_| !code.starts_with("bprec ")) {
+                let target = code[at..].split_whitespace().nth(1).unwrap();
+                assert!(makefile.contains(&format!("\n{target}:")), "{}: {line}", block.document);
+                looked_for += 1;
+            }
+        }
+    }
+    assert!(looked_for > 0);
+}
+
+#[test]
 fn every_command_that_is_shown_is_one() {
     let (mut tried, mut wrong) = (0, Vec::new());
     for (path, text) in documents() {
         for command in commands(&text) {
-            let words = words(command);
+            let words = words(&command);
             if words.len() < 2 {
                 continue;
             }
             tried += 1;
             let Err(error) = bprec::command().try_get_matches_from(&words) else { continue };
             let is_fine = match error.kind() {
-                // Named without all that it needs.
-                ErrorKind::MissingRequiredArgument => true,
-                ErrorKind::InvalidValue => error.to_string().contains("none was supplied"),
+                // Shown for its error, which a test below compares.
+                ErrorKind::ValueValidation if command.contains("2>&1") => true,
                 ErrorKind::ValueValidation => words.iter().any(|word| is_a_stand_in(word)),
-                _ => !error.use_stderr(),
+                _ => lacks_a_value(&error) || !error.use_stderr(),
             };
             if !is_fine {
-                wrong.push(format!("{}: {command}: {error}", path.display()));
+                wrong.push(format!("{path}: {command}: {error}"));
             }
         }
     }
@@ -87,28 +125,52 @@ fn every_command_that_is_shown_is_one() {
     assert!(tried > 60, "{tried}");
 }
 
+/// A user who types what is shown gets an answer, or hears that nothing matches.
+#[test]
+fn commands_that_read_are_run() {
+    let desk = Desk::new();
+    let fixtures = sources().join("fixtures/recordings/linux-7.2");
+    let mut tried = 0;
+    for shown in complete_commands(|command| READERS.contains(&command)) {
+        // Needs a terminal: tests/tui.rs. What reads a fixture is compared below.
+        if shown.contains("--tui") || shown.contains("fixtures/recordings/") {
+            continue;
+        }
+        // Some of them write.
+        for (from, to) in [("ratio", "perf"), ("everything", "older")] {
+            fs::copy(fixtures.join(from).with_extension("data"), desk.path(to).with_extension("data")).unwrap();
+        }
+        drop(fs::remove_file(desk.path("out.data")));
+        let words = shown.split(' ').map(|word| {
+            let stand_in = STAND_INS.iter().find(|(name, _)| *name == word);
+            stand_in.map_or(word, |(_, file)| *file)
+        });
+        let typed = words.collect::<Vec<_>>().join(" ");
+        let output = desk.shell(&typed).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{shown}: {said}");
+        tried += 1;
+    }
+    assert!(tried > 40, "{tried}");
+}
+
 #[test]
 fn what_is_shown_of_fixtures_is_what_comes_out() {
+    let desk = Desk::new();
     let mut shown = 0;
-    for (path, text) in documents() {
-        for (_, lines) in blocks(&text).into_iter().filter(|(kind, _)| *kind == "console") {
-            let is_command = |line: &&&str| line.starts_with("$ ") && line.contains("bprec ");
-            let Some(command) = lines.first().filter(is_command).filter(|line| line.contains("fixtures/recordings/"))
-            else {
-                continue;
-            };
-            let bprec = Path::new(env!("CARGO_BIN_EXE_bprec")).parent().unwrap();
-            let path_variable = format!("{}:{}", bprec.display(), std::env::var("PATH").unwrap());
-            let output = Command::new("/bin/sh")
-                .args(["-c", &command[2..]])
-                .env("PATH", path_variable)
-                .env_remove("COLUMNS")
-                .current_dir(sources())
-                .output()
-                .unwrap();
-            let expected = lines[1..].join("\n") + "\n";
+    for block in all_blocks().iter().filter(|block| block.reads_a_fixture()) {
+        // A block may have several commands, each with what it prints.
+        let is_command = |line: &String| line.starts_with("$ ");
+        let mut lines = block.lines.iter().peekable();
+        while let Some(command) = lines.next() {
+            let mut expected = String::new();
+            while let Some(line) = lines.next_if(|line| !is_command(line)) {
+                expected += line;
+                expected.push('\n');
+            }
+            let output = desk.shell_in(&sources(), &command[2..]).output().unwrap();
             let printed = String::from_utf8(output.stdout).unwrap();
-            assert!(printed == expected, "{}: {command} prints now:\n{printed}", path.display());
+            assert!(printed == expected, "{}: {command} prints now:\n{printed}", block.document);
             shown += 1;
         }
     }
@@ -121,7 +183,7 @@ fn links_lead_to_files() {
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = link.split('#').next().unwrap();
             if !link.starts_with("http") && !file.is_empty() {
-                assert!(path.parent().unwrap().join(file).exists(), "{}: {link}", path.display());
+                assert!(sources().join(&path).parent().unwrap().join(file).exists(), "{path}: {link}");
             }
         }
     }

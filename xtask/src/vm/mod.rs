@@ -106,6 +106,7 @@ const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-control",
     "bprec-diff",
     "bprec-disk_faults",
+    "bprec-documented_live",
     "bprec-endings",
     "bprec-file_steps",
     "bprec-generated",
