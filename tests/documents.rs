@@ -5,7 +5,7 @@
 #[path = "support/examples.rs"]
 mod examples;
 
-use std::fs;
+use std::fs::{self, File};
 
 use clap::error::ErrorKind;
 use examples::{Desk, all_blocks, commands, complete_commands, documents, lacks_a_value, sources, words};
@@ -146,7 +146,9 @@ fn commands_that_read_are_run() {
             stand_in.map_or(word, |(_, file)| *file)
         });
         let typed = words.collect::<Vec<_>>().join(" ");
-        let output = desk.shell(&typed).output().unwrap();
+        // Some read standard input.
+        let mut shell = desk.shell(&typed);
+        let output = shell.stdin(File::open(desk.path("perf.data")).unwrap()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{shown}: {said}");
         tried += 1;
