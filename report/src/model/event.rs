@@ -1,5 +1,6 @@
 //! The ledger of an event: rows, lines, and everything that their shares are of.
 
+use super::known::known_members;
 use super::program::RunsMembers;
 use super::{Known, Note, Reason, Runs};
 use schemars::JsonSchema;
@@ -218,6 +219,8 @@ pub struct Aggregated {
     /// What the event counted and the program on it did not see, with as many samples as that would have been: those in
     /// kprobe, tracepoint and perf_event programs, where the kernel drops them. Part of nothing else. `null` where it
     /// was not counted, or where only a part of the recording is there or looked at.
+    #[serde(flatten, serialize_with = "BlindSpotMembers::serialize")]
+    #[schemars(with = "BlindSpotMembers")]
     pub blind_spot: Known<Count>,
     /// Its share of the machine.
     pub blind_spot_machine_percent: Option<f64>,
@@ -290,6 +293,15 @@ pub struct SourceRow {
     pub sampled_ns_per_run: Option<f64>,
 }
 
+known_members!(IdleMembers { idle, idle_unknown, idle_reason }: Share);
+known_members!(BusyMembers { busy, busy_unknown, busy_reason }: u64);
+known_members!(MachineMembers { machine, machine_unknown, machine_reason }: u64);
+known_members!(LostMembers { lost, lost_unknown, lost_reason }: u64);
+known_members!(EntryMembers { entry_unattributed, entry_unattributed_unknown, entry_unattributed_reason }: Line);
+known_members!(InterpretedMembers { interpreted, interpreted_unknown, interpreted_reason }: Line);
+known_members!(UnknownCodeMembers { unknown_kernel_code, unknown_kernel_code_unknown, unknown_kernel_code_reason }: Line);
+known_members!(BlindSpotMembers { blind_spot, blind_spot_unknown, blind_spot_reason }: Count);
+
 /// The ledger of one event.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct EventReport {
@@ -302,12 +314,20 @@ pub struct EventReport {
     /// All samples of the selection.
     pub samples: Count,
     /// Those in which the idle task waited.
+    #[serde(flatten, serialize_with = "IdleMembers::serialize")]
+    #[schemars(with = "IdleMembers")]
     pub idle: Known<Share>,
     /// Weight of what was not idle.
+    #[serde(flatten, serialize_with = "BusyMembers::serialize")]
+    #[schemars(with = "BusyMembers")]
     pub busy: Known<u64>,
     /// All that the machine's CPUs could have done meanwhile, in the unit of the weight.
+    #[serde(flatten, serialize_with = "MachineMembers::serialize")]
+    #[schemars(with = "MachineMembers")]
     pub machine: Known<u64>,
     /// Samples that did not make it into the recording.
+    #[serde(flatten, serialize_with = "LostMembers::serialize")]
+    #[schemars(with = "LostMembers")]
     pub lost: Known<u64>,
     /// Samples that a BPF filter dropped.
     pub filtered: u64,
@@ -332,10 +352,16 @@ pub struct EventReport {
     /// Programs without anything, which are not shown.
     pub quiet_programs: usize,
     /// In code that runs programs, no telling which.
+    #[serde(flatten, serialize_with = "EntryMembers::serialize")]
+    #[schemars(with = "EntryMembers")]
     pub entry_unattributed: Known<Line>,
     /// In the interpreter, no telling which program.
+    #[serde(flatten, serialize_with = "InterpretedMembers::serialize")]
+    #[schemars(with = "InterpretedMembers")]
     pub interpreted: Known<Line>,
     /// In code that nothing accounts for, where BPF code could be. Only what is known to be BPF is: it is no part of the total.
+    #[serde(flatten, serialize_with = "UnknownCodeMembers::serialize")]
+    #[schemars(with = "UnknownCodeMembers")]
     pub unknown_kernel_code: Known<Line>,
     /// All that is charged to BPF: every program, and the lines that no program could be told for.
     pub total: Line,
