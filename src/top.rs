@@ -109,11 +109,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     #[cfg(feature = "tui")]
     if !(args.batch || args.json || args.once || args.iterations.is_some()) && io::stdout().is_terminal() {
-        if args.redact.redact.is_some() {
-            bail!("--redact: the screen shows and writes names as they are; give --batch, --json, -n or --once");
-        }
         let options = recording(&args, interval)?;
-        watch::watch(Terminal::take("the screen of bprec top (there is --batch)")?, options, keep, query)?;
+        let terminal = Terminal::take("the screen of bprec top (there is --batch)")?;
+        watch::watch(terminal, options, keep, query, args.redact.redact)?;
         return Ok(Outcome::Done);
     }
     let is_over = Arc::new(AtomicBool::new(false));

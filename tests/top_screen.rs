@@ -134,6 +134,54 @@ fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
     });
 }
 
+/// Neither who holds a program, nor who ran when it did, is on a page or in the file that is written.
+#[test]
+fn redacted_screens_hold_no_secret() {
+    let test = "redacted_screens_hold_no_secret";
+    if !root(test) || !tmux_installed(test) {
+        return;
+    }
+    let _alone = alone();
+    let (loaded, id) = load();
+    // The first 15 bytes of its name, which is that of the owner.
+    let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+    let comm = comm.trim();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                loaded.run(PROGRAM, 1_000).unwrap();
+            }
+        });
+        let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for is_redacted in [false, true] {
+                let redact: &[&str] = if is_redacted { &["--redact"] } else { &[] };
+                let options = ["top", "-d", "0.5", "--budget", "100", "--all", "--prog", &id];
+                let terminal = Terminal::start((200, 20), &[&options, redact].concat());
+                let mut seen = terminal.wait("runs", |screen| runs(screen, &id).is_some_and(|runs| runs > 0.0));
+                terminal.keys(&["p"]);
+                seen.extend(terminal.wait("payers", |screen| {
+                    screen[0].contains("payers") && screen.iter().any(|line| line.contains("%PAYER"))
+                }));
+                let said = wait_for("a file", || {
+                    terminal.keys(&["w", "Enter"]);
+                    let said = |screen: &[String]| screen.last().is_some_and(|line| line.contains("bprec"));
+                    let said = terminal.wait("an answer", said).last()?.clone();
+                    said.contains("samples -> bprec-top.data").then_some(said)
+                });
+                terminal.keys(&["q"]);
+                assert_eq!(terminal.end(), 0);
+                assert_eq!(seen.iter().any(|line| line.contains(comm)), !is_redacted, "{comm}: {seen:#?}");
+                let file = std::fs::read(terminal.path("bprec-top.data")).unwrap();
+                let has_comm = file.windows(comm.len()).any(|window| window == comm.as_bytes());
+                assert_eq!(has_comm, !is_redacted, "{comm}: {said}");
+            }
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        shown.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
 /// What the reporter says of the file that was written.
 fn reported(terminal: &Terminal, id: &str) -> Option<Value> {
     let path = terminal.path("bprec-top.data");

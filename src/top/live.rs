@@ -110,7 +110,7 @@ impl Live {
     /// The newest interval that is whole, if there is one which was not seen.
     fn read(&mut self, query: &Query) -> anyhow::Result<Option<Interval>> {
         // It is not there yet, or one file is just following another.
-        let Ok(input) = self.input() else { return Ok(None) };
+        let Ok(input) = Input::open(self.path()) else { return Ok(None) };
         let Ok(session) = Session::open(&input) else { return Ok(None) };
         let settled_ns = now_ns(ClockId::Monotonic).saturating_sub(SETTLE_NS);
         let mut reads: Vec<u64> = session.read_times_ns().iter().copied().filter(|at| *at <= settled_ns).collect();
@@ -121,10 +121,9 @@ impl Live {
         if ((to_ns - from_ns) as f64) < self.interval_ns as f64 * LEAST_LENGTH {
             return Ok(None);
         }
-        let path = self.path();
-        let charged = match &mut self.redactor {
+        let charged = match self.redactor {
             None => session.interval(query, from_ns, to_ns),
-            Some(redactor) => redacted_interval(&path, redactor, query, (from_ns, to_ns)),
+            Some(_) => self.input().and_then(|input| Session::open(&input)?.interval(query, from_ns, to_ns)),
         };
         let mut interval = match charged {
             // On a busy machine samples come into the file later than readings.
@@ -138,7 +137,7 @@ impl Live {
 
     /// The same interval for another query; `None` where its file has ended meanwhile.
     #[cfg(feature = "tui")]
-    pub(super) fn again(&self, query: &Query, shown: &Interval) -> anyhow::Result<Option<Interval>> {
+    pub(super) fn again(&mut self, query: &Query, shown: &Interval) -> anyhow::Result<Option<Interval>> {
         let Ok(input) = self.input() else { return Ok(None) };
         let Ok(session) = Session::open(&input) else { return Ok(None) };
         if !session.read_times_ns().contains(&shown.from_ns) {
@@ -163,15 +162,20 @@ impl Live {
         (self.seen_ns > 0 && wall_ns > 0).then(|| cpu_ns as f64 * 100.0 / wall_ns as f64)
     }
 
-    /// What the file that is being written has.
-    pub(super) fn input(&self) -> bprec_report::Result<Input> {
-        Input::open(self.path())
+    /// What the file that is being written has; redacted first where that was asked for, as other commands do it.
+    pub(super) fn input(&mut self) -> bprec_report::Result<Input> {
+        let path = self.path();
+        match &mut self.redactor {
+            None => Input::open(path),
+            // What a file that goes on lacks is told of no interval.
+            Some(redactor) => Ok(Redacting::begin(Source::open(path)?)?.finish(redactor)?.0),
+        }
     }
 
     /// How long the file that is being written is.
     #[cfg(feature = "tui")]
     pub(super) fn file_length(&self) -> Duration {
-        let Ok(input) = self.input() else { return Duration::ZERO };
+        let Ok(input) = Input::open(self.path()) else { return Duration::ZERO };
         let Ok(session) = Session::open(&input) else { return Duration::ZERO };
         let (first, last) = (session.read_times_ns().iter().min(), session.read_times_ns().iter().max());
         first.zip(last).map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last - first))
@@ -219,18 +223,6 @@ impl Drop for Live {
         // Whoever asks for the outcome calls it.
         let _ = self.end();
     }
-}
-
-/// An interval of a recording that is redacted first, as other commands do it.
-fn redacted_interval(
-    path: &Path,
-    redactor: &mut Redactor,
-    query: &Query,
-    (from_ns, to_ns): (u64, u64),
-) -> bprec_report::Result<Interval> {
-    // What a file that goes on lacks is told of no interval.
-    let (input, _) = Redacting::begin(Source::open(path)?)?.finish(redactor)?;
-    Session::open(&input)?.interval(query, from_ns, to_ns)
 }
 
 const NAME: &str = "bprec.data";

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bprec_record::{Level, Options};
 use bprec_report::model::{History, Interval};
-use bprec_report::{Options as Query, RewriteOptions, Session, Source, rewrite};
+use bprec_report::{Options as Query, Redact, Redactor, RewriteOptions, Session, Source, rewrite};
 
 use super::live::{LOOK_EVERY, Live};
 use crate::draft::{Draft, Older};
@@ -23,13 +23,22 @@ fn keep(level: Level, message: &str) {
     }
 }
 
+/// What the recorder says may have any name in it.
+const REDACTED: &str = "the recorder has a message, which --redact leaves out";
+
 /// Shows what is recorded until a key or a signal ends it.
-pub(super) fn watch(terminal: Terminal, options: Options, keep_for: Duration, query: Query) -> anyhow::Result<()> {
+pub(super) fn watch(
+    terminal: Terminal,
+    options: Options,
+    keep_for: Duration,
+    query: Query,
+    redact: Option<Redact>,
+) -> anyhow::Result<()> {
     let options = Options { notify: keep, ..options };
     browse_live(terminal, query.clone(), options.interval, move |requests, answers| {
-        let live = Live::start(options.clone(), keep_for, None)?;
-        let mut watched =
-            Watched { live, options, keep_for, query, shown: None, history: Arc::default(), is_paused: false };
+        let live = Live::start(options.clone(), keep_for, redact.map(Redactor::new))?;
+        let (shown, history) = (None, Arc::default());
+        let mut watched = Watched { live, options, keep_for, query, redact, shown, history, is_paused: false };
         let ended = watched.answer(&requests, &answers);
         watched.live.end().and(ended)
     })
@@ -40,6 +49,7 @@ struct Watched {
     options: Options,
     keep_for: Duration,
     query: Query,
+    redact: Option<Redact>,
     shown: Option<Arc<Interval>>,
     history: Arc<History>,
     is_paused: bool,
@@ -55,7 +65,11 @@ impl Watched {
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
             let said = std::mem::take(&mut *SAID.lock().unwrap_or_else(PoisonError::into_inner));
-            for answer in said.into_iter().map(Answer::Said).chain(answer) {
+            let said = said.into_iter().map(|message| match self.redact {
+                None => message,
+                Some(_) => REDACTED.to_owned(),
+            });
+            for answer in said.map(Answer::Said).chain(answer) {
                 // Whoever asked has gone, which the next look tells.
                 let _ = answers.send(answer);
             }
@@ -88,7 +102,8 @@ impl Watched {
                     // Readings of the statistics have to come sooner: that is another recording.
                     self.options.interval = *interval;
                     self.live.end()?;
-                    self.live = Live::start(self.options.clone(), self.keep_for, None)?;
+                    let redactor = self.redact.map(Redactor::new);
+                    self.live = Live::start(self.options.clone(), self.keep_for, redactor)?;
                 } else {
                     self.live.set_interval(*interval);
                 }
@@ -129,7 +144,7 @@ impl Watched {
         }
         let mut said = Vec::new();
         for (part, target) in parts.iter().zip(&targets) {
-            let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
+            let options = RewriteOptions { repair: true, redact: self.redact, ..RewriteOptions::default() };
             let mut source = Source::open(part)?;
             let mut draft = Draft::create(target)?;
             let summary = rewrite(&mut source, &options, &mut draft.file)?;
