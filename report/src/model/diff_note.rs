@@ -141,8 +141,8 @@ impl fmt::Display for DiffNote {
             ),
             DiffNote::RunsUnknown { path, why } => write!(f, "runs of {path}: n/a, {why}"),
             DiffNote::TagsNotCompared => f.write_str(
-                "tags are not compared, so that new versions are not told: kernels hash programs otherwise from Linux 6.18 on, or the \
-                 kernel is not known",
+                "tags are not compared, so a new version of a program looks like the same one: tags are another hash from Linux 6.18 on, or \
+                 the kernel of a side is not known",
             ),
             DiffNote::PlacesNotCompared => {
                 f.write_str("programs are told apart by type and name alone: not every recording says where they are attached")

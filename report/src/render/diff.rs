@@ -69,14 +69,14 @@ fn rows(
     let columns_of = |base: &str, new: &str, change: &str| {
         [base.to_owned(), new.to_owned(), change.to_owned(), "[FROM TO]".to_owned()]
     };
-    add(columns_of(cost, if is_time { "%NEW" } else { "NEW" }, "ΔCOST"), 2);
+    add(columns_of(cost, if is_time { "%NEW" } else { "NEW PER CPU-S" }, "ΔCOST"), 2);
     if has_runs {
-        add(columns_of("NS/RUN", "NEW", "ΔNS/RUN"), 2);
-        add(columns_of("RUNS/S", "NEW", RUNS_CHANGE), 8);
+        add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
+        add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
     }
     // Time per run is what statistics tell better.
     if !is_time {
-        add(columns_of(&per_run, "NEW", "Δ/RUN"), 6);
+        add(columns_of(&per_run, &format!("NEW {per_run}"), "Δ/RUN"), 6);
     }
     columns.push(Column::text("STATUS").droppable(1));
     columns.push(Column::text("TYPE").droppable(12));
