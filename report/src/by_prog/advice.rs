@@ -173,7 +173,9 @@ fn helpers(row: &Row, is_meant: impl Fn(&str) -> bool) -> Option<(u64, f64, Stri
 }
 
 fn hash_lookup(program: &Program, _: &EventReport, row: &Row) -> Option<Finding> {
-    let is_lookup = |name: &str| name.trim_start_matches('_').starts_with("htab_") && name.contains("lookup_elem");
+    // A lookup in a hash map ends with a jump into lookup_nulls_elem_raw, which leaves no frame of its caller.
+    let is_htab = |name: &str| name.trim_start_matches('_').starts_with("htab_") && name.contains("lookup_elem");
+    let is_lookup = |name: &str| is_htab(name) || name == "lookup_nulls_elem_raw";
     let (samples, percent, function) = helpers(row, is_lookup)?;
     let program = program.label_with_id();
     (samples >= SAMPLES_MIN && percent >= LOOKUPS_MIN_PERCENT).then_some(Finding::HashLookup {

@@ -101,6 +101,7 @@ const X86: Guest = Guest {
 /// What lies between the rings and the file, and how a recording begins and ends, is the same on every kernel: the tests of this machine have it.
 /// So is what the ledger makes of a load; those tests compare times, which one guest takes by its instructions.
 const BEHIND_THE_RINGS: &[&str] = &[
+    "bprec-advice",
     "bprec-annotate",
     "bprec-compression",
     "bprec-control",
