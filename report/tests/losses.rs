@@ -48,22 +48,37 @@ fn clock(events: &[FileAttr]) -> u64 {
     events[0].ids[0]
 }
 
+/// An event beside the generated one, with two ids.
+struct Extra {
+    config: u64,
+    ids: [u64; 2],
+    has_sample: bool,
+}
+
 fn recording(told: &dyn Fn(u64) -> Vec<Told<'static>>) -> Recording {
+    recording_of(&[Extra { config: PAGE_FAULTS, ids: FAULTS, has_sample: true }], told)
+}
+
+fn recording_of(extras: &[Extra], told: &dyn Fn(u64) -> Vec<Told<'static>>) -> Recording {
     let (bytes, made) = generate_bytes(&Shape { record_bytes: 1 << 20, ..Shape::default() }).unwrap();
     let parsed = File::parse(&bytes).unwrap();
     let mut events = parsed.attrs().to_vec();
-    let mut faults = events[0].clone();
-    (faults.attr.kind, faults.attr.config, faults.ids) = (event_type::SOFTWARE, PAGE_FAULTS, FAULTS.to_vec());
-    events.push(faults);
+    for extra in extras {
+        let mut event = events[0].clone();
+        (event.attr.kind, event.attr.config, event.ids) = (event_type::SOFTWARE, extra.config, extra.ids.to_vec());
+        events.push(event);
+    }
     let section = parsed.data();
     let mut data = bytes[section.offset as usize..][..section.size as usize].to_vec();
     let first = parsed
         .records()
         .map(Result::unwrap)
         .find(|record| record.kind == RecordType::SAMPLE && record.misc & misc::CPUMODE_MASK == misc::USER);
-    let mut sample = first.unwrap().bytes.to_vec();
-    sample[8..16].copy_from_slice(&FAULTS[0].to_le_bytes());
-    data.extend(sample);
+    for extra in extras.iter().filter(|extra| extra.has_sample) {
+        let mut sample = first.as_ref().unwrap().bytes.to_vec();
+        sample[8..16].copy_from_slice(&extra.ids[0].to_le_bytes());
+        data.extend(sample);
+    }
     told(clock(&events)).into_iter().for_each(|told| append(told, &events, &mut data));
 
     let mut out = Vec::new();
@@ -178,6 +193,60 @@ fn lost_samples_add_up_for_their_event() {
     assert_eq!((forms.event(FAULTS_NAME).filtered, forms.event(FAULTS_NAME).throttled), (0, 0));
     // No sample that is there is fewer for it.
     assert_eq!((clock.samples.samples, clock.samples.weight), (recording.made.samples, recording.made.weight));
+}
+
+/// The events of which no sample is left: page faults, context switches, migrations, and faults of both kinds.
+const ALL_LOST: [(u64, [u64; 2], &str, u64); 5] = [
+    (PAGE_FAULTS, FAULTS, FAULTS_NAME, 5),
+    (3, [9_010, 9_011], "context-switches:HG", 1_700),
+    (4, [9_020, 9_021], "cpu-migrations:HG", 0),
+    (5, [9_030, 9_031], "minor-faults:HG", 11),
+    (6, [9_040, 9_041], "major-faults:HG", 12),
+];
+
+/// With few events each has a table; with many, events without samples are named below the table of one of them.
+#[test]
+fn an_event_that_lost_all_of_its_samples_is_reported() {
+    for events in [1, ALL_LOST.len()] {
+        let all_lost = &ALL_LOST[..events];
+        let extras = all_lost.iter().map(|(config, ids, ..)| Extra { config: *config, ids: *ids, has_sample: false });
+        let told = |_| {
+            let lost = ALL_LOST.iter().filter(|(.., lost)| *lost > 0);
+            lost.take(events).map(|(_, ids, _, lost)| Told::Samples(ids[1], *lost)).collect()
+        };
+        let forms = forms(&recording_of(&extras.collect::<Vec<_>>(), &told));
+        forms.says_lost("cpu-clock", Some(0));
+        for (_, _, name, lost) in all_lost {
+            forms.says_lost(name, Some(*lost));
+            assert_eq!(forms.event(name).samples.samples, 0, "{name}");
+            // The lines of a note are one text; what is said of an event ends where another one is named.
+            let words: Vec<&str> = forms.table.split_whitespace().filter(|word| *word != "#").collect();
+            let text = words.join(" ");
+            let said = text.split_once(name).unwrap_or_else(|| panic!("{name} is not in\n{}", forms.table)).1;
+            let ends = ALL_LOST.iter().filter_map(|(_, _, other, _)| said.find(other));
+            let said = &said[..ends.min().unwrap_or(said.len())];
+            let expected = match lost {
+                0 => "no samples".to_owned(),
+                1_000.. => "1,700 lost".to_owned(),
+                lost => format!("{lost} lost"),
+            };
+            assert!(said.contains(&expected), "{name}, {expected}:\n{}", forms.table);
+        }
+    }
+}
+
+/// A record that names no event of the recording is of any event, as LOST is; so is one of an event that the recording does not have.
+#[test]
+fn lost_samples_of_no_known_event_are_of_any_event() {
+    for id in [0, 4_711] {
+        let forms = forms(&recording(&|_| match id {
+            0 => vec![Told::Samples(0, 40)],
+            _ => vec![Told::Samples(4_711, 40)],
+        }));
+        forms.says_lost("cpu-clock", None);
+        forms.says_lost(FAULTS_NAME, None);
+        forms.opens_with("· up to 40 lost");
+    }
 }
 
 /// LOST does not say whose records they were.

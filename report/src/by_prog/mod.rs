@@ -86,7 +86,7 @@ pub(crate) fn build_with<S: Sink>(
 }
 
 /// Lost samples of each event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all events
-/// together.
+/// together. Where LOST_SAMPLES leaves open of which event some are, no event's are known.
 fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>> {
     let events = recording.events.all().len();
     if let Some(loss) = &index.states.loss
@@ -98,6 +98,9 @@ fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>> {
             event.into_iter().flatten().for_each(|lost| *lost = lost.saturating_add(of_one.lost));
         }
         return lost;
+    }
+    if index.lost.samples_of_any > 0 {
+        return vec![None; events];
     }
     let none = (index.lost.records == 0).then_some(0);
     (0..events).map(|event| index.lost.samples.get(&event).copied().or(none)).collect()
@@ -214,7 +217,7 @@ impl Builder<'_> {
             event_note: said(|session| &session.event_note),
             counters: said(|session| &session.counters),
             counters_note: states.counters_note(),
-            lost_records: self.index.lost.records,
+            lost_records: self.index.lost.of_any_event(),
             loss_not_counted: states.loss.as_ref().is_some_and(|loss| loss.not_counted),
             cpus_not_sampled: {
                 let not_sampled = states.cpus_not_sampled.iter().map(|it| CpuNotSampled {
@@ -337,7 +340,7 @@ impl Builder<'_> {
             idle: idle.map(|idle| whole.share(idle)),
             busy,
             machine,
-            lost: Known::or_unknown(self.lost[event], Reason::LostTogether { records: lost.records }),
+            lost: Known::or_unknown(self.lost[event], Reason::LostTogether { records: lost.of_any_event() }),
             filtered: lost.filtered.get(&event).copied().unwrap_or(0),
             throttled: lost.throttled.get(&event).copied().unwrap_or(0),
             has_chains,

@@ -46,7 +46,7 @@ use crate::model::Unit;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::Feature;
-use bprec_format::records::Payload;
+use bprec_format::records::{LostSamples, Payload};
 use bprec_format::sampler::Parts;
 use bprec_format::state::{self, KernelSymbol, State};
 use bprec_format::{
@@ -160,10 +160,21 @@ pub(crate) struct Lost {
     pub(crate) records: u64,
     /// Samples by event: LOST_SAMPLES.
     pub(crate) samples: BTreeMap<usize, u64>,
+    /// Samples of LOST_SAMPLES that name no event of the recording, where there are several.
+    pub(crate) samples_of_any: u64,
     /// Samples that a BPF filter dropped, by event.
     pub(crate) filtered: BTreeMap<usize, u64>,
     /// THROTTLE records by event.
     pub(crate) throttled: BTreeMap<usize, u64>,
+}
+
+impl Lost {
+    /// At most so much is lost of an event whose losses are not known.
+    pub(crate) fn of_any_event(&self) -> u64 {
+        let named = if self.samples_of_any > 0 { self.samples.values().copied().collect() } else { Vec::new() };
+        let all = [self.records, self.samples_of_any].into_iter().chain(named);
+        all.fold(0, u64::saturating_add)
+    }
 }
 
 /// Problems that are kept in words.
@@ -329,8 +340,13 @@ impl<'r, 'a> Walk<'r, 'a> {
 
     /// Records of the side band are few beside samples.
     fn side_band(&mut self, record: &Record<'_>) {
-        let event = self.recording.events.index_of(record).unwrap_or(0);
+        let events = &self.recording.events;
+        let event = events.index_of(record).unwrap_or(0);
         match Payload::decode(record, &self.recording.event(event).layout) {
+            Ok((Payload::LostSamples(lost), id)) => {
+                let is_known = events.all().len() == 1 || id.id.is_some_and(|id| events.index_of_id(id).is_some());
+                self.lost_samples(&lost, is_known.then_some(event));
+            }
             Ok((payload, id)) => self.payload(payload, &id, event),
             Err(error) => self.problem(error.to_string()),
         }
@@ -362,14 +378,25 @@ impl<'r, 'a> Walk<'r, 'a> {
             Payload::Mmap(map) => self.kernel_map(map.addr, map.len_bytes, map.filename),
             Payload::Mmap2(map) => self.kernel_map(map.addr, map.len_bytes, map.filename),
             Payload::Lost(lost) => self.index.lost.records = self.index.lost.records.saturating_add(lost.lost),
-            Payload::LostSamples(lost) => {
-                let by_event = if lost.by_bpf { &mut self.index.lost.filtered } else { &mut self.index.lost.samples };
-                let samples = by_event.entry(event).or_default();
-                *samples = samples.saturating_add(lost.lost);
+            Payload::Throttle(throttle) => {
+                let event = self.recording.events.index_of_id(throttle.id).unwrap_or(event);
+                *self.index.lost.throttled.entry(event).or_default() += 1;
             }
-            Payload::Throttle(_) => *self.index.lost.throttled.entry(event).or_default() += 1,
             _ => {}
         }
+    }
+
+    fn lost_samples(&mut self, record: &LostSamples, event: Option<usize>) {
+        let lost = &mut self.index.lost;
+        let samples = match (event, record.by_bpf) {
+            (Some(event), true) => lost.filtered.entry(event).or_default(),
+            (Some(event), false) => lost.samples.entry(event).or_default(),
+            (None, false) => &mut lost.samples_of_any,
+            (None, true) => {
+                return self.problem(format!("a filter dropped {} samples of an unknown event", record.lost));
+            }
+        };
+        *samples = samples.saturating_add(record.lost);
     }
 
     fn kernel_map(&mut self, addr: u64, len_bytes: u64, name: &[u8]) {

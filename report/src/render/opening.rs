@@ -32,16 +32,10 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>
     if let Some(idle) = event.idle.value() {
         parts.push(format!("{} idle ({} %)", grouped(idle.count.samples), percent(idle.percent)));
     }
-    parts.push(match event.lost {
-        Known::Value(lost) => format!("{} lost", grouped(lost)),
-        _ => format!("up to {} lost", grouped(recording.lost_records)),
-    });
-    if event.filtered > 0 {
-        parts.push(format!("{} dropped by a filter", grouped(event.filtered)));
+    if let Known::Value(0) = event.lost {
+        parts.push("0 lost".to_owned());
     }
-    if event.throttled > 0 {
-        parts.push(format!("throttled {}", counted(event.throttled, "time")));
-    }
+    parts.extend(missing(event, recording));
     writeln!(out, "# {}", parts.join(" · "))?;
     match &event.bpf_sampler {
         Some(sampler) => bpf_sampler(sampler).iter().try_for_each(|line| write_wrapped(line, out, width))?,
@@ -70,6 +64,25 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>
         write_wrapped(note, out, width)?;
     }
     writeln!(out, "#")
+}
+
+/// What there is not of the samples of an event; nothing where all are there.
+pub(super) fn missing(event: &EventReport, recording: &Recording) -> Vec<String> {
+    let mut parts = Vec::new();
+    match event.lost {
+        Known::Value(0) => {}
+        Known::Value(lost) => parts.push(format!("{} lost", grouped(lost))),
+        Known::Unknown(_) | Known::Impossible(_) => {
+            parts.push(format!("up to {} lost", grouped(recording.lost_records)))
+        }
+    }
+    if event.filtered > 0 {
+        parts.push(format!("{} dropped by a filter", grouped(event.filtered)));
+    }
+    if event.throttled > 0 {
+        parts.push(format!("throttled {}", counted(event.throttled, "time")));
+    }
+    parts
 }
 
 /// How the samples of our sampling program came about, and what it could not see.

@@ -4,14 +4,14 @@
 use super::cells::{self, exact_columns, moment, number, percent};
 use super::grid::{Column, Grid, Sheet};
 use super::line::{Line as ScreenLine, share_tone};
-use super::opening::opening;
+use super::opening::{missing, opening};
 use super::screen::Screen;
 use super::spark::{Scale, SparkColumn, fitting_bars};
 use super::{write_notes, write_wrapped};
 use crate::model::text::{UNKNOWN, counted, grouped, seconds};
 use crate::model::{
-    Columns, Count, EventReport, GroupRow, Known, Line, MissedProgram, OverTime, Part, Program, Report, Row, Runs,
-    RunsEstimate, Share, StatisticsCost,
+    Columns, Count, EventReport, GroupRow, Known, Line, MissedProgram, OverTime, Part, Program, Recording, Report, Row,
+    Runs, RunsEstimate, Share, StatisticsCost,
 };
 use crate::options::{By, Group, TableColumns, TableStyle, Tone};
 use crate::{Error, Result};
@@ -72,7 +72,7 @@ pub(super) fn write(
             write_notes(&[legend, table.notes()].concat(), out, width)?;
         }
         let same = report.events.iter().filter(|event| event.same_rows_as == Some(index));
-        if let Some(note) = same_rows(&same.collect::<Vec<_>>()) {
+        if let Some(note) = same_rows(&same.collect::<Vec<_>>(), &report.recording) {
             write_notes(&[note], out, width)?;
         }
     }
@@ -486,13 +486,14 @@ fn best_runs(program: &Program, rates: Rates) -> [String; 4] {
 }
 
 /// Names the events that a table stands for, too.
-fn same_rows(events: &[&EventReport]) -> Option<String> {
-    let name = |event: &&EventReport| match event.samples.samples {
-        0 => format!("{} (no samples)", event.name),
-        _ => {
-            let (samples, bpf) = (counted(event.samples.samples, "sample"), grouped(event.total.count.samples));
-            format!("{} ({samples}, {bpf} in BPF)", event.name)
-        }
+fn same_rows(events: &[&EventReport], recording: &Recording) -> Option<String> {
+    let name = |event: &&EventReport| {
+        let mut parts = match event.samples.samples {
+            0 => vec!["no samples".to_owned()],
+            samples => vec![counted(samples, "sample"), format!("{} in BPF", grouped(event.total.count.samples))],
+        };
+        parts.extend(missing(event, recording));
+        format!("{} ({})", event.name, parts.join(", "))
     };
     let names: Vec<String> = events.iter().map(name).collect();
     let more = counted(events.len() as u64, "more event");
