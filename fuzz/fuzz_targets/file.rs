@@ -2,12 +2,26 @@
 //! form of output.
 #![no_main]
 
-use bprec_report::{Document, 
-    AnnotateOptions, Input, MapsOptions, Options, ScriptOptions, Session, Show, Source, by_prog, counters, header, maps, script,
-};
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let show = Show { task: true, mmap: true, switch: true, namespace: true, cgroup: true, lost: true, throttle: true, bpf: true };
+use bprec_report::{
+    AnnotateOptions, Document, Input, MapsOptions, Options, ScriptOptions, Session, Show, Source, by_prog, counters,
+    header, maps, script,
+};
+use limits::within_limits;
+
+fn check(bytes: &[u8]) {
+    let show = Show {
+        task: true,
+        mmap: true,
+        switch: true,
+        namespace: true,
+        cgroup: true,
+        lost: true,
+        throttle: true,
+        bpf: true,
+    };
     for dump in [false, true] {
         let options = ScriptOptions { show, dump, ..ScriptOptions::default() };
         let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut std::io::sink());
@@ -40,4 +54,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for json in [false, true] {
         let _ = maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut std::io::sink());
     }
-});
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| within_limits("fuzz", bytes.len(), || check(bytes)));

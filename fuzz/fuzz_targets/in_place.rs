@@ -2,12 +2,16 @@
 //! and mending it again changes nothing.
 #![no_main]
 
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
+
 use std::fs;
 
 use bprec_format::File;
 use bprec_record::Recovered;
+use limits::within_limits;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+fn check(bytes: &[u8]) {
     let directory = tempfile::tempdir().expect("a place for a recording");
     let path = directory.path().join("perf.data");
     fs::write(&path, bytes).expect("room for a recording");
@@ -24,4 +28,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert_eq!(bytes.get(range.clone()), mended.get(range));
     let _ = bprec_record::recover(&path);
     assert_eq!(fs::read(&path).expect("it is there"), mended);
-});
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| within_limits("fuzz", bytes.len(), || check(bytes)));

@@ -1,6 +1,9 @@
 //! A recording that was cut off, and any bytes as its journal: what is recovered from both is a file whose records all can be read.
 #![no_main]
 
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
+
 use std::fs;
 use std::io::Cursor;
 use std::path::PathBuf;
@@ -9,6 +12,7 @@ use std::sync::OnceLock;
 use bprec_format::journal::Journal;
 use bprec_format::{Endian, File};
 use bprec_report::{RewriteOptions, Source, rewrite};
+use limits::within_limits;
 
 /// A directory of this process with the recording; a journal is found by its place alone.
 fn recording() -> &'static PathBuf {
@@ -16,13 +20,14 @@ fn recording() -> &'static PathBuf {
     let (_, path) = DIRECTORY.get_or_init(|| {
         let directory = tempfile::tempdir().expect("a place for a recording");
         let path = directory.path().join("perf.data");
-        fs::write(&path, include_bytes!("../../fixtures/recordings/linux-6.1/cut-off.data")).expect("room for a recording");
+        fs::write(&path, include_bytes!("../../fixtures/recordings/linux-6.1/cut-off.data"))
+            .expect("room for a recording");
         (directory, path)
     });
     path
 }
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+fn check(bytes: &[u8]) {
     if Journal::parse(bytes, Endian::Little).is_err() {
         return;
     }
@@ -36,4 +41,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let file = File::parse(&out).expect("what was recovered is a file");
         assert!(file.records().all(|record| record.is_ok()));
     }
-});
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| within_limits("fuzz", bytes.len(), || check(bytes)));

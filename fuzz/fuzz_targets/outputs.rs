@@ -1,72 +1,128 @@
 //! Any bytes as a recording in one of the views or exports, which the first byte chooses: text for people has no control character but the end of
-//! a line, CSV neither, and JSON can be parsed.
+//! a line, CSV neither, JSON can be parsed, and all of them have the same totals.
 #![no_main]
 
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
+#[path = "../../report/tests/support/totals.rs"]
+mod totals;
+
 use bprec_report::{
-    AnnotateOptions, DiffOptions, Document, ExportFormat, Input, MapsOptions, Options, Payer, Session, by_prog, counters, diff, maps,
+    AnnotateOptions, DiffOptions, Document, ExportFormat, Input, MapsOptions, Options, Payer, Result, ScriptOptions,
+    Session, Show, Source, by_prog, counters, diff, header, maps, script,
 };
+use limits::within_limits;
 use serde_json::Value;
+use totals::totals_agree;
 
-fn is_text(bytes: Vec<u8>) {
-    let text = String::from_utf8(bytes).expect("text is UTF-8");
-    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}');
-    assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || turns(c)), "{text:?}");
+/// What was written, with what has to hold of it.
+enum Written {
+    Text(Vec<u8>),
+    Json(Vec<u8>),
+    Page(Vec<u8>),
+    Packed,
 }
 
-fn is_json(bytes: &[u8]) {
-    serde_json::from_slice::<Value>(bytes).expect("JSON");
+/// What a terminal acts on, or does not show: control characters, and those that turn the direction of text or have no width.
+fn is_steering(c: char) -> bool {
+    let is_mark = matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}');
+    c.is_control()
+        || is_mark
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{e0000}'..='\u{e007f}')
 }
 
-fn holds(document: &impl Document) {
+impl Written {
+    fn check(self) {
+        match self {
+            Written::Text(bytes) => {
+                let text = String::from_utf8(bytes).expect("text is UTF-8");
+                // Lines that continue a record begin with tabs, as perf's do.
+                let mut lines = text.split('\n').map(|line| line.trim_start_matches('\t'));
+                assert!(!lines.any(|line| line.chars().any(is_steering)), "{text:?}");
+            }
+            Written::Json(bytes) => drop(serde_json::from_slice::<Value>(&bytes).expect("JSON")),
+            Written::Page(bytes) => drop(String::from_utf8(bytes).expect("a page is UTF-8")),
+            Written::Packed => {}
+        }
+    }
+}
+
+fn forms(document: &impl Document) -> Vec<Written> {
     let [mut table, mut json, mut csv] = [const { Vec::new() }; 3];
     document.write_table(&mut table, 100).expect("memory can be written to");
     document.write_json(&mut json).expect("memory can be written to");
     document.write_csv(&mut csv).expect("memory can be written to");
-    is_text(table);
-    is_json(&json);
-    is_text(csv);
+    vec![Written::Text(table), Written::Json(json), Written::Text(csv)]
 }
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+/// Writes one of the views or exports of a recording.
+fn write(view: u8, bytes: &[u8]) -> Result<Vec<Written>> {
     use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
-    let Some((view, bytes)) = bytes.split_first() else { return };
+    if view == 14 {
+        return write_records(bytes);
+    }
     let input = Input::from_bytes("fuzz", bytes.to_vec());
     let options = Options { threads: Some(1), ..Options::default() };
-    let Ok(session) = Session::open(&input) else { return };
+    let session = Session::open(&input)?;
     let export = |format| {
         let mut out = Vec::new();
-        session.export(&options, format, &mut out).ok().map(|_| out)
+        session.export(&options, format, &mut out).map(|_| out)
     };
-    match view % 15 {
-        0 => drop(by_prog(&input, &options).map(|report| holds(&report))),
-        1 => drop(counters(&input, &options).map(|report| holds(&report))),
-        2 => drop(session.lines(&options).map(|report| holds(&report))),
+    Ok(match view {
+        0 => forms(&by_prog(&input, &options)?),
+        1 => forms(&counters(&input, &options)?),
+        2 => forms(&session.lines(&options)?),
         3 => {
             let all = Options { programs: "*".parse().into_iter().collect(), ..options.clone() };
-            drop(session.annotate(&AnnotateOptions { query: all, ..AnnotateOptions::default() }).map(|report| holds(&report)));
+            forms(&session.annotate(&AnnotateOptions { query: all, ..AnnotateOptions::default() })?)
         }
-        4 => drop(session.payers(&options, &[Payer::Comm, Payer::Container]).map(|report| holds(&report))),
-        5 => drop(session.trees(&options, 0.0).map(|report| holds(&report))),
-        6 => drop(session.over_time(&options, None).map(|report| holds(&report))),
-        7 => drop(session.advice(&options).map(|report| holds(&report))),
+        4 => forms(&session.payers(&options, &[Payer::Comm, Payer::Container])?),
+        5 => forms(&session.trees(&options, 0.0)?),
+        6 => forms(&session.over_time(&options, None)?),
+        7 => forms(&session.advice(&options)?),
         8 => {
             let side = std::slice::from_ref(&input);
             let options = DiffOptions { all: true, threads: Some(1), ..DiffOptions::default() };
-            drop(diff(side, side, &options).map(|report| holds(&report)));
+            forms(&diff(side, side, &options)?)
         }
         9 => {
-            for json in [false, true] {
-                let mut out = Vec::new();
-                let written = maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut out);
-                if written.is_ok() && !out.is_empty() {
-                    if json { is_json(&out) } else { is_text(out) }
-                }
-            }
+            let [mut text, mut json] = [const { Vec::new() }; 2];
+            maps(&input, &MapsOptions::default(), &mut text)?;
+            maps(&input, &MapsOptions { json: true, ..MapsOptions::default() }, &mut json)?;
+            let json = (!json.is_empty()).then_some(Written::Json(json));
+            [Written::Text(text)].into_iter().chain(json).collect()
         }
-        10 => drop(export(Folded).map(is_text)),
-        11 => drop(export(Speedscope).filter(|out| !out.is_empty()).map(|out| is_json(&out))),
-        12 => drop(export(Pprof)),
-        13 => drop(export(Firefox)),
-        _ => drop(export(Html).map(|page| String::from_utf8(page).expect("a page is UTF-8"))),
+        10 => vec![Written::Text(export(Folded)?)],
+        11 => {
+            let out = export(Speedscope)?;
+            (!out.is_empty()).then_some(Written::Json(out)).into_iter().collect()
+        }
+        12 => export(Pprof).and(export(Firefox)).map(|_| vec![Written::Packed])?,
+        _ => vec![Written::Page(export(Html)?)],
+    })
+}
+
+/// Every record as a line, and in hexadecimal, and what the header says.
+fn write_records(bytes: &[u8]) -> Result<Vec<Written>> {
+    let mut written = Vec::new();
+    for dump in [false, true] {
+        let mut text = Vec::new();
+        let options = ScriptOptions { show: Show::ALL, dump, threads: Some(1), ..ScriptOptions::default() };
+        // What comes before an error was written, too.
+        let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut text);
+        written.push(Written::Text(text));
+    }
+    written.push(Written::Text(header(&Input::from_bytes("fuzz", bytes.to_vec()))?.into_bytes()));
+    Ok(written)
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some((view, bytes)) = bytes.split_first() else { return };
+    match view % 16 {
+        15 => drop(totals_agree("fuzz", &Input::from_bytes("fuzz", bytes.to_vec()))),
+        view => {
+            let written = within_limits("fuzz", bytes.len(), || write(view, bytes));
+            written.into_iter().flatten().for_each(Written::check);
+        }
     }
 });

@@ -1,10 +1,14 @@
 //! Any bytes as a BPF_PROG_INFO section.
 #![no_main]
 
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
+
 use bprec_format::Endian;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
+use limits::within_limits;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+fn check(bytes: &[u8]) {
     for endian in [Endian::Little, Endian::Big] {
         for program in BpfProgInfoSection::new(bytes, 0, endian).into_iter().flatten().flatten() {
             let _ = (program.tag(), program.name(), program.jited_insns(), program.xlated_insns());
@@ -13,4 +17,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             let _ = program.line_info().map(|lines| lines.iter().count());
         }
     }
-});
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| within_limits("fuzz", bytes.len(), || check(bytes)));

@@ -2,8 +2,12 @@
 //! to the same.
 #![no_main]
 
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
+
 use bprec_format::records::{Payload, UserPayload};
 use bprec_format::{Endian, EventAttr, RecordType, Records, SampleLayout, Writer};
+use limits::within_limits;
 
 /// Records of what the bytes say: which type, which mode, how many words, and the words.
 fn records(mut bytes: &[u8], endian: Endian) -> Vec<u8> {
@@ -18,7 +22,7 @@ fn records(mut bytes: &[u8], endian: Endian) -> Vec<u8> {
     records
 }
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+fn check(bytes: &[u8]) {
     for endian in [Endian::Little, Endian::Big] {
         let Ok(attr) = EventAttr::parse(bytes, 0, endian) else { continue };
         let layout = SampleLayout::new(&attr, endian);
@@ -44,4 +48,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-});
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| within_limits("fuzz", bytes.len(), || check(bytes)));

@@ -1,21 +1,28 @@
-//! Whatever is recovered from any bytes is a file whose records all can be read, and recovering it again changes nothing.
+//! Whatever is rewritten or recovered from any bytes is a file, of which all records can be read once it is recovered; doing the same to it again
+//! changes nothing.
 #![no_main]
+
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
 
 use std::io::Cursor;
 
 use bprec_format::File;
 use bprec_report::{RewriteOptions, Source, rewrite};
+use limits::within_limits;
 
-fn recovered(bytes: &[u8]) -> Option<Vec<u8>> {
+fn rewritten(bytes: &[u8], repair: bool) -> Option<Vec<u8>> {
     let mut out = Cursor::new(Vec::new());
-    let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
+    let options = RewriteOptions { repair, ..RewriteOptions::default() };
     rewrite(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut out).ok()?;
     Some(out.into_inner())
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Some(once) = recovered(bytes) else { return };
-    let file = File::parse(&once).expect("what was recovered is a file");
-    assert!(file.records().all(|record| record.is_ok()));
-    assert_eq!(recovered(&once).expect("and can be recovered"), once);
+    for repair in [false, true] {
+        let Some(once) = within_limits("fuzz", bytes.len(), || rewritten(bytes, repair)) else { continue };
+        let file = File::parse(&once).expect("what was written is a file");
+        assert!(!repair || file.records().all(|record| record.is_ok()));
+        assert_eq!(rewritten(&once, repair).expect("and can be rewritten"), once);
+    }
 });

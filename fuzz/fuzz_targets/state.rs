@@ -1,10 +1,14 @@
 //! Any bytes as a state that a sample of ours carries: counters, maps, programs, functions. What decodes encodes to what decodes to the same.
 #![no_main]
 
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
+
 use bprec_format::Endian;
 use bprec_format::state::State;
+use limits::within_limits;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+fn check(bytes: &[u8]) {
     for endian in [Endian::Little, Endian::Big] {
         let Ok(state) = State::decode(bytes, 0, endian) else { continue };
         let mut once = Vec::new();
@@ -14,4 +18,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         again.encode(&mut twice, endian);
         assert_eq!(once, twice);
     }
-});
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| within_limits("fuzz", bytes.len(), || check(bytes)));

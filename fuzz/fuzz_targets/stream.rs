@@ -1,7 +1,11 @@
 //! Any bytes as a stream, in pieces whose size the first byte gives: the same records as in one piece.
 #![no_main]
 
+#[path = "../../report/tests/support/limits.rs"]
+mod limits;
+
 use bprec_format::{Endian, Stream, pipe_header};
+use limits::within_limits;
 
 fn records(bytes: &[u8], piece: usize) -> (u64, u64) {
     let mut stream = Stream::new();
@@ -19,10 +23,12 @@ fn records(bytes: &[u8], piece: usize) -> (u64, u64) {
     (count, errors + u64::from(stream.finish().is_err()))
 }
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+fn check(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let endian = if first & 1 == 0 { Endian::Little } else { Endian::Big };
     let mut input = pipe_header(endian).to_vec();
     input.extend_from_slice(rest);
     assert_eq!(records(&input, usize::from(*first) + 1), records(&input, input.len()));
-});
+}
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| within_limits("fuzz", bytes.len(), || check(bytes)));

@@ -9,8 +9,10 @@
 mod common;
 #[path = "support/damaged.rs"]
 mod damaged;
+#[path = "support/limits.rs"]
+mod limits;
 
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -24,7 +26,23 @@ use bprec_report::{
     Redact, RewriteOptions, ScriptOptions, Session, Show, Source, Split, TimeRange, by_prog, counters, diff, header,
     maps, rewrite, script,
 };
-use damaged::{Numbers, inputs, mutate, within_limits};
+use damaged::{Numbers, inputs, mutate};
+use limits::within_limits;
+
+/// Takes text for people, in which nothing may steer a terminal. Tabs are in front of lines that continue a record.
+struct Terminal;
+
+impl Write for Terminal {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        let steers = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t');
+        assert!(!text.iter().any(steers), "{:?}", String::from_utf8_lossy(text));
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Recordings that were cut off, with the journal beside each.
 fn journaled() -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -59,7 +77,7 @@ fn read_with_journal(
     let Ok(input) = Input::open(&path) else { return };
     report(&input, baseline, numbers);
     let options = ScriptOptions { show: Show::ALL, ..ScriptOptions::default() };
-    let _ = script(&mut Source::open(&path).unwrap(), &options, &mut std::io::sink());
+    let _ = script(&mut Source::open(&path).unwrap(), &options, &mut Terminal);
     let options = RewriteOptions { repair: true, ..RewriteOptions::default() };
     let mut out = Cursor::new(Vec::new());
     if rewrite(&mut Source::open(&path).unwrap(), &options, &mut out).is_ok() {
@@ -74,7 +92,7 @@ fn read_all(bytes: &[u8], baseline: &Input, numbers: &mut Numbers) {
     }
     let show = Show::ALL;
     let options = ScriptOptions { show, dump: numbers.below(8) == 0, ..ScriptOptions::default() };
-    let _ = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut std::io::sink());
+    let _ = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut Terminal);
     if numbers.below(8) == 0 {
         report(&Input::from_bytes("test", bytes.to_vec()), baseline, numbers);
     }
@@ -99,13 +117,13 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     // Threads would each hold a ledger, and what they allocate at one time would differ between runs.
     let options = Options { by, time, threads: Some(1), ..Options::default() };
     if let Ok(report) = by_prog(input, &options) {
-        report.write_table(&mut std::io::sink(), 200).unwrap();
+        report.write_table(&mut Terminal, 200).unwrap();
         (0..=report.events.len()).for_each(|event| drop(report.listing(event, 60)));
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
     if let Ok(report) = counters(input, &options) {
-        report.write_table(&mut std::io::sink(), 132).unwrap();
+        report.write_table(&mut Terminal, 132).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
@@ -114,18 +132,18 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     let keys = &keys[..numbers.below(keys.len() + 1)];
     if let Ok(report) = Session::open(input).and_then(|session| session.payers(&options, keys)) {
         [None, Some(0)].into_iter().for_each(|program| drop(report.listing(program, 60)));
-        report.write_table(&mut std::io::sink(), 120).unwrap();
+        report.write_table(&mut Terminal, 120).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
     if let Ok(advice) = Session::open(input).and_then(|session| session.advice(&options)) {
-        advice.write_table(&mut std::io::sink(), 120).unwrap();
+        advice.write_table(&mut Terminal, 120).unwrap();
         advice.write_json(&mut std::io::sink()).unwrap();
         advice.write_csv(&mut std::io::sink()).unwrap();
     }
     let interval_ns = [None, Some(1), Some(10_000_000)][numbers.below(3)];
     if let Ok(report) = Session::open(input).and_then(|session| session.over_time(&options, interval_ns)) {
-        report.write_table(&mut std::io::sink(), 120).unwrap();
+        report.write_table(&mut Terminal, 120).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
@@ -133,13 +151,13 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
     let conditions = vec!["prog:* time/run +5%".parse().unwrap(), "total lost > 1%".parse().unwrap()];
     let options_of_diff = DiffOptions { conditions, all: true, threads: Some(1), ..DiffOptions::default() };
     if let Ok(report) = diff(std::slice::from_ref(before), std::slice::from_ref(after), &options_of_diff) {
-        report.write_table(&mut std::io::sink(), 120).unwrap();
+        report.write_table(&mut Terminal, 120).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
     if let Ok(report) = Session::open(input).and_then(|session| session.trees(&options, [0.0, 0.5][numbers.below(2)])) {
         [None, Some(0)].into_iter().for_each(|program| drop(report.listing(program, 60)));
-        report.write_table(&mut std::io::sink(), 120).unwrap();
+        report.write_table(&mut Terminal, 120).unwrap();
         report.write_json(&mut std::io::sink()).unwrap();
         report.write_csv(&mut std::io::sink()).unwrap();
     }
@@ -165,12 +183,12 @@ fn annotate_and_lines(input: &Input, options: &Options, numbers: &mut Numbers) {
     let limit = if numbers.below(4) == 0 { Some(1) } else { None };
     let query = Options { programs: vec!["*".parse().unwrap()], by: None, comms, limit, ..options.clone() };
     if let Ok(lines) = session.lines(&query) {
-        lines.write_table(&mut std::io::sink(), 132).unwrap();
+        lines.write_table(&mut Terminal, 132).unwrap();
         lines.write_json(&mut std::io::sink()).unwrap();
         lines.write_csv(&mut std::io::sink()).unwrap();
     }
     if let Ok(annotation) = session.annotate(&AnnotateOptions { query, ..AnnotateOptions::default() }) {
-        annotation.write_table(&mut std::io::sink(), 132).unwrap();
+        annotation.write_table(&mut Terminal, 132).unwrap();
         annotation.functions_listing(0, 60);
         annotation.code_listing(0, 0, Detail::Instructions, 60);
         annotation.line_listing(0, 0, 0, 60);

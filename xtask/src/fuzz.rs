@@ -17,7 +17,7 @@ const SEED_MAX_BYTES: usize = 60_000;
 /// BTF blobs, and states, of one recording that become seeds.
 const PARTS_MAX: usize = 20;
 /// Views and exports that the first byte of an input chooses from.
-const VIEWS: u8 = 15;
+const VIEWS: u8 = 16;
 /// What the compiler adds for libFuzzer to see which ways an input takes.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",

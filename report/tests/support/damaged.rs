@@ -1,49 +1,10 @@
-//! Recordings that are damaged the same way in every run, and the limit on what reading them may allocate.
+//! Recordings that are damaged the same way in every run.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bprec_format::Container;
 
 use super::common;
-
-/// Counts what is allocated.
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator as it is; counting touches no memory of it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(now, Ordering::Relaxed);
-        // SAFETY: the caller's promise for `layout` is the one that is needed.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: `ptr` came from `alloc` with this `layout`, that is, from the system's allocator.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// What reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
-const FIXED_BYTES: usize = 4 << 20;
-
-/// Reads an input of so many bytes, with a limit on the memory for it. Nothing else may run meanwhile.
-pub(crate) fn within_limits(about: &str, input_bytes: usize, read: impl FnOnce()) {
-    let before = NOW.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    read();
-    let used = PEAK.load(Ordering::Relaxed).saturating_sub(before);
-    assert!(used <= FIXED_BYTES + 10 * input_bytes, "{about}: {used} bytes for {input_bytes}");
-}
 
 /// A generator of numbers that are the same in every run (splitmix64).
 pub(crate) struct Numbers(pub(crate) u64);

@@ -1,0 +1,60 @@
+//! The limits on what reading an input may take, for tests and for the fuzzers: memory by what is allocated, time by what the CPUs worked.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Counts what is allocated.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it is; counting touches no memory of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: the caller's promise for `layout` is the one that is needed.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: `ptr` came from `alloc` with this `layout`, that is, from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What reading takes beside the input: buffers, tables of names, the text of one record in hexadecimal.
+const FIXED_BYTES: usize = 4 << 20;
+/// Memory for each byte of input.
+const BYTES_PER_BYTE: usize = 10;
+
+/// What reading takes however small the input is: all outputs, optimized a little and with checks, on a busy machine. Recordings that are damaged and
+/// fuzzed have less than 100 kB, and take some 10 ms.
+const FIXED_TIME: Duration = Duration::from_secs(1);
+/// Time for each byte of input: a second per megabyte.
+const TIME_PER_BYTE: Duration = Duration::from_micros(1);
+
+/// What all threads of this process have worked.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("a time since the start")
+}
+
+/// Reads an input of so many bytes within the limits. Nothing else may run meanwhile.
+pub(crate) fn within_limits<T>(about: &str, input_bytes: usize, read: impl FnOnce() -> T) -> T {
+    let (before, start) = (NOW.load(Ordering::Relaxed), cpu_time());
+    PEAK.store(before, Ordering::Relaxed);
+    let result = read();
+    let (used, took) = (PEAK.load(Ordering::Relaxed).saturating_sub(before), cpu_time() - start);
+    assert!(used <= FIXED_BYTES + BYTES_PER_BYTE * input_bytes, "{about}: {used} bytes for {input_bytes}");
+    let allowed = FIXED_TIME + TIME_PER_BYTE * u32::try_from(input_bytes).unwrap_or(u32::MAX);
+    assert!(took <= allowed, "{about}: {took:?} for {input_bytes} bytes");
+    result
+}
