@@ -6,6 +6,7 @@ mod support;
 #[path = "support/tmux.rs"]
 mod tmux;
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -196,6 +197,36 @@ fn a_flame_graph_has_the_stacks_that_are_exported() {
     let from = row[row.find("|swapper").unwrap()..].chars();
     let width = from.skip(1).take_while(|c| *c != '|').count() as u64 + 1;
     assert!(width.abs_diff(share) <= 1 || row.ends_with(task), "{width} columns, {share} expected: {row}");
+
+    // Zoomed to a box that another one is beside, it has all columns; its share stays that of all samples.
+    let tasks: Vec<&str> = row.split('|').skip(1).map(str::trim_end).collect();
+    assert!(tasks.len() > 1, "{row}");
+    terminal.keys(&vec!["Tab"; tasks.iter().position(|it| *it == task).unwrap()]);
+    let of_task: u64 = stacks.iter().filter(|it| it.0.split(';').next() == Some(task)).map(|it| it.1).sum();
+    let cost = format!("{task} · {:.2} %", of_task as f64 * 100.0 / total as f64);
+    terminal.wait_for(&[&cost]);
+    terminal.keys(&["Enter"]);
+    let below = format!(" samples below {task}");
+    let screen = terminal.wait("zoomed", |screen| screen.iter().any(|line| line.ends_with(&below)));
+    let row = screen.iter().find(|line| line.contains("|swapper")).unwrap();
+    assert_eq!((row.find('|'), row.matches('|').count()), (Some(0), 1), "{row}");
+    // Down into what it called, and up again: the cost that is shown is that of the box.
+    let mut called: BTreeMap<&str, u64> = BTreeMap::new();
+    for (stack, count) in stacks.iter().filter(|it| it.0.split(';').next() == Some(task)) {
+        *called.entry(stack.split(';').nth(1).unwrap()).or_default() += count;
+    }
+    terminal.keys(&["Down"]);
+    let screen = terminal.wait("a box below", |screen| {
+        called.iter().any(|(frame, count)| {
+            let cost = format!("{frame} · {:.2} %", *count as f64 * 100.0 / total as f64);
+            screen.iter().any(|line| line.trim_end() == cost)
+        })
+    });
+    assert!(screen.iter().any(|line| line.ends_with(&below)), "{screen:?}");
+    terminal.keys(&["Up"]);
+    terminal.wait_for(&[&cost]);
+    terminal.keys(&["Escape"]);
+    terminal.wait("all tasks again", |screen| screen.iter().any(|line| line.matches('|').count() == tasks.len()));
     terminal.keys(&["q"]);
     assert_eq!(terminal.end(), 0);
 }

@@ -65,7 +65,7 @@ pub use options::{
 pub use pass::attribution::{Attribution, Charge, Column};
 pub use pass::{SampleView, Sink};
 pub use redact::{Redact, Redactor};
-pub use render::{Detail, Document, Listing, ListingRow, PageTable, StatFormat, StatWriter, TablesPage};
+pub use render::{Detail, Document, FlameBox, Listing, ListingRow, PageTable, StatFormat, StatWriter, TablesPage};
 pub use rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
 pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};
 pub use session::{Session, maps};

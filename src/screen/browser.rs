@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bprec_report::{Detail, Listing, Options, ProgFilter, Sort, printable};
+use bprec_report::{Detail, FlameBox, Listing, ListingRow, Options, ProgFilter, Sort, printable};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::model::{Model, ProgramKey, View};
@@ -27,11 +27,49 @@ struct Page {
     /// The row that is chosen, and the first one that is shown.
     chosen: usize,
     first: usize,
+    /// Of a flame graph: the frames that it is zoomed to, and a column of the box that is chosen in the row.
+    below: Vec<String>,
+    column: usize,
 }
 
 impl Page {
     fn new(view: View, program: Option<(ProgramKey, String)>, model: Option<Model>) -> Page {
-        Page { view, program, model, listing: None, chosen: 0, first: 0 }
+        Page { view, program, model, listing: None, chosen: 0, first: 0, below: Vec::new(), column: 0 }
+    }
+
+    fn rows(&self) -> &[ListingRow] {
+        self.listing.as_ref().map_or(&[], |(_, listing)| &listing.rows)
+    }
+
+    /// The box that is chosen in a row; where none is at the column, the next one.
+    fn chosen_box(&self, row: usize) -> Option<usize> {
+        let boxes = &self.rows().get(row)?.boxes;
+        let distance = |at: usize| {
+            let columns = &boxes[at].columns;
+            columns.start.saturating_sub(self.column).max((self.column + 1).saturating_sub(columns.end))
+        };
+        (0..boxes.len()).min_by_key(|at| distance(*at))
+    }
+
+    /// Goes to a row, and in a flame graph to what is there above or below the box that was chosen.
+    fn go(&mut self, row: usize) {
+        self.chosen = row.min(self.rows().len().saturating_sub(1));
+        let Some(at) = self.chosen_box(self.chosen) else { return };
+        let columns = &self.rows()[self.chosen].boxes[at].columns;
+        self.column = self.column.clamp(columns.start, columns.end - 1);
+    }
+
+    /// Goes to the next box of the row, or to the one before.
+    fn go_beside(&mut self, is_back: bool) {
+        let Some(at) = self.chosen_box(self.chosen) else { return };
+        let boxes = &self.rows()[self.chosen].boxes;
+        let to = if is_back { at.saturating_sub(1) } else { (at + 1).min(boxes.len() - 1) };
+        self.column = boxes[to].columns.start;
+    }
+
+    /// The frames of the box that is chosen, outermost first.
+    fn chosen_frames(&self) -> Option<Vec<String>> {
+        (0..=self.chosen).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
     }
 
     /// What the chosen row is of.
@@ -202,7 +240,7 @@ impl Browser {
     fn lay_out(&self, width: usize) -> Option<(usize, Listing)> {
         let page = self.pages.last()?;
         let program = page.program.as_ref().map(|(key, _)| *key);
-        Some((width, page.model.as_ref()?.listing(page.view, program, self.event, width)))
+        Some((width, page.model.as_ref()?.listing(page.view, program, self.event, &page.below, width)))
     }
 
     /// The lines of the page that is shown, for this width; `None` while there are none.
@@ -212,8 +250,7 @@ impl Browser {
             let listing = self.lay_out(width);
             let page = self.pages.last_mut()?;
             page.listing = listing;
-            let rows = page.listing.as_ref().map_or(0, |(_, listing)| listing.rows.len());
-            page.chosen = page.chosen.min(rows.saturating_sub(1));
+            page.go(page.chosen);
         }
         self.pages.last()?.listing.as_ref().map(|(_, listing)| listing)
     }
@@ -224,6 +261,12 @@ impl Browser {
         let Some(page) = self.pages.last_mut() else { return (0, 0) };
         page.first = page.first.min(page.chosen).max((page.chosen + 1).saturating_sub(self.page_rows));
         (page.first, page.chosen)
+    }
+
+    /// The box of a flame graph that is chosen.
+    pub(super) fn chosen_box(&self) -> Option<&FlameBox> {
+        let page = self.pages.last()?;
+        page.rows().get(page.chosen)?.boxes.get(page.chosen_box(page.chosen)?)
     }
 
     /// What is shown, in a line.
@@ -282,6 +325,7 @@ impl Browser {
                 "h help  Enter open  Esc back  a annotate  t tree  p payers  g flame graph"
             }
             (None, Some(View::Code { .. })) => "h help  Enter open  Esc back  a instructions",
+            (None, Some(View::Flame)) => "h help  ↑ ↓ Tab choose  Enter zoom  Esc back",
             (None, Some(_)) => "h help  Esc back",
         };
         format!("q quit  {keys}")
@@ -312,6 +356,8 @@ impl Browser {
             KeyCode::PageDown => self.go(|at, page| at + page),
             KeyCode::Home => self.go(|_, _| 0),
             KeyCode::End => self.go(|_, _| usize::MAX),
+            KeyCode::Tab => self.go_beside(false),
+            KeyCode::BackTab => self.go_beside(true),
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.open(Detail::Lines),
             KeyCode::Char('a') => self.open(Detail::Instructions),
             KeyCode::Char('t') => self.open_of_program(View::Tree),
@@ -334,8 +380,21 @@ impl Browser {
     fn go(&mut self, to: impl Fn(usize, usize) -> usize) {
         let rows = self.page_rows;
         let Some(page) = self.pages.last_mut() else { return };
-        let last = page.listing.as_ref().map_or(0, |(_, listing)| listing.rows.len().saturating_sub(1));
-        page.chosen = to(page.chosen, rows).min(last);
+        page.go(to(page.chosen, rows));
+    }
+
+    fn go_beside(&mut self, is_back: bool) {
+        if let Some(page) = self.pages.last_mut() {
+            page.go_beside(is_back);
+        }
+    }
+
+    /// Opens the flame graph of what is below the box that is chosen.
+    fn zoom(&mut self) {
+        let Some(page) = self.pages.last() else { return };
+        let Some(below) = page.chosen_frames().filter(|below| *below != page.below) else { return };
+        let (program, model, chosen) = (page.program.clone(), page.model.clone(), page.chosen);
+        self.pages.push(Page { chosen, below, ..Page::new(View::Flame, program, model) });
     }
 
     fn back(&mut self) {
@@ -370,6 +429,7 @@ impl Browser {
                 page.view = View::Code { function, detail: other };
                 page.listing = None;
             }
+            (View::Flame, _) => self.zoom(),
             (View::Code { function, .. }, Some(line)) => self.push(View::Line { function, line }, program, model),
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use ratatui::Frame;
 use ratatui::style::{Modifier, Style};
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::browser::{Browser, Overlay};
@@ -15,6 +15,7 @@ Esc ← Backspace  back
 a                annotate: lines with their instructions; there: instructions on and off
 t                tree: functions of the program, what they called, what ran below; T: of all
 g                flame graph of the program's samples, growing downwards; G: of all samples
+Tab Shift-Tab    flame graph: the next box of the row, the one before; Enter zooms to the box
 p                who pays for the program; P: for all programs
 s S              the next order of the rows, the one before
 f /              only programs with a part of a name, a pattern with * and ?, an id or a tag
@@ -33,44 +34,61 @@ pub(super) fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let dim = Style::new().add_modifier(Modifier::DIM);
     let reversed = Style::new().add_modifier(Modifier::REVERSED);
-    let mut lines: Vec<(String, Style)> = vec![(format!("{:width$}", browser.title()), reversed)];
+    let mut lines: Vec<Parts> = vec![whole(format!("{:width$}", browser.title()), reversed)];
     match browser.overlay {
-        Some(Overlay::Help) => lines.extend(HELP.lines().map(|line| (line.to_owned(), Style::new()))),
+        Some(Overlay::Help) => lines.extend(HELP.lines().map(|line| whole(line.to_owned(), Style::new()))),
         Some(Overlay::Notes) => {
             let notes = browser.listing(width).map(|listing| listing.notes.clone()).unwrap_or_default();
-            lines.extend(notes.iter().flat_map(|note| wrapped(note, width)).map(|line| (line, Style::new())));
+            lines.extend(notes.iter().flat_map(|note| wrapped(note, width)).map(|line| whole(line, Style::new())));
         }
         None => page(browser, &mut lines, (width, height), [bold, dim, reversed]),
     }
     lines.truncate(height.saturating_sub(1));
-    lines.resize(height.saturating_sub(1), (String::new(), Style::new()));
-    lines.push((browser.last_line(), dim));
+    lines.resize(height.saturating_sub(1), Parts::new());
+    lines.push(whole(browser.last_line(), dim));
     let is_ascii = is_ascii_only();
     let text = |line: String| if is_ascii { to_ascii(&line).to_string() } else { line };
-    let lines: Vec<Line<'_>> = lines.into_iter().map(|(line, style)| Line::styled(text(line), style)).collect();
+    let line = |parts: Parts| Line::from_iter(parts.into_iter().map(|(part, style)| Span::styled(text(part), style)));
+    let lines: Vec<Line<'_>> = lines.into_iter().map(line).collect();
     frame.render_widget(Paragraph::new(lines), frame.area());
+}
+
+/// Parts of a line, each with its style.
+type Parts = Vec<(String, Style)>;
+
+fn whole(line: String, style: Style) -> Parts {
+    vec![(line, style)]
 }
 
 /// The lines of the page that is shown, as many as fit between the title and the last line.
 fn page(
     browser: &mut Browser,
-    lines: &mut Vec<(String, Style)>,
+    lines: &mut Vec<Parts>,
     (width, height): (usize, usize),
     [bold, dim, reversed]: [Style; 3],
 ) {
     let Some(listing) = browser.listing(width) else { return };
-    let left = height.saturating_sub(lines.len() + 2 + listing.totals.len());
-    let above = listing.above.len().min(left / ABOVE_PART);
+    let (above, totals) = (listing.above.len(), listing.totals.len());
+    let chosen_box = browser.chosen_box().cloned();
+    let left = height.saturating_sub(lines.len() + 2 + totals + usize::from(chosen_box.is_some()));
+    let above = above.min(left / ABOVE_PART);
     let (first, chosen) = browser.scroll(left - above);
     let Some(listing) = browser.listing(width) else { return };
-    lines.extend(listing.above.iter().take(above).map(|line| (line.clone(), dim)));
-    lines.push((listing.header.clone(), bold));
+    lines.extend(listing.above.iter().take(above).map(|line| whole(line.clone(), dim)));
+    lines.push(whole(listing.header.clone(), bold));
     let rows = listing.rows.iter().enumerate().skip(first).take(left - above);
-    lines.extend(rows.map(|(at, row)| match at == chosen {
-        true => (format!("{:width$}", row.text), reversed),
-        false => (row.text.clone(), Style::new()),
+    lines.extend(rows.map(|(at, row)| match &chosen_box {
+        _ if at != chosen => whole(row.text.clone(), Style::new()),
+        None => whole(format!("{:width$}", row.text), reversed),
+        Some(it) => {
+            let part = |from: usize, to: usize| row.text.chars().take(to).skip(from).collect::<String>();
+            let (start, end) = (it.columns.start, it.columns.end);
+            let around = Style::new();
+            vec![(part(0, start), around), (part(start, end), reversed), (part(end, usize::MAX), around)]
+        }
     }));
-    lines.extend(listing.totals.iter().map(|line| (line.clone(), bold)));
+    lines.extend(chosen_box.map(|it| whole(it.text, bold)));
+    lines.extend(listing.totals.iter().map(|line| whole(line.clone(), bold)));
 }
 
 /// A note on as many lines as it needs.

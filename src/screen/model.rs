@@ -86,8 +86,15 @@ impl Model {
         })
     }
 
-    /// The lines of a view of a program, or of all; of the table those of the event at a position.
-    pub(crate) fn listing(&self, view: View, program: Option<ProgramKey>, event: usize, width: usize) -> Listing {
+    /// The lines of a view of a program, or of all; of the table those of the event at a position, of a flame graph those below these frames.
+    pub(crate) fn listing(
+        &self,
+        view: View,
+        program: Option<ProgramKey>,
+        event: usize,
+        below: &[String],
+        width: usize,
+    ) -> Listing {
         let of = |programs: &[bprec_report::model::Program]| {
             programs.iter().position(|it| program.is_some_and(|key| key.is(it.id, it.load_time_ns)))
         };
@@ -108,7 +115,7 @@ impl Model {
                 None => trees.listing(None, width),
                 Some(_) => of(&trees.programs).map(|at| trees.listing(Some(at), width)).unwrap_or_default(),
             },
-            (Model::Stacks(stacks), _) => stacks.flame_listing(width),
+            (Model::Stacks(stacks), _) => stacks.flame_listing(width, below),
             (Model::Payers(payers), _) => match program {
                 None => payers.listing(None, width),
                 Some(_) => of(&payers.programs).map(|at| payers.listing(Some(at), width)).unwrap_or_default(),

@@ -1,8 +1,8 @@
 //! Call chains as boxes below each other, as wide as they are heavy.
 
-use super::listing::{Listing, ListingRow};
+use super::listing::{FlameBox, Listing, ListingRow};
 use crate::model::text::{counted, fit, printable};
-use crate::model::{StackTree, Stacks};
+use crate::model::{Stack, StackTree, Stacks};
 
 /// More boxes than a screen has room for.
 const MAX_NODES: usize = 4_000;
@@ -11,23 +11,41 @@ const FOLDED: &str = "…";
 
 impl Stacks {
     /// A flame graph that grows downwards, `width` columns wide: a row for each depth, in which a box begins with `|`. What would have no column
-    /// is left out.
-    pub fn flame_listing(&self, width: usize) -> Listing {
-        let tree = self.tree(MAX_NODES);
-        let above = format!("{} · {}", self.event, counted(self.total.samples, "sample"));
-        let rows = rows(self, &tree, width).into_iter().map(|text| ListingRow { text, item: None }).collect();
+    /// is left out. With frames of a box, outermost first, only what is below these, as wide as everything.
+    pub fn flame_listing(&self, width: usize, below: &[String]) -> Listing {
+        let part = self.below(below);
+        let above = match below.last() {
+            None => format!("{} · {}", self.event, counted(self.total.samples, "sample")),
+            Some(frame) => {
+                let all = counted(self.total.samples, "sample");
+                format!("{} · {} of {all} below {frame}", self.event, part.total.samples)
+            }
+        };
+        let rows = rows(&part, &part.tree(MAX_NODES), width, self.total.weight);
         Listing { above: vec![printable(&above).into_owned()], rows, ..Listing::default() }
+    }
+
+    /// The stacks that begin with these frames.
+    fn below(&self, frames: &[String]) -> Stacks {
+        let frame = |at: u32| self.frames.get(at as usize).map(|frame| frame.label());
+        let begins = |stack: &&Stack| {
+            let is_same = |(at, wanted): (&u32, &String)| frame(*at).as_ref() == Some(wanted);
+            stack.frames.len() >= frames.len() && stack.frames.iter().zip(frames).all(is_same)
+        };
+        let stacks: Vec<Stack> = self.stacks.iter().filter(begins).cloned().collect();
+        let total = stacks.iter().map(|stack| stack.count).sum();
+        Stacks { stacks, total, event: self.event.clone(), frames: self.frames.clone(), ..*self }
     }
 }
 
-fn rows(stacks: &Stacks, tree: &StackTree, width: usize) -> Vec<String> {
+/// `all` is the weight that shares are of.
+fn rows(stacks: &Stacks, tree: &StackTree, width: usize, all: u64) -> Vec<ListingRow> {
     let inclusive = tree.inclusive();
     let Some(total) = inclusive.first().copied().filter(|total| *total > 0) else { return Vec::new() };
     let column = |weight: u64| (u128::from(weight) * width as u128 / u128::from(total)) as usize;
     // By node: its depth, and where its next child begins, in weight.
     let mut places: Vec<(usize, u64)> = vec![(0, 0)];
-    let mut rows: Vec<String> = Vec::new();
-    let mut filled: Vec<usize> = Vec::new();
+    let mut rows: Vec<ListingRow> = Vec::new();
     for (at, weight) in inclusive.iter().copied().enumerate().skip(1) {
         let parent = tree.parent[at] as usize;
         let (depth, from) = places[parent];
@@ -38,14 +56,16 @@ fn rows(stacks: &Stacks, tree: &StackTree, width: usize) -> Vec<String> {
             continue;
         }
         if rows.len() <= depth {
-            rows.resize(depth + 1, String::new());
-            filled.resize(depth + 1, 0);
+            rows.resize_with(depth + 1, || ListingRow { text: String::new(), item: None, boxes: Vec::new() });
         }
-        let label = stacks.frames.get(tree.frame[at] as usize).map_or_else(|| FOLDED.to_owned(), |frame| frame.label());
-        let label = printable(&label).into_owned();
-        rows[depth].push_str(&" ".repeat(first.saturating_sub(filled[depth])));
-        rows[depth].push_str(&format!("|{:room$}", fit(&label, end - first - 1), room = end - first - 1));
-        filled[depth] = end;
+        let frame = stacks.frames.get(tree.frame[at] as usize).map(|frame| frame.label());
+        let label = printable(frame.as_deref().unwrap_or(FOLDED)).into_owned();
+        let ListingRow { text, boxes, .. } = &mut rows[depth];
+        let filled = boxes.last().map_or(0, |last| last.columns.end);
+        text.push_str(&" ".repeat(first.saturating_sub(filled)));
+        text.push_str(&format!("|{:room$}", fit(&label, end - first - 1), room = end - first - 1));
+        let percent = weight as f64 * 100.0 / all as f64;
+        boxes.push(FlameBox { columns: first..end, frame, text: format!("{label} · {percent:.2} %") });
     }
     rows
 }
@@ -53,7 +73,7 @@ fn rows(stacks: &Stacks, tree: &StackTree, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Count, Frame, FrameKind, Stack, Unit};
+    use crate::model::{Count, Frame, FrameKind, Unit};
 
     /// Ten samples on twenty columns: two columns each.
     #[test]
@@ -68,8 +88,17 @@ mod tests {
             frames: ["task", "left", "right\u{1b}", "other"].map(frame).to_vec(),
             stacks: vec![stack(&[0, 1], 3), stack(&[0, 2], 4), stack(&[3], 3)],
         };
-        let rows: Vec<String> = stacks.flame_listing(20).rows.into_iter().map(|row| row.text).collect();
+        let texts = |listing: &Listing| -> Vec<String> { listing.rows.iter().map(|row| row.text.clone()).collect() };
+        let all = stacks.flame_listing(20, &[]);
         // Seven of ten samples are 14 columns, three are 6, four are 8.
-        assert_eq!(rows, ["|task         |other", "|left |right\\…"]);
+        assert_eq!(texts(&all), ["|task         |other", "|left |right\\…"]);
+        let right = &all.rows[1].boxes[1];
+        assert_eq!((right.columns.clone(), right.text.as_str()), (6..14, "right\\u{1b} · 40.00 %"));
+        // Three of the seven below the task are eight of its twenty columns; shares are those of everything.
+        let below = stacks.flame_listing(20, &["task".to_owned()]);
+        assert_eq!(texts(&below), ["|task               ", "|left   |right\\u{1b}"]);
+        assert_eq!(below.above, ["e · 7 of 10 samples below task"]);
+        assert_eq!(below.rows[1].boxes[0].text, "left · 30.00 %");
+        assert!(stacks.flame_listing(20, &["other".to_owned(), "left".to_owned()]).rows.is_empty());
     }
 }

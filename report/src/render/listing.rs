@@ -12,6 +12,7 @@ use super::tree;
 use crate::model::text::{UNNAMED, clean, counted};
 use crate::model::{AnnotatedFunction, Annotation, CodeCost, CodeLine, History, Interval, Payers, Report, Trees};
 use std::io;
+use std::ops::Range;
 
 /// What the history of a program is worth where the table is too wide: less than its type, more than how often it runs.
 const HISTORY_ORDER: u8 = 4;
@@ -38,6 +39,21 @@ pub struct ListingRow {
     pub text: String,
     /// What it is the row of: a position in the model's list of programs, functions or lines; `None` for rows of anything else.
     pub item: Option<usize>,
+    /// What can be chosen in it, from left to right: boxes of a flame graph.
+    pub boxes: Vec<FlameBox>,
+}
+
+/// A box of a flame graph: a frame below the same frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlameBox {
+    /// Columns of the row that it has.
+    pub columns: Range<usize>,
+    /// Its frame, as [`Stacks::flame_listing`] takes it; `None` for what was folded together.
+    ///
+    /// [`Stacks::flame_listing`]: crate::Stacks::flame_listing
+    pub frame: Option<String>,
+    /// Its frame and its cost, in words.
+    pub text: String,
 }
 
 /// How much of a function's code is listed.
@@ -170,7 +186,8 @@ impl Listing {
     fn of(sheet: &Sheet, items: Vec<Option<usize>>, width: usize) -> Listing {
         let (header, rows, totals) = sheet.lines(width);
         let items = items.into_iter().chain(std::iter::repeat(None));
-        let rows = rows.into_iter().zip(items).map(|(text, item)| ListingRow { text, item }).collect();
+        let rows =
+            rows.into_iter().zip(items).map(|(text, item)| ListingRow { text, item, boxes: Vec::new() }).collect();
         Listing { header, rows, totals, ..Listing::default() }
     }
 }

@@ -27,7 +27,7 @@ mod tree;
 
 pub use html::{PageTable, TablesPage};
 pub(crate) use json_maps::write as write_maps_json;
-pub use listing::{Detail, Listing, ListingRow};
+pub use listing::{Detail, FlameBox, Listing, ListingRow};
 pub use stat::{StatFormat, StatWriter};
 
 use crate::Result;
