@@ -162,7 +162,11 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
         report.write_csv(&mut std::io::sink()).unwrap();
     }
     if let Ok(session) = Session::open(input) {
-        drop(session.stacks(&options).map(|stacks| stacks.flame_listing(60)));
+        if let Ok(stacks) = session.stacks(&options) {
+            let whole = stacks.flame_listing(60, &[]);
+            let frame = whole.rows.first().and_then(|row| row.boxes.first()?.frame.clone());
+            drop(stacks.flame_listing(60, frame.as_slice()));
+        }
         if let [from_ns, .., to_ns] = *session.read_times_ns() {
             let _ = session.interval(&options, from_ns, to_ns);
         }
