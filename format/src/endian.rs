@@ -18,28 +18,22 @@ impl Endian {
     /// The integer that two bytes mean.
     #[inline]
     pub fn u16(self, bytes: [u8; 2]) -> u16 {
-        match self {
-            Endian::Little => u16::from_le_bytes(bytes),
-            Endian::Big => u16::from_be_bytes(bytes),
-        }
+        let value = u16::from_ne_bytes(bytes);
+        if self == Endian::NATIVE { value } else { swapped(value, u16::swap_bytes) }
     }
 
     /// The integer that four bytes mean.
     #[inline]
     pub fn u32(self, bytes: [u8; 4]) -> u32 {
-        match self {
-            Endian::Little => u32::from_le_bytes(bytes),
-            Endian::Big => u32::from_be_bytes(bytes),
-        }
+        let value = u32::from_ne_bytes(bytes);
+        if self == Endian::NATIVE { value } else { swapped(value, u32::swap_bytes) }
     }
 
     /// The integer that eight bytes mean.
     #[inline]
     pub fn u64(self, bytes: [u8; 8]) -> u64 {
-        match self {
-            Endian::Little => u64::from_le_bytes(bytes),
-            Endian::Big => u64::from_be_bytes(bytes),
-        }
+        let value = u64::from_ne_bytes(bytes);
+        if self == Endian::NATIVE { value } else { swapped(value, u64::swap_bytes) }
     }
 
     /// The `u16` at byte `at`, if it is there.
@@ -86,6 +80,14 @@ impl Endian {
             Endian::Big => value.to_be_bytes(),
         }
     }
+}
+
+/// A value of the other byte order. Nearly all recordings have the reader's own: a call that hardly ever happens costs those less than a swap whose
+/// result is not used.
+#[cold]
+#[inline(never)]
+fn swapped<T>(value: T, swap_bytes: fn(T) -> T) -> T {
+    swap_bytes(value)
 }
 
 /// A cursor over bytes in one byte order. Every read is checked and every error carries its offset, counted from `base`.

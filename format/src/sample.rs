@@ -276,7 +276,7 @@ impl<'a> Sample<'a> {
         }
         match self.leading_chain().filter(|_| !sample_type.contains(SampleType::READ)) {
             Some(chain) => Ok(Some(chain)),
-            None => self.chain_behind_counters(),
+            None => self.chain_behind_counters().map(Some),
         }
     }
 
@@ -290,12 +290,12 @@ impl<'a> Sample<'a> {
     }
 
     #[cold]
-    fn chain_behind_counters(&self) -> Result<Option<Callchain<'a>>> {
+    fn chain_behind_counters(&self) -> Result<Callchain<'a>> {
         let mut reader = self.variable_part();
         if self.layout.sample_type.contains(SampleType::READ) {
             ReadValues::parse(&mut reader, self.layout.read_format)?;
         }
-        Callchain::parse(&mut reader).map(Some)
+        Callchain::parse(&mut reader)
     }
 
     /// The RAW bytes, if the event records them: tracepoint fields, or what a bpf-output event was given. The kernel

@@ -15,6 +15,18 @@ impl<'a> Words<'a> {
         Words { bytes, endian }
     }
 
+    /// The bytes of all.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The byte order of each.
+    #[inline]
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
     /// How many.
     #[inline]
     pub fn len(&self) -> usize {

@@ -4,6 +4,8 @@
 //! there. Images (trampolines, dispatchers, struct_ops stubs) claim a whole page although others live in it: an address
 //! belongs to the nearest start before it among those that are there at the time, so that a claim ends at the next start.
 
+use crate::index::cells::Cells;
+
 /// What code belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
@@ -91,6 +93,7 @@ pub(crate) struct AddressMap {
     changes: Vec<u64>,
     first_change: Vec<u32>,
     pages: PageFilter,
+    cells: Cells,
 }
 
 impl AddressMap {
@@ -124,6 +127,7 @@ impl AddressMap {
         }
         map.first.push(first);
         map.first_change.push(map.changes.len() as u32);
+        map.cells = Cells::new(&ranges);
         map.ranges = ranges;
         map
     }
@@ -137,6 +141,12 @@ impl AddressMap {
     #[inline]
     pub(crate) fn may_contain(&self, addr: u64) -> bool {
         self.pages.may_contain(addr)
+    }
+
+    /// Stretches of addresses that have the same answers at all times.
+    #[inline]
+    pub(crate) fn cells(&self) -> &Cells {
+        &self.cells
     }
 
     /// Whose code `addr` was at `time_ns`.

@@ -53,7 +53,7 @@ impl<T: Copy> AddressCache<T> {
     }
 }
 
-#[cold]
+#[inline(never)]
 fn fill<T>(slot: &mut Slot<T>, addr: u64, is_leaf: bool, look_up: impl FnOnce() -> (T, Range<u64>)) {
     let (found, lasts) = look_up();
     *slot = Slot { addr, is_leaf, lasts, found };

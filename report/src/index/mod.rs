@@ -4,6 +4,7 @@
 pub(crate) mod address;
 pub(crate) mod address_cache;
 pub(crate) mod boot_times;
+pub(crate) mod cells;
 pub(crate) mod dedup;
 pub(crate) mod demangle;
 pub(crate) mod file_functions;

@@ -6,11 +6,13 @@
 //! chain that has no program but looks as if there should be one goes to a line of its own.
 
 use crate::index::Index;
-use crate::index::address::Owner;
+use crate::index::address::{AddressMap, Owner};
 use crate::index::address_cache::AddressCache;
 use crate::index::images::{ImageKind, TrampolineKey};
 use crate::index::runners::Runner;
 use crate::index::symbols::Kind;
+use std::ops::Range;
+
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
 
 /// Columns of the ledger.
@@ -146,8 +148,21 @@ pub(crate) struct Attributor<'i> {
     area: Area,
     /// Programs of the last chain.
     inside: Inside,
+    /// By the lowest bits of a cell's number. How many there are is a power of two.
+    owners: Box<[CellOwner]>,
     places: AddressCache<Place>,
 }
+
+/// Whose a cell of the address map is, and from when to when, as far as that was asked for.
+#[derive(Debug, Clone, Default)]
+struct CellOwner {
+    cell: u32,
+    lasts: Range<u64>,
+    owner: Option<Owner>,
+}
+
+/// Cells of which the owner is remembered, at most.
+const OWNERS_MAX: usize = 1 << 16;
 
 /// Where BPF code can be; no bytes where that is not known.
 #[derive(Debug, Clone, Copy, Default)]
@@ -175,6 +190,7 @@ impl<'i> Attributor<'i> {
         let spans = index.kernel.module_area().into_iter().chain(index.bpf_span);
         let area = spans.reduce(|(low, high), (start, end)| (low.min(start), high.max(end)));
         let area = area.filter(|_| !index.kernel.is_empty());
+        let cells = index.map.cells();
         Attributor {
             index,
             area: area.map_or(Area::default(), |(low, high)| {
@@ -182,7 +198,9 @@ impl<'i> Attributor<'i> {
                 Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
             }),
             inside: Inside::default(),
-            places: AddressCache::new(index.map.len(), Place::Plain),
+            owners: vec![CellOwner::default(); cells.len().next_power_of_two().min(OWNERS_MAX)].into(),
+            // Where cells tell, few addresses are looked up often.
+            places: AddressCache::new(if cells.is_complete() { 0 } else { index.map.len() }, Place::Plain),
         }
     }
 
@@ -196,18 +214,23 @@ impl<'i> Attributor<'i> {
     ) -> Attribution<'_> {
         self.inside.clear();
         let charge = match leaf {
-            Some(leaf) => self.walk(leaf, chain, time_ns),
+            // In parts, which are in registers: what is put together in memory and read at once is waited for.
+            Some(leaf) => match chain {
+                Some(chain) => self.walk(leaf, chain.bytes(), chain.endian(), time_ns),
+                None => self.walk(leaf, &[], Endian::NATIVE, time_ns),
+            },
             None => Charge::Elsewhere,
         };
         Attribution { charge, inside: &self.inside, index: self.index }
     }
 
     #[inline]
-    fn walk(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
+    fn walk(&mut self, leaf: u64, words: &[u8], endian: Endian, time_ns: u64) -> Charge {
+        let chain = Some(Callchain::new(words, endian));
         let (map, area) = (&self.index.map, self.area);
         // Whether an address, or a return address, can be nothing but plain kernel code. Most are. A return address is behind
         // the call; the map's quick answer is for both.
-        let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && addr.wrapping_sub(area.low) >= area.bytes;
+        let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && !area.contains(addr);
         let mut found = Found::Open(Line::Elsewhere);
         if !is_plain(leaf) {
             found = self.frame(found, leaf, None, time_ns);
@@ -287,8 +310,16 @@ impl<'i> Attributor<'i> {
     /// What the code at the address of a frame is, as remembered or looked up.
     #[inline]
     fn place(&mut self, addr: u64, is_leaf: bool, time_ns: u64) -> Place {
-        let (index, area) = (self.index, self.area);
+        let (index, area, owners) = (self.index, self.area, &mut self.owners);
         self.places.find(addr, is_leaf, time_ns, || {
+            // As `find_frame` has it: a return address is behind the call.
+            let code = if is_leaf { addr } else { addr.wrapping_sub(1) };
+            if let Some(cell) = index.map.cells().find(code) {
+                let slot = cell as usize & (owners.len() - 1);
+                if let (Some(owner), lasts) = owners[slot].of(cell, &index.map, code, time_ns) {
+                    return (Place::Owned(owner), lasts);
+                }
+            }
             let (owner, lasts) = index.map.find_frame(addr, is_leaf, time_ns);
             let place = match owner {
                 Some(owner) => Place::Owned(owner),
@@ -341,12 +372,27 @@ impl<'i> Attributor<'i> {
     }
 }
 
+impl CellOwner {
+    /// Whose this cell is, which `addr` lies in, and from when to when.
+    #[inline]
+    fn of(&mut self, cell: u32, map: &AddressMap, addr: u64, time_ns: u64) -> (Option<Owner>, Range<u64>) {
+        if self.cell != cell || !self.lasts.contains(&time_ns) {
+            let (owner, lasts) = map.find_lasting(addr, time_ns);
+            *self = CellOwner { cell, lasts, owner };
+        }
+        (self.owner, self.lasts.clone())
+    }
+}
+
 impl Area {
+    #[inline]
+    fn contains(self, addr: u64) -> bool {
+        addr.wrapping_sub(self.low) < self.bytes
+    }
+
     /// Whether an address that belongs to nothing is where BPF code can be.
     fn is_unknown_code(self, index: &Index, addr: u64) -> bool {
-        addr.wrapping_sub(self.low) < self.bytes
-            && index.kernel.find(addr).is_none()
-            && index.symbols.find(addr).is_none()
+        self.contains(addr) && index.kernel.find(addr).is_none() && index.symbols.find(addr).is_none()
     }
 }
 
