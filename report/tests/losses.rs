@@ -235,6 +235,18 @@ fn an_event_that_lost_all_of_its_samples_is_reported() {
     }
 }
 
+/// What an event without samples lost is said as well: names of tasks and programs may be missing.
+#[test]
+fn lost_records_of_the_side_band_are_noted() {
+    let side_band = Extra { config: software::DUMMY, ids: [9_050, 9_051], has_sample: false };
+    let forms = forms(&recording_of(&[side_band], &|_| vec![Told::Samples(9_050, 3), Told::Samples(9_051, 4)]));
+    forms.says_lost("cpu-clock", Some(0));
+    let notes = forms.json["notes"].as_array().unwrap();
+    let note = notes.iter().find(|note| note["code"] == "side_band_lost").unwrap_or_else(|| panic!("{notes:?}"));
+    assert_eq!((note["event"].as_str(), note["records"].as_u64()), (Some("dummy:HG"), Some(7)));
+    assert!(forms.table.contains("! dummy:HG: 7 records lost"), "{}", forms.table);
+}
+
 /// A record that names no event of the recording is of any event, as LOST is; so is one of an event that the recording does not have.
 #[test]
 fn lost_samples_of_no_known_event_are_of_any_event() {

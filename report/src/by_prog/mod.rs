@@ -18,6 +18,7 @@ use crate::counters::history::{History, HistoryWalk};
 use crate::index::Index;
 use crate::index::runners::Group;
 use crate::input::cut_off::{Cause, CutOff};
+use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::input::window::{Window, since};
 use crate::model::{
@@ -162,8 +163,18 @@ impl Builder<'_> {
         if self.options.events.is_empty() {
             similar::mark(&mut report.events);
         }
-        report.notes = notes::of_recording(&report, self.index.states.user_symbols.as_ref());
+        let side_band_lost = self.side_band_lost();
+        report.notes = notes::of_recording(&report, side_band_lost, self.index.states.user_symbols.as_ref());
         (report, weights)
+    }
+
+    /// Events that have no part in the report, with the records of theirs that were lost.
+    fn side_band_lost(&self) -> Vec<(String, u64)> {
+        let kinds = self.recording.kinds.iter().zip(&self.recording.names);
+        let side_band =
+            kinds.zip(&self.lost).filter(|((kind, _), _)| matches!(kind, EventKind::State | EventKind::Other));
+        let lost = side_band.filter_map(|((_, name), lost)| Some((name.clone(), (*lost).filter(|lost| *lost > 0)?)));
+        lost.collect()
     }
 
     /// Shares what hooks of several programs cost between those.

@@ -97,8 +97,12 @@ fn no_runs(programs: &[Program]) -> Option<Note> {
     none.then(|| Note::RunsUnknown { reason: reason.clone() })
 }
 
-/// About the recording as a whole.
-pub(super) fn of_recording(report: &Report, user_symbols: Option<&UserSymbols>) -> Vec<Note> {
+/// About the recording as a whole. `side_band_lost` are events that have no part in the report, with how many of their records were lost.
+pub(super) fn of_recording(
+    report: &Report,
+    side_band_lost: Vec<(String, u64)>,
+    user_symbols: Option<&UserSymbols>,
+) -> Vec<Note> {
     let foreign = report.blinded_events.iter().filter(|blinded| !blinded.own);
     let mut all: Vec<Note> = foreign
         .filter_map(|blinded| {
@@ -107,6 +111,7 @@ pub(super) fn of_recording(report: &Report, user_symbols: Option<&UserSymbols>) 
             Some(Note::ForeignEventCarriesProgram { program: program.label_with_id(), holders, event })
         })
         .collect();
+    all.extend(side_band_lost.into_iter().map(|(event, records)| Note::SideBandLost { event, records }));
     if let Some(traces) = &report.recording.trace_data {
         all.push(Note::TracesNotDecoded { kind: traces.kind.clone(), bytes: traces.bytes });
     }

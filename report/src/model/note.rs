@@ -265,6 +265,13 @@ coded! {
         } = "foreign_event_carries_program",
         /// The recording was cut off.
         CutOff = "cut_off",
+        /// Records were lost of an event that this report has no samples of.
+        SideBandLost {
+            /// Its name.
+            event: String,
+            /// How many.
+            records: u64,
+        } = "side_band_lost",
         /// Not all functions of user space were looked up.
         UserSymbolsCut {
             /// Why.
@@ -443,6 +450,12 @@ impl fmt::Display for Note {
                     grouped(*bytes)
                 )
             }
+            Note::SideBandLost { event, records } => write!(
+                f,
+                "! {event}: {} lost, of an event without samples here; what its records say of tasks, mappings and programs is \
+                 not complete",
+                counted(*records, "record")
+            ),
             Note::UserSymbolsCut { cause } => write!(f, "not all functions of user space are named: {cause}"),
             Note::CutOff => f.write_str("the recording was cut off: it ends where the recorder wrote last"),
         }
