@@ -200,13 +200,11 @@ mod system_calls {
 
     /// Has system calls fail with EPERM, for this thread and those that it starts.
     fn deny(calls: &[libc::c_long]) -> Result<()> {
-        let mut denied: BTreeMap<i64, Vec<_>> = calls.iter().map(|call| (*call, Vec::new())).collect();
-        // The same calls have other numbers there, too: those of programs with short pointers, which this is none of.
-        #[cfg(target_arch = "x86_64")]
-        {
-            const X32: i64 = 1 << 30;
-            denied.extend(calls.iter().copied().chain(512..=547).map(|call| (call | X32, Vec::new())));
-        }
+        // On x86-64 the same calls have other numbers, too: those of programs with short pointers, which this is none of.
+        const X32: Option<i64> = if cfg!(target_arch = "x86_64") { Some(1 << 30) } else { None };
+        let others = X32.into_iter().flat_map(|x32| calls.iter().copied().chain(512..=547).map(move |call| call | x32));
+        let denied: BTreeMap<i64, Vec<_>> =
+            calls.iter().copied().chain(others).map(|call| (call, Vec::new())).collect();
         let action = SeccompAction::Errno(libc::EPERM as u32);
         let filter = SeccompFilter::new(denied, SeccompAction::Allow, action, std::env::consts::ARCH.try_into()?)?;
         let filter: BpfProgram = filter.try_into()?;
