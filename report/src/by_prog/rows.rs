@@ -67,11 +67,18 @@ fn program(
     };
     // A load before the recording's start is that of a program which was there.
     let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
-    let attachments = states.attachments_of(known.id).iter().map(|attachment| {
+    let attachments = states.attachments_of(known.id);
+    let is_tail_called = !attachments.is_empty() && attachments.iter().all(|it| it.kind == TAIL_CALL);
+    let is_extension = known.info.and_then(|info| info.prog_type) == Some(ProgType::EXT);
+    let attachments = attachments.iter().map(|attachment| {
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
-    let runs = runs(known, index, history, window, loaded);
+    let runs = match runs(known, index, history, window, loaded) {
+        // That is no count of its runs.
+        Known::Value(runs) if runs.count == 0 && (is_tail_called || is_extension) => Known::Unknown(Reason::NotEntered),
+        runs => runs,
+    };
     let cpus = states.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0);
     let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
     let (exact, exact_functions, disagreements) = match (counting, key) {
@@ -81,11 +88,13 @@ fn program(
             let program = exact_program(&history.counters, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let said = match (runs.value(), exact.value()) {
-                (Some(runs), Some(exact)) => {
-                    let is_extension = known.info.and_then(|info| info.prog_type) == Some(ProgType::EXT);
-                    disagreements(is_extension, runs, exact, counting)
-                }
+                (Some(runs), Some(exact)) => disagreements(is_extension, runs, exact, counting),
                 _ => Vec::new(),
+            };
+            let exact = match exact {
+                // Nor do programs at its entry see a tail call, which skips it.
+                Known::Value(exact) if exact.runs == 0 && is_tail_called => Known::Unknown(Reason::NotEntered),
+                exact => exact,
             };
             (exact, program.functions, said)
         }
@@ -226,8 +235,8 @@ impl ProgramRow {
         }
         match &program.runs {
             Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
-            // It was there for a moment; there may be hundreds like it.
-            Known::Unknown(Reason::StatisticsWereOff) => false,
+            // It was there for a moment, or nothing led to it; there may be hundreds like it.
+            Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
             // What was gone before the recording started is no part of it.
             Known::Unknown(_) | Known::Impossible(_) => {
                 let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
@@ -450,9 +459,12 @@ fn ran_in_a_sample(charges: &Charges) -> bool {
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
 }
 
+/// The kind of attachment of programs in program arrays.
+const TAIL_CALL: &str = "tail_call";
+
 /// Whether others reach the program by tail calls: the kernel counts no run of it then.
 fn is_tail_called(program: &Program, charges: &Charges) -> bool {
-    program.attachments.iter().any(|attachment| attachment.starts_with("tail_call:"))
+    program.attachments.iter().any(|attachment| attachment.split(':').next() == Some(TAIL_CALL))
         || ran_in_a_sample(charges) && program.runs.value().is_some_and(|runs| runs.count == 0)
 }
 

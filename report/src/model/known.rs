@@ -242,6 +242,8 @@ coded! {
         NoSnapshots = "no_snapshots",
         /// Run statistics were on for a part of the time, and hardly while the program was there.
         StatisticsWereOff = "statistics_were_off",
+        /// The kernel counts runs of programs that it enters; to this one tail calls lead, or a program whose function it replaces.
+        NotEntered = "not_entered",
         /// The program did not run.
         NoRuns = "no_runs",
         /// No sample hit it.
@@ -348,6 +350,9 @@ impl fmt::Display for Reason {
             Reason::NotChosen => f.write_str("it was not chosen to be counted"),
             Reason::NoSnapshots => f.write_str("no two snapshots of it in the window"),
             Reason::StatisticsWereOff => f.write_str("run statistics were hardly on while it was there"),
+            Reason::NotEntered => {
+                f.write_str("the kernel counts runs of programs that it enters, and other programs lead to this one")
+            }
             Reason::NoRuns => f.write_str("it did not run"),
             Reason::NoSamples => f.write_str("no sample hit it"),
             Reason::NotCounted => f.write_str("it was not counted"),
