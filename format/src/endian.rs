@@ -18,22 +18,26 @@ impl Endian {
     /// The integer that two bytes mean.
     #[inline]
     pub fn u16(self, bytes: [u8; 2]) -> u16 {
-        let value = u16::from_ne_bytes(bytes);
-        if self == Endian::NATIVE { value } else { swapped(value, u16::swap_bytes) }
+        match self {
+            Endian::Little => u16::from_le_bytes(bytes),
+            Endian::Big => u16::from_be_bytes(bytes),
+        }
     }
 
     /// The integer that four bytes mean.
     #[inline]
     pub fn u32(self, bytes: [u8; 4]) -> u32 {
-        let value = u32::from_ne_bytes(bytes);
-        if self == Endian::NATIVE { value } else { swapped(value, u32::swap_bytes) }
+        match self {
+            Endian::Little => u32::from_le_bytes(bytes),
+            Endian::Big => u32::from_be_bytes(bytes),
+        }
     }
 
     /// The integer that eight bytes mean.
     #[inline]
     pub fn u64(self, bytes: [u8; 8]) -> u64 {
         let value = u64::from_ne_bytes(bytes);
-        if self == Endian::NATIVE { value } else { swapped(value, u64::swap_bytes) }
+        if self == Endian::NATIVE { value } else { swapped(value) }
     }
 
     /// The `u16` at byte `at`, if it is there.
@@ -86,8 +90,8 @@ impl Endian {
 /// result is not used.
 #[cold]
 #[inline(never)]
-fn swapped<T>(value: T, swap_bytes: fn(T) -> T) -> T {
-    swap_bytes(value)
+fn swapped(value: u64) -> u64 {
+    value.swap_bytes()
 }
 
 /// A cursor over bytes in one byte order. Every read is checked and every error carries its offset, counted from `base`.

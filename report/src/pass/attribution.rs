@@ -148,7 +148,7 @@ pub(crate) struct Attributor<'i> {
     area: Area,
     /// Programs of the last chain.
     inside: Inside,
-    /// By the lowest bits of a cell's number. How many there are is a power of two.
+    /// By cell of the address map; of many cells by the lowest bits of their numbers.
     owners: Box<[CellOwner]>,
     places: AddressCache<Place>,
 }
@@ -198,7 +198,7 @@ impl<'i> Attributor<'i> {
                 Area { low, bytes: high.saturating_add(PACK_BYTES).saturating_sub(low) }
             }),
             inside: Inside::default(),
-            owners: vec![CellOwner::default(); cells.len().next_power_of_two().min(OWNERS_MAX)].into(),
+            owners: vec![CellOwner::default(); cells.len().min(OWNERS_MAX)].into(),
             // Where cells tell, few addresses are looked up often.
             places: AddressCache::new(if cells.is_complete() { 0 } else { index.map.len() }, Place::Plain),
         }
@@ -315,8 +315,8 @@ impl<'i> Attributor<'i> {
             // As `find_frame` has it: a return address is behind the call.
             let code = if is_leaf { addr } else { addr.wrapping_sub(1) };
             if let Some(cell) = index.map.cells().find(code) {
-                let slot = cell as usize & (owners.len() - 1);
-                if let (Some(owner), lasts) = owners[slot].of(cell, &index.map, code, time_ns) {
+                let known = &mut owners[cell as usize % OWNERS_MAX];
+                if let (Some(owner), lasts) = known.of(cell, &index.map, code, time_ns) {
                     return (Place::Owned(owner), lasts);
                 }
             }
