@@ -56,6 +56,7 @@ const USAGE: &str = "usage: cargo xtask <task>
                     what exact counters cost beside perf stat -b and bpftool prog profile, in guests
   vm setup [GUEST…]            fetch and unpack what the guests are made of
   vm run GUEST PAYLOAD OUT     boot, run PAYLOAD/run.sh in it as root, bring its /out back as OUT/out
+  vm static                    build the program without libraries for Arm, and try it in a guest
   vm test [GUEST…]             what each guest is there to test";
 
 fn main() -> ExitCode {

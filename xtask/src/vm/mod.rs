@@ -12,6 +12,7 @@ mod images;
 mod packages;
 mod payload;
 mod recordings;
+mod static_program;
 
 use std::path::{Path, PathBuf};
 
@@ -252,12 +253,13 @@ pub(crate) fn main(arguments: &[&str]) -> Result<()> {
                 outcome => bail!("{}: {outcome}; see {}", guest.name, Path::new(out).join("console.log").display()),
             }
         }
+        ["static"] => static_program::make(),
         ["test", names @ ..] => {
             let mut tally = Tally::default();
             checks::run(&chosen(names)?, &Builds::make(&target_directory())?, &mut tally);
             tally.close()
         }
-        _ => bail!("usage: cargo xtask vm setup [GUEST…] | vm run GUEST PAYLOAD OUT | vm test [GUEST…]"),
+        _ => bail!("usage: cargo xtask vm setup [GUEST…] | vm run GUEST PAYLOAD OUT | vm static | vm test [GUEST…]"),
     }
 }
 

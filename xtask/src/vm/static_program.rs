@@ -1,0 +1,76 @@
+//! `cargo xtask vm static`: the program without libraries for Arm, built on x86-64 and tried in the guest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::packages::{Suite, fresh, unpack};
+use super::{GUESTS, cache, cross, guest, images};
+
+const GUEST: &str = "arm64-6.12";
+const MACHINE: &str = "aarch64";
+/// The release whose libelf.a is linked: that of the compiler's lacks a part of elfutils that it calls.
+const LIBELF: (&str, &str) = ("bookworm", "libelf-dev");
+/// What `setup/package static` tells cargo for this machine.
+const BUILD: [&str; 6] = [
+    "build",
+    "--release",
+    "--locked",
+    "--features=static",
+    "--config",
+    r#"target.aarch64-unknown-linux-gnu.rustflags = ["-C", "target-feature=+crt-static", "-L", "native=/target/libelf/usr/lib/aarch64-linux-gnu", "-L", "native=/usr/lib/aarch64-linux-gnu"]"#,
+];
+
+/// Fails where the program needs a loader, where nothing is recorded, or where the report does not hold the table.
+const TRY: &str = r#"set -e
+! grep -q ld-linux-aarch64 bprec
+./bprec record -a -o /tmp/trial.data -- sleep 2
+./bprec report -i /tmp/trial.data >/out/table.txt
+grep -q '^ *ID  *PROGRAM' /out/table.txt
+./bprec doctor >/out/doctor.txt
+"#;
+
+/// Builds it beside what `setup/package static` makes, and tries it.
+pub(crate) fn make() -> Result<()> {
+    let target = crate::target_directory();
+    let built = target.join("vm").join("cross-static");
+    libelf(&built.join("libelf"))?;
+    cross::cargo(&BUILD, &built)?;
+    let program = target.join("package").join(format!("bprec-{}-{MACHINE}", env!("CARGO_PKG_VERSION")));
+    strip(&built.join("aarch64-unknown-linux-gnu/release/bprec"), &program)?;
+
+    let found = GUESTS.iter().find(|guest| guest.name == GUEST).context("no such guest")?;
+    let directory = target.join("vm").join("static");
+    let (payload, out): (PathBuf, PathBuf) = (directory.join("payload"), directory.join("out"));
+    fresh(&payload)?;
+    fs::copy(&program, payload.join("bprec")).context("copy the program")?;
+    fs::write(payload.join("run.sh"), TRY)?;
+    let run = guest::run(found, &images::prepare(found)?, &payload, &out, guest::LIMIT)?;
+    match run.outcome {
+        guest::Outcome::Ended(0) => {}
+        outcome => bail!("{GUEST}: {outcome}; see {}", out.join("console.log").display()),
+    }
+    println!("{}: records and reports on {GUEST}", program.display());
+    Ok(())
+}
+
+/// Unpacks libelf.a where the build sees it.
+fn libelf(directory: &Path) -> Result<()> {
+    fresh(directory)?;
+    let (release, package) = LIBELF;
+    let suite = Suite::open(&cache()?, &[release], "arm64")?;
+    for deb in suite.download(&[package.to_owned()])? {
+        unpack(&deb, directory, &["./usr/share/*", "./usr/include/*"])?;
+    }
+    suite.close()
+}
+
+fn strip(program: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("no directory")?)?;
+    let status = Command::new("aarch64-linux-gnu-strip").arg("-o").arg(to).arg(program).status();
+    let status = status.context("run aarch64-linux-gnu-strip (Debian: binutils-aarch64-linux-gnu)")?;
+    ensure!(status.success(), "strip {}: {status}", program.display());
+    Ok(())
+}
