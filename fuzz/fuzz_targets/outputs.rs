@@ -36,8 +36,9 @@ impl Written {
         match self {
             Written::Text(bytes) => {
                 let text = String::from_utf8(bytes).expect("text is UTF-8");
-                // Lines that continue a record begin with tabs, as perf's do.
-                let mut lines = text.split('\n').map(|line| line.trim_start_matches('\t'));
+                // Lines that continue a record begin with tabs, as perf's do, and those that continue a line of the header.
+                let content = |line: &'_ str| line.trim_start_matches('\t').trim_start_matches("# \t").to_owned();
+                let mut lines = text.split('\n').map(content);
                 assert!(!lines.any(|line| line.chars().any(is_steering)), "{text:?}");
             }
             Written::Json(bytes) => drop(serde_json::from_slice::<Value>(&bytes).expect("JSON")),

@@ -402,7 +402,8 @@ impl Browser {
             return;
         }
         self.pages.pop();
-        self.waits_since = None;
+        // What was asked for by the page that has gone is not taken for the one below it.
+        (self.asked, self.waits_since) = (self.asked + 1, None);
         if self.model().is_none() {
             self.ask();
         }
@@ -521,5 +522,35 @@ fn filter(text: &str) -> bprec_report::Result<ProgFilter> {
     match text.parse()? {
         ProgFilter::Name(name) if !name.contains(['*', '?', '[']) => Ok(ProgFilter::Name(format!("*{name}*"))),
         filter => Ok(filter),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use bprec_report::{Input, Session};
+
+    /// A key takes the page away before what it asked for is there.
+    #[test]
+    fn a_late_answer_is_not_taken_for_another_page() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/recordings/linux-7.2/ratio.data");
+        let input = Input::open(path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let answer = |browser: &mut Browser| match browser.next_request() {
+            Some(Request::Read(read)) => read.answer(&session),
+            other => panic!("{other:?}"),
+        };
+        let mut browser = Browser::of_recording(String::new(), Options::default());
+        let table = answer(&mut browser);
+        browser.take(table);
+        let before = browser.listing(100).unwrap().clone();
+        assert!(before.header.contains("PROGRAM"), "{before:?}");
+        browser.key(KeyEvent::new(KeyCode::Char('P'), KeyModifiers::NONE));
+        let late = answer(&mut browser);
+        browser.key(KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE));
+        browser.take(late);
+        assert_eq!(browser.listing(100), Some(&before));
     }
 }
