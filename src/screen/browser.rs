@@ -535,8 +535,8 @@ mod tests {
     /// A key takes the page away before what it asked for is there.
     #[test]
     fn a_late_answer_is_not_taken_for_another_page() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/recordings/linux-7.2/ratio.data");
-        let input = Input::open(path).unwrap();
+        let recording = include_bytes!("../../fixtures/recordings/linux-7.2/ratio.data");
+        let input = Input::from_bytes("ratio.data", recording.to_vec());
         let session = Session::open(&input).unwrap();
         let answer = |browser: &mut Browser| match browser.next_request() {
             Some(Request::Read(read)) => read.answer(&session),
