@@ -142,9 +142,11 @@ impl<'e> Resync<'e> {
         if follows && (end == bytes.len() || self.begins(bytes, end, true)) {
             return Step::Record(end);
         }
-        // Where records go on behind it, what is damaged is behind it, or it has swallowed the first part of another one.
+        // Where records go on behind it, what is damaged is behind it, or it has swallowed the first part of another one. What only looks like
+        // one is known by the records behind: all fit, as they are in whatever was mended before.
         let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
-        let is_whole = (is_fit || follows) && inside.all(|start| !self.begins(bytes, start, follows));
+        let is_whole = (is_fit || follows)
+            && (inside.all(|start| !self.begins(bytes, start, follows)) || is_fit && self.all_fit(bytes, end));
         match is_whole {
             true => Step::Record(end),
             false => self.search(bytes, at, None),
@@ -216,6 +218,20 @@ impl<'e> Resync<'e> {
             at += record.total_bytes();
         }
         false
+    }
+
+    /// Whether only fit records follow each other from `at` on, for as long as is looked.
+    fn all_fit(&self, bytes: &[u8], mut at: usize) -> bool {
+        for _ in 0..CHAIN_MAX {
+            if at == bytes.len() {
+                break;
+            }
+            match self.record_bytes(&bytes[at..], false) {
+                Some(len) => at += len,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// Whether its fields are all that a record has.

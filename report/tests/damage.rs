@@ -249,3 +249,12 @@ fn what_was_recovered_stays_as_it_is() {
         assert!(summary.problems.is_empty() && summary.dropped.is_empty(), "{}: {summary:?}", original.name);
     }
 }
+
+/// Records that are fit were kept, so that nothing is taken from them: what they are made of may look like others.
+#[test]
+fn what_was_believed_once_is_believed_again() {
+    let bytes = include_bytes!("../../fixtures/regressions/believed-once.data");
+    let (once, summary) = recovered(bytes).unwrap();
+    assert_eq!(records(&once), records(bytes));
+    assert!(summary.problems.is_empty() && summary.dropped.is_empty(), "{summary:?}");
+}
