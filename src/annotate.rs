@@ -14,13 +14,13 @@ use crate::values::percent;
 use crate::view::{FormArgs, PartArgs};
 use crate::{Outcome, say};
 
-/// Show the code of BPF programs, and what each line and instruction cost.
+/// Show the code of BPF programs with the cost of each line and instruction.
 ///
-/// For each function: lines of the source, the BPF instructions of each, and their machine instructions (x86-64 and arm64; others as
-/// bytes). Reads the recording alone: no source, no compiler, no kernel. docs/annotate.md says how to read it.
+/// Shows the source lines of each function, the BPF instructions of each line, and their machine instructions (x86-64 and arm64;
+/// others as bytes). Needs only the recording: no source, no compiler, no kernel. See docs/annotate.md.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Programs: a name (with * and ?), an id or a tag; behind a colon functions of them, by name. Those without samples are left out when
+    /// Programs: a name (with * and ?), an id or a tag; :FUNC selects functions by name. Programs without samples are left out if
     /// others have some.
     #[arg(value_name = "PROG[:FUNC]", required = true)]
     program: Target,
@@ -35,11 +35,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     part: PartArgs,
 
-    /// Only the N hottest lines of each program, and what is next to them.
+    /// Show only the N hottest lines of each program and their context.
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
     limit: Option<usize>,
 
-    /// Only lines with at least this part of the program's cost, and what is next to them.
+    /// Show only lines with at least this percentage of the program's cost and their context.
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT)]
     percent_limit: Option<f64>,
 

@@ -9,7 +9,7 @@ use crate::headings::OUTPUT;
 
 #[derive(clap::Args)]
 pub(crate) struct ColorArgs {
-    /// Colours: auto has them on a terminal, unless NO_COLOR is set.
+    /// Colour output; auto: on a terminal, unless NO_COLOR is set.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto, help_heading = OUTPUT)]
     color: When,
 }

@@ -15,43 +15,43 @@ use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::view::FormArgs;
 use crate::{Outcome, say};
 
-/// Compare recordings of before and after.
+/// Compare recordings from before and after a change.
 ///
-/// What changed for each BPF program: cost, runs, time per run, events per run, each with its confidence interval and whether chance
-/// explains it. `bprec diff BASE NEW`; several of a side: `bprec diff BASE1 BASE2 -- NEW1 NEW2`. With --fail-if the exit code is 1 when a
-/// number is beyond its bound (docs/diff.md).
+/// For each BPF program, shows the change in cost, runs, time per run and events per run, each with a confidence interval and
+/// whether chance explains it. `bprec diff BASE NEW`; several per side: `bprec diff BASE1 BASE2 -- NEW1 NEW2`. With --fail-if,
+/// the exit code is 1 if a number exceeds its bound (docs/diff.md).
 #[derive(clap::Args)]
 #[command(override_usage = "bprec diff [OPTIONS] BASE NEW\n       bprec diff [OPTIONS] BASE... -- NEW...")]
 pub(crate) struct Args {
-    /// The recording before and, last, the one after; with `--`, all recordings before. May be compressed with gzip.
+    /// Base recording, then the new one; with `--`, all base recordings. Can be gzip-compressed.
     #[arg(value_name = "BASE", required = true)]
     base: Vec<PathBuf>,
 
-    /// After `--`: all recordings after.
+    /// After `--`: all new recordings.
     #[arg(value_name = "NEW", last = true)]
     new: Vec<PathBuf>,
 
-    /// Fail (exit code 1) when this holds, as in 'prog:tcp_* time/run +5%'; may be given more than once.
+    /// Fail (exit code 1) if this holds, as in 'prog:tcp_* time/run +5%'. Can be repeated.
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
 
-    /// Fail also when a condition cannot be judged.
+    /// Also fail if a condition cannot be judged.
     #[arg(long, requires = "fail_if")]
     strict: bool,
 
-    /// Confidence level of changes and of intervals.
+    /// Confidence level of changes and intervals.
     #[arg(long, value_name = "PERCENT", default_value_t = Confidence::default())]
     confidence: Confidence,
 
-    /// Only these programs: a name (with * and ?), an id or a tag.
+    /// Show only these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
-    /// Order of the rows, by how much it changed: cost, share, runs/s, time/run; or name, type, status.
+    /// Sort rows by change in cost, share, runs/s or time/run; or by name, type or status.
     #[arg(short, long, value_name = "COLUMN", default_value_t = DiffSort::default(), help_heading = OUTPUT)]
     sort: DiffSort,
 
-    /// Only these events.
+    /// Show only these events.
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
 
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
     limit: Option<usize>,
 
-    /// Also programs without samples and runs.
+    /// Also show programs without samples and runs.
     #[arg(long, help_heading = OUTPUT)]
     all: bool,
 

@@ -12,13 +12,13 @@ use crate::color::ColorArgs;
 use crate::headings::OUTPUT;
 use crate::pager::PagerArgs;
 
-/// Say what this machine allows the recorder, what each missing thing costs in a report, and the command that changes it.
+/// Check what this machine lets the recorder do, what each limit costs in a report, and which command lifts it.
 ///
-/// Works without privilege and in containers, and leaves everything as it is: what is tried is undone at once. Exit code 1 says that
-/// nothing can be recorded here.
+/// Works without privileges and in containers, and changes nothing: each trial is undone at once. Exit code 1 means that nothing
+/// can be recorded here.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// As JSON (docs/doctor.md describes it).
+    /// Print JSON (docs/doctor.md).
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
 

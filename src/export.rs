@@ -15,24 +15,26 @@ use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::view::PartArgs;
 use crate::{Outcome, say};
 
-/// Write call chains for other viewers.
+/// Convert a recording for other viewers.
 ///
-/// firefox has samples over time, when programs were loaded and unloaded, and their runs from second to second. The others have each stack once, with its weight: periods of its samples, as reports add them up (ns for clocks). Programs are frames `bpf:NAME (ID)`,
-/// their subprograms `bpf:NAME (ID):FUNCTION`; of a file whose functions the recording does not name, the frame is `[FILE]`.
+/// firefox has samples over time, program loads and unloads, and runs per second. folded, pprof and speedscope have each stack
+/// once; its weight is the sum of its samples' periods (ns for clocks). Programs are frames `bpf:NAME (ID)`, their subprograms
+/// `bpf:NAME (ID):FUNCTION`; functions that the recording does not name are `[FILE]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// html (one page, for any browser), folded (a line for each stack, for flame graphs), pprof, speedscope, firefox. pprof and firefox are gzipped.
+    /// html (one page for any browser), folded (one line per stack, for flame graphs), pprof, speedscope, firefox. pprof and
+    /// firefox are gzipped.
     #[arg(long, value_name = "FORMAT")]
     to: ExportFormat,
 
     #[command(flatten)]
     input: InputArgs,
 
-    /// Write to FILE, not to standard output. An existing file is kept as NAME.old.
+    /// Write to FILE instead of standard output. An existing file is kept as NAME.old.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Only stacks that go through these programs: a name (with * and ?), an id or a tag.
+    /// Export only stacks through these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
@@ -43,7 +45,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", help_heading = SELECTION)]
     event: Option<String>,
 
-    /// Do not demangle names of functions in user space (Rust, C++).
+    /// Do not demangle names of user functions (Rust, C++).
     #[arg(long, help_heading = OUTPUT)]
     no_demangle: bool,
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 /// The recording that a command reads, behind `-i` or by itself.
 #[derive(clap::Args)]
 pub(crate) struct InputArgs {
-    /// The recording; `-` is standard input. May be compressed with gzip [default: perf.data].
+    /// Recording to read; `-` is standard input. Can be gzip-compressed [default: perf.data].
     #[arg(short, long, value_name = "FILE")]
     input: Option<PathBuf>,
 
-    /// The recording, as with -i.
+    /// Recording to read, as with -i.
     #[arg(value_name = "FILE", conflicts_with = "input")]
     file: Option<PathBuf>,
 }

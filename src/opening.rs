@@ -12,8 +12,8 @@ use crate::rewrite::tell;
 /// What is redacted.
 #[derive(clap::Args)]
 pub(crate) struct RedactArgs {
-    /// Replace what tells whose machine it is: names of hosts, tasks, files and cgroups, command lines, addresses, each by the same
-    /// everywhere. With =+progs names and code of BPF programs, too (docs/redact.md).
+    /// Replace what identifies the machine: names of hosts, tasks, files and cgroups, command lines, addresses; equal values stay
+    /// equal. =+progs also replaces names and code of BPF programs (docs/redact.md).
     #[arg(
         long,
         value_name = "+progs",

@@ -13,7 +13,7 @@ use crate::headings::OUTPUT;
 
 #[derive(clap::Args)]
 pub(crate) struct PagerArgs {
-    /// Do not use a pager. By default what is longer than the terminal goes through $BPREC_PAGER, $PAGER or less.
+    /// Do not use a pager. By default, output longer than the terminal goes through $BPREC_PAGER, $PAGER or less.
     #[arg(long, help_heading = OUTPUT)]
     no_pager: bool,
 }

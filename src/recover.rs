@@ -13,22 +13,22 @@ use crate::rewrite::tell;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
-/// Make a recording that was cut off or damaged whole again, so that any perf opens it. Also accepts perf's files.
+/// Repair a recording that was cut off or damaged, so that any perf opens it. Also accepts perf's files.
 ///
-/// What is whole in it is written into a new file, FILE.recovered, and FILE stays as it is. Records behind a damaged one are found
-/// again; what had to be skipped is said.
+/// Writes all intact records to a new file, FILE.recovered; FILE stays unchanged. Finds the records after a damaged one, and
+/// reports what it had to skip.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where to write it. An existing file is kept as NAME.old [default: FILE.recovered].
+    /// Where to write the result. An existing file is kept as NAME.old [default: FILE.recovered].
     #[arg(short, long, value_name = "FILE", conflicts_with = "in_place")]
     output: Option<PathBuf>,
 
-    /// Mend FILE itself. Where nothing but the end of a recording of bprec is missing, only the end is written, which takes no
-    /// more of the disk. Otherwise FILE as it was is kept as FILE.old, which must not be there.
+    /// Repair FILE itself. If only the end of a bprec recording is missing, writes only the end, without a copy. Otherwise the
+    /// original is kept as FILE.old, which must not exist yet.
     #[arg(long)]
     in_place: bool,
 
-    /// The recording.
+    /// Recording to repair.
     file: PathBuf,
 
     #[command(flatten)]

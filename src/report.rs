@@ -19,22 +19,22 @@ use crate::{Outcome, say};
 
 /// Show what each BPF program cost.
 ///
-/// Reads the recording alone: no root, no network, nothing of the machine it runs on. A recording without BPF programs shows
-/// its hottest symbols instead.
+/// Needs only the recording: no root, no network, nothing from the local machine. For a recording without BPF programs, shows its
+/// hottest symbols.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     input: InputArgs,
 
-    /// One row per BPF program; the default.
+    /// Show one row per BPF program; the default.
     #[arg(long, help_heading = VIEWS)]
     by_prog: bool,
 
-    /// Counters of each interval, and in total: runs, time per run, and events where they were counted.
+    /// Show counters per interval and in total: runs, time per run, and events if counted.
     #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comms", "event", "maps"], help_heading = VIEWS)]
     counters: bool,
 
-    /// What each program cost over time, as bars of this length (100ms, 1s); without one, some sixty bars.
+    /// Show each program's cost over time, as bars of this length (100ms, 1s) or about sixty bars.
     #[arg(
         long,
         value_name = "LENGTH",
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     )]
     over_time: Option<Interval>,
 
-    /// Cost of each source line, over all programs: self, and the helpers that it called.
+    /// Show the cost of each source line, over all programs: self, and the helpers it called.
     #[arg(
         long,
         conflicts_with_all = ["by", "by_prog", "sort", "counters", "over_time", "payers", "maps", "all"],
@@ -55,11 +55,12 @@ pub(crate) struct Args {
     )]
     lines: bool,
 
-    /// Split each program's cost: func, comm, pid, cpu, cgroup, container, helper. Or one row for each owner, name, type or hook.
+    /// Split each program's cost by func, comm, pid, cpu, cgroup, container or helper; or show one row per owner, name, type or
+    /// hook.
     #[arg(long, value_name = "WHAT", help_heading = VIEWS)]
     by: Option<By>,
 
-    /// Who pays: cost of the programs by task, told apart by comm, pid, cgroup, container, cpu or several of these.
+    /// Show who pays: cost by comm, pid, cgroup, container, cpu or several of these [default: comm].
     #[arg(
         long,
         help_heading = VIEWS,
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     )]
     payers: Vec<Payer>,
 
-    /// Advice: where cost can be saved, how much, and how (docs/advice.md).
+    /// Show where cost can be saved, how much, and how (docs/advice.md).
     #[arg(
         long,
         help_heading = VIEWS,
@@ -80,7 +81,7 @@ pub(crate) struct Args {
     )]
     advise: bool,
 
-    /// Cost of each program as a tree: its functions, the helpers and kfuncs that they called, and what ran below.
+    /// Show each program's cost as a tree: its functions, the helpers and kfuncs they called, and all code below those.
     #[arg(
         long,
         help_heading = VIEWS,
@@ -88,7 +89,7 @@ pub(crate) struct Args {
     )]
     tree: bool,
 
-    /// Browse with keys: the table, functions, lines and instructions of programs, who pays (docs/tui.md).
+    /// Browse interactively: the table, functions, lines and instructions of programs, who pays (docs/tui.md).
     #[cfg(all(feature = "tui", unix))]
     #[arg(
         long,
@@ -98,16 +99,16 @@ pub(crate) struct Args {
     )]
     tui: bool,
 
-    /// Only these programs: a name (with * and ?), an id or a tag.
+    /// Show only these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
-    /// Order of the rows: cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name, type.
+    /// Sort rows by cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name or type.
     #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default(), value_parser = sort, help_heading = OUTPUT)]
     sort: Sort,
 
-    /// Leave out programs with less than this part of all samples; of --tree, parts with less than this of their program's cost
-    /// [default of --tree: 0.5].
+    /// Hide programs below this percentage of all samples; with --tree, nodes below this percentage of their program's cost
+    /// [default with --tree: 0.5].
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT,
         conflicts_with_all = ["counters", "maps", "over_time", "payers", "lines", "advise"])]
     percent_limit: Option<f64>,
@@ -115,11 +116,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     part: PartArgs,
 
-    /// Only these events.
+    /// Show only these events.
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', help_heading = SELECTION)]
     event: Vec<String>,
 
-    /// Do not demangle names of functions in user space (Rust, C++).
+    /// Do not demangle names of user functions (Rust, C++).
     #[arg(long, help_heading = OUTPUT)]
     no_demangle: bool,
 
@@ -127,32 +128,32 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
     limit: Option<usize>,
 
-    /// Also programs without samples and runs.
+    /// Also show programs without samples and runs.
     #[arg(long, help_heading = OUTPUT)]
     all: bool,
 
-    /// Only these columns of the table by program, in this order, by their names: program,%machine,ns/run. With + in front of the
-    /// list these beside those that fit: +spark draws the samples of each program over time.
+    /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds them to the columns
+    /// that fit: +spark draws the samples of each program over time.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     columns: Vec<String>,
 
-    /// All columns. By default those that fit into the terminal, or into COLUMNS where the output goes elsewhere.
+    /// Show all columns. By default, those that fit into the terminal, or into $COLUMNS if the output is no terminal.
     #[arg(short = 'W', long, help_heading = OUTPUT)]
     wide: bool,
 
-    /// Say below the table what its columns and marks mean, as on a terminal; docs/table.md has more.
+    /// Explain columns and marks below the table, as is the default on a terminal (docs/table.md).
     #[arg(long, help_heading = OUTPUT)]
     legend: bool,
 
-    /// Leave out TOTAL%, which also counts the programs that a program leads to, as perf's Children does.
+    /// Hide TOTAL%, which includes the programs that a program leads to, as perf's Children does.
     #[arg(long, help_heading = OUTPUT)]
     no_children: bool,
 
     #[command(flatten)]
     form: FormArgs,
 
-    /// Maps instead of costs: type, sizes, memory, who uses them, keys and values as C, and what they held if that was
-    /// recorded (bprec record --dump-map). All of them, or those with an id or a name (with * and ?).
+    /// Show maps instead of costs: type, sizes, memory, users, keys and values as C, and contents if recorded (bprec record
+    /// --dump-map). All maps, or those with this id or name (with * and ?).
     #[arg(
         long,
         value_name = "ID|NAME",
@@ -164,11 +165,11 @@ pub(crate) struct Args {
     )]
     maps: Vec<MapFilter>,
 
-    /// The header: the machine and the recording, before the table.
+    /// Show the header (machine and recording) before the table.
     #[arg(long, help_heading = VIEWS)]
     header: bool,
 
-    /// Only the header.
+    /// Show only the header.
     #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = VIEWS)]
     header_only: bool,
 

@@ -14,11 +14,11 @@ use crate::progress::with_progress_of;
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
-/// Write a recording anew as one ordinary perf.data file: all of it, or the samples that are asked for.
+/// Convert a recording, or selected samples of it, to one ordinary perf.data file.
 ///
-/// Reads whatever can be read: files of either byte order, pipes, directories, compressed recordings. What is written is a
-/// plain, seekable, uncompressed file that says the same. Options leave samples out; everything that describes the machine
-/// and its programs stays, so that what is left can be reported as before.
+/// Reads files of either byte order, pipes, directories and compressed recordings. Writes a plain, seekable, uncompressed file
+/// with the same contents. Options leave samples out; everything that describes the machine and its programs stays, so that the
+/// remaining samples can be reported as before.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -28,15 +28,15 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Only samples in these programs, in what they called, or in what runs them: a name (with * and ?), an id or a tag.
+    /// Keep only samples in these programs, code they called, or code that runs them: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
-    /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
+    /// Keep only this time range: START,STOP in seconds of the recording's clock, or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
     time: Option<TimeRange>,
 
-    /// Only these CPUs: 0,2-5.
+    /// Keep only samples on these CPUs: 0,2-5.
     #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
     cpu: Option<CpuList>,
 

@@ -14,12 +14,12 @@ use crate::say;
 /// Options of commands that read.
 #[derive(clap::Args)]
 pub(crate) struct SandboxArgs {
-    /// Do not confine this command. By default it cannot execute programs, use the network, or write anything but its output, where the
-    /// kernel supports that (Landlock, seccomp).
+    /// Do not confine this command. By default, it cannot execute programs, use the network, or write anything but its output, where
+    /// the kernel supports this (Landlock, seccomp).
     #[arg(long, help_heading = RUNNING)]
     no_sandbox: bool,
 
-    /// Print what confines this command.
+    /// Print how this command is confined.
     #[arg(short, long, help_heading = RUNNING)]
     verbose: bool,
 }

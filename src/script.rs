@@ -15,90 +15,90 @@ use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::values::task_id;
 use crate::{Outcome, say};
 
-/// Print the records of a recording, one sample per line, in the order of time.
+/// Print the records of a recording in time order, one sample per line.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     input: InputArgs,
 
-    /// Fields of each sample, with commas between them: comm, tid, pid, time, cpu, event, ip, sym, dso, symoff, period, addr, data_src, weight,
-    /// callchain, bpf-output, trace, cgroup, state (`+state`: what the recorder wrote about programs, as text instead of bytes).
+    /// Print these fields of each sample: comm, tid, pid, time, cpu, event, ip, sym, dso, symoff, period, addr, data_src, weight,
+    /// callchain, bpf-output, trace, cgroup, state (`+state` prints the recorder's data about programs as text instead of bytes).
     #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse, help_heading = VIEWS)]
     fields: Option<Fields>,
 
-    /// Every record as it is, with its offset, in the order of the file.
+    /// Print every record in file order, with its offset.
     #[arg(short = 'D', long, help_heading = VIEWS)]
     dump_raw_trace: bool,
 
-    /// FORK, EXIT and COMM records, too.
+    /// Also print FORK, EXIT and COMM records.
     #[arg(long, help_heading = VIEWS)]
     show_task_events: bool,
 
-    /// MMAP and MMAP2 records, too.
+    /// Also print MMAP and MMAP2 records.
     #[arg(long, help_heading = VIEWS)]
     show_mmap_events: bool,
 
-    /// SWITCH records, too.
+    /// Also print SWITCH records.
     #[arg(long, help_heading = VIEWS)]
     show_switch_events: bool,
 
-    /// NAMESPACES records, too.
+    /// Also print NAMESPACES records.
     #[arg(long, help_heading = VIEWS)]
     show_namespace_events: bool,
 
-    /// CGROUP records, too.
+    /// Also print CGROUP records.
     #[arg(long, help_heading = VIEWS)]
     show_cgroup_events: bool,
 
-    /// LOST and LOST_SAMPLES records, too.
+    /// Also print LOST and LOST_SAMPLES records.
     #[arg(long, help_heading = VIEWS)]
     show_lost_events: bool,
 
-    /// THROTTLE and UNTHROTTLE records, too.
+    /// Also print THROTTLE and UNTHROTTLE records.
     #[arg(long, help_heading = VIEWS)]
     show_throttle_events: bool,
 
-    /// KSYMBOL and BPF_EVENT records, too.
+    /// Also print KSYMBOL and BPF_EVENT records.
     #[arg(long, help_heading = VIEWS)]
     show_bpf_events: bool,
 
-    /// One line per sample even where it has a call chain.
+    /// Print one line per sample, even with a call chain.
     #[arg(short = 'G', long, help_heading = OUTPUT)]
     hide_call_graph: bool,
 
-    /// Print the user part of call chains that the kernel delivered later where it came, not with its sample.
+    /// Print deferred user call chains where the kernel delivered them, not with their samples.
     #[arg(long, help_heading = OUTPUT)]
     no_merge_callchains: bool,
 
-    /// Frames of a call chain, at most.
+    /// Print at most N frames of a call chain.
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
     max_stack: Option<usize>,
 
-    /// Times to the nanosecond.
+    /// Print times to the nanosecond.
     #[arg(long, help_heading = OUTPUT)]
     ns: bool,
 
-    /// Only these CPUs: 0,2-5.
+    /// Print only samples on these CPUs: 0,2-5.
     #[arg(short = 'C', long, value_name = "LIST", value_delimiter = ',', value_parser = cpus, help_heading = SELECTION)]
     cpu: Vec<(u32, u32)>,
 
-    /// Only these processes.
+    /// Print only samples of these processes.
     #[arg(long, value_name = "PID", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
     pid: Vec<u32>,
 
-    /// Only these threads.
+    /// Print only samples of these threads.
     #[arg(long, value_name = "TID", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
     tid: Vec<u32>,
 
-    /// Only tasks of these names.
+    /// Print only samples of tasks with these names.
     #[arg(short, long, value_name = "NAME", value_delimiter = ',', conflicts_with = "redact", help_heading = SELECTION)]
     comms: Vec<String>,
 
-    /// Only this part: START,STOP in seconds of the recording's clock, or 10%-20%.
+    /// Print only this time range: START,STOP in seconds of the recording's clock, or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
     time: Option<TimeRange>,
 
-    /// Do not demangle names of functions in user space (Rust, C++).
+    /// Do not demangle names of user functions (Rust, C++).
     #[arg(long, help_heading = OUTPUT)]
     no_demangle: bool,
 

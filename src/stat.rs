@@ -20,66 +20,65 @@ use crate::record::{COUNTERS, budget, cpu_list, exit_code, notify, show};
 use crate::values::{duration, task_id};
 use crate::{Outcome, say};
 
-/// Count what BPF programs do, or events of tasks, CPUs and cgroups, without recording.
+/// Count runs of BPF programs, or events of tasks, CPUs and cgroups, without recording.
 ///
-/// Without anything else all BPF programs are counted until Ctrl-C; with a command, until it ends. With -e and a command, or
-/// with -a, -C, -p, -t or -G, events are counted instead, as perf stat counts them. The table goes to standard output, and
-/// to standard error where a command runs.
+/// Without options, counts all BPF programs until Ctrl-C or until the command ends. With -e and a command, or with -a, -C, -p, -t
+/// or -G, counts events instead, as perf stat does. The table goes to standard output, or with a command to standard error.
 #[derive(clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Args {
-    /// BPF programs: ids, names with * and ?, or all; PROG:FUNC is a function of a program. May be given several times.
+    /// Count these BPF programs: ids, names with * and ?, or all; PROG:FUNC counts one function. Can be repeated.
     #[arg(short, long = "bpf-prog", value_name = "PROG,…", value_delimiter = ',', help_heading = SELECTION)]
     bpf_prog: Vec<String>,
 
-    /// Events of the whole machine. Ignored with -b.
+    /// Count events on all CPUs. Ignored with -b.
     #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid", "cgroup"], help_heading = SELECTION)]
     all_cpus: bool,
 
-    /// Events on each of these CPUs: 0,2-5.
+    /// Count events on these CPUs: 0,2-5.
     #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
     cpu: Option<String>,
 
-    /// Events of each of these processes, with all their threads and children.
+    /// Count events of these processes, with their threads and children.
     #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"], help_heading = SELECTION)]
     pid: Vec<u32>,
 
-    /// Events of each of these threads.
+    /// Count events of these threads.
     #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "cgroup", help_heading = SELECTION)]
     tid: Vec<u32>,
 
-    /// Events of each of these cgroups, with those below: paths as in /proc/PID/cgroup. All events are counted in each, as with perf's
-    /// --for-each-cgroup.
+    /// Count all events in each of these cgroups and their descendants, as perf's --for-each-cgroup; paths as in
+    /// /proc/PID/cgroup.
     #[arg(short = 'G', long, visible_alias = "for-each-cgroup", value_name = "PATH,…", value_delimiter = ',', help_heading = SELECTION)]
     cgroup: Vec<PathBuf>,
 
-    /// Count events at each context switch, once for all sessions on this machine, perf's `stat --bpf-counters` too; for the
-    /// machine, or what -C, -p, -t, -G or a command say.
+    /// Count events with BPF at each context switch, shared by all sessions, including perf's `stat --bpf-counters`; for the
+    /// machine, -C, -p, -t, -G or a command.
     #[arg(long, help_heading = COUNTERS)]
     bpf_counters: bool,
 
-    /// Map through which sessions share --bpf-counters [default: /sys/fs/bpf/perf_attr_map, which perf uses].
+    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
     #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS)]
     bpf_attr_map: Option<PathBuf>,
 
-    /// What to count, as for bprec record; {a,b} are counted together, or neither. Of programs, what happens in their runs
-    /// [default: {cycles,instructions}]; else clocks, context switches, migrations, page faults, cycles, instructions, branches.
+    /// Event to count, as for bprec record; {a,b} are counted together or not at all. Default for programs, counted in their
+    /// runs: {cycles,instructions}; otherwise clocks, context switches, migrations, page faults, cycles, instructions, branches.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = COUNTERS)]
     event: Vec<String>,
 
-    /// Print counts every MS milliseconds, and all of them at the end.
+    /// Print counts every MS milliseconds, and totals at the end.
     #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..), help_heading = OUTPUT)]
     interval: Option<u64>,
 
-    /// One line per value, fields separated by SEP (docs/stat.md has them).
+    /// Print one line per value, fields separated by SEP (docs/stat.md).
     #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json", help_heading = OUTPUT)]
     separator: Option<String>,
 
-    /// One JSON object per line (docs/stat.md has its members).
+    /// Print one JSON object per line (docs/stat.md).
     #[arg(short, long = "json-output", visible_alias = "json", help_heading = OUTPUT)]
     json: bool,
 
-    /// Count each CPU by itself, too. Programs: with exact counters only.
+    /// Count per CPU too; for programs only with exact counters.
     #[arg(short = 'A', long = "no-aggr", help_heading = OUTPUT)]
     per_cpu: bool,
 
@@ -87,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "timeout", help_heading = RUNNING)]
     duration: Option<Duration>,
 
-    /// The same in milliseconds, as perf stat has it.
+    /// Stop after MS milliseconds, as perf stat.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..), help_heading = RUNNING)]
     timeout: Option<u64>,
 
@@ -98,8 +97,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     color: ColorArgs,
 
-    /// Limit for counting runs of programs, in percent of the machine; where they run often, runs are estimates. 100 counts
-    /// all runs [default: 0.5].
+    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
+    /// [default: 0.5].
     #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
     budget: Option<f64>,
 
@@ -107,7 +106,7 @@ pub(crate) struct Args {
     #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
     quiet: bool,
 
-    /// Print what is done, and how.
+    /// Print details of each step.
     #[arg(short, long, help_heading = RUNNING)]
     verbose: bool,
 

@@ -25,26 +25,26 @@ use live::Live;
 
 /// Show what BPF programs cost while they run.
 ///
-/// Samples where the CPUs are and reads the kernel's run statistics; nothing is attached to anyone's program.
+/// Samples all CPUs and reads the kernel's run statistics; attaches to no program unless --exact is given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds from one interval to the next.
+    /// Length of an interval in seconds.
     #[arg(short = 'd', long, visible_alias = "delay", value_name = "SECONDS", default_value_t = 1.0, help_heading = RUNNING)]
     interval: f64,
 
-    /// End after so many intervals.
+    /// Stop after N intervals.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = RUNNING)]
     iterations: Option<u64>,
 
-    /// One interval: the same as -n 1.
+    /// Show one interval, as -n 1.
     #[arg(long, conflicts_with = "iterations", help_heading = RUNNING)]
     once: bool,
 
-    /// A table for each interval, one below the other; without this, --json, -n and --once a screen that keys drive (docs/top.md).
+    /// Print one table per interval. Without -b, --json, -n or --once, top is interactive on a terminal (docs/top.md).
     #[arg(short = 'b', long, help_heading = OUTPUT)]
     batch: bool,
 
-    /// One JSON document on a line for each interval (docs/top.md describes it).
+    /// Print one line of JSON per interval (docs/top.md).
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
 
@@ -54,40 +54,40 @@ pub(crate) struct Args {
     #[command(flatten)]
     redact: RedactArgs,
 
-    /// Only these programs: a name (with * and ?), an id or a tag.
+    /// Show only these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
-    /// Order of the rows: cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name, type.
+    /// Sort rows by cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name or type.
     #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default(), help_heading = OUTPUT)]
     sort: Sort,
 
-    /// At most so many programs.
+    /// Show at most N programs.
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
     limit: Option<usize>,
 
-    /// Programs without samples and runs, too.
+    /// Also show programs without samples and runs.
     #[arg(long, help_heading = OUTPUT)]
     all: bool,
 
-    /// Event to sample. That of the default has the time of the machine as its unit.
+    /// Event to sample. With the default, costs are shares of CPU time.
     #[arg(short, long, value_name = "EVENT", default_value = "cpu-clock", help_heading = SELECTION)]
     event: String,
 
-    /// Samples per second and CPU.
+    /// Samples per second per CPU.
     #[arg(short = 'F', long = "freq", value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u64).range(1..), help_heading = SELECTION)]
     freq: u64,
 
-    /// Count events in the runs of programs, of those that are named (with * and ?) or of all: attaches programs of ours to them.
+    /// Count events in runs of these programs (names with * and ?), or of all: attaches counting programs to them.
     #[arg(long, value_name = "PROG,…", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = COUNTERS)]
     exact: Option<String>,
 
-    /// What counting runs of programs may take, in percent of the machine; where they run often, runs are estimates. 100 counts
-    /// all runs [default: 0.5].
+    /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
+    /// [default: 0.5].
     #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
     budget: Option<f64>,
 
-    /// How much can be kept as a recording: at least so many of the last seconds.
+    /// Keep at least the last SECONDS, to be saved as a recording.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, help_heading = RUNNING)]
     keep: f64,
 }

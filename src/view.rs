@@ -13,15 +13,15 @@ use crate::pager::{Output, PagerArgs};
 /// Which part of the samples.
 #[derive(clap::Args)]
 pub(crate) struct PartArgs {
-    /// Only this part: START,STOP in seconds from the start (or of the recording's clock), or 10%-20%.
+    /// Use only this time range: START,STOP in seconds from the start (or of the recording's clock), or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
     pub(crate) time: Option<TimeRange>,
 
-    /// Only these CPUs: 0,2-5.
+    /// Use only samples on these CPUs: 0,2-5.
     #[arg(short = 'C', long, value_name = "LIST", help_heading = SELECTION)]
     pub(crate) cpu: Option<CpuList>,
 
-    /// Only tasks of these names (with * and ?).
+    /// Use only samples of tasks with these names (with * and ?).
     #[arg(
         short,
         long,
@@ -37,11 +37,11 @@ pub(crate) struct PartArgs {
 /// The form of what is shown.
 #[derive(clap::Args)]
 pub(crate) struct FormArgs {
-    /// As JSON (docs/json.md describes it).
+    /// Print JSON (docs/json.md).
     #[arg(long, conflicts_with = "csv", help_heading = OUTPUT)]
     pub(crate) json: bool,
 
-    /// As CSV.
+    /// Print CSV.
     #[arg(long, help_heading = OUTPUT)]
     csv: bool,
 

@@ -19,37 +19,37 @@ pub(crate) const COUNTERS: &str = "Counters";
 /// Contents of maps.
 const MAPS: &str = "Maps";
 
-/// Record what runs, and every BPF program, into a perf.data file.
+/// Record samples and every BPF program into a perf.data file.
 ///
-/// Without a target or a command the whole machine is recorded until Ctrl-C.
+/// Without a target or a command, records the whole machine until Ctrl-C.
 #[derive(clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Args {
-    /// The whole machine (also without any target and command).
+    /// Record all CPUs (the default without a target or command).
     #[arg(short = 'a', long = "all-cpus", conflicts_with_all = ["cpu", "pid", "tid"], help_heading = SELECTION)]
     pub(super) all_cpus: bool,
 
-    /// The whole machine, on these CPUs only: 0,2-5.
+    /// Record these CPUs only: 0,2-5.
     #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
     pub(super) cpu: Option<String>,
 
-    /// These processes, all their threads and children.
+    /// Record these processes, with their threads and children.
     ///
-    /// Where that would be more than 1024 descriptors for each event, their cgroup is recorded instead, if it holds nobody else.
+    /// If this needs more than 1024 descriptors per event, records their cgroup instead, if it holds no other process.
     #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with = "tid", help_heading = SELECTION)]
     pub(super) pid: Vec<u32>,
 
-    /// These threads.
+    /// Record these threads.
     #[arg(short, long, value_name = "TID,…", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
     pub(super) tid: Vec<u32>,
 
-    /// What to sample on [default: cycles, or cpu-clock where there is no PMU].
+    /// Event to sample [default: cycles, or cpu-clock without a PMU].
     ///
     /// cycles, cpu-clock, L1-dcache-load-misses, r1a8, cpu/event=0x3c/, sched:sched_switch, each with modifiers like :u :k :p.
     #[arg(short, long = "event", value_name = "EVENT", help_heading = SAMPLING)]
     pub(super) event: Vec<String>,
 
-    /// Samples per second and CPU, or `max` [default: 4000].
+    /// Samples per second per CPU, or `max` [default: 4000].
     #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count", help_heading = SAMPLING)]
     pub(super) freq: Option<String>,
 
@@ -57,24 +57,24 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "N", help_heading = SAMPLING)]
     pub(super) count: Option<u64>,
 
-    /// User call chains too, by frame pointer.
+    /// Record user call chains too, by frame pointer.
     ///
-    /// Kernel chains are always recorded: a program's cost is in them.
+    /// Kernel call chains are always recorded: they attribute cost to programs.
     #[arg(short = 'g', help_heading = SAMPLING)]
     pub(super) chains: bool,
 
-    /// User call chains: fp as -g, or dwarf for perf to unwind.
+    /// Record user call chains: fp (as -g), or dwarf (unwound by perf).
     ///
-    /// fp: by frame pointer as -g; dwarf: for perf to unwind, with SIZE bytes of the user stack in each sample (dwarf,16384)
-    /// [default SIZE: 8192].
+    /// fp: by frame pointer, as -g. dwarf: SIZE bytes of the user stack in each sample (dwarf,16384), for perf to unwind [default
+    /// SIZE: 8192].
     #[arg(long = "call-graph", value_name = "fp|dwarf[,SIZE]", value_parser = call_graph, conflicts_with = "aggregate", help_heading = SAMPLING,
         hide_short_help = true)]
     pub(super) call_graph: Option<UserChains>,
 
-    /// Name the functions of user space that samples hit [default: on].
+    /// Record the names of sampled user functions [default: on].
     ///
-    /// They are looked up in the files that were mapped when a file of the recording ends, for a second at most (docs/symbols.md).
-    /// off: the recording has their addresses only.
+    /// bprec looks them up in the mapped files when it closes a recording file, for at most one second (docs/symbols.md). off:
+    /// record addresses only.
     #[arg(long, value_name = "on|off", default_value = "on", hide_default_value = true, value_parser = on_off, help_heading = SAMPLING,
         action = clap::ArgAction::Set, hide_short_help = true)]
     pub(super) user_symbols: bool,
@@ -83,139 +83,139 @@ pub(crate) struct Args {
     #[arg(short, long = "mmap-pages", value_name = "SIZE", help_heading = SAMPLING, hide_short_help = true)]
     pub(super) mmap_pages: Option<String>,
 
-    /// Keep the newest samples only, and write them on SIGUSR2 and at the end.
+    /// Keep only the newest samples; write them on SIGUSR2 and at the end.
     ///
-    /// They are kept in rings of the size -m, and written into a file of their own on SIGUSR2, when --control says `snapshot`, where
-    /// --switch-output says so, and at the end. Files are called NAME.TIME.
+    /// Ring buffers of size -m hold them. bprec writes them to a new file on SIGUSR2, on `snapshot` from --control, as
+    /// --switch-output says, and at the end. Files are named NAME.TIME.
     #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING)]
     pub(super) overwrite: bool,
 
-    /// Count samples by call chain in the kernel: small files, always on.
+    /// Count samples by call chain in the kernel: small files, for always-on use.
     ///
-    /// Samples are counted by thread, CPU and call chain, and weighted ones written at each interval (-I). Blind to kprobe, tracepoint and
-    /// perf_event programs; the report says how much that may be.
+    /// A BPF program counts samples by thread, CPU and call chain; bprec writes weighted samples at each interval (-I). It cannot
+    /// see kprobe, tracepoint and perf_event programs; the report says how much that can hide.
     #[arg(long, conflicts_with = "bpf_sampler", help_heading = SAMPLING)]
     pub(super) aggregate: bool,
 
-    /// By what --aggregate counts samples in user mode without -g: by thread, or by thread and address.
+    /// How --aggregate counts user-mode samples without -g: by thread, or by thread and address.
     #[arg(long, value_name = "WHAT", default_value = "thread", value_parser = ["thread", "ip"], help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) aggregate_by: String,
 
-    /// Stacks that --aggregate counts per interval and event, 2.4 kB each; further samples go to one `[overflow]` row.
+    /// Stacks that --aggregate keeps per interval and event, 2.4 kB each; samples of other stacks go to `[overflow]`.
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = IN_KERNEL,
         hide_short_help = true)]
     pub(super) aggregate_entries: u32,
 
-    /// Let a BPF program take samples too, beside the main ones.
+    /// Also take samples with a BPF program, beside the main ones.
     ///
-    /// The program is on an event of its own and records what it sees there: of ip,period,addr,task,cgroup,comm,value (of the
-    /// event),regs=ax,sp,…,stack,ustack, listed or changed as in +addr,-comm [default: all but addr and regs; ustack with -g]. What
-    /// falls into kprobe, tracepoint and perf_event programs it cannot see; the report says how much that is.
+    /// The program has its own event. FIELDS: ip,period,addr,task,cgroup,comm,value (of the event),regs=ax,sp,…,stack,ustack, or
+    /// changes to the default as in +addr,-comm [default: all but addr and regs; ustack with -g]. It cannot sample kprobe,
+    /// tracepoint and perf_event programs; the report says how many samples that hides.
     #[arg(long = "bpf-sampler", value_name = "FIELDS", num_args = 0..=1, require_equals = true, default_missing_value = "",
         help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_sampler: Option<String>,
 
-    /// Samples per second and CPU of the BPF program [default: those of the main event].
+    /// Samples per second per CPU of the BPF program [default: as the main event].
     #[arg(long = "bpf-sampler-freq", value_name = "HZ", requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_sampler_freq: Option<u64>,
 
-    /// Run the perf_event programs of this BPF object on events of their own.
+    /// Run the perf_event programs of this BPF object, each on its own event.
     ///
-    /// All of them or the one named, on events like the ones that are sampled. What they put out with bpf_perf_event_output is recorded.
+    /// All of them, or PROGRAM, on events of the same kind as -e. bprec records what they write with bpf_perf_event_output.
     #[arg(long = "bpf-object", value_name = "FILE.o[:PROGRAM]", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_object: Vec<String>,
 
-    /// Counts of programs: stats, exact[=NAME,…] or off [default: stats].
+    /// How to count runs: stats, exact[=NAME,…] or off [default: stats].
     ///
-    /// `stats`: the kernel's run statistics, switched on while recording. `exact`: those, and programs put around each program
-    /// (fsession, or fentry and fexit) that count its runs, their times and events in them; `exact=NAME,…` only around programs of
-    /// these names or ids, `exact=NAME:FUNC` around a function of theirs, with * and ? as in a shell. That rewrites the first
-    /// instruction of running programs. `off`: none.
+    /// `stats`: the kernel's run statistics, switched on while recording. `exact`: also attaches counting programs (fsession, or
+    /// fentry and fexit) to each program, for its runs, their times and events; `exact=NAME,…`: only to programs with these names
+    /// or ids; `exact=NAME:FUNC`: to a function of theirs, with * and ? as in a shell. Attaching rewrites the first instruction
+    /// of running programs. `off`: no counts.
     #[arg(long, value_name = "TIER", value_parser = tier, help_heading = COUNTERS)]
     pub(super) counters: Option<Counters>,
 
-    /// What exact counters and --bpf-counters count, as for -e.
+    /// Event for exact counters and --bpf-counters, as for -e.
     ///
-    /// Exact counters count it in each run, --bpf-counters in each target; {a,b} are counted together in runs, or neither [default:
-    /// {cycles,instructions} where there is a PMU; --bpf-counters cpu-clock, too].
+    /// Exact counters count it in each run, --bpf-counters in each target. In runs, {a,b} are counted together or not at all
+    /// [default: {cycles,instructions} with a PMU; --bpf-counters also cpu-clock].
     #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS)]
     pub(super) counter_event: Vec<String>,
 
-    /// Milliseconds between two snapshots of the run counts.
+    /// Milliseconds between snapshots of the run counts.
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..), help_heading = COUNTERS)]
     pub(super) interval: u64,
 
-    /// Limit for counting runs, in percent of the machine [default: 0.5].
+    /// CPU limit for counting runs, in percent of the machine [default: 0.5].
     ///
-    /// 100 counts all runs. Where programs run so often that run statistics would take more, these are on for a part of the time, and runs are estimates;
-    /// exact counters, which have half of it, measure only some runs.
+    /// 100 counts all runs. If run statistics would cost more, bprec switches them on for part of the time only and estimates the
+    /// runs. Exact counters get half of the limit and measure only some runs to stay below it.
     #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
     pub(super) budget: Option<f64>,
 
-    /// Count events of what is recorded too, shared with other sessions.
+    /// Also count events of the target, shared with other sessions.
     ///
-    /// Of the machine, -C, -p, -t or the command, exactly: they are read at each context switch, once for all sessions on this
-    /// machine, perf's `stat --bpf-counters` too. `bprec report --counters` shows them.
+    /// Exact counts for the machine, -C, -p, -t or the command: a BPF program reads them at each context switch, once for all
+    /// sessions, including perf's `stat --bpf-counters`. `bprec report --counters` shows them.
     #[arg(long, help_heading = COUNTERS, hide_short_help = true)]
     pub(super) bpf_counters: bool,
 
-    /// Cgroups that --bpf-counters counts too, each with all below it.
+    /// Cgroups that --bpf-counters also counts, with their descendants.
     #[arg(long, value_name = "CGROUP,…", value_delimiter = ',', requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) counter_cgroup: Vec<PathBuf>,
 
-    /// Map through which sessions share --bpf-counters [default: /sys/fs/bpf/perf_attr_map, which perf uses].
+    /// Pinned map that sessions share for --bpf-counters [default: /sys/fs/bpf/perf_attr_map, as perf].
     #[arg(long, value_name = "PATH", requires = "bpf_counters", help_heading = COUNTERS, hide_short_help = true)]
     pub(super) bpf_attr_map: Option<PathBuf>,
 
-    /// Record what this map holds when sampling has ended; * and ? in a name.
+    /// Record the contents of this map when sampling ends.
     ///
-    /// An id, or a name with * and ?, at most 15 characters as the kernel has it. May be given several times. `bprec report --maps`
-    /// prints it.
+    /// An id, or a name (with * and ?) of at most 15 characters, as in the kernel. Can be repeated. `bprec report --maps` prints
+    /// the contents.
     #[arg(long, value_name = "ID|NAME", help_heading = MAPS, hide_short_help = true)]
     pub(super) dump_map: Vec<WantedMap>,
 
-    /// Record at most N entries of each such map.
+    /// Record at most N entries of each dumped map.
     #[arg(long, value_name = "N", default_value_t = Bounds::default().entries, help_heading = MAPS, hide_short_help = true)]
     pub(super) dump_entries: u64,
 
-    /// Record at most this many bytes of keys and values of each such map: 512K, 64M.
+    /// Record at most SIZE bytes of keys and values of each dumped map: 512K, 64M.
     #[arg(long, value_name = "SIZE", default_value = "64M", help_heading = MAPS, hide_short_help = true)]
     pub(super) dump_bytes: String,
 
     /// Write to FILE; `-` is standard output [default: perf.data].
     ///
-    /// `-` writes the pipe format. An existing file is kept as NAME.old, one that was cut off as NAME.cut-off if there is a whole NAME.old. Without this
-    /// option, a pipe as standard output gets the recording.
+    /// `-` writes the pipe format. An existing file is kept as NAME.old, or as NAME.cut-off if it was cut off and NAME.old is
+    /// complete. Without -o, the recording goes to standard output if that is a pipe.
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
     pub(super) output: Option<PathBuf>,
 
-    /// Go on in another file: 100M, 10m, signal.
+    /// Start a new file: at 100M, after 10m, on a signal.
     ///
-    /// At this size (4M, 1G), after this time (30s, 10m, 1h, 1d), or on SIGUSR2 (signal). Each file is complete by itself, and no sample is lost between two. A closed one is called
-    /// NAME.TIME.
+    /// At this size (4M, 1G), after this time (30s, 10m, 1h, 1d), or on SIGUSR2 (signal). Each file is complete, and no sample is
+    /// lost between files. Closed files are named NAME.TIME.
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "signal", help_heading = OUTPUT)]
     pub(super) switch_output: Vec<String>,
 
-    /// Keep N files of --switch-output: the oldest is deleted when there is one more.
+    /// Keep the newest N files of --switch-output, delete older ones.
     #[arg(long, alias = "switch-max-files", value_name = "N", help_heading = OUTPUT, hide_short_help = true)]
     pub(super) max_files: Option<NonZeroUsize>,
 
-    /// Sync what was written to the disk every SECONDS; off: at the end only.
+    /// Sync the file to disk every SECONDS; off: only at the end.
     ///
-    /// A thread of its own does it: what was recorded before stays when the power fails. At the end it is always done.
+    /// A separate thread does this; synced data survives a power failure. bprec always syncs at the end.
     #[arg(long, value_name = "SECONDS|off", default_value = "1", value_parser = sync, help_heading = OUTPUT, hide_short_help = true)]
     pub(super) sync: Sync,
 
     /// Compress records with zstd, 1 to 22 [default LEVEL: 1].
     ///
-    /// A higher LEVEL makes a smaller file and takes longer. `-z3` is `-z=3`.
+    /// A higher LEVEL makes a smaller file and takes longer. `-z3` means `-z=3`.
     #[arg(short = 'z', long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1",
         value_parser = clap::value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
     /// Start sampling MS milliseconds after the command.
     ///
-    /// -1: when --control says `enable`.
+    /// -1: wait for `enable` from --control.
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, help_heading = RUNNING)]
     pub(super) delay: Option<i64>,
 
@@ -223,20 +223,20 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = RUNNING)]
     pub(super) duration: Option<Duration>,
 
-    /// Take commands from another process, one a line.
+    /// Take commands from another process, one per line.
     ///
-    /// They are `enable` and `disable` sampling, `snapshot` (end the file of --switch-output and go on in another), `stop`, `ping`,
-    /// `evlist`. After each, `ack` and a newline go to ACK.
+    /// Commands: `enable` and `disable` (sampling), `snapshot` (start a new --switch-output file), `stop`, `ping`, `evlist`.
+    /// After each, bprec writes `ack` and a newline to ACK.
     #[arg(long, value_name = "fifo:CTL[,ACK]|fd:N[,N]", value_parser = control, help_heading = RUNNING, hide_short_help = true)]
     pub(super) control: Option<Control>,
 
     /// Print warnings and errors only.
     ///
-    /// And what the recording lacks of what was asked for.
+    /// This includes what was requested but not recorded.
     #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
     pub(super) quiet: bool,
 
-    /// Print what is done, and how.
+    /// Print details of each step.
     #[arg(short, long, help_heading = RUNNING)]
     pub(super) verbose: bool,
 
