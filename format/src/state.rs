@@ -505,12 +505,15 @@ impl ProgramRuns {
         put_option(w, self.recursion_misses);
     }
 
+    /// Recordings hold one for each program at each snapshot: what has a fixed size is taken at once.
+    #[inline]
     fn get(r: &mut Reader<'_>) -> Result<ProgramRuns> {
+        let mut fixed = Reader::new(r.take(28, "program runs")?, 0, r.endian());
         Ok(ProgramRuns {
-            id: r.u32("runs id")?,
-            load_time_ns: r.u64("runs load time")?,
-            run_time_ns: r.u64("runs time")?,
-            run_cnt: r.u64("runs count")?,
+            id: fixed.u32("runs id")?,
+            load_time_ns: fixed.u64("runs load time")?,
+            run_time_ns: fixed.u64("runs time")?,
+            run_cnt: fixed.u64("runs count")?,
             recursion_misses: get_option(r, "runs misses")?,
         })
     }

@@ -245,8 +245,8 @@ impl<'o> Selection<'o> {
     }
 }
 
-/// Hands every sample that is asked for to a sink. `each_slice` sees the number and the records of every slice before their
-/// samples are taken in.
+/// Hands every sample that is asked for to a sink. `each_slice` sees the number and the records of every slice, in order, while other
+/// threads take in their samples.
 pub(crate) fn run<S: Sink>(
     recording: &Recording<'_>,
     index: &Index,
@@ -262,21 +262,13 @@ pub(crate) fn run<S: Sink>(
     let mut worker = Worker::new(recording, index, selection, &plans, sink);
     let mut slice = 0;
     recording.for_each_run(&mut |slices: &[Slice<'_>]| {
-        let mut parts = Vec::new();
-        for records in slices {
-            // What is damaged was found, and told, in the first pass.
-            if let Ok(records) = records {
-                each_slice(slice, records);
-                parts.extend(cut(records, slice, &index.parts, recording.endian()));
-            }
-            slice += 1;
-        }
+        // What is damaged was found, and told, in the first pass.
+        let readable = || (slice..).zip(slices).filter_map(|(number, records)| Some((number, records.as_ref().ok()?)));
+        let cut_up = readable().flat_map(|(number, records)| cut(records, number, &index.parts, recording.endian()));
+        let parts: Vec<Records<'_>> = cut_up.collect();
         let threads = threads.clamp(1, MAX_THREADS).min(parts.len());
-        if threads <= 1 {
-            parts.into_iter().for_each(|part| worker.walk(part));
-        } else {
-            worker.share(&parts, threads);
-        }
+        worker.share(&parts, threads, || readable().for_each(|(number, records)| each_slice(number, records)));
+        slice += slices.len() as u32;
     });
     (worker.sink, worker.unreadable)
 }
@@ -321,8 +313,8 @@ impl<'i, S: Sink> Worker<'i, S> {
         Worker { recording, index, selection, plans, attributor, readings, growth, sink, unreadable }
     }
 
-    /// Lets several threads take in these parts.
-    fn share(&mut self, parts: &[Records<'_>], threads: usize) {
+    /// Lets several threads take in these parts. This one does something else first.
+    fn share(&mut self, parts: &[Records<'_>], threads: usize, first: impl FnOnce()) {
         let (recording, index, selection, plans) = (self.recording, self.index, self.selection, self.plans);
         let next = AtomicUsize::new(0);
         let forks: Vec<S> = (1..threads).map(|_| self.sink.fork()).collect();
@@ -338,6 +330,7 @@ impl<'i, S: Sink> Worker<'i, S> {
             // This thread works as well: with those of the others that can be had.
             let start = |sink| Builder::new().spawn_scoped(scope, move || work(sink)).ok();
             let handles: Vec<_> = forks.into_iter().map_while(start).collect();
+            first();
             while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
                 self.walk(part.clone());
             }
