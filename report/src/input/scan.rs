@@ -5,11 +5,12 @@
 use bprec_format::{Endian, RECORD_HEADER_BYTES, Record, RecordType, Records};
 
 use crate::input::cache::read_ahead;
-use std::thread::{Builder, ScopedJoinHandle};
+use std::sync::mpsc::sync_channel;
+use std::thread::Builder;
 
 /// Samples are handed to threads in parts of about this many bytes.
 const PART_BYTES: usize = 1 << 20;
-/// A thread is started for so many bytes at least, and comes back after so many: what it has found is kept until then.
+/// A thread is started for so many bytes at least, and tells after so many: what it has found is kept until then.
 const STRETCH_BYTES: usize = 8 << 20;
 /// A place is taken for the start of a record when so many plausible records follow each other from there.
 const PLAUSIBLE_RECORDS: usize = 32;
@@ -43,66 +44,49 @@ impl<W: Fn(RecordType, &[u8]) -> bool + Sync> Scanner<'_, W> {
         done: &dyn Fn(std::ops::Range<u64>),
     ) -> Vec<u64> {
         let (bytes, offset) = (records.rest(), records.offset());
-        let mut parts = Vec::new();
-        let mut at = 0;
-        while at < bytes.len() {
-            let stretches = self.window(bytes, at);
-            for stretch in &stretches {
+        let stretches = bytes.len().div_ceil(STRETCH_BYTES);
+        let threads = self.threads.min(stretches);
+        let bound = |number: usize| number.saturating_mul(STRETCH_BYTES).min(bytes.len());
+        std::thread::scope(|scope| {
+            // Each thread looks at every so many-th stretch, and waits with one until the one before it is taken.
+            let start = |first: usize| {
+                let (found, taken) = sync_channel(1);
+                let work = move || {
+                    for number in (first..stretches).step_by(threads) {
+                        let start = guess(bytes, bound(number), self.endian);
+                        let stretch = start.map(|start| (start, self.stretch(bytes, start, bound(number + 1))));
+                        if found.send(stretch).is_err() {
+                            break;
+                        }
+                    }
+                };
+                Builder::new().spawn_scoped(scope, work).ok().map(|_| taken)
+            };
+            let found: Vec<_> = (0..threads).filter(|_| threads > 1).map_while(start).collect();
+            let (mut parts, mut at) = (Vec::new(), 0);
+            for number in 0..stretches {
+                // This thread looks at what others cannot be had for, and where one has guessed wrong.
+                let guessed = found.get(number % threads).and_then(|found| found.recv().ok().flatten());
+                let stretch = match guessed {
+                    Some((start, stretch)) if start == at => stretch,
+                    _ => self.stretch(bytes, at, bound(number + 1)),
+                };
                 parts.extend(stretch.parts.iter().map(|part| offset + *part as u64));
                 for wanted in &stretch.wanted {
                     visit(Record::parse(&bytes[*wanted..], offset + *wanted as u64, self.endian));
                 }
-            }
-            let end = stretches.last().map_or(at, |stretch| stretch.end);
-            if end == at {
-                if let Err(error) = Record::parse(&bytes[at..], offset + at as u64, self.endian) {
-                    visit(Err(error));
+                done(offset + at as u64..offset + stretch.end as u64);
+                at = stretch.end;
+                // Behind a record that cannot be read nothing is known.
+                if at < bound(number + 1) {
+                    if let Err(error) = Record::parse(&bytes[at..], offset + at as u64, self.endian) {
+                        visit(Err(error));
+                    }
+                    break;
                 }
-                break;
             }
-            done(offset + at as u64..offset + end as u64);
-            at = end;
-        }
-        parts
-    }
-
-    /// What is found from `at` on: a stretch for each thread. All are joined: each begins where the one before it ends.
-    fn window(&self, bytes: &[u8], at: usize) -> Vec<Stretch> {
-        let bounds = |number: usize| at.saturating_add(number * STRETCH_BYTES).min(bytes.len());
-        let count = self.threads.min((bytes.len() - at).div_ceil(STRETCH_BYTES)).max(1);
-        let guess = |number| guess(bytes, bounds(number), self.endian);
-        let found: Vec<Option<(usize, Stretch)>> = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..count)
-                .map(|number| {
-                    // What a thread does not do that cannot be had, is done below.
-                    let work = move || {
-                        let start = guess(number)?;
-                        Some((start, self.stretch(bytes, start, bounds(number + 1))))
-                    };
-                    Builder::new().spawn_scoped(scope, work).ok()
-                })
-                .collect();
-            let first = Some((at, self.stretch(bytes, at, bounds(1))));
-            let join = |thread: Option<ScopedJoinHandle<'_, _>>| match thread?.join() {
-                Ok(found) => found,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            std::iter::once(first).chain(others.into_iter().map(join)).collect()
-        });
-        let mut joined: Vec<Stretch> = Vec::with_capacity(count);
-        for (number, found) in found.into_iter().enumerate() {
-            let start = joined.last().map_or(at, |stretch| stretch.end);
-            let end = bounds(number + 1);
-            joined.push(match found {
-                Some((guessed, stretch)) if guessed == start => stretch,
-                _ => self.stretch(bytes, start, end),
-            });
-            // Behind a record that cannot be read nothing is known.
-            if joined.last().is_some_and(|stretch| stretch.end < end) {
-                break;
-            }
-        }
-        joined
+            parts
+        })
     }
 
     /// Walks records from one start to the first that is not before `to`, or that cannot be read.
