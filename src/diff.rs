@@ -82,7 +82,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
         match (args.base.pop(), args.base.len()) {
             (Some(new), 1) => args.new.push(new),
             (_, 0) => bail!("expected two recordings: bprec diff BASE NEW"),
-            _ => bail!("which recordings are of which side? bprec diff BASE1 BASE2 -- NEW1 NEW2"),
+            _ => bail!("separate the two sides with --: bprec diff BASE1 BASE2 -- NEW1 NEW2"),
         }
     }
     let is_stdin = |path: &&PathBuf| path.as_os_str() == "-";

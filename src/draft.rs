@@ -28,7 +28,7 @@ impl Draft {
     /// Begins the file that is to become `target`.
     pub(crate) fn create(target: &Path) -> Result<Draft> {
         if target == Path::new("-") {
-            bail!("-o -: the header of a file is written last, which standard output may not allow; give a file");
+            bail!("-o -: the file header is written last, which needs a seekable file; give a file");
         }
         refuse_planted(target)?;
         if fs::metadata(target).is_ok_and(|about| !about.is_file()) {
@@ -105,7 +105,7 @@ fn keep(target: &Path, older: Older) -> Result<()> {
         let there = [&old, &old_journal].into_iter().find(|path| fs::symlink_metadata(path).is_ok());
         if let Some(there) = there {
             bail!(
-                "{} exists: {} as it was would be kept under this name. Move one of them away, or give another name with -o",
+                "{} exists, and {} would be kept under this name. Move one of them, or give another name with -o",
                 there.display(),
                 target.display()
             );

@@ -59,7 +59,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     let format = args.to;
     if format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
-        bail!("what is written is not for a terminal; -o FILE writes it into a file");
+        bail!("this format is not for a terminal; give -o FILE");
     }
     let sandbox = Sandbox::enter(&args.sandbox, args.output.as_deref());
     let opened = args.redact.open(args.input.path())?;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         }
     };
     if exported.samples == 0 {
-        say("bprec: the recording has no sample that is asked for: nothing is written");
+        say("bprec: no sample in the recording matches the options: nothing is written");
         return Ok(Outcome::NothingMatched);
     }
     Ok(Outcome::Done)

@@ -52,7 +52,7 @@ fn output(asked: Option<PathBuf>) -> anyhow::Result<Output> {
     match asked {
         Some(path) if path.as_os_str() != "-" => Ok(Output::File(path)),
         Some(_) if io::stdout().is_terminal() => {
-            bail!("-o -: standard output is a terminal; give it a pipe or a file, or -o FILE")
+            bail!("-o -: standard output is a terminal; redirect it, or give -o FILE")
         }
         Some(_) => Ok(Output::Stdout),
         None if is_pipe(&io::stdout()) => Ok(Output::Stdout),
@@ -97,7 +97,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
             let ring =
                 ring_size(&size).with_context(|| format!("-m {size}: expected pages, or bytes with B, K, M or G"))?;
             if !ring.is_possible() {
-                bail!("-m {size}: a ring has at most 1 GiB, and the rings of all CPUs at most half of the memory");
+                bail!("-m {size}: at most 1 GiB per ring, and half of the memory for the rings of all CPUs");
             }
             ring
         }
@@ -117,7 +117,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
             Counters::Exact(Exact { events: args.counter_event.clone(), budget: budget(args.budget)?, ..exact })
         }
         _ if !args.counter_event.is_empty() && !args.bpf_counters => {
-            bail!("--counter-event: counted with --counters exact or --bpf-counters only")
+            bail!("--counter-event: needs --counters exact or --bpf-counters")
         }
         other => other,
     };
@@ -221,7 +221,7 @@ fn delay(asked_ms: Option<i64>, control: Option<&Control>) -> anyhow::Result<Opt
         (None, _) => None,
         (Some(-1), Some(_)) => Some(Delay::UntilEnabled),
         (Some(-1), None) => {
-            bail!("-D -1: sampling begins with `enable` on --control, which was not given: add --control fifo:CTL")
+            bail!("-D -1: waits for `enable` from --control: add --control fifo:CTL")
         }
         (Some(ms), _) => match u64::try_from(ms) {
             Ok(ms) => Some(Delay::For(Duration::from_millis(ms))),
@@ -238,7 +238,7 @@ fn switch_output(
 ) -> anyhow::Result<Option<SwitchOutput>> {
     if when.is_empty() && !is_overwritten {
         if max_files.is_some() {
-            bail!("--max-files: one file is written without --switch-output or --overwrite: give one of these, too");
+            bail!("--max-files: needs --switch-output or --overwrite");
         }
         return Ok(None);
     }
@@ -290,10 +290,10 @@ pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
         Recovered::Mended { data_bytes, dropped_bytes, programs } => {
             let programs = match programs {
                 Some(programs) => format!("{programs} BPF programs from its journal"),
-                None => "no journal of it, so no BPF programs but those that its records name".to_owned(),
+                None => "no journal, so only BPF programs that its records name".to_owned(),
             };
             say(&format!(
-                "bprec: {path} is whole again: {} of records, {dropped_bytes} bytes of a last one dropped; {programs}",
+                "bprec: {path} is whole again: {} of records, {dropped_bytes} bytes of an incomplete one dropped; {programs}",
                 bytes(data_bytes)
             ));
         }

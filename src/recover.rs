@@ -37,7 +37,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<Outcome> {
     if args.file == Path::new("-") && args.output.is_none() {
-        bail!("-: say with -o where to write what standard input has");
+        bail!("-: give -o FILE to recover standard input");
     }
     let file = &resolved(&args.file);
     let (target, older) = match args.output {
@@ -89,7 +89,7 @@ fn resolved(path: &Path) -> PathBuf {
 fn lock(path: &Path) -> Result<File> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => bail!("{} is being written: --in-place would spoil it", path.display()),
+        Err(TryLockError::WouldBlock) => bail!("{} is being written: --in-place would damage it", path.display()),
         // Not every file system has locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }

@@ -16,11 +16,11 @@ fn of_reading(error: &bprec_report::Error) -> Option<&'static str> {
     match error {
         Io { call: "open" | "stat", source, .. } => match source.kind() {
             ErrorKind::NotFound => Some("check the path; `bprec record -a -o FILE` makes a recording"),
-            ErrorKind::PermissionDenied => Some("a recording is readable for its owner: read it as that user"),
+            ErrorKind::PermissionDenied => Some("only its owner can read a recording: run bprec as that user"),
             _ => None,
         },
         Format { source, .. } if source.offset < HEADER_BYTES => {
-            Some("this is no recording of bprec or perf, or it was cut off in its header; give one that they wrote")
+            Some("this is not a recording by bprec or perf, or its header was cut off; check the path")
         }
         Io { source, .. } | Write(source) => of_output(source),
         _ => None,
@@ -44,9 +44,9 @@ fn of_recording(error: &bprec_record::Error) -> Option<&'static str> {
 /// Of files that are written, and of those that an option names.
 fn of_output(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
-        ErrorKind::NotFound => Some("check the path: its directory has to be there"),
-        ErrorKind::PermissionDenied => Some("give a file in a directory that you may write to"),
-        ErrorKind::StorageFull => Some("make room on the disk, or give a file on another one"),
+        ErrorKind::NotFound => Some("check the path: its directory must exist"),
+        ErrorKind::PermissionDenied => Some("choose a directory that you can write to"),
+        ErrorKind::StorageFull => Some("free space on the disk, or choose another one"),
         _ => None,
     }
 }

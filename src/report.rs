@@ -210,9 +210,9 @@ fn sort(text: &str) -> Result<Sort, String> {
         "overhead_children" => Ok(Sort::Total),
         "sample" => Ok(Sort::Samples),
         "comm" | "pid" | "cpu" | "cgroup" => {
-            Err(format!("rows are programs, in an order by cost, runs and so on; --by {text} splits the cost of each"))
+            Err(format!("rows are programs, sorted by cost, runs and so on; --by {text} splits the cost of each"))
         }
-        "sym" | "symbol" => Err("rows are programs; --by func has their functions, --lines their lines".to_owned()),
+        "sym" | "symbol" => Err("rows are programs; --by func shows functions, --lines source lines".to_owned()),
         _ => text.parse().map_err(|error: bprec_report::Error| error.to_string()),
     }
 }
@@ -221,7 +221,7 @@ fn sort(text: &str) -> Result<Sort, String> {
 const TREE_PERCENT_LIMIT: f64 = 0.5;
 
 /// Of views that have only samples in programs.
-const NO_SAMPLE: &str = "bprec: no sample in a BPF program in what is asked for";
+const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // What reads keys is set up first: the sandbox denies that.
@@ -232,7 +232,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let takes_value = args.over_time.is_some() || !args.payers.is_empty() || !args.maps.is_empty();
     let opened = match args.redact.open(args.input.path()) {
         Err(error) if takes_value && args.input.is_bare() => {
-            return Err(anyhow::Error::from(error).context("values of --over-time, --payers and --maps follow a ="));
+            return Err(anyhow::Error::from(error).context("give values of --over-time, --payers and --maps after a ="));
         }
         opened => opened?,
     };
@@ -329,7 +329,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let is_found = !wanted || !report.totals.is_empty();
         return Ok(found(
             is_found,
-            "bprec: no counters of a program in the recording that matches --prog; --all without --prog lists programs",
+            "bprec: the recording has no counters of a program that matches --prog; --all without --prog lists programs",
         ));
     }
     let is_narrowed = options.cpus.is_some() || !options.comms.is_empty();
@@ -345,12 +345,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
     form.show_with(&report, out, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
     if wanted && report.matched_programs() == 0 {
-        return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists them"));
+        return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists all"));
     }
     let is_found = !is_narrowed || report.events.iter().any(|event| event.samples.samples > 0);
     Ok(found(
         is_found,
-        "bprec: the recording has no sample that --cpu and --comms let pass; --by cpu and --by comm show what there is",
+        "bprec: no sample in the recording matches --cpu and --comms; --by cpu and --by comm list what it has",
     ))
 }
 

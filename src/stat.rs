@@ -206,12 +206,12 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         ];
         if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
             bail!(
-                "-b with {other}: a BPF program is counted wherever and for whomever it runs. {}",
+                "-b with {other}: a BPF program is counted on all CPUs and for all tasks. {}",
                 match *other {
-                    "-C" => "-A tells it by CPU, where exact counters are to be had",
-                    "--bpf-counters" => "That counts events of tasks, CPUs and cgroups; leave -b away for it",
+                    "-C" => "-A counts per CPU, with exact counters only",
+                    "--bpf-counters" => "Omit -b to count events of tasks, CPUs and cgroups",
                     _ =>
-                        "Leave -b away for events of tasks; for whom programs run is told by bprec record -a and bprec report --by comm",
+                        "Omit -b to count events of tasks; bprec record -a and bprec report --by comm show for which tasks programs run",
                 }
             );
         }
@@ -242,7 +242,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         StatTarget::Processes(_) | StatTarget::Threads(_) | StatTarget::Command | StatTarget::Cgroups(_)
     );
     if args.per_cpu && by_task {
-        bail!("-A: events of tasks and cgroups are not told by CPU; -a -A and -C count what runs there");
+        bail!("-A: events of tasks and cgroups are not counted per CPU; use -a -A or -C");
     }
     Ok(StatOptions {
         target,

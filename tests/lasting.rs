@@ -165,7 +165,7 @@ fn a_limit_of_the_size_of_files_is_an_error_like_any_other() {
         let output = from_shell(&script, &path);
         let text = said(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
-        assert!(text.contains("File too large") && text.contains("is whole and can be opened"), "{text}");
+        assert!(text.contains("File too large") && text.contains("complete and can be opened"), "{text}");
         let bytes = fs::read(&path).unwrap();
         assert!(File::parse(&bytes).unwrap().records().all(|record| record.is_ok()));
     }

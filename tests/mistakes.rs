@@ -26,26 +26,26 @@ const READING: [Mistake; 38] = [
     ("diff perf.data nofile", 2, &["open nofile: No such file", "check the path"]),
     ("recover nofile", 2, &["nofile: No such file", "`bprec record -a"]),
     ("report directory", 2, &["directory/data: No such file"]),
-    ("report empty", 2, &["empty: ", "no recording of bprec or perf", "give one that they wrote"]),
-    ("report text", 2, &["text: ", "no recording of bprec or perf", "give one that they wrote"]),
-    ("report text.gz", 2, &["text.gz: ", "no recording of bprec or perf", "give one that they wrote"]),
-    ("report header", 2, &["header: ", "cut off in its header"]),
-    ("recover text", 2, &["text: ", "no recording of bprec or perf", "give one that they wrote"]),
-    ("report --prog nosuch", 1, &["no program in the recording matches --prog", "--all without --prog lists them"]),
+    ("report empty", 2, &["empty: ", "not a recording by bprec or perf", "check the path"]),
+    ("report text", 2, &["text: ", "not a recording by bprec or perf", "check the path"]),
+    ("report text.gz", 2, &["text.gz: ", "not a recording by bprec or perf", "check the path"]),
+    ("report header", 2, &["header: ", "its header was cut off"]),
+    ("recover text", 2, &["text: ", "not a recording by bprec or perf", "check the path"]),
+    ("report --prog nosuch", 1, &["no program in the recording matches --prog", "--all without --prog lists all"]),
     ("report --time 1000,2000", 2, &["outside of the recording, which has samples from"]),
     ("report --time tomorrow", 2, &["tomorrow", "START,STOP in seconds, or 10%-20%"]),
     ("report --time 20%-10%", 2, &["20%-10%", "parts like 10%-20%"]),
-    ("report -e nosuch", 2, &["nosuch: no samples of it in this recording, which has those of cpu-clock\n"]),
+    ("report -e nosuch", 2, &["nosuch: no samples of it in this recording, which has samples of cpu-clock\n"]),
     ("report -e dummy:u", 2, &["dummy:u: no samples of it in this recording"]),
     ("report --cpu first", 2, &["first", "a list like 0,2-5"]),
-    ("report --cpu 77", 1, &["no sample that --cpu and --comms let pass", "--by cpu"]),
-    ("report --comms nosuch", 1, &["no sample that --cpu and --comms let pass", "--by comm"]),
+    ("report --cpu 77", 1, &["no sample in the recording matches --cpu and --comms", "--by cpu"]),
+    ("report --comms nosuch", 1, &["no sample in the recording matches --cpu and --comms", "--by comm"]),
     ("report --by nosuch", 2, &["nosuch", "expected one of func comm"]),
     ("report --sort nosuch", 2, &["nosuch", "expected one of cost samples"]),
     ("report -s comm", 2, &["--by comm splits the cost of each"]),
     ("report -s sym", 2, &["--by func"]),
-    ("report --over-time 100ms", 2, &["--over-time, --payers and --maps follow a =", "100ms"]),
-    ("report --payers comm", 2, &["--over-time, --payers and --maps follow a ="]),
+    ("report --over-time 100ms", 2, &["--over-time, --payers and --maps after a =", "100ms"]),
+    ("report --payers comm", 2, &["--over-time, --payers and --maps after a ="]),
     ("report --maps=nosuch", 1, &["no such map", "--maps lists all"]),
     ("report --columns prog", 2, &["no such column; there are ID, PROGRAM"]),
     ("report --json --csv", 2, &["'--json' cannot be used with '--csv'"]),
@@ -58,9 +58,7 @@ const READING: [Mistake; 38] = [
     (
         "export --to html -o nodirectory/page",
         2,
-        &[
-            "create nodirectory/page: No such file or directory (os error 2); check the path: its directory has to be there",
-        ],
+        &["create nodirectory/page: No such file or directory (os error 2); check the path: its directory must exist"],
     ),
     ("script -F nosuch", 2, &["nosuch", "no such field; there are comm"]),
 ];
@@ -80,15 +78,15 @@ const MEASURING: [Mistake; 22] = [
     ("record -q -o out -- nosuchcommand", 2, &["cannot run 'nosuchcommand'", "in PATH?"]),
     ("record -q -o out -- ./text", 2, &["cannot run './text'", "chmod +x"]),
     ("record -q -o directory -- true", 2, &["directory: exists and is not a file", "give the name of a file"]),
-    ("record -q -o nodirectory/out -- true", 2, &["nodirectory/out: No such file", "its directory has to be there"]),
-    ("record -q -o /dev/full -- true", 2, &["No space left on device", "make room"]),
+    ("record -q -o nodirectory/out -- true", 2, &["nodirectory/out: No such file", "its directory must exist"]),
+    ("record -q -o /dev/full -- true", 2, &["No space left on device", "free space"]),
     ("record --duration soon", 2, &["soon", "500ms, 10s, 5m, 1h"]),
     ("record --counters all -- true", 2, &["expected stats, exact, exact=NAME or off"]),
     ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
-    ("record --max-files 3 -- true", 2, &["--max-files", "without --switch-output", "give one of these"]),
-    ("record -D -1 -- true", 2, &["`enable` on --control, which was not given", "--control fifo:CTL"]),
+    ("record --max-files 3 -- true", 2, &["--max-files", "needs --switch-output or --overwrite"]),
+    ("record -D -1 -- true", 2, &["waits for `enable` from --control", "--control fifo:CTL"]),
     ("record --bpf-object text -- true", 2, &["text: not a BPF object", "clang -target bpf"]),
-    ("stat -b 1 -p 1", 2, &["-b with -p", "Leave -b away"]),
+    ("stat -b 1 -p 1", 2, &["-b with -p", "Omit -b"]),
 ];
 
 /// What gzip makes of the text below.
@@ -146,7 +144,7 @@ fn a_full_disk_is_said_where_output_goes() {
     let output = bprec().args(["report", "--json"]).current_dir(scratch.path("")).stdout(full).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("No space left on device") && said.contains("make room"), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("free space"), "{said}");
 }
 
 #[test]
@@ -168,7 +166,7 @@ fn who_may_not_is_told_what_is_needed() {
     fs::set_permissions(&recording, fs::Permissions::from_mode(0o600)).unwrap();
     let said = |arguments: &[&str]| String::from_utf8(nobody(arguments).unwrap().stderr).unwrap();
     let reading = said(&["report", recording.to_str().unwrap()]);
-    assert!(reading.contains("Permission denied") && reading.contains("read it as that user"), "{reading}");
+    assert!(reading.contains("Permission denied") && reading.contains("run bprec as that user"), "{reading}");
     let recording = said(&["record", "-a", "-o", "/dev/null", "--", "true"]);
     assert!(recording.contains("perf_event_paranoid") || recording.contains("CAP_PERFMON"), "{recording}");
     let counting = said(&["stat", "--", "true"]);

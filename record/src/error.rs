@@ -55,7 +55,7 @@ pub enum Error {
         answer: io::Error,
     },
     /// The output could not be written any further.
-    #[error("{}: {answer}; the recording ended there: what was written until then, {kept_bytes} bytes, is whole and can be opened", path.display())]
+    #[error("{}: {answer}; the recording ended there: the {kept_bytes} bytes written before are complete and can be opened", path.display())]
     Incomplete {
         /// The recording.
         path: PathBuf,

@@ -26,7 +26,7 @@ fn trace_data_is_said_to_be_there() {
         assert_eq!(report.recording.trace_data, Some(TraceData { kind: Some(name.into()), bytes: TRACE_BYTES }));
         let mut table = Vec::new();
         report.write_table(&mut table, usize::MAX).unwrap();
-        let said = format!("384 bytes of hardware trace data ({name}) are in the recording and are not decoded here");
+        let said = format!("384 bytes of hardware trace data ({name}) are in the recording but not decoded");
         assert!(String::from_utf8(table).unwrap().contains(&said));
         let mut json = Vec::new();
         report.write_json(&mut json).unwrap();

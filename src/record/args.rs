@@ -308,7 +308,7 @@ fn control(text: &str) -> Result<Control, String> {
         "fifo" if !text.is_empty() => Ok(ControlEnd::Fifo(text.into())),
         "fd" => match text.parse() {
             Ok(fd @ 0..) => Ok(ControlEnd::Descriptor(fd)),
-            _ => Err(format!("'{text}' is no number of a descriptor")),
+            _ => Err(format!("'{text}' is not a descriptor number")),
         },
         _ => Err("expected fifo:CTL[,ACK] or fd:N[,N]".to_owned()),
     };

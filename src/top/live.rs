@@ -253,7 +253,7 @@ fn directory() -> anyhow::Result<(TempDir, File)> {
             return Ok((directory, lock));
         }
     }
-    bail!("{}: it goes as soon as it is there", failed())
+    bail!("{}: another process removes it at once", failed())
 }
 
 /// Locks a directory that nobody has locked.

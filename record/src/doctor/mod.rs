@@ -100,7 +100,7 @@ fn sampling() -> Finding {
     let (found, limit) = if open_clock(-1, cpu, false).is_ok() {
         ("all CPUs".to_owned(), None)
     } else if open_clock(0, -1, false).is_ok() {
-        ("your own processes, with the kernel's part".to_owned(), Some(Limit::OwnTasksOnly))
+        ("your own processes, kernel included".to_owned(), Some(Limit::OwnTasksOnly))
     } else {
         match open_clock(0, -1, true) {
             Ok(()) => ("your own processes, in user space".to_owned(), Some(Limit::UserSpaceOnly)),
@@ -133,7 +133,7 @@ fn capabilities() -> [Finding; 4] {
     };
     // One that has all that another gives stands for it.
     let or_admin = |name, capability: Capability, limit| match Capability::SYS_ADMIN.is_effective() && is_real {
-        true if !capability.is_effective() => Finding::new(name, "missing; CAP_SYS_ADMIN stands for it", None),
+        true if !capability.is_effective() => Finding::new(name, "missing; CAP_SYS_ADMIN implies it", None),
         _ => held(name, capability, limit),
     };
     [
@@ -161,7 +161,7 @@ fn programs() -> Vec<Finding> {
     let hidden = bprec_host::hidden_addresses();
     let restrict = sysctl_number("kernel/kptr_restrict");
     let level = restrict
-        .map_or_else(|| "kernel.kptr_restrict not told".to_owned(), |it| format!("kernel.kptr_restrict is {it}"));
+        .map_or_else(|| "kernel.kptr_restrict unknown".to_owned(), |it| format!("kernel.kptr_restrict is {it}"));
     findings.push(match hidden {
         None => Finding::new("kernel addresses", format!("shown ({level})"), None),
         Some(_) if restrict.is_some_and(|it| it >= 2) => {
@@ -209,7 +209,7 @@ fn trampolines() -> Finding {
 
 fn lockdown() -> Finding {
     let Ok(text) = fs::read_to_string("/sys/kernel/security/lockdown") else {
-        return Finding::unknown("lockdown", "not told (securityfs is not mounted, or the kernel has none)");
+        return Finding::unknown("lockdown", "unknown (securityfs not mounted, or no lockdown in the kernel)");
     };
     let mode = text.split(['[', ']']).nth(1).unwrap_or("none").to_owned();
     let limit = (mode == "confidentiality").then_some(Limit::Confidential);
@@ -226,7 +226,7 @@ fn btf() -> Finding {
 
 fn rings() -> Finding {
     let Some(kib) = sysctl_number("kernel/perf_event_mlock_kb") else {
-        return Finding::unknown("ring buffers", "kernel.perf_event_mlock_kb is not told");
+        return Finding::unknown("ring buffers", "kernel.perf_event_mlock_kb unknown");
     };
     let ring_kib = RingSize::Default.bytes() / 1024;
     let found = format!("{ring_kib} KiB for each CPU (kernel.perf_event_mlock_kb is {kib})");
@@ -235,12 +235,12 @@ fn rings() -> Finding {
 
 fn rate() -> Finding {
     let Some(hz) = sysctl_number("kernel/perf_event_max_sample_rate") else {
-        return Finding::unknown("sampling rate", "kernel.perf_event_max_sample_rate is not told");
+        return Finding::unknown("sampling rate", "kernel.perf_event_max_sample_rate unknown");
     };
     let throttle = match sysctl_number("kernel/perf_cpu_time_max_percent") {
         None => String::new(),
         Some(0 | 100) => "; the kernel never lowers it".to_owned(),
-        Some(percent) => format!("; the kernel lowers it where sampling takes more than {percent} % of a CPU"),
+        Some(percent) => format!("; the kernel lowers it if sampling takes more than {percent} % of a CPU"),
     };
     let limit = (hz < DEFAULT_FREQUENCY).then_some(Limit::LowRate);
     Finding::new("sampling rate", format!("up to {hz} Hz{throttle}"), limit)
@@ -272,7 +272,7 @@ fn tracefs() -> Finding {
     let places = mounts_of_type(b"tracefs").unwrap_or_default();
     match places.first().map(|place| fs::read_dir(place.join("events"))) {
         Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Finding::unknown("tracefs", format!("{}; this user may not look into it", found.found))
+            Finding::unknown("tracefs", format!("{}; this user cannot read it", found.found))
         }
         _ => found,
     }
@@ -286,15 +286,15 @@ fn cgroups() -> Finding {
     let found = mounted("cgroup version 2", b"cgroup2", Limit::NoCgroup2);
     let hybrid = Path::new("/sys/fs/cgroup/unified").exists();
     match (hybrid, found.status) {
-        (true, Status::Fine) => Finding { found: format!("{}, beside version 1", found.found), ..found },
+        (true, Status::Fine) => Finding { found: format!("{}, alongside version 1", found.found), ..found },
         _ => found,
     }
 }
 
 fn pid_namespace() -> Finding {
     match bprec_host::is_initial_pid_namespace() {
-        Some(true) => Finding::new("PID namespace", "the kernel's first", None),
-        Some(false) => Finding::new("PID namespace", "one of its own", Some(Limit::PidNamespace)),
+        Some(true) => Finding::new("PID namespace", "the initial one", None),
+        Some(false) => Finding::new("PID namespace", "not the initial one", Some(Limit::PidNamespace)),
         None => Finding::unknown("PID namespace", "/proc/self/ns/pid cannot be read"),
     }
 }

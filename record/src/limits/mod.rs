@@ -87,44 +87,44 @@ impl Limit {
         match self {
             Limit::NoEvents => "nothing can be recorded",
             Limit::OwnTasksOnly => "only your own processes can be recorded, not whole CPUs",
-            Limit::LoadsOfOthers => "BPF programs that others load meanwhile are not seen",
+            Limit::LoadsOfOthers => "BPF programs that others load while recording are not seen",
             Limit::UserSpaceOnly => "only user space is sampled, BPF programs are not",
-            Limit::NoPmu => "a timer samples, so code that runs with interrupts off is not seen where it runs",
+            Limit::NoPmu => "sampling by timer cannot see code that runs with interrupts off",
             Limit::NoLostCounts => "lost samples are not counted per event (needs Linux 6.0)",
             Limit::NoBuildIds => "no build ids of mapped files (needs Linux 5.12)",
             Limit::NoCgroups => "no cgroups (needs Linux 5.7)",
-            Limit::NoBpfEvents => "BPF programs that come and go are not seen (needs Linux 5.1)",
+            Limit::NoBpfEvents => "BPF programs loaded while recording are not seen (needs Linux 5.1)",
             Limit::NoClock => "times are of the scheduler's clock (needs Linux 4.1 for CLOCK_MONOTONIC)",
-            Limit::NoPerfmon => "whole CPUs are sampled only where kernel.perf_event_paranoid is 0 or less",
-            Limit::NoBpfCapability => "no program of the recorder's own: no --aggregate, --bpf-sampler, exact counters",
-            Limit::NoSysAdmin => "BPF programs of others stay unknown: no names, runs or attach points",
+            Limit::NoPerfmon => "whole CPUs are sampled only if kernel.perf_event_paranoid is 0 or less",
+            Limit::NoBpfCapability => {
+                "the recorder cannot load programs: no --aggregate, --bpf-sampler, exact counters"
+            }
+            Limit::NoSysAdmin => "BPF programs of others are unknown: no names, runs or attach points",
             Limit::NoSyslog => {
                 "samples of BPF programs are n/a and kernel functions have no names, unless everyone may see addresses"
             }
-            Limit::ProgramsHidden => "programs, maps and links of others stay unknown",
-            Limit::NoStatistics => "runs and time per run stay unknown",
+            Limit::ProgramsHidden => "programs, maps and links of others are unknown",
+            Limit::NoStatistics => "runs and time per run are unknown",
             Limit::AddressesHidden | Limit::AddressesHiddenFromUser => {
                 "samples of BPF programs are n/a and kernel functions have no names"
             }
-            Limit::NoJit => "programs are interpreted: they have no code to sample, and their samples stay unresolved",
+            Limit::NoJit => "programs are interpreted: they have no machine code, and their samples stay unresolved",
             Limit::JitHardened => {
-                "samples in trampolines and dispatchers stay unresolved; with 2, machine code has blinded constants"
+                "samples in trampolines and dispatchers stay unresolved; at level 2, constants are blinded"
             }
             Limit::JitSymbolsOff => "samples in trampolines and dispatchers stay unresolved",
-            Limit::NoLoading => {
-                "when programs are let go of stays unknown; no --aggregate, --bpf-sampler, exact counters"
-            }
+            Limit::NoLoading => "release times of programs are unknown; no --aggregate, --bpf-sampler, exact counters",
             Limit::NoTrampolines => {
-                "no exact counters (--counters exact, stat -b): runs and times are the kernel's statistics"
+                "no exact counters (--counters exact, stat -b): runs and times come from the kernel's statistics"
             }
-            Limit::TrampolinesUntried => "no exact counters: programs are traced from Linux 6.1 on",
+            Limit::TrampolinesUntried => "no exact counters: these need Linux 6.1",
             Limit::TailCallBug => {
                 "programs that make tail calls are not counted exactly: trampolines lose count of tail calls (fixed in Linux 6.7 on \
                  x86-64, 6.12 elsewhere)"
             }
-            Limit::Confidential => "kernel memory is not shown: programs of the recorder's own are refused",
-            Limit::NoBtf => "no exact counters, and no programs that find out what others hold",
-            Limit::LittleMemory => "maps of the recorder's own may be refused (before Linux 5.11)",
+            Limit::Confidential => "kernel memory is hidden: the kernel refuses the recorder's programs",
+            Limit::NoBtf => "no exact counters, and no programs that find what others hold",
+            Limit::LittleMemory => "the kernel may refuse the recorder's maps (before Linux 5.11)",
             Limit::SmallRings => "more samples are lost while the machine is busy",
             Limit::LowRate => "fewer samples per second than the default of 4000",
             Limit::NoTracefs => "tracepoints cannot be recorded (-e sched:sched_switch)",
@@ -132,9 +132,7 @@ impl Limit {
                 "pinned paths of programs and maps stay unknown; counters are not shared (--bpf-counters)"
             }
             Limit::NoCgroup2 => "cgroups have no names (report --by cgroup)",
-            Limit::PidNamespace => {
-                "processes are seen with the numbers of this PID namespace, those outside not at all"
-            }
+            Limit::PidNamespace => "process ids are those of this PID namespace; processes outside are not seen",
         }
     }
 

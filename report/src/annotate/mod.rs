@@ -42,7 +42,7 @@ pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &Annot
     let costs = charges::count(recording, index, &options.query, &programs)?;
     let with_samples = costs.iter().position(|event| !event.programs.is_empty());
     let costs = costs.into_iter().nth(with_samples.unwrap_or(0));
-    let no_event = || Error::option("--event", "", "the recording has no event that samples where the machine was");
+    let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
     let mut costs = costs.ok_or_else(no_event)?;
     costs.share_entry(recording, index, &options.query, &programs)?;
     let mut numbers: Vec<u32> = (0..).zip(&programs).filter(|(_, asked)| **asked).map(|(number, _)| number).collect();

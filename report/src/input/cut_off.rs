@@ -82,7 +82,7 @@ impl fmt::Display for CutOff {
                 match journal {
                     Journal::None => f.write_str("no features, and the last records may be missing"),
                     Journal::Read => f.write_str("the last records may be missing"),
-                    Journal::Unusable(error) => write!(f, "its journal is of no use: {error}"),
+                    Journal::Unusable(error) => write!(f, "its journal is unusable: {error}"),
                 }
             }
             Cause::File => write!(f, "cut off at offset {at:#x}: the file is shorter than its header says"),

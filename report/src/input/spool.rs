@@ -113,7 +113,7 @@ fn check_free_space(file: &File, copied_bytes: u64) -> io::Result<()> {
     Err(io::Error::new(
         io::ErrorKind::StorageFull,
         format!(
-            "after {copied_bytes} bytes less than {left_bytes} bytes are free in {}; TMPDIR names another directory",
+            "after {copied_bytes} bytes, less than {left_bytes} bytes are free in {}; set TMPDIR to another directory",
             std::env::temp_dir().display()
         ),
     ))

@@ -148,7 +148,7 @@ impl fmt::Display for Finding {
             ),
             Finding::TracepointEntry { program, samples, percent } => write!(
                 f,
-                "{program} has {} in what runs it: a tracepoint program gets a copy of the event's fields, made for each event. A raw tracepoint \
+                "{program} has {} in code that runs it: a tracepoint program gets a copy of the event's fields, made for each event. A raw tracepoint \
                  (raw_tp, tp_btf) gets the arguments as they are",
                 part(samples, percent)
             ),
@@ -160,27 +160,27 @@ impl fmt::Display for Finding {
             ),
             Finding::NoOwner { program } => write!(
                 f,
-                "{program} has no process that holds it, no pin and no hook that the recorder can see. Something out of sight keeps it (a socket's \
+                "{program} has no process that holds it, no pin and no hook that the recorder can see. The recorder cannot see what keeps it (a socket's \
                  filter, another mount namespace), or it waits to be released"
             ),
             Finding::Misses { program, misses, runs } => write!(
                 f,
-                "{program}: the recursion guard refused {} beside {} that ran, so what it counts is too low. It is called from what it calls itself, or \
-                 from an interrupt that came while it ran: narrow its hook",
+                "{program}: the recursion guard refused {} besides {} that ran, so its own counts are too low. It was entered again from code that it called, \
+                 or from an interrupt while it ran: narrow its hook",
                 counted(*misses, "run"),
                 grouped(*runs)
             ),
             Finding::MapNearlyFull { map, entries, max_entries } => write!(
                 f,
-                "map {map} had {} of at most {} entries: once it is full, bpf_map_update_elem fails for a new key (E2BIG, or ENOSPC), which is lost. Create \
-                 it larger, delete what is not needed, or use an LRU map. bprec report --maps says who uses it",
+                "map {map} had {} of at most {} entries: once it is full, bpf_map_update_elem fails for a new key (E2BIG, or ENOSPC), which is lost. Make \
+                 it larger, delete unused entries, or use an LRU map. bprec report --maps says who uses it",
                 grouped(*entries),
                 grouped((*max_entries).into())
             ),
             Finding::OutputWithoutReader { map, programs, runs } => write!(
                 f,
                 "nobody reads {map}: no process that the recorder can see had a descriptor of this buffer when it looked, and {} with it ran {} \
-                 times. What they write there is lost. Start what reads it, or unload them",
+                 times. What they write there is lost. Start its reader, or unload them",
                 programs.join(", "),
                 grouped(*runs)
             ),

@@ -115,7 +115,7 @@ impl fmt::Display for DiffNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DiffNote::SidesDiffer { what, base, new } => {
-                write!(f, "! the sides differ in {what}: base {base}, new {new}; changes may come from that")
+                write!(f, "! the sides differ in {what}: base {base}, new {new}; this may explain changes")
             }
             DiffNote::SideIsMixed { side, what, has } => {
                 write!(f, "! recordings of the {side} side differ in {what}: {has}")
@@ -141,22 +141,22 @@ impl fmt::Display for DiffNote {
             ),
             DiffNote::RunsUnknown { path, why } => write!(f, "runs of {path}: n/a, {why}"),
             DiffNote::TagsNotCompared => f.write_str(
-                "tags are not compared, so a new version of a program looks like the same one: tags are another hash from Linux 6.18 on, or \
+                "tags are not compared, so a new version of a program looks unchanged: Linux 6.18 changed the hash of tags, or \
                  the kernel of a side is not known",
             ),
             DiffNote::PlacesNotCompared => {
-                f.write_str("programs are told apart by type and name alone: not every recording says where they are attached")
+                f.write_str("programs are matched by type and name only: some recordings lack their attach points")
             }
             DiffNote::CutOff { path } => write!(f, "! {path} was cut off: it ends where the recorder wrote last"),
             DiffNote::TooShort { path, intervals } => write!(
                 f,
-                "! {path} has {}: too few to tell how far its numbers may be off (30 s and more are well compared)",
+                "! {path} has {}: too few to estimate the error of its numbers (record 30 s or more)",
                 counted(*intervals as u64, "interval")
             ),
             DiffNote::FewRecordings { side, recordings } => write!(
                 f,
-                "the {side} side has {}: what differs from recording to recording is hardly known, and intervals are wide (from 4 on they \
-                 are not)",
+                "the {side} side has {}: the variation between recordings is hardly known, so intervals are wide (record 4 or \
+                 more)",
                 counted(*recordings as u64, "recording")
             ),
             DiffNote::HiddenPrograms { programs } => write!(
@@ -166,7 +166,7 @@ impl fmt::Display for DiffNote {
             ),
             DiffNote::Marks { confidence_percent } => write!(
                 f,
-                "* chance does not explain the change (at {confidence_percent} % for each number), ? cannot be told; [from to] is the \
+                "* chance does not explain the change (at {confidence_percent} % for each number), ? undecided; [from to] is the \
                  confidence interval"
             ),
         }

@@ -346,12 +346,12 @@ impl fmt::Display for Reason {
             Reason::NoRunStatistics => f.write_str("the recording has no run statistics"),
             Reason::CountersAre { counters } => write!(f, "counters: {counters}"),
             Reason::NoExactCounters => f.write_str("the recording has no exact counters"),
-            Reason::ProgramUnidentified => f.write_str("the recording does not tell which program it is"),
-            Reason::NotChosen => f.write_str("it was not chosen to be counted"),
-            Reason::NoSnapshots => f.write_str("no two snapshots of it in the window"),
-            Reason::StatisticsWereOff => f.write_str("run statistics were hardly on while it was there"),
+            Reason::ProgramUnidentified => f.write_str("the recording does not identify the program"),
+            Reason::NotChosen => f.write_str("it was not selected for counting"),
+            Reason::NoSnapshots => f.write_str("fewer than two snapshots of it in the window"),
+            Reason::StatisticsWereOff => f.write_str("run statistics were off for most of its lifetime"),
             Reason::NotEntered => {
-                f.write_str("the kernel counts runs of programs that it enters, and other programs lead to this one")
+                f.write_str("the kernel counts only programs that it enters itself; other programs lead to this one")
             }
             Reason::NoRuns => f.write_str("it did not run"),
             Reason::NoSamples => f.write_str("no sample hit it"),
@@ -359,32 +359,26 @@ impl fmt::Display for Reason {
             Reason::NoRunMeasured => f.write_str("no run was measured"),
             Reason::NotOnHardware => f.write_str("it was not on the hardware while the program ran"),
             Reason::Interpreted => f.write_str("it has no machine code: the interpreter runs it"),
-            Reason::AddressesHidden => {
-                f.write_str("the kernel hid its addresses: samples in it cannot be told from others")
-            }
+            Reason::AddressesHidden => f.write_str("the kernel hid its addresses: samples in it cannot be identified"),
             Reason::Guarded { prog_type } => {
                 let prog_type = prog_type.0;
                 write!(
                     f,
-                    "the kernel drops, uncounted, the samples of events with a program while a {prog_type} program runs"
+                    "while a {prog_type} program runs, the kernel drops samples of events with a program, uncounted"
                 )
             }
-            Reason::InSamplingInterrupt => f.write_str("a perf_event program runs in the interrupt that samples"),
+            Reason::InSamplingInterrupt => f.write_str("a perf_event program runs in the sampling interrupt"),
             Reason::InterruptsOff { hook } => {
                 write!(f, "{hook} runs with interrupts off, where this event cannot sample")
             }
             Reason::Unsampled { expected } => {
-                write!(f, "it ran for the time of {expected} samples and got none: interrupts are off while it runs")
+                write!(f, "it ran long enough for {expected} samples and got none: interrupts are off while it runs")
             }
-            Reason::LengthUnknown => f.write_str("the recording does not say how long it was, or of how many CPUs"),
-            Reason::CapacityUnknown => f.write_str("how many of this event the machine could have had is not known"),
-            Reason::NoTaskIds => f.write_str("samples do not tell their task"),
-            Reason::ForeignTasks => {
-                f.write_str("tasks outside of the recorder's pid namespace look like the idle task: it cannot be told")
-            }
-            Reason::NoKernelMap => {
-                f.write_str("no kernel map in the recording: code that nothing accounts for cannot be told")
-            }
+            Reason::LengthUnknown => f.write_str("the recording does not state its duration or number of CPUs"),
+            Reason::CapacityUnknown => f.write_str("the machine's maximum for this event is not known"),
+            Reason::NoTaskIds => f.write_str("samples have no task ids"),
+            Reason::ForeignTasks => f.write_str("tasks outside the recorder's pid namespace look like the idle task"),
+            Reason::NoKernelMap => f.write_str("no kernel map in the recording: unaccounted code cannot be identified"),
             Reason::NoCallChains => {
                 f.write_str("no kernel call chains in the recording: what programs call, and what calls them, is n/a")
             }
@@ -392,27 +386,23 @@ impl fmt::Display for Reason {
                 write!(f, "losses were counted for all events together: {records} records")
             }
             Reason::NoKernelSymbols => f.write_str("no kernel symbols in the recording"),
-            Reason::PartOnly => f.write_str("only a part of the recording is there, or is looked at"),
-            Reason::TooManyIntervals => {
-                f.write_str("the intervals are too many to have what was counted spread over them")
-            }
-            Reason::NotForThisLine => f.write_str("not told of this line"),
+            Reason::PartOnly => f.write_str("only a part of the recording exists or is selected"),
+            Reason::TooManyIntervals => f.write_str("there are too many intervals to spread the counts over"),
+            Reason::NotForThisLine => f.write_str("not known for this line"),
             Reason::NotInRecordings { side } => write!(f, "it is in no recording of the {side} side"),
             Reason::NoSuchEvent => f.write_str("not every recording has samples of the event"),
-            Reason::TooFewIntervals => f.write_str("too few independent intervals to tell how far it may be off"),
-            Reason::NoProgramMatches => f.write_str("no program is meant by it"),
-            Reason::NoMapMemory => f.write_str("the recording does not tell the memory of all of its maps"),
+            Reason::TooFewIntervals => f.write_str("too few independent intervals to estimate the error"),
+            Reason::NoProgramMatches => f.write_str("no program matches it"),
+            Reason::NoMapMemory => f.write_str("the recording lacks the memory size of some of its maps"),
             Reason::NoProgInfo => f.write_str("the recording has no bpf_prog_info of it"),
             Reason::NoInstructions => {
-                f.write_str("the recording has none: the kernel withheld them, or they were not asked for")
+                f.write_str("the recording has none: the kernel withheld them, or they were not requested")
             }
-            Reason::FunctionUnbounded => f.write_str("the recording does not tell where the function begins"),
+            Reason::FunctionUnbounded => f.write_str("the recording does not say where the function begins"),
             Reason::NoLineInfo => f.write_str("the program was loaded without line information"),
-            Reason::NoLineAddresses => {
-                f.write_str("the recording does not tell where the machine code of each line is")
-            }
+            Reason::NoLineAddresses => f.write_str("the recording does not say where the machine code of each line is"),
             Reason::NotDecoded { arch } if arch.is_empty() => {
-                f.write_str("the recording does not tell for which processor they are")
+                f.write_str("the recording does not say which processor they are for")
             }
             Reason::NotDecoded { arch } => write!(f, "instructions of {arch} are not decoded"),
         }
@@ -489,13 +479,13 @@ impl fmt::Display for Anomaly {
         match self {
             Anomaly::MoreMeasuredThanRan { measured, runs } => write!(f, "{measured} measured runs of {runs}"),
             Anomaly::TimeExceedsMachine { time_ns, machine_ns } => {
-                write!(f, "{time_ns} ns in it, where its CPUs had {machine_ns} ns (only a program that sleeps can)")
+                write!(f, "{time_ns} ns in it, but its CPUs had {machine_ns} ns (possible only if it sleeps)")
             }
             Anomaly::RunningExceedsEnabled { event, running_ns, enabled_ns } => {
                 write!(f, "{event}: counted for {running_ns} ns of {enabled_ns} ns")
             }
             Anomaly::EnabledExceedsMachine { event, enabled_ns, machine_ns } => {
-                write!(f, "{event}: enabled for {enabled_ns} ns, where its CPUs had {machine_ns} ns")
+                write!(f, "{event}: enabled for {enabled_ns} ns, but its CPUs had {machine_ns} ns")
             }
             Anomaly::EventExceedsTime { event, value, cpu_ns } => {
                 write!(f, "{event}: {value} in {cpu_ns} ns of CPU time")

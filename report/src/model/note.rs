@@ -83,7 +83,7 @@ impl fmt::Display for NotMeasured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             NotMeasured::NestingOverflow => "nested too deep",
-            NotMeasured::Discarded => "seen to begin or to end only",
+            NotMeasured::Discarded => "only their start or end was seen",
             NotMeasured::Missed => "missed by the recursion guard",
         })
     }
@@ -318,18 +318,18 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::OverheadTakenOff { overhead_ns, events, runs } => {
-                write!(f, "what counting adds is taken off each measured run: {} ns", decimal(*overhead_ns))?;
+                write!(f, "the counting overhead is subtracted from each measured run: {} ns", decimal(*overhead_ns))?;
                 for (event, overhead) in events {
                     write!(f, ", {} {event}", decimal(*overhead))?;
                 }
-                write!(f, " (found with {} of an empty program)", counted(*runs, "run"))
+                write!(f, " (calibrated with {} of an empty program)", counted(*runs, "run"))
             }
-            Note::OverheadUnknown => f.write_str("what counting adds was not found out: nothing is taken off"),
+            Note::OverheadUnknown => f.write_str("the counting overhead is unknown: nothing is subtracted"),
             Note::StatisticsIncludeCounting { measured_ns, skipped_ns } => {
                 let measured = decimal(*measured_ns);
                 write!(f, "the kernel's time per run includes counting: {measured} ns for a measured run")?;
                 match skipped_ns {
-                    Some(ns) => write!(f, ", {} ns for one that is let pass", decimal(*ns)),
+                    Some(ns) => write!(f, ", {} ns for a skipped run", decimal(*ns)),
                     None => Ok(()),
                 }
             }
@@ -340,9 +340,9 @@ impl fmt::Display for Note {
                 }
                 f.write_str("; ± is the 95 % confidence interval")
             }
-            Note::BelowOverhead => f.write_str("≈0: less than what counting adds"),
+            Note::BelowOverhead => f.write_str("≈0: less than the counting overhead"),
             Note::EventsTookTurns => {
-                f.write_str("[n%]: events took turns on the hardware; counted for n % of the time and scaled")
+                f.write_str("[n%]: events were multiplexed; counted for n % of the time and scaled")
             }
             Note::EventsNotCounted { events, why } => write!(f, "not counted: {} ({why})", listed(events)),
             Note::HowCounted { said } => write!(f, "counting: {said}"),
@@ -375,38 +375,38 @@ impl fmt::Display for Note {
             }
             Note::CarriesProgram { program } => write!(
                 f,
-                "this event carries program {program}: it has the samples that the program lets through, and none from \
+                "this event carries program {program}: it has only samples that the program lets through, and none from \
                  inside kprobe, tracepoint and perf_event programs"
             ),
             Note::NoCallChains => write!(f, "{}", Reason::NoCallChains),
             Note::RunsUnknown { reason } => write!(f, "runs: n/a, {reason}"),
             Note::CountedInKernel { interval_ns } => write!(
                 f,
-                "samples were counted in the kernel and written every {} s: no time is finer than that",
+                "samples were counted in the kernel and written every {} s: times are no finer than that",
                 seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX))
             ),
             Note::BlindSpot { is_timer } => {
                 f.write_str(
-                    "[blind spot]: what the event counted and the program that counts samples did not see, in no other \
-                     line: all of kprobe, tracepoint and perf_event programs, and map system calls",
+                    "[blind spot]: counted by the event but hidden from the program that counts samples, and in no other \
+                     line: kprobe, tracepoint and perf_event programs, and map system calls",
                 )?;
                 match is_timer {
-                    true => f.write_str(", and timer interrupts that came too late to be one each"),
+                    true => f.write_str(", and late timer interrupts that were merged"),
                     false => Ok(()),
                 }
             }
             Note::Overflow { entries } => write!(
                 f,
-                "[overflow]: samples for which there was no room among {} stacks (bprec record --aggregate-entries)",
+                "[overflow]: samples that did not fit into {} stacks (bprec record --aggregate-entries)",
                 grouped((*entries).into())
             ),
             Note::MachineUnknown { reason } => write!(f, "%MACHINE: n/a, {reason}"),
             Note::IdleWithoutSymbols => {
-                f.write_str("no kernel symbols in the recording: all of the idle task but BPF counts as idle")
+                f.write_str("no kernel symbols in the recording: the idle task counts as idle, except for BPF")
             }
             Note::IdleUnknown { reason } => write!(f, "idle: n/a, {reason}"),
             Note::RunsOfMachine { cause } => {
-                write!(f, "RUNS, NS/RUN and MISSES are of the whole machine, samples only of a part of it ({cause})")
+                write!(f, "RUNS, NS/RUN and MISSES cover the whole machine, samples only part of it ({cause})")
             }
             Note::NoKernelMap => write!(f, "{}", Reason::NoKernelMap),
             Note::ForeignEventCarriesProgram { program, holders, event } => {
@@ -416,9 +416,9 @@ impl fmt::Display for Note {
                 }
                 f.write_str(" is on ")?;
                 match event.as_str() {
-                    "" => f.write_str("a perf event, the kernel does not tell which")?,
+                    "" => f.write_str("a perf event (the kernel does not say which)")?,
                     event if event.starts_with("event of ") => {
-                        write!(f, "a perf {event}, of which the kernel tells no more")?;
+                        write!(f, "a perf {event} (the kernel says no more)")?;
                     }
                     event => write!(f, "perf event {event}")?,
                 }
@@ -428,7 +428,7 @@ impl fmt::Display for Note {
                 )
             }
             Note::ExactBesideStatistics => {
-                f.write_str("exact: counted at each run; MISSES, and rows of stats, are the kernel's run statistics")
+                f.write_str("exact: counted in each run; MISSES and stats rows are the kernel's run statistics")
             }
             Note::TargetNotCounted { name, reason } => write!(f, "{name}: not counted, {reason}"),
             Note::Unloaded { program, after_ns } => {
@@ -440,23 +440,23 @@ impl fmt::Display for Note {
             Note::NotCaptured { ids } => {
                 let programs = counted(ids.len() as u64, "program");
                 let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-                write!(f, "not counted: {programs} that came and went, or could not be taken: {}", listed(&ids))
+                write!(f, "not counted: {programs} unloaded too soon or not captured: {}", listed(&ids))
             }
             Note::TracesNotDecoded { kind, bytes } => {
                 let kind = kind.as_deref().unwrap_or("of an unknown type");
                 write!(
                     f,
-                    "{} bytes of hardware trace data ({kind}) are in the recording and are not decoded here",
+                    "{} bytes of hardware trace data ({kind}) are in the recording but not decoded",
                     grouped(*bytes)
                 )
             }
             Note::SideBandLost { event, records } => write!(
                 f,
-                "! {event}: {} lost, of an event without samples here; what its records say of tasks, mappings and programs is \
-                 not complete",
+                "! {event}: {} lost, of an event without samples here; its data about tasks, mappings and programs is \
+                 incomplete",
                 counted(*records, "record")
             ),
-            Note::UserSymbolsCut { cause } => write!(f, "not all functions of user space are named: {cause}"),
+            Note::UserSymbolsCut { cause } => write!(f, "some user functions have no names: {cause}"),
             Note::CutOff => f.write_str("the recording was cut off: it ends where the recorder wrote last"),
         }
     }

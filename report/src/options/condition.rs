@@ -147,12 +147,12 @@ fn condition(cursor: &mut Cursor<'_>) -> Result<(Selector, Metric, Bound), Fault
     let metric_at = cursor.at;
     let metric = metric(cursor)?;
     if metric == Metric::Lost && selector != Selector::Total {
-        return Err(Fault { at: metric_at, problem: "lost is of all programs together: total lost …".into() });
+        return Err(Fault { at: metric_at, problem: "lost applies to all programs together: total lost …".into() });
     }
     let is_of_runs =
         matches!(metric, Metric::RunsPerSecond | Metric::TimePerRun | Metric::MeanTimePerRun | Metric::EventPerRun(_));
     if selector == Selector::Total && is_of_runs {
-        return Err(Fault { at: metric_at, problem: "runs are of a program, not of all together".into() });
+        return Err(Fault { at: metric_at, problem: "runs apply to one program, not to all together".into() });
     }
     let bound = bound(cursor, &metric)?;
     cursor.skip_blanks();
@@ -227,7 +227,7 @@ fn bound(cursor: &mut Cursor<'_>, metric: &Metric) -> Result<Bound, Fault> {
     cursor.at += 1;
     let is_relative = matches!(sign, '+' | '-');
     if is_relative && metric.is_count() {
-        return Err(Fault { at: sign_at, problem: "samples and lost have bounds with > and < alone".into() });
+        return Err(Fault { at: sign_at, problem: "samples and lost only take bounds with > and <".into() });
     }
     if !is_relative {
         cursor.skip_blanks();
@@ -237,10 +237,10 @@ fn bound(cursor: &mut Cursor<'_>, metric: &Metric) -> Result<Bound, Fault> {
     let unit = cursor.word();
     if is_relative {
         if unit != "%" {
-            return Err(Fault { at: unit_at, problem: "expected % directly behind the number".into() });
+            return Err(Fault { at: unit_at, problem: "expected % directly after the number".into() });
         }
         if sign == '-' && number > 100.0 {
-            return Err(Fault { at: sign_at, problem: "nothing falls by more than 100%".into() });
+            return Err(Fault { at: sign_at, problem: "nothing can fall by more than 100%".into() });
         }
         let factor = if sign == '+' { 1.0 + number / 100.0 } else { 1.0 - number / 100.0 };
         return Ok(if sign == '+' { Bound::Grows(factor) } else { Bound::Falls(factor) });

@@ -222,7 +222,7 @@ impl<'o> Selection<'o> {
             if !recording.names.iter().zip(&events).any(|(known, asked)| *asked && known == name) {
                 let known = (0..recording.names.len()).filter(has_samples).map(|event| recording.names[event].as_str());
                 let known = known.collect::<Vec<_>>().join(", ");
-                let answer = format!("no samples of it in this recording, which has those of {known}");
+                let answer = format!("no samples of it in this recording, which has samples of {known}");
                 return Err(Error::option("--event", name, answer));
             }
         }

@@ -11,7 +11,7 @@ use super::Redactor;
 use crate::input::event_kind::EventKind;
 
 /// Why a record is left out.
-pub(super) const REMOVED: &str = "of a kind that may hold anything: not redacted";
+pub(super) const REMOVED: &str = "of a kind with arbitrary contents: not redacted";
 const UNREADABLE: &str = "not readable, and so not redacted";
 
 impl Redactor {

@@ -48,7 +48,7 @@ pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram, out: &mu
     let count = |count: Option<u64>| count.map_or_else(|| UNKNOWN.to_owned(), grouped);
     writeln!(
         out,
-        "# self {} samples, helper {}, entry {}{} (in what runs it: in no function below)",
+        "# self {} samples, helper {}, entry {}{} (in code that runs it: in no function below)",
         count(program.own.map(|it| it.samples)),
         count(program.helper.map(|it| it.samples)),
         if program.entry_shared.is_some_and(|shared| shared.weight > 0) { "≈" } else { "" },

@@ -19,7 +19,7 @@ pub(super) fn table(report: &CountersReport, out: &mut Screen<'_>, width: usize)
         blocks.push(shared(report));
     }
     if blocks.is_empty() {
-        writeln!(out, "# no counters between two snapshots in this recording, or in this part of it")?;
+        writeln!(out, "# this recording, or this part of it, has no counters between two snapshots")?;
     }
     for (at, Block { grid, rows, totals }) in blocks.iter().enumerate() {
         if at > 0 {
@@ -40,7 +40,7 @@ pub(super) fn table(report: &CountersReport, out: &mut Screen<'_>, width: usize)
 
 /// What the cells are.
 const LEGEND: &str =
-    "TIME: s since the start, under the line all of it; CPU%: of one CPU; n/a!: cannot be true, see below";
+    "TIME: s since the start, below the line the total; CPU%: of one CPU; n/a!: cannot be true, see below";
 
 /// Rows, and behind a rule their totals.
 struct Block {

@@ -48,10 +48,7 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>
     for it in &recording.cpus_not_sampled {
         let after = it.after_ns as f64 / 1e9;
         let note = match it.came_online {
-            true => format!(
-                "CPU {} came online after {after:.1} s and was not sampled: what ran there is in no row",
-                it.cpu
-            ),
+            true => format!("CPU {} came online after {after:.1} s and was not sampled: its load is in no row", it.cpu),
             false => format!(
                 "CPU {} went offline after {after:.1} s and was not sampled from then on, even if it came back",
                 it.cpu
@@ -102,7 +99,7 @@ fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
             let (runs, written, full) = (grouped(runs), grouped(written), grouped(full));
             format!("{runs} runs, {written} written, {full} lost to full rings{failed}")
         }
-        _ => format!("what was lost is {UNKNOWN}"),
+        _ => format!("losses are {UNKNOWN}"),
     };
     lines.push(format!("made by a BPF program on an event of its own, {carrier}{}: {fate}", rate.unwrap_or_default()));
     lines.push(match &sampler.blind_spot {
@@ -113,7 +110,7 @@ fn bpf_sampler(sampler: &BpfSampler) -> Vec<String> {
             grouped(blind.of.samples),
             percent(blind.percent)
         ),
-        None => "blind spot: kprobe/tracepoint/perf_event programs; how much falls into them only main samples could tell"
+        None => "blind spot: kprobe/tracepoint/perf_event programs; its size is unknown without main samples"
             .into(),
     });
     lines

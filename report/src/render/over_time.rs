@@ -10,8 +10,7 @@ use crate::model::{Count, EventOverTime, IntervalCount, IntervalCounted, OverTim
 use std::collections::BTreeMap;
 use std::io;
 
-const ESTIMATE: &str =
-    "≈: runs are known from snapshot to snapshot, and spread evenly over the time between two of them";
+const ESTIMATE: &str = "≈: runs are counted per snapshot, and spread evenly over the time between two of them";
 
 /// A line of the table: its cells, and what its bars are of.
 struct Row {

@@ -12,7 +12,7 @@ use std::io;
 
 /// What the shares are of.
 pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
-    IRQ%: of the samples of the line, those in interrupts, which whoever ran then pays for by chance";
+    IRQ%: of the row's samples, those in interrupts, charged to the task that they interrupted";
 
 pub(super) fn table(report: &Payers, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     for (nth, event) in report.events.iter().enumerate() {
@@ -29,7 +29,7 @@ pub(super) fn table(report: &Payers, out: &mut Screen<'_>, width: usize) -> io::
         pairs(report, event, Repeated::Blank).write(out, width)?;
     }
     if report.events.is_empty() {
-        writeln!(out, "# no event of this recording says where the CPUs were")?;
+        writeln!(out, "# no event of this recording samples the CPUs")?;
     }
     let mut notes = vec![LEGEND.to_owned()];
     notes.extend(report.problems.iter().cloned());

@@ -20,12 +20,12 @@ use std::io;
 /// What is in the columns whose names alone do not say it.
 const LEGEND: [(&str, &str); 9] = [
     ("%MACHINE", "of all CPUs' time"),
-    ("%BUSY", "of the time that was not idle"),
+    ("%BUSY", "of non-idle time"),
     ("%BPF", "of all BPF"),
     ("SELF%", "in its own code, of all samples"),
-    ("HELPER%", "in what it called, of all samples"),
-    ("ENTRY%", "in what runs it, of all samples"),
-    ("TOTAL%", "in it and in the programs that it leads to, of all samples"),
+    ("HELPER%", "in kernel code it called, of all samples"),
+    ("ENTRY%", "in code that runs it, of all samples"),
+    ("TOTAL%", "in it and in programs it leads to, of all samples"),
     ("CPU%", "time in it by the kernel's statistics, of one CPU"),
     ("MISSES", "runs that the kernel's recursion guard refused"),
 ];
@@ -35,13 +35,13 @@ const SOURCES_LEGEND: &str = "e: counted exactly, at the run; s: the kernel's ru
     P50 to P99.9 (ns per run) are exact; SAMPLES and shares are sampled";
 
 /// Of groups whose programs do not all have run statistics.
-const PARTIAL_RUNS: &str = "≥: a sum without programs whose runs are not known";
+const PARTIAL_RUNS: &str = "≥: a sum that lacks programs with unknown runs";
 
 /// Where entry is shared.
-const SHARED_ENTRY: &str = "≈ENTRY%: with a share, by runs, of what runs several programs";
+const SHARED_ENTRY: &str = "≈ENTRY%: includes a share, by runs, of code that runs several programs";
 
 /// Above the comparison.
-const SOURCES: &str = "the same by its sources: exact (e), the kernel's statistics (s), samples";
+const SOURCES: &str = "the same by source: exact (e), the kernel's statistics (s), samples";
 
 pub(super) fn write(
     report: &Report,
@@ -77,7 +77,7 @@ pub(super) fn write(
         }
     }
     if report.events.is_empty() {
-        writeln!(out, "# no event of this recording says where the CPUs were")?;
+        writeln!(out, "# no event of this recording samples the CPUs")?;
     }
     Ok(closing(report, out, width)?)
 }
@@ -503,7 +503,7 @@ fn same_rows(events: &[&EventReport], recording: &Recording) -> Option<String> {
 
 /// What was hit most, when there is no program.
 fn hottest(event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    writeln!(out, "# no BPF programs in this recording; what was hit most:")?;
+    writeln!(out, "# no BPF programs in this recording; its hottest symbols:")?;
     out.line(&ScreenLine::of(Tone::Bold, "SAMPLES%    SAMPLES  SYMBOL OR ADDRESS".to_owned()))?;
     for hot in &event.hot {
         let share = percent(hot.share.percent);

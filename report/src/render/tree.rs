@@ -31,7 +31,7 @@ pub(super) fn table(report: &Trees, out: &mut Screen<'_>, width: usize) -> io::R
         sheet(event).write(out, width)?;
     }
     if report.events.is_empty() {
-        writeln!(out, "# no event of this recording says where the CPUs were")?;
+        writeln!(out, "# no event of this recording samples the CPUs")?;
     }
     let trees = || report.events.iter().flat_map(|event| &event.trees);
     let mut notes = vec![LEGEND.to_owned()];

@@ -117,11 +117,7 @@ impl Fields {
                 return Err(Error::option("-F", part, format!("no such field; there are {}", known.join(","))));
             };
             if sign.is_some() != relative {
-                return Err(Error::option(
-                    "-F",
-                    text,
-                    "fields are either listed, or added with + and taken off with -",
-                ));
+                return Err(Error::option("-F", text, "fields are either listed, or added with + and removed with -"));
             }
             if sign == Some('-') {
                 fields.bits &= !bit(field);

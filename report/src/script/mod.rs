@@ -328,7 +328,7 @@ impl Script<'_, '_, '_> {
             Printers::Team(team) => printed.merge(team.finish(self.events, out)?),
         }
         if printed.forgot {
-            problems.push("more tasks, mappings or symbols than are remembered: some names are missing".into());
+            problems.push("too many tasks, mappings or symbols to keep: some names are missing".into());
         }
         Ok(ScriptSummary {
             samples: printed.samples,

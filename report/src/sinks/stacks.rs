@@ -76,7 +76,7 @@ fn counted(recording: &Recording<'_>, index: &Index, options: &Options, keeps_sa
         }
         first.get_or_insert(samples);
     }
-    first.ok_or_else(|| Error::option("--event", "", "the recording has no event that samples where the machine was"))
+    first.ok_or_else(|| Error::option("--event", "", "the recording has no event that samples the CPUs"))
 }
 
 /// Counts call chains of one event.

@@ -213,7 +213,7 @@ pub(super) fn end(
 ) -> io::Result<()> {
     let mut notes: Vec<String> = snapshot.notes.iter().map(|note| note.to_string()).collect();
     if per_cpu && snapshot.shared.is_none() && snapshot.exact.is_none() {
-        notes.push("the kernel's run statistics are of all CPUs together: only exact counters tell them apart".into());
+        notes.push("the kernel's run statistics cover all CPUs together: only exact counters are per CPU".into());
     }
     write_notes(&notes, out, width)?;
     let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
