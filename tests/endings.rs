@@ -307,7 +307,10 @@ fn files_of_others_beside_the_recording_stay() {
         fs::write(&diary, "Dear diary").unwrap();
         let output = bprec().args(["record", "-q", "-a", "-o"]).arg(&path).args(["--", "true"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(name) && said.contains("is no journal"), "{said}");
+        assert!(
+            !output.status.success() && said.contains(name) && said.contains("is not a recording's journal"),
+            "{said}"
+        );
         assert_eq!(fs::read(&diary).unwrap(), b"Dear diary");
         assert!(fs::read(&path).unwrap() == recording && !dir.path("perf.data.old").exists());
         fs::remove_file(&diary).unwrap();

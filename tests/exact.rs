@@ -199,9 +199,9 @@ fn the_refused_among_fifty_are_said_and_the_others_are_counted() {
     let id = |loaded: &Loaded, name: &str| loaded.id_of(name).unwrap();
     let refused = [
         (no_btf.programs().unwrap()[0].id, "it has no BTF"),
-        (id(&dispatcher, "pass_to_another"), "an extension has taken the place"),
+        (id(&dispatcher, "pass_to_another"), "an extension has replaced a function"),
         (id(&dispatcher, "xdp_dispatcher"), "it is a dispatcher"),
-        (id(&crowded, "loop_of_100"), "as many programs as the kernel allows"),
+        (id(&crowded, "loop_of_100"), "the maximum number of tracing programs"),
     ];
     let mut ids: Vec<u32> = all.iter().flat_map(|loaded| NAMES.map(|name| id(loaded, name))).collect();
     assert_eq!(ids.len(), 50);

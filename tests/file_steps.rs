@@ -63,7 +63,7 @@ fn a_journal_that_stays_is_tried_again_and_then_told() {
         } else {
             assert_eq!(ran.status.code(), Some(2), "{}", ran.said);
             assert!(ran.said.contains(".journal: cannot be deleted: "), "{}", ran.said);
-            assert!(ran.said.contains("its recording is whole"), "{}", ran.said);
+            assert!(ran.said.contains("its recording is complete"), "{}", ran.said);
         }
     }
 }

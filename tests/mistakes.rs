@@ -66,7 +66,7 @@ const READING: [Mistake; 38] = [
 /// Of commands that measure.
 const MEASURING: [Mistake; 22] = [
     ("record -e cyclse -- true", 2, &["'cyclse': unknown event", "did you mean `cycles`?"]),
-    ("record -e zzzzzzzzzz -- true", 2, &["unknown event", "`perf list` shows what there is"]),
+    ("record -e zzzzzzzzzz -- true", 2, &["unknown event", "`perf list` shows all events"]),
     ("record -e sched:sched_swich -- true", 2, &["no tracepoint `sched_swich`", "`sched_switch`"]),
     ("record -F often -- true", 2, &["-F often", "samples per second, or max"]),
     ("record -c 0 -- true", 2, &["-c 0", "a number of events"]),

@@ -353,7 +353,7 @@ fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
     load.kill().unwrap();
     load.wait().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("threads are recorded by way of their cgroup"), "{said}");
+    assert!(output.status.success() && said.contains("threads are recorded through their cgroup"), "{said}");
     let descriptors = fs::read_to_string(scratch.path("descriptors")).unwrap();
     assert!(descriptors.trim().parse::<usize>().unwrap() < THREADS, "{descriptors} events for {THREADS} threads");
     let script = perf(&["script", "-F", "comm,pid,event", "-i", path.to_str().unwrap()]);

@@ -41,7 +41,7 @@ fn programs_with_a_place_for_extensions_are_left_alone() {
     }
     let extension = extension(&dispatcher, "pass_to_another").unwrap();
     refusals.refresh().unwrap();
-    assert!(reason(&refusals, &dispatcher, "pass_to_another").unwrap().contains("an extension has taken"));
+    assert!(reason(&refusals, &dispatcher, "pass_to_another").unwrap().contains("an extension has replaced"));
     assert_eq!(reason(&refusals, &extension, "run_in_its_place"), None);
 }
 

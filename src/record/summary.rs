@@ -6,7 +6,7 @@ use bprec_record::Summary;
 pub(super) fn closing_line(summary: &Summary) -> String {
     let lost = match summary.lost {
         Some(lost) => format!("{} lost", grouped(lost)),
-        None if summary.reader_ended => "whoever read them ended before".to_owned(),
+        None if summary.reader_ended => "the reader ended early".to_owned(),
         None => "losses not counted by this kernel".to_owned(),
     };
     let of_programs = match summary.of_programs {

@@ -53,7 +53,7 @@ fn walk(root: PathBuf, pins: &mut Pins, left: &mut usize) {
                 directories.push(entry.path());
             } else if kind.is_file() {
                 if *left == 0 {
-                    pins.problems.push(format!("more than {MAX_PINS} pins: the others were not looked at"));
+                    pins.problems.push(format!("more than {MAX_PINS} pins: the others were skipped"));
                     return;
                 }
                 *left -= 1;

@@ -193,7 +193,7 @@ impl<'a> Recording<'a> {
         let btfs = Arc::new(BtfCache::new());
         let watcher = if abilities.bpf && opened.side_band_everywhere {
             let missing = |error: &Error| {
-                (options.notify)(Level::Warning, &format!("programs loaded meanwhile are not captured: {error}"));
+                (options.notify)(Level::Warning, &format!("programs loaded while recording are not captured: {error}"));
             };
             LoadWatcher::start(abilities, &online, Arc::clone(&btfs)).inspect_err(missing).ok()
         } else {
@@ -286,7 +286,7 @@ impl<'a> Recording<'a> {
     fn send_machine(&mut self, tracing_data: Option<&[u8]>) -> Result<()> {
         let mut records = Vec::new();
         if let Some(reason) = synth::kernel(&self.layout(), &mut records) {
-            (self.options.notify)(Level::Warning, &format!("kernel functions may stay without names: {reason}"));
+            (self.options.notify)(Level::Warning, &format!("kernel functions may have no names: {reason}"));
         }
         if bprec_host::is_initial_pid_namespace() == Some(false) {
             synth::unknown_tasks(&self.layout(), &mut records);

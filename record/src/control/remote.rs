@@ -110,7 +110,7 @@ fn open(end: &ControlEnd) -> Result<File> {
             call: "fcntl(F_DUPFD_CLOEXEC)",
             object: format!("--control fd:{fd}"),
             answer,
-            remedy: "it has to be open, and inherited".to_owned(),
+            remedy: "it must be open, and inherited".to_owned(),
         }),
     }
 }

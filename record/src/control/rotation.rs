@@ -35,7 +35,7 @@ impl Rotation {
     pub(super) fn new(options: &Options) -> Result<Option<Rotation>> {
         let Some(how) = options.switch_output else { return Ok(None) };
         let Output::File(path) = &options.output else {
-            return Err(Error::Other("--switch-output writes files: give one with -o, not -".to_owned()));
+            return Err(Error::Other("--switch-output needs a file: give -o FILE, not -".to_owned()));
         };
         let next = how.every.map(|every| Instant::now() + every);
         let (path, notify) = (path.clone(), options.notify);

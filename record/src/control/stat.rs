@@ -269,7 +269,7 @@ impl Counting {
         let btfs = Arc::new(BtfCache::new());
         let watcher = if abilities.bpf {
             let missing = |error: &Error| {
-                (options.notify)(Level::Warning, &format!("programs loaded meanwhile are not counted: {error}"));
+                (options.notify)(Level::Warning, &format!("programs loaded while counting are not counted: {error}"));
             };
             LoadWatcher::start(abilities, &online, Arc::clone(&btfs)).inspect_err(missing).ok()
         } else {

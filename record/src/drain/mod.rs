@@ -104,7 +104,7 @@ impl DrainAccount {
     /// What could not be read, in words; None when that is nothing.
     pub(crate) fn loss(&self) -> Option<String> {
         let bytes = self.overrun_bytes;
-        (bytes > 0).then(|| format!("{bytes} bytes in the rings could not be read as records: what they held is lost"))
+        (bytes > 0).then(|| format!("{bytes} bytes in the rings could not be read as records and are lost"))
     }
 
     fn add_overrun(&mut self, bytes: u64) {

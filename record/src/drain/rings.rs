@@ -123,7 +123,7 @@ impl Rings {
                     call: "ioctl(PERF_EVENT_IOC_PAUSE_OUTPUT)",
                     object: format!("ring of cpu {cpu}"),
                     answer,
-                    remedy: "Linux 4.7 is the first that has it".to_owned(),
+                    remedy: "needs Linux 4.7".to_owned(),
                 })
             };
             pause(true)?;

@@ -42,7 +42,7 @@ pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
         specs.extend(syntax::parse(list)?);
     }
     for spec in specs.iter().filter(|spec| !spec.ignored_terms.is_empty()) {
-        let text = format!("{}: without effect here: {}", spec.name, spec.ignored_terms.join(", "));
+        let text = format!("{}: no effect here: {}", spec.name, spec.ignored_terms.join(", "));
         (options.notify)(Level::Notice, &text);
     }
     Ok(specs)
@@ -235,7 +235,7 @@ pub(crate) fn refused(event: &str, pid: i32, cpu: i32, answer: io::Error) -> Err
         libc::ENOSYS => "this kernel is built without CONFIG_PERF_EVENTS".to_owned(),
         libc::ESRCH => "no such task".to_owned(),
         libc::EINVAL => "the event cannot sample, or not at this rate".to_owned(),
-        libc::EBUSY => "someone else has the counter to themselves".to_owned(),
+        libc::EBUSY => "another user has exclusive use of the counter".to_owned(),
         _ => String::new(),
     };
     Error::Syscall { call: "perf_event_open", object: format!("{event} on {place}"), answer, remedy }

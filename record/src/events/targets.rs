@@ -71,7 +71,7 @@ impl CpuThreadTargets {
                 let cgroup = if tasks.len() * online.len() > PLACES_MAX { own_cgroup(pids) } else { None };
                 let binding = match &cgroup {
                     Some((path, _)) => {
-                        let text = format!("{} threads are recorded by way of their cgroup {path}", tasks.len());
+                        let text = format!("{} threads are recorded through their cgroup {path}", tasks.len());
                         (options.notify)(Level::Detail, &text);
                         everyone
                     }
@@ -161,7 +161,7 @@ pub(crate) fn threads(pid: u32) -> Result<Vec<i32>> {
     let path = format!("/proc/{}/task", task_number(pid)?);
     let entries = fs::read_dir(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            Error::Other(format!("no process with pid {pid}: it has ended, or `pgrep NAME` finds another id"))
+            Error::Other(format!("no process with pid {pid}: it has ended; `pgrep NAME` finds the current one"))
         }
         _ => Error::file(&path, error),
     })?;

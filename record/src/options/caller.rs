@@ -28,8 +28,8 @@ pub(crate) fn check(options: &[(&str, bool)]) -> Result<()> {
     let refused = given.into_iter().find(|option| !allowed.iter().any(|line| line == option));
     refused.map_or(Ok(()), |option| {
         Err(Error::Other(format!(
-            "{option} is refused: this bprec has rights that its caller has not (file capabilities), and would lend them; \
-             root allows it to everyone by a line {option} in {ALLOWED}"
+            "{option} is refused: this bprec has file capabilities that its caller lacks, and would lend them; \
+             root can allow it to everyone by a line {option} in {ALLOWED}"
         )))
     })
 }
@@ -53,7 +53,7 @@ pub(crate) fn respect_processes() -> Result<()> {
     let without =
         CapabilitySets { effective: sets.effective - look_into, permitted: sets.permitted - look_into, ..sets };
     set_capabilities(None, without)
-        .map_err(|answer| Error::Other(format!("cannot give up rights that its caller has not: {answer}")))
+        .map_err(|answer| Error::Other(format!("cannot drop capabilities that the caller lacks: {answer}")))
 }
 
 /// As long as it lives, this thread reads about processes what the kernel lets its caller read, and no more: their mappings and what is mapped.

@@ -44,7 +44,7 @@ impl PackedBytes {
     pub(crate) fn uncompressed(self) -> Option<String> {
         let (bytes, all) = (self.skipped_bytes, self.skipped_bytes + self.unpacked_bytes);
         (bytes > 0).then(|| {
-            format!("compressing did not keep up: {bytes} of {all} bytes of records are in the file as they are; a lower -z level takes less")
+            format!("compression did not keep up: {bytes} of {all} bytes of records are uncompressed; a lower -z level is faster")
         })
     }
 }
@@ -109,7 +109,7 @@ impl Packer {
             self.encoder.run(&mut input, &mut output)?;
         }
         if self.encoder.flush(&mut output)? > 0 {
-            return Err(io::Error::other("zstd does not keep within its bound"));
+            return Err(io::Error::other("zstd exceeded its bound"));
         }
         let packed = output.as_slice();
         let size = RECORD_HEADER_BYTES + packed.len();

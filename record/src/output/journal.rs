@@ -172,7 +172,7 @@ impl Leftover {
 pub(super) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            let problem = format!("cannot be deleted: {error}; its recording is whole and does not need it any more");
+            let problem = format!("cannot be deleted: {error}; its recording is complete and no longer needs it");
             Err(Error::file(path, io::Error::new(error.kind(), problem)))
         }
         _ => Ok(()),

@@ -114,7 +114,7 @@ pub(super) fn make_way(path: &Path) -> Result<Option<Moved>> {
         }
         // A journal takes the place of an older one, which is all that may stand there.
         if is_foreign(&journal_of(name)) {
-            let problem = "is no journal of a recording, and would be overwritten by one: give another name with -o";
+            let problem = "is not a recording's journal, but would be overwritten by one: give another name with -o";
             return Err(Error::file(journal_of(name), io::Error::other(problem)));
         }
     }

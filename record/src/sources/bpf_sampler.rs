@@ -72,7 +72,7 @@ impl SamplerFields {
                 Some(("+", name)) if is_change => (true, name),
                 Some(("-", name)) if is_change => (false, name),
                 _ if is_change && !in_registers => {
-                    return Err(wrong(text, "fields are either listed, or added with + and taken off with -"));
+                    return Err(wrong(text, "fields are either listed, or added with + and removed with -"));
                 }
                 _ => (true, word),
             };
@@ -184,7 +184,7 @@ impl BpfSampler {
         let Some(first) = carriers.first() else {
             let names: Vec<&str> = samplers.iter().map(|sampler| sampler.spec.name.as_str()).collect();
             return Err(Error::Other(format!(
-                "--bpf-sampler: it takes its event from the main ones, and {} cannot carry it; add one that can: -e cpu-clock",
+                "--bpf-sampler: it needs an event like the main ones, and {} cannot carry it; add one that can: -e cpu-clock",
                 names.join(", ")
             )));
         };
@@ -253,7 +253,7 @@ impl Source for BpfSampler {
                 })
             }
             Err(error) => {
-                (context.notify)(Level::Warning, &format!("what the BPF sampler lost is not known: {error}"));
+                (context.notify)(Level::Warning, &format!("losses of the BPF sampler are unknown: {error}"));
                 None
             }
         };

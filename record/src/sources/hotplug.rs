@@ -51,7 +51,7 @@ impl Hotplug {
             for cpu in self.sampled.extract_if(.., |cpu| !online.contains(cpu)) {
                 (context.notify)(
                     Level::Warning,
-                    &format!("CPU {cpu} went offline: it is not sampled any more, even if it comes back"),
+                    &format!("CPU {cpu} went offline: it is no longer sampled, even if it comes back"),
                 );
                 let state = CpuNotSampled { time_ns, cpu, came_online: false };
                 self.said.push(state);
@@ -68,7 +68,7 @@ impl Hotplug {
             come.push(cpu);
             (context.notify)(
                 Level::Warning,
-                &format!("CPU {cpu} came online: it is not sampled, as it was not there at the start"),
+                &format!("CPU {cpu} came online: it is not sampled, as it was offline at the start"),
             );
             let state = CpuNotSampled { time_ns, cpu, came_online: true };
             self.said.push(state);

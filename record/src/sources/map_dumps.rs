@@ -50,7 +50,7 @@ impl Source for MapDumps {
         for wanted in &self.wanted {
             let mut found = names.iter().filter(|(id, name)| wanted.is(*id, name)).map(|(id, _)| *id).peekable();
             if found.peek().is_none() {
-                let text = format!("there is no map {wanted}: nothing of it is recorded");
+                let text = format!("there is no map {wanted}: its contents are not recorded");
                 (context.notify)(Level::Warning, &text);
             }
             ids.extend(found);
@@ -62,7 +62,7 @@ impl Source for MapDumps {
                     types(map.about(), context)?;
                     dump(&map, &self.bounds, context, &mut addresses)?;
                 }
-                Err(error) => (context.notify)(Level::Warning, &format!("not recorded what it holds: {error}")),
+                Err(error) => (context.notify)(Level::Warning, &format!("its contents are not recorded: {error}")),
             }
         }
         context.addresses.extend(addresses);
@@ -99,7 +99,7 @@ fn types(about: &state::Map, context: &mut Context<'_>) -> Result<()> {
         Ok(btf) if context.out.types(about.btf_id, &btf)? => return Ok(()),
         Ok(btf) => format!("{} bytes are too many for a stream; record into a file", btf.len()),
     };
-    (context.notify)(Level::Warning, &format!("the types of {} stay unknown: {problem}", name(about)));
+    (context.notify)(Level::Warning, &format!("the types of {} are unknown: {problem}", name(about)));
     Ok(())
 }
 

@@ -41,7 +41,7 @@ impl Source for Sampling {
                 context.programs.attachments().iter().filter(is_on).map(|it| it.prog_id.to_string()).collect();
             if !ids.is_empty() {
                 let text = format!(
-                    "{}: has BPF programs (id {}), and the kernel samples only what they let pass by not returning 0",
+                    "{}: has BPF programs (id {}): the kernel drops samples for which they return 0",
                     event.name,
                     ids.join(", ")
                 );

@@ -83,7 +83,7 @@ impl UserObjects {
                 }
                 if self.attachments.len() == before {
                     let problem = format!(
-                        "{}: program {} runs on events that sample, which tracepoints are not; ask for one, as -e cpu-clock",
+                        "{}: program {} needs a sampling event, not a tracepoint; add one, as -e cpu-clock",
                         object.path().display(),
                         program.name
                     );
@@ -120,7 +120,7 @@ impl Source for UserObjects {
                 name => name,
             };
             let text = format!(
-                "program {} is on {event}, which has no samples from inside kprobe, tracepoint and perf_event programs; ours do",
+                "program {} is on {event}, which has no samples from inside kprobe, tracepoint and perf_event programs; this recording has",
                 found.prog_id
             );
             (context.notify)(Level::Detail, &text);
@@ -144,7 +144,7 @@ fn open_outputs(
         for cpu in &targets.cpus {
             if *cpu >= output.entries {
                 let text = format!(
-                    "{}: map {} has {} entries: what is put out through it on cpu {cpu} is refused",
+                    "{}: map {} has {} entries: output through it on cpu {cpu} is refused",
                     object.path().display(),
                     output.name,
                     output.entries

@@ -71,7 +71,7 @@ impl KernelText {
             None => symbols.find_map(|it| (it.name == b"_etext").then_some(it.addr)).unwrap_or(0),
         };
         if end <= start {
-            return Err("/proc/kallsyms does not tell where the kernel's code ends".to_owned());
+            return Err("/proc/kallsyms does not show where the kernel's code ends".to_owned());
         }
         Ok(KernelText { reference, reference_addr: start, start, end })
     }

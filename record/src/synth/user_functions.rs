@@ -52,10 +52,10 @@ impl UserFunctions {
         let addresses = files.iter().map(|file| file.offsets.len() as u64).sum();
         let mut done = UserSymbols { addresses, ..UserSymbols::default() };
         if is_cut {
-            done.cut = "more places were hit than are remembered".to_owned();
+            done.cut = "samples hit too many addresses".to_owned();
         }
         if self.stuck.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            done.cut = "a file that is being read does not answer".to_owned();
+            done.cut = "reading a file took too long".to_owned();
             return Ok((Vec::new(), done));
         }
         // Where most was hit comes first, in an order that is the same each time.

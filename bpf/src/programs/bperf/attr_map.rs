@@ -77,7 +77,7 @@ impl AttrMap {
                 return Ok(locked);
             }
             if Instant::now() >= deadline {
-                return Err(unfit(path, "it is removed and made again all the time".to_owned()));
+                return Err(unfit(path, "another process keeps removing and recreating it".to_owned()));
             }
         }
     }
@@ -122,7 +122,7 @@ impl AttrMap {
                      {value_bytes}; a hash with keys of {} or more and values of {VALUE_BYTES} is)",
                     KEY_BYTES.start()
                 ),
-                None => "what is pinned there is no map".to_owned(),
+                None => "the pinned object is not a map".to_owned(),
             };
             return Err(unfit(path, problem));
         };

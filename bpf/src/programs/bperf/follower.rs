@@ -157,7 +157,7 @@ impl Follower {
         let mut sums = vec![[0u64; 3]; self.events];
         for cpu in 0..self.cpus {
             let at = (account as usize * self.cpus + cpu) * TARGET_WORDS;
-            let on_cpu = self.read_at(at).ok_or_else(|| unfit("what it counts moves all the time while it is read"))?;
+            let on_cpu = self.read_at(at).ok_or_else(|| unfit("its counts keep changing while they are read"))?;
             for (sum, reading) in sums.iter_mut().zip(on_cpu) {
                 sum.iter_mut().zip(reading).for_each(|(sum, part)| *sum += part);
             }

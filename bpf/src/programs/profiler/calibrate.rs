@@ -109,7 +109,7 @@ impl Profiler {
 
 /// What a probe around a program that runs no more at this moment has counted.
 fn read(probe: &Probe) -> Result<Counted> {
-    probe.read().ok_or_else(|| unfit("what it counts moves without an end".to_owned()))
+    probe.read().ok_or_else(|| unfit("its counts never stop changing".to_owned()))
 }
 
 /// What an event came to between two readings; nothing when it was not on the hardware.

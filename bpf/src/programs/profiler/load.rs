@@ -193,7 +193,7 @@ impl Profiler {
                 id,
                 errno,
                 words: match errno {
-                    libc::E2BIG => "as many programs as the kernel allows trace this function already".to_owned(),
+                    libc::E2BIG => "this function already has the maximum number of tracing programs".to_owned(),
                     libc::EBUSY => "an extension has replaced this function".to_owned(),
                     _ => String::new(),
                 },

@@ -58,17 +58,17 @@ impl Refusals {
         let reason = if is_named(|name| names::is_own(name.as_bytes())) {
             "it is one that counts or samples itself, of this recorder or another"
         } else if is_of(&[ProgType::STRUCT_OPS]) {
-            "it implements an operation of the kernel (struct_ops: a scheduler, a congestion control), which is not to be slowed down"
+            "it implements an operation of the kernel (struct_ops: a scheduler, a congestion control), which counting would slow down"
         } else if is_of(&[ProgType::PERF_EVENT]) {
-            "it runs on perf events, in interrupts that nothing can hold off (NMI)"
+            "it runs on perf events, in non-maskable interrupts"
         } else if self.extended.contains(&id) {
-            "an extension has taken the place of a function of it, and no other could while that is traced"
+            "an extension has replaced a function of it, and no other could while that is traced"
         } else if is_named(is_dispatcher) {
             "it is a dispatcher: no extension could be attached to what is traced"
         } else if btf.as_ref().is_some_and(|btf| has_place_for_extension(&info, btf)) {
             "a function of it does nothing, as in a dispatcher: no extension could be attached to what is traced"
         } else if program.btf.is_none() || info.func_info().is_none_or(|functions| functions.is_empty()) {
-            "it has no BTF, by which its functions are found"
+            "it has no BTF, which is needed to find its functions"
         } else if info.jited_insns().is_some_and(<[u8]>::is_empty) {
             "it is interpreted"
         } else if self.endless_tail_calls && makes_tail_calls(&info) {

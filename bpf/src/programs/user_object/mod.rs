@@ -64,7 +64,7 @@ impl UserObject {
         let converted = legacy_maps::convert_legacy_maps(&bytes).map_err(unusable)?;
         let mut notes = Vec::new();
         if converted.is_some() {
-            notes.push("its maps are defined the old way (section maps) and were made into maps of today".to_owned());
+            notes.push("its maps are defined the old way (section maps) and were converted".to_owned());
         }
         // libbpf names maps of global variables after the object, of a file by what comes before the first dot.
         let stem = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
@@ -172,7 +172,7 @@ fn not_opened(source: &libbpf_rs::Error, log: &str) -> String {
     let words: Vec<&str> = log.lines().map(|line| line.trim_start_matches("libbpf: ").trim()).collect();
     let last = words.iter().rev().find(|line| !line.is_empty() && !line.starts_with("failed to open object"));
     let why = last.map_or_else(|| source.to_string(), |last| (*last).to_owned());
-    format!("not a BPF object that can be loaded: {why}; `clang -target bpf -O2 -g -c` makes one of C")
+    format!("not a BPF object that can be loaded: {why}; `clang -target bpf -O2 -g -c` compiles one from C")
 }
 
 /// Why the kernel does not take an object: of a program that the verifier rejects its name and the end of the log, else

@@ -33,14 +33,14 @@ impl Recording<'_> {
                 }
                 Command::Unknown(text) => {
                     let text = format!(
-                        "--control: '{text}' is not known; enable, disable, snapshot, stop, ping and evlist are"
+                        "--control: '{text}' is unknown; expected enable, disable, snapshot, stop, ping or evlist"
                     );
                     (self.options.notify)(Level::Warning, &text);
                     false
                 }
             };
             if is_done && self.remote.as_mut().is_some_and(|remote| !remote.answer()) {
-                (self.options.notify)(Level::Warning, "--control: nobody takes the answers");
+                (self.options.notify)(Level::Warning, "--control: nobody reads the answers");
             }
         }
         Ok(is_stopped)

@@ -72,7 +72,7 @@ impl Recording<'_> {
         let user_functions = tally.as_mut().and_then(Tally::take_user_hits);
         let user_functions = user_functions.map(|hits| self.user_functions.look_up(hits, sampled_ns.0)).transpose()?;
         if let Some((_, done)) = user_functions.as_ref().filter(|(_, done)| !done.cut.is_empty()) {
-            let text = format!("not all functions of user space are named: {}", done.cut);
+            let text = format!("some user functions have no names: {}", done.cut);
             (self.options.notify)(Level::Warning, &text);
         }
         let mut sections = self.sections.clone();
@@ -120,8 +120,7 @@ impl Recording<'_> {
                     return sections;
                 }
                 None => {
-                    let text =
-                        "the journal could not be kept: programs that were unloaded during the recording are not in it";
+                    let text = "the journal could not be written: it lacks programs unloaded during the recording";
                     (self.options.notify)(Level::Warning, text);
                 }
             }

@@ -111,7 +111,7 @@ impl Recording<'_> {
     }
 
     fn go_on_in_same_file(&mut self, error: &Error) {
-        (self.options.notify)(Level::Warning, &format!("the recording goes on in the same file: {error}"));
+        (self.options.notify)(Level::Warning, &format!("the recording continues in the same file: {error}"));
         if let Some(rotation) = &mut self.rotation {
             rotation.go_on(Instant::now(), self.out.drain().written_bytes());
         }

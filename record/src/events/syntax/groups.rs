@@ -116,7 +116,7 @@ pub(crate) fn refusal(error: &io::Error, is_member: bool, place: &str) -> String
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::ENXIO) => {
             "this machine does not offer it (no hardware PMU, or a virtual machine without it)".to_owned()
         }
-        Some(libc::EINVAL) if is_member => "it does not fit into its group".to_owned(),
+        Some(libc::EINVAL) if is_member => "it does not fit in its group".to_owned(),
         Some(libc::EACCES | libc::EPERM) => format!(
             "perf_event_open on {place}: {error}; needs root, CAP_PERFMON, or a lower kernel.perf_event_paranoid"
         ),
@@ -152,7 +152,7 @@ fn split(list: &str) -> Result<Vec<String>> {
             };
             let modifiers = modifiers.trim();
             if !modifiers.is_empty() && !modifiers.starts_with(':') {
-                return Err(wrong("behind the `}` of a group stands `:` with modifiers, or a comma"));
+                return Err(wrong("only `:` with modifiers, or a comma, can follow the `}` of a group"));
             }
             let with: Vec<String> = items(inside).iter().map(|item| format!("{item}{modifiers}")).collect();
             groups.push(with.join(","));
@@ -164,7 +164,7 @@ fn split(list: &str) -> Result<Vec<String>> {
         }
         rest = match rest.strip_prefix(',') {
             Some(behind) if !behind.trim().is_empty() => behind.trim_start(),
-            Some(_) => return Err(wrong("an event is missing behind the last comma")),
+            Some(_) => return Err(wrong("an event is missing after the last comma")),
             None => rest,
         };
     }

@@ -22,12 +22,12 @@ pub(super) fn split(list: &str) -> Result<Vec<&str>> {
         }
     }
     if in_terms {
-        return Err(wrong(&list[start..], "the `/` that ends its terms is missing"));
+        return Err(wrong(&list[start..], "the closing `/` of its terms is missing"));
     }
     items.push(&list[start..]);
     let items: Vec<&str> = items.into_iter().map(str::trim).collect();
     match items.iter().any(|item| item.is_empty()) {
-        true => Err(wrong(list, "an event is missing beside a comma")),
+        true => Err(wrong(list, "an event is missing before or after a comma")),
         false => Ok(items),
     }
 }

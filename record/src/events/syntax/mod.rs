@@ -144,7 +144,7 @@ impl Catalog {
         }
         if let Some((head, rest)) = item.split_once('/') {
             let Some((inside, modifiers)) = rest.rsplit_once('/') else {
-                return Err(wrong(item, "the `/` that ends its terms is missing"));
+                return Err(wrong(item, "the closing `/` of its terms is missing"));
             };
             let terms = Terms::parse(item, inside)?;
             self.with_terms(item, head, &terms, out)?;
@@ -264,7 +264,7 @@ impl Catalog {
 
     fn unknown(&self, item: &str, head: &str) -> Error {
         if matches!(head, "duration_time" | "user_time" | "system_time") {
-            return wrong(item, "is a value that only counting tools have; it cannot sample");
+            return wrong(item, "exists only for counting; it cannot sample");
         }
         let pmu_events = pmu::all(self.devices()).into_iter().flat_map(|pmu| pmu.event_names());
         wrong(item, format!("unknown event{}", names::closest(head, names::all().chain(pmu_events))))

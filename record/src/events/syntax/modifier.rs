@@ -31,7 +31,7 @@ impl Modifiers {
                 'p' => result.precise += 1,
                 'P' => (result.precise, result.precise_as_possible) = (3, true),
                 'S' | 'W' | 'b' | 'R' | 'X' => {
-                    let problem = format!("the modifier `{letter}` concerns groups and counting; it has no use here");
+                    let problem = format!("the modifier `{letter}` is for groups and counting; it has no effect here");
                     return Err(wrong(item, problem));
                 }
                 _ => {

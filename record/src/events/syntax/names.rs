@@ -136,7 +136,7 @@ pub(super) fn closest(name: &str, known: impl Iterator<Item = String>) -> String
     near.dedup();
     near.truncate(SHOWN);
     match near.is_empty() {
-        true => "; `perf list` shows what there is".to_owned(),
+        true => "; `perf list` shows all events".to_owned(),
         false => {
             let names: Vec<String> = near.into_iter().map(|(_, name)| format!("`{name}`")).collect();
             format!("; did you mean {}?", names.join(", "))

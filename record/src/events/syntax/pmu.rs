@@ -117,7 +117,7 @@ impl Pmu {
         let format = is_file_name(key).then(|| fs::read_to_string(self.dir.join("format").join(key)).ok()).flatten();
         if let Some(format) = format {
             let (word, bits) = parse_format(format.trim()).ok_or_else(|| {
-                wrong(item, format!("{}/format/{key} says {format:?}, which is not understood", self.name))
+                wrong(item, format!("{}/format/{key} says {format:?}, which bprec does not understand", self.name))
             })?;
             // A term without a value is a flag.
             let number = match number {

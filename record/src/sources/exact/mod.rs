@@ -109,7 +109,7 @@ struct Prepared {
 pub(crate) fn open_events(asked: &Asked, notify: fn(Level, &str), online: &[u32]) -> Result<Counting> {
     let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
     if wanted.count() > EVENTS_MAX {
-        let problem = format!("{} events are to be counted; there is room for {EVENTS_MAX}", wanted.count());
+        let problem = format!("{} events requested; at most {EVENTS_MAX} can be counted", wanted.count());
         return Err(crate::Error::Event { event: asked.events.join(","), problem });
     }
     if let Some(reason) = Profiler::unsafe_here() {
@@ -247,7 +247,7 @@ impl Prepared {
         }
         let mut calibrations = Calibrations::default();
         if let Err(error) = calibrations.add(&profiler) {
-            notify(Level::Warning, &format!("what counting costs stays unknown: {error}"));
+            notify(Level::Warning, &format!("the counting overhead is unknown: {error}"));
         }
         let described = CounterEvents {
             tier: CounterTier::EXACT,
@@ -280,7 +280,7 @@ impl Exact {
         if statistics.are_used()
             && let Err(error) = calibrations.add(&shared.profiler)
         {
-            notify(Level::Warning, &format!("what counting costs with run statistics stays unknown: {error}"));
+            notify(Level::Warning, &format!("the counting overhead with run statistics is unknown: {error}"));
         }
         let refusals = Refusals::look().map_err(|error| crate::Error::Other(error.to_string()))?;
         let (to_attach, candidates) = mpsc::channel::<Candidate>();
@@ -398,10 +398,7 @@ impl Exact {
         if callers.is_empty() {
             return String::new();
         }
-        format!(
-            "what a program reaches by a tail call is in the counts of the program that called: {}",
-            callers.join(", ")
-        )
+        format!("counts include the programs reached by tail calls from: {}", callers.join(", "))
     }
 
     /// The functions of a program that are asked for; each is a target, attached or refused.

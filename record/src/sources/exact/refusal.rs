@@ -19,7 +19,7 @@ pub(crate) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
 /// Why a program is not counted that runs often. Without its rate, so that it is said once of many.
 pub(super) fn too_often(costs: Costs) -> String {
     format!(
-        "it runs too often: only to let a run pass takes {:.0} ns, and all of them more than counting may (--budget)",
+        "it runs too often: even skipping a run takes {:.0} ns, and all runs together exceed the --budget",
         costs.skipped_ns
     )
 }

@@ -128,7 +128,7 @@ impl Pattern {
                         known.program.as_fd().try_clone_to_owned().map(|fd| (fd, *type_id)).map_err(|it| it.to_string())
                     }
                     (Some(reason), _) => Err(reason.to_owned()),
-                    (None, None) => Err("it has no BTF, by which its functions are found".to_owned()),
+                    (None, None) => Err("it has no BTF, which is needed to find its functions".to_owned()),
                 };
                 let reason = place.as_ref().err().cloned().unwrap_or_default();
                 Candidate { target: target(*index, name, &reason), place: place.ok(), every: 1 }

@@ -290,7 +290,7 @@ impl Watcher {
             Err(error) => {
                 let reason = if error.is_gone() {
                     let late = taken_ns.saturating_sub(seen_ns.unwrap_or(taken_ns));
-                    format!("unloaded {:.1} ms after its load, before it could be taken", late as f64 / 1e6)
+                    format!("unloaded {:.1} ms after its load, before it could be captured", late as f64 / 1e6)
                 } else {
                     error.to_string()
                 };

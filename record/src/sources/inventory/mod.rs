@@ -103,7 +103,7 @@ impl Source for Inventory {
         match context.programs.enumerate() {
             Ok(missed) => context.out.states(missed.into_iter().map(State::Missed).collect())?,
             Err(error) if self.purpose == Purpose::Recording => {
-                (context.notify)(Level::Warning, &format!("BPF programs stay unknown: {error}"));
+                (context.notify)(Level::Warning, &format!("BPF programs are unknown: {error}"));
             }
             Err(error) => return Err(error.into()),
         }
@@ -128,7 +128,7 @@ impl Source for Inventory {
         if let Some(watcher) = &self.watcher {
             for cpu in &context.news.online {
                 if let Err(error) = watcher.watch(*cpu) {
-                    let text = format!("programs that are loaded on CPU {cpu} are not captured: {error}");
+                    let text = format!("programs loaded on CPU {cpu} are not captured: {error}");
                     (context.notify)(Level::Warning, &text);
                 }
             }

@@ -63,7 +63,7 @@ pub(super) fn find(wanted: &Wanted, attr_map: Option<&Path>, online: &[u32]) -> 
     // Without it neither another session's leader can be followed, nor can be told when the last one of the map is gone.
     let can_look = Capability::SYS_ADMIN.is_effective();
     let locked = match can_look.then(|| AttrMap::lock(attr_map.unwrap_or(Path::new(ATTR_MAP)), key_bytes)) {
-        None => Err("CAP_SYS_ADMIN is missing, which finding others' leaders takes".to_owned()),
+        None => Err("finding others' leaders needs CAP_SYS_ADMIN".to_owned()),
         Some(locked) => locked.map_err(|error| error.to_string()),
     };
     let locked = locked.map_err(|problem| found.unshared = Some(problem)).ok();
@@ -181,7 +181,7 @@ fn keys_of(spec: &EventSpec, key_bytes: usize) -> Result<Vec<Vec<u8>>, String> {
 fn key(attr: &EventAttr, flags: AttrFlags, key_bytes: usize) -> Result<Vec<u8>, String> {
     let needed = attr.smallest_size();
     if needed as usize > key_bytes {
-        return Err(format!("its attributes have {needed} bytes, and the keys of the map {key_bytes}"));
+        return Err(format!("its attributes have {needed} bytes, but the keys of the map {key_bytes}"));
     }
     let mut key = Vec::with_capacity(key_bytes);
     EventAttr { size: key_bytes.min(ATTR_SIZE_MAX) as u32, flags, ..attr.clone() }.encode(&mut key, Endian::NATIVE);
@@ -286,7 +286,7 @@ impl Found {
             }
         }
         if wanted.groups.iter().any(|group| group.len() > 1) {
-            note.push_str("; events in braces are counted one by one, as leaders are shared singly");
+            note.push_str("; events in braces are counted one by one, because each leader counts one event");
         }
         note
     }

@@ -149,7 +149,7 @@ impl Shared {
     pub fn start(asked: &SharedOptions, notify: fn(Level, &str)) -> Result<Shared> {
         let wanted = Wanted::parse(&asked.events, DEFAULT_EVENTS)?;
         if wanted.count() > FOLLOWED_MAX {
-            let problem = format!("{} events are to be counted; there is room for {FOLLOWED_MAX}", wanted.count());
+            let problem = format!("{} events requested; at most {FOLLOWED_MAX} can be counted", wanted.count());
             return Err(Error::Event { event: asked.events.join(","), problem });
         }
         let cpus = machine::online_cpus();
@@ -224,7 +224,7 @@ impl Shared {
         let no_room = self.follower.as_ref().map_or(0, Follower::no_room);
         if no_room > 0 && !self.no_room_told {
             self.no_room_told = true;
-            (self.notify)(Level::Warning, &format!("{no_room} tasks found no room among those that are counted"));
+            (self.notify)(Level::Warning, &format!("{no_room} tasks are not counted: too many tasks"));
         }
         snapshot
     }
@@ -268,7 +268,7 @@ impl Shared {
                 Err(reason) => told.reason = reason,
             }
             if let (Some(problem), true) = (problem, told.reason.is_empty()) {
-                told.reason = format!("what was in progress is not counted: {problem}");
+                told.reason = format!("slices in progress are not counted: {problem}");
             }
             told
         });

@@ -99,7 +99,7 @@ impl Plan {
 
     fn task(&mut self, id: u32, scope: SharedScope, inherit: Inherit) -> Result<Planned> {
         if bprec_host::is_initial_pid_namespace() == Some(false) {
-            let text = "tasks are counted from the initial pid namespace only: in this one they have other numbers";
+            let text = "tasks can be counted only from the initial pid namespace: here they have other ids";
             return Err(Error::Other(text.to_owned()));
         }
         let (account, targets) = self.account();
@@ -167,7 +167,7 @@ impl Plan {
             };
             match added {
                 None => planned.told.reason = NO_TASK.to_owned(),
-                Some(0) => planned.told.reason = "it is counted as a part of another target".to_owned(),
+                Some(0) => planned.told.reason = "it is counted in another target".to_owned(),
                 Some(_) => (),
             }
         }
