@@ -157,7 +157,7 @@ fn a_snapshot_ends_a_file() {
     control.done("evlist");
     control.done("stop");
     let said = end(recorder);
-    assert!(said.contains("'faster' is not known"), "{said}");
+    assert!(said.contains("'faster' is unknown"), "{said}");
     assert!(said.contains("'enable page-faults' is not supported: all events are switched together"), "{said}");
     assert!(said.contains("'evlist -v' is not supported: evlist without options"), "{said}");
     assert!(said.contains("page-faults"), "{said}");

@@ -161,7 +161,7 @@ pub(crate) fn threads(pid: u32) -> Result<Vec<i32>> {
     let path = format!("/proc/{}/task", task_number(pid)?);
     let entries = fs::read_dir(&path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            Error::Other(format!("no process with pid {pid}: it has ended; `pgrep NAME` finds the current one"))
+            Error::Other(format!("no process with pid {pid}: it may have ended; `pgrep NAME` finds ids"))
         }
         _ => Error::file(&path, error),
     })?;
