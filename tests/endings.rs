@@ -289,7 +289,7 @@ fn a_reader_that_ends_is_said_to_have_ended() {
     let output = recorder.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("samples, whoever read them ended before") && !said.contains("not counted"), "{said}");
+    assert!(said.contains("samples, the reader ended early") && !said.contains("not counted"), "{said}");
 }
 
 /// Files that have the name of a journal and are none are neither overwritten nor deleted, and nothing is moved.
