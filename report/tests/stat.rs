@@ -233,7 +233,7 @@ fn what_is_refused_or_impossible_is_said_and_not_shown() {
     let total = meter.total(START + S);
     let text = text(&total);
     assert!(
-        text.contains("n/a!") && text.contains("! busy (7): 5000000000 ns in it, where its CPUs had 2000000000 ns"),
+        text.contains("n/a!") && text.contains("! busy (7): 5000000000 ns in it, but its CPUs had 2000000000 ns"),
         "{text}"
     );
     assert!(text.contains("not counted exactly: left_alone (8) (it is an extension)"), "{text}");
