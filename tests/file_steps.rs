@@ -89,9 +89,9 @@ fn what_ends_between_two_files_has_its_mappings_in_the_second() {
                 pid = fs::read_to_string(in_directory("pid")).unwrap().trim().parse::<u32>().unwrap();
                 fs::write(in_directory("stop"), "").unwrap();
                 let stat = format!("/proc/{pid}/stat");
-                wait_for("the end of the command", || {
-                    fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")).then_some(())
-                });
+                // It is a zombie until the recorder has waited for it.
+                let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+                wait_for("the end of the command", || (!runs()).then_some(()));
             }
             _ => {}
         }

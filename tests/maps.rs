@@ -228,7 +228,7 @@ fn what_is_cut_or_missing_is_said() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("(typed_per_cpu): 1 entry; cut at 1 entry"), "{said}");
     assert!(said.contains("there is no map no_such_map? yet"), "{said}");
-    assert!(said.contains("there is no map no_such_map?: nothing of it is recorded"), "{said}");
+    assert!(said.contains("there is no map no_such_map?: its contents are not recorded"), "{said}");
     let report = report_maps(&path, &[]);
     let contents = &map(&report, &loaded, "typed_per_cpu")["contents"];
     assert_eq!((&contents["entries"], &contents["cut"]), (&json!(1), &json!("cut at 1 entry")));
