@@ -10,20 +10,20 @@ use crate::charset::{is_ascii_only, to_ascii};
 
 const HELP: &str = "\
 ↑ ↓ k j, PgUp PgDn, Home End   go to a row
-Enter → l        open what the row is of: program, functions, lines, instructions
+Enter → l        open the row: program, functions, lines, instructions
 Esc ← Backspace  back
-a                annotate: lines with their instructions; there: instructions on and off
-t                tree: functions of the program, what they called, what ran below; T: of all
-g                flame graph of the program's samples, growing downwards; G: of all samples
-Tab Shift-Tab    flame graph: the next box of the row, the one before; Enter zooms to the box
+a                annotate: source lines with instructions; again: instructions on or off
+t                tree: the program's functions, and what they called; T: of all programs
+g                flame graph of the program's samples, growing down; G: of all samples
+Tab Shift-Tab    flame graph: next or previous box in the row; Enter zooms into it
 p                who pays for the program; P: for all programs
-s S              the next order of the rows, the one before
-f /              only programs with a part of a name, a pattern with * and ?, an id or a tag
-e                the next event
-n                notes: what has to be said beside the numbers
-Space            bprec top: pause, and go on
-+ -              bprec top: longer and shorter intervals
-w                bprec top: write what was recorded into a file
+s S              next or previous sort order
+f /              filter programs: part of a name, a pattern with * and ?, an id or a tag
+e                next event
+n                notes about the numbers
+Space            bprec top: pause or continue
++ -              bprec top: longer or shorter interval
+w                bprec top: write the last samples to a file
 q Ctrl-C         quit";
 
 /// Of the rows that a page has, those that say what was measured are at most one of so many.
