@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bprec_fixtures::Fixture;
 use serde_json::Value;
-use support::{Scratch, bprec, root, skip};
+use support::{Scratch, bprec, root, skip, wait_for};
 
 /// Trampolines of the kernel's, one for each function that something is attached to.
 fn trampolines() -> BTreeSet<String> {
@@ -23,8 +23,11 @@ fn trampolines() -> BTreeSet<String> {
 fn tracing() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for kind in ["link", "prog"] {
-        let output = Command::new("bpftool").args(["-j", kind, "list"]).output().unwrap();
-        let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        // It gives up where one that another test has left goes away while it looks.
+        let list = wait_for("a list of bpftool's", || {
+            let output = Command::new("bpftool").args(["-j", kind, "list"]).output().unwrap();
+            serde_json::from_slice::<Vec<Value>>(&output.stdout).ok()
+        });
         // Iterators are programs of this type, too, and are attached to nothing but a link of their own.
         let is_tracing = |it: &&Value| {
             ["tracing", "ext", "lsm"].iter().any(|name| it["type"] == *name) && it["name"] != "bprec_refs"

@@ -344,5 +344,5 @@ fn events_that_are_not_to_be_had_are_said_and_the_others_counted() {
     let last = shared.finish();
     assert_eq!(last.targets[0].readings.len(), events.events.len());
     let too_many = options(&bpf, "cpu-clock,".repeat(9).trim_end_matches(','), &[CounterTarget::Machine]);
-    assert!(Shared::start(&too_many, say).unwrap_err().to_string().contains("room for 8"));
+    assert!(Shared::start(&too_many, say).unwrap_err().to_string().contains("at most 8 can be counted"));
 }

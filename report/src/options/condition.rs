@@ -335,7 +335,7 @@ mod tests {
             ("prog:x time/run -101%", 17, "100%"),
             ("prog:x samples +5%", 16, "> and <"),
             ("prog:x lost > 1%", 8, "total lost"),
-            ("total time/run > 1us", 7, "of a program"),
+            ("total time/run > 1us", 7, "to one program"),
             ("prog:x time/run > 1.2.3us", 19, "a number"),
         ] {
             let error = text.parse::<Condition>().unwrap_err().to_string();
