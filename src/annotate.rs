@@ -9,7 +9,7 @@ use crate::headings::{OUTPUT, SELECTION};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
-use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::values::percent;
 use crate::view::{FormArgs, PartArgs};
 use crate::{Outcome, say};
@@ -79,7 +79,7 @@ impl std::str::FromStr for Target {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     let out = args.form.output();
-    let sandbox = Sandbox::enter(&args.sandbox, None);
+    let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
     let opened = args.redact.open(args.input.path())?;
     sandbox.seal(opened.needs_files());
     let input = opened.input(&mut args.redact.redactor())?;

@@ -11,7 +11,7 @@ use crate::columns::columns;
 use crate::headings::{OUTPUT, SELECTION};
 use crate::opening::{Opened, RedactArgs};
 use crate::progress::with_progress;
-use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::view::FormArgs;
 use crate::{Outcome, say};
 
@@ -19,7 +19,7 @@ use crate::{Outcome, say};
 ///
 /// For each BPF program, shows the change in cost, runs, time per run and events per run, each with a confidence interval and
 /// whether chance explains it. `bprec diff BASE NEW`; several per side: `bprec diff BASE1 BASE2 -- NEW1 NEW2`. With --fail-if,
-/// the exit code is 1 if a number exceeds its bound (docs/diff.md).
+/// the exit code is 1 if a number is shown to be beyond its bound (docs/diff.md).
 #[derive(clap::Args)]
 #[command(override_usage = "bprec diff [OPTIONS] BASE NEW\n       bprec diff [OPTIONS] BASE... -- NEW...")]
 pub(crate) struct Args {
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
 
-    /// Also fail if a condition cannot be judged.
+    /// Also fail if a condition is undecided (`?`), or matches no program.
     #[arg(long, requires = "fail_if")]
     strict: bool,
 
@@ -90,7 +90,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
         bail!("only one recording can be standard input");
     }
     let out = args.form.output();
-    let sandbox = Sandbox::enter(&args.sandbox, None);
+    let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
     let open = |paths: &[PathBuf]| paths.iter().map(|path| args.redact.open(path)).collect::<Result<Vec<Opened>, _>>();
     let (base, new) = (open(&args.base)?, open(&args.new)?);
     sandbox.seal(base.iter().chain(&new).any(Opened::needs_files));
@@ -113,10 +113,8 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     let inputs: Vec<&Input> = base.iter().chain(&new).collect();
     let made = with_progress(&inputs, || diff(&base, &new, &options))?;
     args.form.show(&made, columns(&io::stdout()), out)?;
-    let failed = made.failed();
-    let not_judged = made.not_judged();
     say_verdicts(&made);
-    if failed > 0 || args.strict && not_judged > 0 {
+    if made.failed() > 0 || args.strict && made.undecided() > 0 {
         return Ok(Outcome::ConditionMet);
     }
     if is_narrowed && made.matched_programs() == 0 {
@@ -126,14 +124,15 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What failed and what could not be judged, for whoever sees the log of a build alone.
+/// What failed and what is undecided, for whoever sees the log of a build alone.
 fn say_verdicts(made: &Diff) {
     for judgment in &made.gate {
+        let word = match &judgment.verdict {
+            Verdict::Fail => "failed",
+            Verdict::Undecided { .. } => "undecided",
+            _ => continue,
+        };
         let of = judgment.program.as_ref().map_or_else(String::new, |program| format!(" ({program})"));
-        match &judgment.verdict {
-            Verdict::Exceeded => say(&format!("bprec: failed: {}{of}", judgment.condition)),
-            Verdict::NotJudged { reason } => say(&format!("bprec: not judged: {}{of}: {reason}", judgment.condition)),
-            _ => {}
-        }
+        say(&format!("bprec: {word}: {}{of}: {}", judgment.condition, judgment.evidence()));
     }
 }

@@ -11,7 +11,7 @@ use crate::headings::{OUTPUT, SELECTION};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
-use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::view::PartArgs;
 use crate::{Outcome, say};
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     if format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
         bail!("this format is not for a terminal; give -o FILE");
     }
-    let sandbox = Sandbox::enter(&args.sandbox, args.output.as_deref());
+    let sandbox = Sandbox::enter(&args.sandbox, args.output.as_deref().map_or(Purpose::Print, Purpose::Write));
     let opened = args.redact.open(args.input.path())?;
     sandbox.seal(args.output.is_some() || opened.needs_files());
     let input = opened.input(&mut args.redact.redactor())?;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bprec_record::{
     Aggregate, Bounds, Budget, Control, CounterTarget, Counters, Delay, Exact, Level, ObjectFile, Options, Output,
-    Rate, Recovered, RingSize, SamplerFields, SharedOptions, SwitchOutput, Target, UserChains,
+    Rate, Recovered, RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
 };
 
 use crate::{Outcome, say};
@@ -107,15 +107,16 @@ fn options(args: Args) -> anyhow::Result<Options> {
         Some(RingSize::Pages(bytes)) => bytes,
         _ => bail!("--dump-bytes {}: expected bytes, or a number with K, M or G", args.dump_bytes),
     };
+    // They go on for days.
+    let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
+    let budget = budget(args.budget, usually)?;
     let default = match args.counter_event.is_empty() || args.bpf_counters {
         true => Counters::Stats,
         // Of programs, only exact counters count events.
         false => Counters::Exact(Exact::default()),
     };
     let counters = match args.counters.unwrap_or(default) {
-        Counters::Exact(exact) => {
-            Counters::Exact(Exact { events: args.counter_event.clone(), budget: budget(args.budget)?, ..exact })
-        }
+        Counters::Exact(exact) => Counters::Exact(Exact { events: args.counter_event.clone(), budget, ..exact }),
         _ if !args.counter_event.is_empty() && !args.bpf_counters => {
             bail!("--counter-event: needs --counters exact or --bpf-counters")
         }
@@ -147,7 +148,8 @@ fn options(args: Args) -> anyhow::Result<Options> {
         delay: delay(args.delay, args.control.as_ref())?,
         control: args.control,
         counters,
-        budget: budget(args.budget)?,
+        budget,
+        taken: Taken::default(),
         shared,
         interval: Duration::from_millis(args.interval),
         dump_maps: args.dump_map,
@@ -160,14 +162,15 @@ fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// What counting may take, as `--budget` says; `None` without a limit.
-pub(crate) fn budget(percent: Option<f64>) -> anyhow::Result<Option<Budget>> {
+/// What counting may take: `usually`, unless `--budget` says something else.
+pub(crate) fn budget(percent: Option<f64>, usually: Budget) -> anyhow::Result<Budget> {
     Ok(match percent {
-        None => Some(Budget::default()),
+        None => usually,
         Some(percent) if percent.is_nan() || percent <= 0.0 => {
             bail!("--budget {percent}: expected more than 0 percent")
         }
-        Some(percent) => (percent < 100.0).then_some(Budget { part: percent / 100.0 }),
+        Some(percent) if percent >= 100.0 => Budget::Unlimited,
+        Some(percent) => Budget::Part(percent / 100.0),
     })
 }
 

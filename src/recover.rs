@@ -10,7 +10,7 @@ use bprec_report::{Progress, RewriteOptions, Source, rewrite};
 use crate::draft::{Draft, Older, with_suffix};
 use crate::progress::with_progress_of;
 use crate::rewrite::tell;
-use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
 /// Repair a recording that was cut off or damaged, so that any perf opens it. Also accepts perf's files.
@@ -45,7 +45,8 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         None if args.in_place => (file.clone(), Older::Refused),
         None => (with_suffix(file, ".recovered"), Older::Replaced),
     };
-    let mut sandbox = Some(Sandbox::enter(&args.sandbox, Some(&target)));
+    let purpose = if args.in_place { Purpose::Mend(&target) } else { Purpose::Write(&target) };
+    let mut sandbox = Some(Sandbox::enter(&args.sandbox, purpose));
     // As long as this is open.
     let _lock = if args.in_place { Some(lock(file)?) } else { None };
     if args.in_place {

@@ -2,15 +2,18 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use bprec_report::{By, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle};
+use bprec_report::{
+    By, Document, Header, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle,
+};
 
 use crate::columns::{UNBOUNDED, columns};
 use crate::headings::{OUTPUT, SELECTION, VIEWS};
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
+use crate::pager::Output;
 use crate::progress::with_progress;
 use crate::rewrite::tell;
-use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 #[cfg(all(feature = "tui", unix))]
 use crate::screen::{Terminal, browse_recording};
 use crate::values::percent;
@@ -27,11 +30,11 @@ pub(crate) struct Args {
     input: InputArgs,
 
     /// Show one row per BPF program; the default.
-    #[arg(long, help_heading = VIEWS)]
+    #[arg(long, conflicts_with_all = OTHER_VIEWS, help_heading = VIEWS)]
     by_prog: bool,
 
     /// Show counters per interval and in total: runs, time per run, and events if counted.
-    #[arg(long, conflicts_with_all = ["by", "by_prog", "sort", "cpu", "comms", "event", "maps"], help_heading = VIEWS)]
+    #[arg(long, group = VIEW, conflicts_with_all = ["cpu", "comms", "event"], help_heading = VIEWS)]
     counters: bool,
 
     /// Show each program's cost over time, as bars of this length (100ms, 1s) or about sixty bars.
@@ -42,22 +45,19 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = "",
         value_parser = interval,
-        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all"],
+        group = VIEW,
+        conflicts_with = "all",
         help_heading = VIEWS
     )]
     over_time: Option<Interval>,
 
     /// Show the cost of each source line, over all programs: self, and the helpers it called.
-    #[arg(
-        long,
-        conflicts_with_all = ["by", "by_prog", "sort", "counters", "over_time", "payers", "maps", "all"],
-        help_heading = VIEWS
-    )]
+    #[arg(long, group = VIEW, conflicts_with = "all", help_heading = VIEWS)]
     lines: bool,
 
     /// Split each program's cost by func, comm, pid, cpu, cgroup, container or helper; or show one row per owner, name, type or
     /// hook.
-    #[arg(long, value_name = "WHAT", help_heading = VIEWS)]
+    #[arg(long, value_name = "WHAT", conflicts_with_all = OTHER_VIEWS, help_heading = VIEWS)]
     by: Option<By>,
 
     /// Show who pays: cost by comm, pid, cgroup, container, cpu or several of these [default: comm].
@@ -69,48 +69,44 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = "comm",
         value_delimiter = ',',
-        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all", "over_time"]
+        group = VIEW,
+        conflicts_with = "all"
     )]
     payers: Vec<Payer>,
 
     /// Show where cost can be saved, how much, and how (docs/advice.md).
-    #[arg(
-        long,
-        help_heading = VIEWS,
-        conflicts_with_all = ["by", "by_prog", "sort", "counters", "maps", "all", "over_time", "payers", "limit"]
-    )]
+    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["all", "limit"])]
     advise: bool,
 
     /// Show each program's cost as a tree: its functions, the helpers and kfuncs they called, and all code below those.
-    #[arg(
-        long,
-        help_heading = VIEWS,
-        conflicts_with_all = ["by", "by_prog", "counters", "maps", "all", "over_time", "payers", "advise"]
-    )]
+    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with = "all")]
     tree: bool,
 
     /// Browse interactively: the table, functions, lines and instructions of programs, who pays (docs/tui.md).
     #[cfg(all(feature = "tui", unix))]
-    #[arg(
-        long,
-        help_heading = VIEWS,
-        conflicts_with_all = ["by", "by_prog", "counters", "maps", "over_time", "payers", "advise", "tree", "lines", "header",
-            "header_only", "columns", "wide", "legend", "no_children", "json", "csv"]
-    )]
+    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv"])]
     tui: bool,
 
     /// Show only these programs: a name (with * and ?), an id or a tag.
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
-    /// Sort rows by cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name or type.
-    #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default(), value_parser = sort, help_heading = OUTPUT)]
+    /// Sort rows by cost, samples, self, helper, entry, total, runs, ns/run, cpu, misses, id, name or type.
+    #[arg(
+        short,
+        long,
+        value_name = "COLUMN",
+        default_value_t = Sort::default(),
+        value_parser = sort,
+        conflicts_with_all = ["counters", "over_time", "lines", "payers", "advise", "maps", "header_only"],
+        help_heading = OUTPUT
+    )]
     sort: Sort,
 
     /// Hide programs below this percentage of all samples; with --tree, nodes below this percentage of their program's cost
     /// [default with --tree: 0.5].
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = OUTPUT,
-        conflicts_with_all = ["counters", "maps", "over_time", "payers", "lines", "advise"])]
+        conflicts_with_all = ["counters", "maps", "over_time", "payers", "lines", "advise", "header_only"])]
     percent_limit: Option<f64>,
 
     #[command(flatten)]
@@ -134,19 +130,19 @@ pub(crate) struct Args {
 
     /// Show only these columns of the program table, in this order: program,%machine,ns/run. A leading + adds them to the columns
     /// that fit: +spark draws the samples of each program over time.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     columns: Vec<String>,
 
     /// Show all columns. By default, those that fit into the terminal, or into $COLUMNS if the output is no terminal.
-    #[arg(short = 'W', long, help_heading = OUTPUT)]
+    #[arg(short = 'W', long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     wide: bool,
 
     /// Explain columns and marks below the table, as is the default on a terminal (docs/table.md).
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     legend: bool,
 
     /// Hide TOTAL%, which includes the programs that a program leads to, as perf's Children does.
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, conflicts_with_all = OTHER_VIEWS, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     no_children: bool,
 
     #[command(flatten)]
@@ -160,17 +156,18 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "*",
-        conflicts_with_all = ["by", "csv", "time", "cpu", "comms", "event"],
+        group = VIEW,
+        conflicts_with_all = ["csv", "time", "cpu", "comms", "event", "all"],
         help_heading = VIEWS
     )]
     maps: Vec<MapFilter>,
 
-    /// Show the header (machine and recording) before the table.
-    #[arg(long, help_heading = VIEWS)]
+    /// Show the header (machine and recording) before the table; in JSON as the member "header".
+    #[arg(long, conflicts_with = "csv", help_heading = VIEWS)]
     header: bool,
 
     /// Show only the header.
-    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = VIEWS)]
+    #[arg(long, group = VIEW, conflicts_with_all = ["header", "json", "csv"], help_heading = VIEWS)]
     header_only: bool,
 
     /// Threads to read with; the report does not depend on it.
@@ -183,6 +180,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     sandbox: SandboxArgs,
 }
+
+/// Group of the views beside the table of programs: a report is one of them.
+const VIEW: &str = "view";
+/// Its members. An error names the one that is there, where it would list all of a group.
+#[cfg(all(feature = "tui", unix))]
+const OTHER_VIEWS: [&str; 9] =
+    ["counters", "over_time", "lines", "payers", "advise", "tree", "maps", "header_only", "tui"];
+#[cfg(not(all(feature = "tui", unix)))]
+const OTHER_VIEWS: [&str; 8] = ["counters", "over_time", "lines", "payers", "advise", "tree", "maps", "header_only"];
 
 /// Length of an interval, ns; `None`: one that suits the recording.
 #[derive(Clone, Copy)]
@@ -228,7 +234,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(all(feature = "tui", unix))]
     let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
     let mut out = args.form.output();
-    let sandbox = Sandbox::enter(&args.sandbox, None);
+    #[cfg(all(feature = "tui", unix))]
+    let is_browsed = args.tui;
+    #[cfg(not(all(feature = "tui", unix)))]
+    let is_browsed = false;
+    let sandbox = Sandbox::enter(&args.sandbox, if is_browsed { Purpose::Browse } else { Purpose::Print });
     let takes_value = args.over_time.is_some() || !args.payers.is_empty() || !args.maps.is_empty();
     let opened = match args.redact.open(args.input.path()) {
         Err(error) if takes_value && args.input.is_bare() => {
@@ -239,20 +249,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     sandbox.seal(opened.needs_files());
     let (input, redacted) = opened.input_with_summary(&mut args.redact.redactor())?;
     let tell_of_copy = || redacted.iter().for_each(|(path, summary)| tell(path, summary));
-    #[cfg(all(feature = "tui", unix))]
-    let is_browsed = args.tui;
-    #[cfg(not(all(feature = "tui", unix)))]
-    let is_browsed = false;
     if !is_browsed {
         tell_of_copy();
     }
     let width = if args.wide { UNBOUNDED } else { columns(&io::stdout()) };
-    if args.header || args.header_only {
-        out.write_all(bprec_report::header(&input)?.as_bytes())?;
-        if args.header_only {
-            out.print(|_| Ok(()))?;
-            return Ok(Outcome::Done);
-        }
+    let mut header = (args.header || args.header_only).then(|| bprec_report::header(&input)).transpose()?;
+    if let Some(header) = header.as_ref().filter(|_| !args.form.json) {
+        out.write_all(header.to_string().as_bytes())?;
+    }
+    if args.header_only {
+        out.print(|_| Ok(()))?;
+        return Ok(Outcome::Done);
     }
     if !args.maps.is_empty() {
         let options = MapsOptions {
@@ -260,6 +267,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             programs: args.prog,
             limit: args.limit,
             json: args.form.json,
+            header: header.take(),
             paint: args.form.style(width).paint,
         };
         let mut shown = 0;
@@ -281,6 +289,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         limit: args.limit,
         percent_limit: if args.tree { None } else { args.percent_limit },
         all: args.all,
+        folds_tools: false,
         threads: args.threads,
         keep_mangled: args.no_demangle,
     };
@@ -295,37 +304,38 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     }
     let form = &args.form;
+    let view = View { form, width, header: header.as_ref() };
     let inputs = [&input];
     if args.advise {
         let report = with_progress(&inputs, || Session::open(&input)?.advice(&options))?;
-        form.show(&report, width, out)?;
+        view.show(&report, out)?;
         return Ok(Outcome::Done);
     }
     if args.tree {
         let report = with_progress(&inputs, || {
             Session::open(&input)?.trees(&options, args.percent_limit.unwrap_or(TREE_PERCENT_LIMIT))
         })?;
-        form.show(&report, width, out)?;
+        view.show(&report, out)?;
         return Ok(found(report.events.iter().any(|event| !event.trees.is_empty()), NO_SAMPLE));
     }
     if !args.payers.is_empty() {
         let report = with_progress(&inputs, || Session::open(&input)?.payers(&options, &args.payers))?;
-        form.show(&report, width, out)?;
+        view.show(&report, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if let Some(Interval(interval_ns)) = args.over_time {
         let report = with_progress(&inputs, || Session::open(&input)?.over_time(&options, interval_ns))?;
-        form.show(&report, width, out)?;
+        view.show(&report, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if args.lines {
         let report = with_progress(&inputs, || Session::open(&input)?.lines(&options))?;
-        form.show(&report, width, out)?;
+        view.show(&report, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
     if args.counters {
         let report = with_progress(&inputs, || bprec_report::counters(&input, &options))?;
-        form.show(&report, width, out)?;
+        view.show(&report, out)?;
         let is_found = !wanted || !report.totals.is_empty();
         return Ok(found(
             is_found,
@@ -343,7 +353,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     })?;
     let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
-    form.show_with(&report, out, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
+    form.show_under(header.as_ref(), &report, out, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
     if wanted && report.matched_programs() == 0 {
         return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists all"));
     }
@@ -352,6 +362,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         is_found,
         "bprec: no sample in the recording matches --cpu and --comms; --by cpu and --by comm list what it has",
     ))
+}
+
+/// How a view is shown.
+struct View<'a> {
+    form: &'a FormArgs,
+    width: usize,
+    header: Option<&'a Header>,
+}
+
+impl View<'_> {
+    fn show(&self, report: &impl Document, out: Output) -> anyhow::Result<()> {
+        let style = self.form.style(self.width);
+        self.form.show_under(self.header, report, out, |out| report.write_table(out, style))
+    }
 }
 
 /// Says what is missing where nothing was found.

@@ -11,7 +11,7 @@ use crate::headings::SELECTION;
 use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::progress::with_progress_of;
-use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::{Outcome, say};
 
 /// Convert a recording, or selected samples of it, to one ordinary perf.data file.
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
         programs: args.prog,
         redact: args.redact.redact,
     };
-    let sandbox = Sandbox::enter(&args.sandbox, Some(&args.output));
+    let sandbox = Sandbox::enter(&args.sandbox, Purpose::Write(&args.output));
     let (path, progress) = (args.input.path(), Arc::<Progress>::default());
     let mut source = with_progress_of(&[(path, &progress)], || Source::open_with(path, &progress))?;
     let mut draft = Draft::create(&args.output)?;

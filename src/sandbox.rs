@@ -1,7 +1,7 @@
 //! What a command that only reads gives up, so that a recording which finds a mistake in the reader finds nothing else.
 //!
-//! Before the recording is opened: executing programs, sockets, watching other processes, and writing anywhere but to the directories of the
-//! output and of temporary files. Once all is open: opening anything, and capabilities. What the kernel cannot do is left out.
+//! Before the recording is opened: all system calls but those of a list, and writing anywhere but to the directories of the output and of
+//! temporary files. Once all is open: calls that take a path, and capabilities. What the kernel cannot do is left out.
 
 #[cfg(target_os = "linux")]
 mod kernel;
@@ -24,6 +24,28 @@ pub(crate) struct SandboxArgs {
     verbose: bool,
 }
 
+/// Purpose of a command, which decides what it needs.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose<'a> {
+    /// Printing.
+    Print,
+    /// Showing a screen that keys drive.
+    Browse,
+    /// Writing a new file under this name.
+    Write(&'a Path),
+    /// The same, or changing the file that has this name.
+    Mend(&'a Path),
+}
+
+impl<'a> Purpose<'a> {
+    fn output(self) -> Option<&'a Path> {
+        match self {
+            Purpose::Print | Purpose::Browse => None,
+            Purpose::Write(output) | Purpose::Mend(output) => Some(output),
+        }
+    }
+}
+
 /// A command that has begun to give up what it does not need.
 #[must_use]
 pub(crate) struct Sandbox {
@@ -33,20 +55,19 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// Gives up what no reader needs. Everything that threads do which start from here on is confined as well. `output` is the file to be
-    /// written, if there is one.
-    pub(crate) fn enter(args: &SandboxArgs, output: Option<&Path>) -> Sandbox {
+    /// Gives up what `purpose` does not need. Everything that threads do which start from here on is confined as well.
+    pub(crate) fn enter(args: &SandboxArgs, purpose: Purpose<'_>) -> Sandbox {
         let sandbox = Sandbox {
             is_verbose: args.verbose,
             #[cfg(target_os = "linux")]
-            inner: (!args.no_sandbox).then(|| kernel::Confined::enter(output)),
+            inner: (!args.no_sandbox).then(|| kernel::Confined::enter(purpose)),
         };
         #[cfg(not(target_os = "linux"))]
-        let _ = (args.no_sandbox, output);
+        let _ = (args.no_sandbox, purpose.output());
         sandbox
     }
 
-    /// Gives up opening files, and capabilities. A stream that arrives may have to be kept in a temporary file yet, and an output takes its name at
+    /// Gives up opening files and everything else that takes a path, and capabilities. A stream that arrives may have to be kept in a temporary file yet, and an output takes its name at
     /// the end: what those need stays.
     pub(crate) fn seal(self, needs_files: bool) {
         #[cfg(target_os = "linux")]

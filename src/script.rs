@@ -11,7 +11,7 @@ use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::pager::{Output, PagerArgs};
 use crate::progress::with_progress_of;
-use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::values::task_id;
 use crate::{Outcome, say};
 
@@ -125,7 +125,7 @@ fn cpus(text: &str) -> Result<(u32, u32), String> {
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     // Records of a stream are shown as they come.
     let out = if args.input.path() == Path::new("-") { Output::without_pager() } else { args.pager.output() };
-    let sandbox = Sandbox::enter(&args.sandbox, None);
+    let sandbox = Sandbox::enter(&args.sandbox, Purpose::Print);
     let mut source = match args.redact.redact {
         None => {
             let (path, progress) = (args.input.path(), Arc::<Progress>::default());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Moment, StatOptions, StatTarget, stat};
+use bprec_record::{Budget, Moment, StatOptions, StatTarget, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 
@@ -98,7 +98,7 @@ pub(crate) struct Args {
     color: ColorArgs,
 
     /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
-    /// [default: 0.5].
+    /// [default: 2; exact counters 0.5].
     #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
     budget: Option<f64>,
 
@@ -254,7 +254,7 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         shared: args.bpf_counters,
         attr_map: args.bpf_attr_map,
         exact,
-        budget: budget(args.budget)?,
+        budget: budget(args.budget, Budget::Usual)?,
         notify,
     })
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bprec_record::{Counters, Exact, Options, Rate, Target};
+use bprec_record::{Budget, Counters, Exact, Options, Rate, Target};
 use bprec_report::{Options as Query, ProgFilter, Redactor, Sort, TextStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -58,8 +58,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
-    /// Sort rows by cost, samples, self, helper, entry, total, runs, ns/run, misses, id, name or type.
-    #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::default(), help_heading = OUTPUT)]
+    /// Sort rows by cost, samples, self, helper, entry, total, runs, ns/run, cpu, misses, id, name or type.
+    #[arg(short, long, value_name = "COLUMN", default_value_t = Sort::Cpu, help_heading = OUTPUT)]
     sort: Sort,
 
     /// Show at most N programs.
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     exact: Option<String>,
 
     /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
-    /// [default: 0.5].
+    /// [default: 2; exact counters 0.5].
     #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
     budget: Option<f64>,
 
@@ -143,7 +143,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// What is recorded.
 fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
-    let budget = budget(args.budget)?;
+    let budget = budget(args.budget, Budget::Usual)?;
     let counters = match &args.exact {
         None => Counters::Stats,
         Some(pattern) => {

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
-use bprec_report::{CpuList, Document, TextStyle, TimeRange};
+use bprec_report::{CpuList, Document, Header, TextStyle, TimeRange};
 
 use crate::charset::{is_ascii_only, to_ascii};
 use crate::color::ColorArgs;
@@ -13,7 +13,7 @@ use crate::pager::{Output, PagerArgs};
 /// Which part of the samples.
 #[derive(clap::Args)]
 pub(crate) struct PartArgs {
-    /// Use only this time range: START,STOP in seconds from the start (or of the recording's clock), or 10%-20%.
+    /// Use only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
     pub(crate) time: Option<TimeRange>,
 
@@ -65,19 +65,20 @@ impl FormArgs {
 
     /// Shows it, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
     pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
-        self.show_with(document, out, |out| document.write_table(out, self.style(width)))
+        self.show_under(None, document, out, |out| document.write_table(out, self.style(width)))
     }
 
-    /// The same with a table that looks otherwise.
-    pub(crate) fn show_with(
+    /// The same with a table that looks otherwise, and with the header of the recording in JSON.
+    pub(crate) fn show_under(
         &self,
+        header: Option<&Header>,
         document: &impl Document,
         out: Output,
         table: impl FnOnce(&mut dyn Write) -> bprec_report::Result<()>,
     ) -> Result<()> {
         out.print(|mut out| {
             if self.json {
-                document.write_json(&mut out)?;
+                document.write_json_under(header, &mut out)?;
             } else if self.csv {
                 document.write_csv(&mut out)?;
             } else if io::stdout().is_terminal() && is_ascii_only() {

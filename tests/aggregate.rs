@@ -191,6 +191,60 @@ fn shares_are_those_of_plain_sampling() {
     assert!(sums.records < sums.samples, "{sums:?}");
 }
 
+/// Programs that are loaded, run and closed in turn, the first kind four times as often as the second, at the few addresses that the kernel gives to one after
+/// another: their samples are four to one, however long the interval.
+#[test]
+fn addresses_that_are_used_again_do_not_mix_programs() {
+    const NAME: &str = "loop_200";
+    if !root("addresses_that_are_used_again_do_not_mix_programs") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    for interval in [&[][..], &["-I", "5000"]] {
+        measured(|| {
+            let options = ["-e", "cpu-clock", "-F", "4000", "--aggregate"];
+            let child = recording(&path, "7", &[&options[..], interval].concat());
+            let until = Instant::now() + Duration::from_secs(6);
+            let (mut ids, mut runs) = ([Vec::new(), Vec::new()], [0u64; 2]);
+            for round in 0.. {
+                if Instant::now() > until {
+                    break;
+                }
+                let kind = round % 2;
+                let loaded = Fixture::IDLE.open().unwrap().load().unwrap();
+                let times = [3_200_000, 800_000][kind];
+                loaded.run(NAME, times).unwrap();
+                ids[kind].push(u64::from(loaded.id_of(NAME).unwrap()));
+                runs[kind] += u64::from(times);
+            }
+            end(child);
+            let report = report(&path, &["--all"]);
+            let rows = report["events"][0]["rows"].as_array().unwrap();
+            let samples = ids.map(|ids| {
+                let own = rows.iter().filter(|row| row["id"].as_u64().is_some_and(|id| ids.contains(&id)));
+                own.map(|row| row["samples"].as_u64().unwrap_or(0)).sum::<u64>() as f64
+            });
+            let all: f64 = samples.iter().sum();
+            if all < 1_500.0 {
+                return Err(format!("only {all} samples"));
+            }
+            let wrong = rows
+                .iter()
+                .find(|row| row["blind"]["text"].as_str().is_some_and(|why| why.contains("interrupts are off")));
+            assert!(wrong.is_none(), "{wrong:#?}");
+            let (expected, share) = (runs[0] as f64 / runs.iter().sum::<u64>() as f64, samples[0] / all);
+            // Of a binomial distribution.
+            let deviation = (expected * (1.0 - expected) / all).sqrt();
+            match (share - expected).abs() < 5.0 * deviation {
+                true => Ok(()),
+                false => Err(format!("{interval:?}: {samples:?}, expected {expected} within 5 × {deviation}")),
+            }
+        });
+    }
+}
+
 /// A tracepoint program that takes a good part of a CPU is n/a in the table and not 0, and the blind spot has its time.
 #[test]
 fn the_blind_spot_is_told() {

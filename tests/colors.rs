@@ -115,7 +115,7 @@ fn shares_have_perfs_colours() {
     for row in rows {
         let plain = stripped(row);
         let share = cell(&stripped(header), &plain, "%MACHINE");
-        let (kind, expected) = match share.parse::<f64>().unwrap() {
+        let (kind, expected) = match share.trim_start_matches('≈').parse::<f64>().unwrap() {
             5.0.. => (0, format!(" \u{1b}[31m{share}\u{1b}[0m ")),
             0.5.. => (1, format!(" \u{1b}[32m{share}\u{1b}[0m ")),
             _ => (2, format!(" {share} ")),

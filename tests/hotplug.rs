@@ -82,6 +82,35 @@ fn a_cpu_that_is_not_sampled_any_more_is_said() {
     assert!(last_s < from_s, "{last_s} {from_s}");
 }
 
+/// The recorder does not get to look meanwhile.
+#[test]
+fn a_cpu_that_is_offline_for_a_moment_is_said() {
+    let Some(cpu) = Cpu1::find("a_cpu_that_is_offline_for_a_moment_is_said") else { return };
+    let scratch = Scratch::new();
+    let path = scratch.path("moment.data");
+    let recording = Running::record(&path, &["-e", "cpu-clock"]);
+    thread::sleep(Duration::from_millis(500));
+    let recorder = recording.id().to_string();
+    succeed(Command::new("kill").args(["-STOP", &recorder]));
+    cpu.switch(false);
+    cpu.switch(true);
+    succeed(Command::new("kill").args(["-CONT", &recorder]));
+    thread::sleep(Duration::from_millis(1_500));
+    // Announced on the CPU that is back.
+    let (ids, loaded) = loaded_on_cpu_1();
+    thread::sleep(Duration::from_millis(500));
+    drop(loaded);
+    let said = recording.end();
+    let report = report(&path, &[]);
+    let unsampled = &report["recording"]["cpus_not_sampled"];
+    assert_eq!(unsampled.as_array().unwrap().len(), 1, "{unsampled}");
+    assert_eq!((&unsampled[0]["cpu"], &unsampled[0]["came_online"]), (&1.into(), &false.into()));
+    assert!(said.contains("CPU 1 went offline"), "{said}");
+    for id in ids {
+        assert_eq!(support::program(&report, id)["captured"], true, "{id}");
+    }
+}
+
 #[test]
 fn a_cpu_that_came_too_late_is_said() {
     let Some(cpu) = Cpu1::find("a_cpu_that_came_too_late_is_said") else { return };
@@ -92,6 +121,28 @@ fn a_cpu_that_came_too_late_is_said() {
     assert_eq!(unsampled.as_array().unwrap().len(), 1, "{unsampled}");
     assert_eq!((&unsampled[0]["cpu"], &unsampled[0]["came_online"]), (&1.into(), &true.into()));
     assert!(said.contains("CPU 1 came online"), "{said}");
+}
+
+/// A CPU that comes back brings its ring, and the one it had goes.
+#[test]
+fn descriptors_do_not_grow_with_cpus_that_come_and_go() {
+    let Some(cpu) = Cpu1::find("descriptors_do_not_grow_with_cpus_that_come_and_go") else { return };
+    let scratch = Scratch::new();
+    let recording = Running::record(&scratch.path("cycles.data"), &["-e", "cpu-clock"]);
+    let events = || {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", recording.id())).unwrap().flatten();
+        let targets = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        targets.filter(|target| target.as_os_str() == "anon_inode:[perf_event]").count()
+    };
+    let before = events();
+    for _ in 0..5 {
+        cpu.switch(false);
+        support::wait_for("the ring of the CPU to go", || (events() < before).then_some(()));
+        cpu.switch(true);
+        support::wait_for("another ring", || (events() >= before).then_some(()));
+    }
+    assert_eq!(events(), before);
+    recording.end();
 }
 
 /// Loads programs on CPU 1: their ids, and what keeps them.

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bprec_format::feature::Feature;
+use bprec_format::feature::{Feature, SectionCheck, SectionWriter};
 use bprec_format::{Events, File, RecordType};
 
 /// Samples of the first event of the fixture that was cut off: `perf script -F event` prints so many lines.
@@ -203,6 +203,23 @@ fn where_only_the_end_is_missing_only_the_end_is_written() {
     assert!(done && text.contains("nothing to do") && fs::read(&path).unwrap() == after, "{text}");
 }
 
+/// A header with 0 bytes of records means a recording that was cut off, so that there is no way to mend this one.
+#[test]
+fn a_recording_without_a_whole_record_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = cut_off(&dir);
+    fs::remove_file(dir.path().join("perf.data.journal")).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes.truncate(File::parse(&bytes).unwrap().data().offset as usize + 20);
+    fs::write(&path, &bytes).unwrap();
+    for _ in 0..2 {
+        let (done, text) = bprec(&["recover", "--in-place"], &path);
+        assert!(!done && text.contains("not one that can be kept"), "{text}");
+        assert!(fs::read(&path).unwrap() == bytes);
+        assert_eq!(names(&dir), ["perf.data"]);
+    }
+}
+
 /// A size that reaches beyond the end looks like a last record of which a part is missing.
 #[test]
 fn records_behind_one_that_seems_cut_off_are_no_tail() {
@@ -256,4 +273,128 @@ fn what_is_no_file_is_no_journal() {
         assert!(fs::symlink_metadata(&journal).is_ok(), "it is not ours to remove");
         fs::copy(fixture("recordings/linux-6.1/cut-off.data"), &path).unwrap();
     }
+}
+
+/// Numbers that are the same in every run (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ z >> 31) % bound.max(1) as u64) as usize
+    }
+
+    fn lie(&mut self, near: u32) -> u32 {
+        let lies = [0, 1, near.wrapping_sub(1), near.wrapping_add(1), 0x7fff_ffff, u32::MAX];
+        *lies.get(self.below(lies.len() + 1)).unwrap_or(&(self.below(1 << 32) as u32))
+    }
+}
+
+/// Offsets, kinds and lengths of the frames of a journal.
+fn frames(journal: &[u8]) -> Vec<(usize, u32, usize)> {
+    let word = |at: usize| Some(u32::from_le_bytes(journal.get(at..at + 4)?.try_into().ok()?));
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while let (Some(kind), Some(length)) = (word(at), word(at + 4)) {
+        frames.push((at, kind, length as usize));
+        at += 8 + length as usize;
+    }
+    frames
+}
+
+/// Damages kinds, lengths and contents of frames; cuts, repeats.
+fn damage_journal(journal: &mut Vec<u8>, frames: &[(usize, u32, usize)], numbers: &mut Numbers) {
+    for _ in 0..=numbers.below(3) {
+        let (at, kind, length) = frames[numbers.below(frames.len())];
+        let (place, value) = match numbers.below(10) {
+            0 | 1 => (at + 4, numbers.lie(length as u32)),
+            2 => (at, [numbers.below(40) as u32, numbers.lie(kind)][numbers.below(2)]),
+            3 => {
+                journal.truncate(at + numbers.below(8 + length));
+                continue;
+            }
+            4 => {
+                let again = journal.get(at..at + 8 + length).unwrap_or_default().to_vec();
+                journal.extend(again);
+                continue;
+            }
+            _ => (at + 8 + numbers.below(length), numbers.lie(numbers.0 as u32)),
+        };
+        if let Some(bytes) = journal.get_mut(place..place + 4) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+/// A recording and its journal, damaged: what comes of it is what a reader believes, in a file beside it and in its place; perf opens it, and a second
+/// run changes no byte. `BPREC_JOURNALS` says how often they are damaged.
+#[test]
+fn damaged_journals_and_records_leave_nothing_that_perf_stumbles_over() {
+    let (recording, journal) = {
+        let dir = tempfile::tempdir().unwrap();
+        let path = cut_off(&dir);
+        (fs::read(&path).unwrap(), fs::read(dir.path().join("perf.data.journal")).unwrap())
+    };
+    let frames = frames(&journal);
+    let data = File::parse(&recording).unwrap().data().offset as usize;
+    let rounds = std::env::var("BPREC_JOURNALS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(100);
+    let mut left_out = 0;
+    for round in 0..rounds {
+        let mut numbers = Numbers(round);
+        let dir = tempfile::tempdir().unwrap();
+        let (path, beside) = (dir.path().join("perf.data"), dir.path().join("perf.data.recovered"));
+        let (mut damaged, mut of_journal) = (recording.clone(), journal.clone());
+        damage_journal(&mut of_journal, &frames, &mut numbers);
+        if numbers.below(2) == 0 {
+            for _ in 0..=numbers.below(2) {
+                match numbers.below(3) {
+                    0 => damaged.truncate(data + numbers.below(damaged.len() - data)),
+                    _ => {
+                        let at = data + numbers.below(damaged.len().saturating_sub(data + 8));
+                        let value = numbers.lie(8);
+                        damaged.iter_mut().skip(at).zip(value.to_le_bytes()).for_each(|(to, byte)| *to = byte);
+                    }
+                }
+            }
+        }
+        fs::write(&path, &damaged).unwrap();
+        fs::write(dir.path().join("perf.data.journal"), &of_journal).unwrap();
+        let (done, text) = recover(&path);
+        if !done {
+            assert!(text.contains("records"), "round {round}: {text}");
+            continue;
+        }
+        left_out += usize::from(text.contains("left out: "));
+        assert_eq!(fs::read(&path).unwrap(), damaged, "round {round}: the source is as it was");
+        let copy = fs::read(&beside).unwrap();
+        let file = File::parse(&copy).unwrap();
+        let bits: Vec<u8> = file.features().iter().map(|(bit, _)| *bit).collect();
+        let sections: Vec<(Feature, &[u8])> =
+            bits.iter().map(|bit| (Feature(*bit), file.feature(*bit).unwrap().0)).collect();
+        let check = SectionCheck::new(sections.iter().copied(), file.endian(), SectionWriter::Ours);
+        for (feature, bytes) in &sections {
+            assert_eq!(check.check(*feature, bytes), Ok(()), "round {round}: {feature}");
+        }
+
+        let (done, text) = bprec(&["recover", "--in-place"], &path);
+        assert!(done && text.contains("is whole"), "round {round}: {text}");
+        let in_place = fs::read(&path).unwrap();
+        let records = |bytes: &[u8]| {
+            File::parse(bytes).unwrap().records().map(|record| record.unwrap().bytes.to_vec()).collect::<Vec<_>>()
+        };
+        let (of_copy, of_place) = (records(&copy), records(&in_place));
+        assert!(of_place == of_copy, "round {round}: {} and {} records: {text}", of_copy.len(), of_place.len());
+        if round % 20 == 0 {
+            perf_opens(&beside);
+            perf_opens(&path);
+        }
+        let after = files(&dir);
+        let (done, text) = bprec(&["recover", "--in-place"], &path);
+        assert!(done && text.contains("nothing to do"), "round {round}: {text}");
+        assert!(files(&dir) == after, "round {round}: a second run changes something");
+    }
+    assert!(rounds < 100 || left_out > 10, "{left_out} of {rounds} journals with damaged sections");
 }

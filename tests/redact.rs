@@ -6,9 +6,9 @@ mod support;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
-use support::{Scratch, bprec, perf_installed, report, succeed};
+use support::{Scratch, bprec, perf_installed, record, report, root, skip, succeed, wait_for};
 
 /// Who loaded the programs of the fixtures, and where they were compiled.
 const SECRETS: [&str; 2] = ["bprec-load", "tp.bpf.c"];
@@ -122,5 +122,93 @@ fn perf_finds_the_same_functions() {
         // perf reads what is left where programs are redacted, too.
         rewrite(&input, &output, "--redact=+progs");
         assert_eq!(samples(&output).len(), before.len(), "{name}");
+    }
+}
+
+/// Two network namespaces, each with a program on its loopback device: one with a name, one that a process of a name keeps.
+struct Networks {
+    name: String,
+    process: Child,
+}
+
+impl Networks {
+    /// `None` where they cannot be made.
+    fn make(scratch: &Scratch, name: &str, comm: &str) -> Option<Networks> {
+        let object = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/bpf/xdp.bpf.o");
+        let attach = format!("ip link set dev lo xdpgeneric obj {} sec xdp", object.display());
+        let run =
+            |words: &[&str]| Command::new(words[0]).args(&words[1..]).status().is_ok_and(|status| status.success());
+        if !run(&["ip", "netns", "add", name]) {
+            return None;
+        }
+        let program = scratch.path(comm);
+        fs::copy("/bin/sleep", &program).unwrap();
+        let script = format!("{attach} && exec {} 1000", program.display());
+        let process = Command::new("unshare").args(["-n", "sh", "-c", &script]).spawn().unwrap();
+        let networks = Networks { name: name.to_owned(), process };
+        let is_attached = run(&["ip", "netns", "exec", name, "sh", "-c", &attach]);
+        is_attached.then_some(networks)
+    }
+}
+
+impl Drop for Networks {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+#[test]
+fn nobody_learns_of_other_network_namespaces() {
+    let test = "nobody_learns_of_other_network_namespaces";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let number = std::process::id() % 10_000;
+    let (name, comm) = (format!("acme-{number}-net"), format!("acme-{number}-task"));
+    let Some(networks) = Networks::make(&scratch, &name, &comm) else {
+        return skip(test, "no `ip netns`, or no `ip link` that loads programs");
+    };
+    let pid = networks.process.id();
+    wait_for("the process in its namespace", || {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim() == comm).then_some(())
+    });
+    let link = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap().to_str().unwrap().to_owned();
+    let inode = link.trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
+    let input = scratch.path("perf.data");
+    record(&input, &["-a", "--", "true"]);
+    drop(networks);
+
+    let targets = |json: &serde_json::Value| {
+        let programs = json["programs"].as_array().unwrap().iter();
+        let attachments = programs.filter_map(|program| program["attached"].as_array()).flatten();
+        let targets = attachments.map(|target| target.as_str().unwrap().to_owned());
+        targets.filter(|target| target.starts_with("xdp:lo in ")).collect::<Vec<_>>()
+    };
+    let before = targets(&report(&input, &["--all"]));
+    assert!(before.contains(&format!("xdp:lo in netns {name}")), "{before:?}");
+    assert!(before.contains(&format!("xdp:lo in {link} of process {pid} ({comm})")), "{before:?}");
+    for level in ["--redact", "--redact=+progs"] {
+        let output = scratch.path("redacted.data");
+        rewrite(&input, &output, level);
+        let after = targets(&report(&output, &["--all"]));
+        assert_eq!(after.len(), before.len(), "{level}");
+        let is_redacted = |target: &&String| {
+            target.starts_with("xdp:lo in netns netns-")
+                || target.starts_with("xdp:lo in net:[") && target.contains(&format!("of process {pid} (comm-"))
+        };
+        assert!(after.iter().filter(is_redacted).count() >= 2, "{level}: {after:?}");
+        let path = output.to_str().unwrap();
+        let texts = [
+            fs::read(&output).unwrap(),
+            succeed(bprec().args(["script", "-F", "+state", "-i", path])).stdout,
+            succeed(bprec().args(["report", "--all", "--by", "hook", "--header", "-i", path])).stdout,
+        ];
+        for (text, secret) in texts.iter().flat_map(|text| [&name, &comm, &inode].map(|secret| (text, secret))) {
+            let is_in = text.windows(secret.len()).any(|window| window == secret.as_bytes());
+            assert!(!is_in, "{level}: {secret}");
+        }
     }
 }

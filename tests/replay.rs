@@ -325,6 +325,51 @@ fn runs_are_what_the_programs_counted() {
 }
 
 /// On the machine of this recording an instruction takes one cycle and one nanosecond.
+/// The machine's time and the program's are those of the recorder's clock and the kernel's statistics, whatever samples say.
+#[test]
+fn programs_that_samples_cannot_see_cost_what_run_statistics_say() {
+    for (recording, name) in
+        [("linux-7.2/switches", "count_sched_switches"), ("linux-7.2/perf-event", "count_perf_samples")]
+    {
+        let report = json(recording, &["--all"]);
+        let machine_ns =
+            report["recording"]["elapsed_ns"].as_f64().unwrap() * report["recording"]["cpus"].as_f64().unwrap();
+        let event = &report["events"][0];
+        let rows = event["rows"].as_array().unwrap();
+        let row = &rows[0];
+        assert_eq!(row["name"], name, "{recording}: the costliest is first");
+        let program = &report["programs"][row["program"].as_u64().unwrap() as usize];
+        let time_ns = program["runs"]["time_ns"].as_f64().unwrap();
+        assert_eq!(row["unsampled"]["time_ns"].as_f64(), Some(time_ns), "{recording}: no sample is in the program");
+        let percent = row["unsampled"]["machine_percent"].as_f64().unwrap();
+        assert!((percent - time_ns * 100.0 / machine_ns).abs() < 1e-9, "{recording}: {percent}");
+        assert_eq!(event["unsampled"], row["unsampled"], "{recording}: it is the only one");
+        let table = String::from_utf8(report_of(recording, &["--all"])).unwrap();
+        let cells: Vec<&str> = table.lines().filter(|line| line.contains(&format!("≈{percent:.2}"))).collect();
+        assert_eq!(cells.len(), 2, "{recording}: in the row and below the total: {table}");
+    }
+}
+
+/// Emulated machines get their timer interrupts late.
+#[test]
+fn shares_of_the_machine_are_of_the_ticks_that_came() {
+    let report = json("linux-7.2/ratio", &[]);
+    let machine_ns =
+        report["recording"]["elapsed_ns"].as_f64().unwrap() * report["recording"]["cpus"].as_f64().unwrap();
+    let event = &report["events"][0];
+    let weight = event["samples"]["weight"].as_f64().unwrap();
+    let late = &event["late_ticks"];
+    assert!((late["arrived_percent"].as_f64().unwrap() - weight * 100.0 / machine_ns).abs() < 1e-9, "{late}");
+    assert_eq!((late["capacity_ns"].as_f64(), &late["missing"]), (Some(machine_ns), &Value::from("all")));
+    // By the kernel's statistics four programs took 96 % of one of two CPUs.
+    let stats_ns: f64 =
+        report["programs"].as_array().unwrap().iter().filter_map(|it| it["runs"]["time_ns"].as_f64()).sum();
+    let total = event["total"]["machine_percent"].as_f64().unwrap();
+    let by_statistics = stats_ns * 100.0 / machine_ns;
+    // As far apart as 227 of 536 samples, and the ends of runs, may put them.
+    assert!((total - by_statistics).abs() < 10.0, "{total} {by_statistics}");
+}
+
 #[test]
 fn exact_counters_are_those_of_a_machine_with_one_instruction_a_nanosecond() {
     let recording = "linux-6.12-arm64/exact";

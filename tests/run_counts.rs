@@ -4,9 +4,26 @@
 
 mod support;
 
-use bprec_fixtures::Fixture;
-use bprec_fixtures::load::Packets;
-use support::{Running, Scratch, program, report, root, skip, stats_sysctl};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use bprec_fixtures::load::{Packets, Pattern};
+use bprec_fixtures::{Fixture, Loaded};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+use support::{Running, Scratch, bprec, measured, program, report, root, skip, stats_sysctl};
+
+/// The loads of two tests together would be more than may be counted all the time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs once for each system call.
+const PROGRAM: &str = "account_syscall_enter";
 
 /// Runs, and time per run, are the kernel's own numbers: the program runs only while the recording counts.
 #[test]
@@ -15,6 +32,7 @@ fn runs_are_the_kernels() {
     if !root("runs_are_the_kernels") {
         return;
     }
+    let _alone = alone();
     if stats_sysctl() != "0" {
         skip("runs_are_the_kernels", "kernel.bpf_stats_enabled is on: runs are counted outside of the recording too");
         return;
@@ -23,7 +41,7 @@ fn runs_are_the_kernels() {
     let path = scratch.path("perf.data");
     let mut loaded = Fixture::XDP.open().unwrap().load().unwrap();
     // Attached after it has begun: runs before that are counted, too, where others have the kernel count.
-    let recording = Running::record(&path, &["-q", "--budget", "100"]);
+    let recording = Running::record(&path, &["-q"]);
     match loaded.attach() {
         Err(error) if format!("{error:#}").contains("busy") => {
             skip("runs_are_the_kernels", "another XDP program is on lo");
@@ -46,4 +64,132 @@ fn runs_are_the_kernels() {
     assert_eq!(runs["time_ns"].as_u64(), Some(kernel.run_time_ns));
     assert_eq!(runs["ns_per_run"].as_f64(), Some(kernel.run_time_ns as f64 / kernel.run_cnt as f64));
     assert_eq!(runs["misses"].as_u64(), kernel.recursion_misses);
+}
+
+/// By default all runs are counted, to the last one, and it is said what that took: at 100,000 runs a second nothing is estimated.
+#[test]
+fn runs_are_exact_by_default() {
+    if !root("runs_are_exact_by_default") {
+        return;
+    }
+    let _alone = alone();
+    // Other programs of the machine may run so often meanwhile that not all runs can be counted.
+    measured(|| {
+        let scratch = Scratch::new();
+        let path = scratch.path("perf.data");
+        let mut loaded = Fixture::TP.open().unwrap().load().unwrap();
+        // What runs before it is attached and after it is detached is none of its runs.
+        let recording = Running::record(&path, &["-F", "99"]);
+        loaded.attach().unwrap();
+        Pattern::Bursts.run(Duration::from_secs(2), 100_000);
+        loaded.detach();
+        let said = recording.end();
+        let ran = loaded.entered(PROGRAM).unwrap();
+        let report = report(&path, &[]);
+        let runs = &program(&report, loaded.id_of(PROGRAM).unwrap())["runs"];
+        if !runs["estimate"].is_null() {
+            return Err(format!("estimated: {runs}"));
+        }
+        assert_eq!(runs["count"].as_u64(), Some(ran));
+        let percent = report["recording"]["cost"]["run_statistics"]["machine_percent"].as_f64().unwrap();
+        assert!((0.001..2.5).contains(&percent), "{percent}");
+        assert!(said.contains("counting runs took ≈"), "{said}");
+        Ok(())
+    });
+}
+
+/// Readings of the kernel's count of a program.
+struct Counted(Vec<(u64, u64)>);
+
+impl Counted {
+    /// Reads it all the time while a load of system calls goes on, as `bprec` counts.
+    fn while_called(loaded: &Loaded, seconds: u64) -> Counted {
+        let load = thread::spawn(move || Pattern::Steady.run(Duration::from_secs(seconds), 100_000));
+        let mut counted = Vec::new();
+        while !load.is_finished() {
+            let before_ns = now_ns();
+            let runs = loaded.run_stats(PROGRAM).unwrap().run_cnt;
+            counted.push((before_ns.midpoint(now_ns()), runs));
+            thread::sleep(Duration::from_millis(2));
+        }
+        load.join().unwrap();
+        Counted(counted)
+    }
+
+    fn at(&self, time_ns: u64) -> f64 {
+        let after = self.0.partition_point(|(at, _)| *at < time_ns).clamp(1, self.0.len() - 1);
+        let ((from_ns, from), (to_ns, to)) = (self.0[after - 1], self.0[after]);
+        from as f64 + (to - from) as f64 * (time_ns as f64 - from_ns as f64) / (to_ns - from_ns) as f64
+    }
+
+    /// Fails unless `shown` is within 1 % of the count of an interval.
+    fn agrees(&self, shown: &Value, from_ns: u64, to_ns: u64) -> Result<(), String> {
+        let counted = self.at(to_ns) - self.at(from_ns);
+        match shown.as_f64().is_some_and(|shown| (shown / counted - 1.0).abs() <= 0.01) {
+            true => Ok(()),
+            false => Err(format!("{shown} shown, {counted} counted from {from_ns} to {to_ns} ns")),
+        }
+    }
+}
+
+/// Each interval of `bprec top` has the runs that the kernel counted in it, as `bpftool prog show` reads them.
+#[test]
+fn top_counts_what_the_kernel_counts() {
+    if !root("top_counts_what_the_kernel_counts") {
+        return;
+    }
+    let _alone = alone();
+    measured(|| {
+        let loaded = Fixture::TP.open().unwrap().start().unwrap();
+        let id = loaded.id_of(PROGRAM).unwrap();
+        let top = bprec().args(["top", "--json", "-n", "5", "-d", "0.5"]).stdout(Stdio::piped()).spawn().unwrap();
+        let counted = Counted::while_called(&loaded, 6);
+        let output = top.wait_with_output().unwrap();
+        let intervals = String::from_utf8(output.stdout).unwrap();
+        let intervals: Vec<Value> = intervals.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(intervals.len(), 5);
+        intervals.iter().try_for_each(|interval| {
+            let [from_ns, to_ns] = ["from_ns", "to_ns"].map(|name| interval[name].as_u64().unwrap());
+            assert!(interval["counting_percent"].is_number(), "{interval}");
+            counted.agrees(&program(&interval["report"], id)["runs"]["count"], from_ns, to_ns)
+        })
+    });
+}
+
+/// The same of `bprec stat -I`.
+#[test]
+fn stat_counts_what_the_kernel_counts() {
+    if !root("stat_counts_what_the_kernel_counts") {
+        return;
+    }
+    let _alone = alone();
+    measured(|| {
+        let loaded = Fixture::TP.open().unwrap().start().unwrap();
+        let id = loaded.id_of(PROGRAM).unwrap();
+        let arguments = ["stat", "--json", "-b", &id.to_string(), "-I", "1000", "--", "sleep", "5.5"];
+        let mut stat = bprec().args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(stat.stderr.take().unwrap()).lines();
+        // Its times begin with the count: each line is written at the end of its interval, or a moment later.
+        let reading = thread::spawn(move || {
+            // Messages come in the same way.
+            let rows = lines.map(Result::unwrap).filter(|line| line.starts_with('{'));
+            let rows = rows.map(|line| (now_ns(), serde_json::from_str::<Value>(&line).unwrap()));
+            rows.filter(|(_, row)| row["row"] == "interval").take(5).collect::<Vec<_>>()
+        });
+        let counted = Counted::while_called(&loaded, 8);
+        let rows = reading.join().unwrap();
+        stat.wait().unwrap();
+        assert_eq!(rows.len(), 5, "{rows:?}");
+        let time = |row: &Value, name: &str| row[name].as_u64().unwrap();
+        let began_ns = rows.iter().map(|(at_ns, row)| at_ns - time(row, "to_ns")).min().unwrap();
+        rows.iter().try_for_each(|(_, row)| {
+            assert_eq!(row["id"], id);
+            counted.agrees(&row["stats"]["runs"], began_ns + time(row, "from_ns"), began_ns + time(row, "to_ns"))
+        })
+    });
+}
+
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

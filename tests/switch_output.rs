@@ -6,11 +6,12 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bprec_fixtures::Fixture;
-use support::{Scratch, bprec, perf, perf_installed, recording, report, root, signal, succeed, wait_for};
+use support::{Scratch, SetAtEnd, bprec, perf, perf_installed, recording, report, root, signal, succeed, wait_for};
 
 /// Pages that the load touches for the first time, one fault each.
 const PAGES: usize = 40_000;
@@ -224,4 +225,45 @@ fn killed_while_files_change() {
         // The one that was being written, and the one before it while it was completed.
         assert!(journals.count() <= 2, "round {round}");
     }
+}
+
+/// Files of recordings before this one count, too, and nothing else goes. Beside the newest there is the one that is being written, never more.
+#[test]
+fn the_newest_are_kept_over_restarts() {
+    let test = "the_newest_are_kept_over_restarts";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let foreign =
+        ["perf.data.2001010101010101", "perf.data.2001", "perf.data.old-notes"].map(|name| scratch.path(name));
+    foreign.iter().for_each(|file| fs::write(file, "is no recording").unwrap());
+    let recordings = || files(&path).into_iter().filter(|file| !foreign.contains(file)).collect::<Vec<_>>();
+    let is_over = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        let _ends = SetAtEnd(&is_over);
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = most.max(recordings().len() + usize::from(path.exists()));
+            }
+            most
+        });
+        for run in 0..3 {
+            let mut recorder = recording(&path, "600", &["--switch-output", "--max-files", "2"]);
+            for _ in 0..2 {
+                let before = recordings();
+                signal(&recorder, "-USR2");
+                wait_for("another file", || (recordings().last() != before.last() && path.exists()).then_some(()));
+            }
+            signal(&recorder, "-INT");
+            assert!(recorder.wait().unwrap().success());
+            assert_eq!(recordings().len(), 2, "run {run}: {:?}", recordings());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        watch.join().unwrap()
+    });
+    assert_eq!(most, 3);
+    assert!(foreign.iter().all(|file| fs::read(file).unwrap() == b"is no recording"));
 }

@@ -218,7 +218,7 @@ fn bars_over_time_fit_into_the_screen() {
 /// What explains columns: lines that begin with the name of one.
 fn explained(table: &str) -> Vec<&str> {
     let legend: Vec<&str> = table.lines().filter(|line| line.starts_with('#')).collect();
-    let names = ["%MACHINE", "%BUSY", "%BPF", "SELF%", "HELPER%", "ENTRY%", "TOTAL%", "CPU%"];
+    let names = ["%MACHINE", "%BUSY", "%BPF", "SELF%", "HELPER%", "ENTRY%", "TOTAL%", "STATS%"];
     names.into_iter().filter(|name| legend.iter().any(|line| line.contains(&format!(" {name}: ")))).collect()
 }
 

@@ -105,9 +105,9 @@ fn a_program_opens_while_it_runs_and_what_was_seen_is_written() {
             });
             terminal.keys(&["Enter"]);
             terminal.wait("a hot function", |screen| {
-                let header = screen.iter().find(|line| line.contains("COST%") && line.contains("FUNCTION"));
+                let header = screen.iter().find(|line| line.contains("%COST") && line.contains("FUNCTION"));
                 let row = screen.iter().find(|line| line.ends_with(PROGRAM) && !line.contains('·'));
-                header.zip(row).is_some_and(|(header, row)| cell(header, row, "SELF%").parse::<f64>().is_ok())
+                header.zip(row).is_some_and(|(header, row)| cell(header, row, "%SELF").parse::<f64>().is_ok())
             });
             // A key right behind Escape would be one with Alt.
             terminal.keys(&["Escape"]);

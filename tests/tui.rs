@@ -50,16 +50,25 @@ fn assert_table(screen: &[String], width: usize) {
         let (id, name) = (row["id"].to_string(), row["name"].as_str().unwrap());
         let Some(line) = rows.iter().find(|line| line.split_whitespace().next() == Some(&id)) else { continue };
         shown += 1;
+        // What samples cannot see is in the share of the machine alone.
+        let unsampled = row["unsampled"]["machine_percent"].as_f64();
         if width >= 200 {
             // Of a name that is too long the ends are shown.
             assert!(line.contains(&name[..name.len().min(8)]), "{line}");
-            assert_eq!(cell(header, line, "%BPF"), percent(&row["bpf_percent"]), "{line}");
+            let bpf = if unsampled.is_some() { "n/a".to_owned() } else { percent(&row["bpf_percent"]) };
+            assert_eq!(cell(header, line, "%BPF"), bpf, "{line}");
             assert_eq!(
                 cell(header, line, "SAMPLES"),
                 row["samples"].as_u64().map_or("n/a".into(), |it| it.to_string())
             );
         }
-        assert_eq!(cell(header, line, "%MACHINE"), percent(&row["machine_percent"]), "{line}");
+        let sampled = row["machine_percent"].as_f64().unwrap_or(0.0);
+        let machine = match unsampled.map(|unsampled| format!("{:.2}", sampled + unsampled)) {
+            Some(machine) if machine == "0.00" => machine,
+            Some(machine) => format!("≈{machine}"),
+            None => percent(&row["machine_percent"]),
+        };
+        assert_eq!(cell(header, line, "%MACHINE"), machine, "{line}");
     }
     assert!(shown > 3, "{screen:?}");
     let total = rows.iter().find(|line| line.trim_start().starts_with("TOTAL")).unwrap();
@@ -111,7 +120,7 @@ fn a_program_opens_into_functions_lines_and_instructions() {
         let samples = function["samples"].as_u64().unwrap();
         if samples > 0 {
             assert!(row.trim_start().starts_with(&samples.to_string()), "{row}");
-            assert_eq!(cell(header, row, "COST%"), percent(&function["percent"]));
+            assert_eq!(cell(header, row, "%COST"), percent(&function["percent"]));
         }
     }
     terminal.keys(&vec!["Down"; at]);
@@ -123,8 +132,8 @@ fn a_program_opens_into_functions_lines_and_instructions() {
         let place = format!(":{}", line["source"]["line"]);
         assert!(row.contains(&place), "{row}: {place}");
         if line["samples"].as_u64().unwrap() > 0 {
-            assert_eq!(cell(header, row, "COST%"), percent(&line["percent"]), "{row}");
-            assert_eq!(cell(header, row, "SELF%"), percent(&line["self"]["percent"]), "{row}");
+            assert_eq!(cell(header, row, "%COST"), percent(&line["percent"]), "{row}");
+            assert_eq!(cell(header, row, "%SELF"), percent(&line["self"]["percent"]), "{row}");
         }
     }
     let hot = lines.iter().position(|line| line["samples"].as_u64().unwrap() > 0).unwrap();

@@ -26,12 +26,12 @@ pub use bprec_host::{mounts_of_type, private_mount};
 pub use error::{Error, Object, Result};
 pub use inspect::{
     Attachments as Surroundings, Bounds, BtfCache, Found, Holders, Kallsyms, Map, Names, Pins, ProgSnapshot, Program,
-    RunStats, StatsGuard, held_by_recorders, links, map_ids, pins, prog_arrays, prog_ids, stats_sysctl,
+    RunStats, StatsGuard, links, map_ids, pins, prog_arrays, prog_ids, stats_sysctl,
 };
 pub use privilege::may_trace;
 pub use programs::{
     Aggregator, Attached, AttrMap, Calibration as Gauged, Counted, EVENTS_MAX, EventReading, FOLLOWED_MAX, Follower,
     HISTOGRAM_SUB_BITS, Inherit, Leader, Locked, OutputMap, PerCpuStats as Account, Place, Probe as Pair, Profiler,
-    ProgRefs, Recipe, Refs, Refusals, SamplerProgram, Source, Stack, Targets, UserDetail, UserObject, UserProgram, Way,
-    counts_others, makes_tail_calls, statistics_run_ns, tail_calls_are_counted,
+    ProgRefs, Recipe, Refs, Refusals, SamplerProgram, Source, Stack, StatsCost, StatsProbe, Targets, UserDetail,
+    UserObject, UserProgram, Way, counts_others, lists_references, makes_tail_calls, tail_calls_are_counted,
 };

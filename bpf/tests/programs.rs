@@ -226,6 +226,35 @@ fn a_program_that_nobody_else_holds_is_told_by_its_references() {
 }
 
 #[test]
+fn recorders_tell_each_other_what_they_hold() {
+    if !can_load("recorders_tell_each_other_what_they_hold") {
+        return;
+    }
+    let object = load_inventory(&["inventory_raw_tp"]);
+    let id = prog_id(&object, "inventory_raw_tp");
+    let [one, other] = [(), ()].map(|()| Refs::load().unwrap());
+    let of =
+        |refs: &Refs| refs.read().unwrap().into_iter().find(|it| it.id == id).map(|it| (it.own, it.other_recorders));
+    // More than recorders at work beside the test hold together.
+    const MANY: i64 = 1 << 40;
+    let tells = |refs: &Refs| of(refs).is_some_and(|(_, others)| others >= MANY);
+    assert!(!tells(&one) && !tells(&other));
+    assert!(one.set_held(id, MANY));
+    assert_eq!(of(&one).map(|(own, _)| own), Some(MANY));
+    assert_eq!(of(&other).map(|(own, _)| own), Some(0));
+    assert!(!tells(&one) && tells(&other));
+    assert!(one.set_held(id, 0));
+    assert!(!tells(&other));
+    assert!(one.set_held(id, MANY));
+    // Iterators go after a grace period.
+    drop(one);
+    assert!((0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        !tells(&other)
+    }));
+}
+
+#[test]
 fn dispatchers_and_functions_are_in_kallsyms() {
     let test = "dispatchers_and_functions_are_in_kallsyms";
     if !can_load(test) {

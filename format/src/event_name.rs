@@ -1,5 +1,7 @@
 //! What events are called when nobody says: the names that perf derives from an attr.
 
+use std::collections::HashMap;
+
 use crate::feature::tracing::TracingData;
 use crate::feature::{EventDesc, Feature, MetaInfo, Payload};
 use crate::{AttrFlags, EventAttr, Metadata, event_type};
@@ -103,14 +105,14 @@ fn cache_name(config: u64) -> String {
     }
 }
 
-/// The name of a tracepoint in simpleperf's list: lines of `name,type,config`.
-fn listed_tracepoint(list: &[u8], config: u64) -> Option<&[u8]> {
-    list.split(|byte| *byte == b'\n').find_map(|line| {
+/// Tracepoints of simpleperf's list by their number: lines of `name,type,config`.
+fn listed_tracepoints(list: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    list.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.rsplitn(3, |byte| *byte == b',');
         let mut number = || std::str::from_utf8(fields.next()?).ok()?.trim().parse::<u64>().ok();
-        let (listed, kind) = (number()?, number()?);
+        let (config, kind) = (number()?, number()?);
         let name = fields.next()?;
-        (kind == u64::from(event_type::TRACEPOINT) && listed == config && !name.is_empty()).then_some(name)
+        (kind == u64::from(event_type::TRACEPOINT) && !name.is_empty()).then_some((config, name))
     })
 }
 
@@ -130,31 +132,40 @@ impl Metadata<'_> {
             .filter_map(|section| TracingData::parse(&section.bytes, section.offset, self.endian()).ok())
             .map(|tracing| tracing.value)
             .collect();
+        let is_tracepoint = |event: &crate::FileAttr| event.attr.kind == event_type::TRACEPOINT;
+        let mut tracepoints: HashMap<u64, String> = HashMap::new();
+        if self.attrs().iter().any(is_tracepoint) {
+            for (system, format) in tracing.iter().flat_map(TracingData::events) {
+                let name = || format!("{}:{}", text(system), format.name);
+                tracepoints.entry(u64::from(format.id)).or_insert_with(name);
+            }
+        }
         // simpleperf has no EVENT_DESC, and its formats of tracepoints may be missing.
         let listed: Vec<&[u8]> = self
             .feature(Feature::META_INFO)
             .flat_map(|section| MetaInfo::parse(&section.bytes, section.offset, self.endian()).value.0)
             .filter_map(|(key, value)| (key == b"event_type_info").then_some(value))
             .collect();
+        for (config, name) in listed.into_iter().flat_map(listed_tracepoints) {
+            tracepoints.entry(config).or_insert_with(|| text(name));
+        }
+        // Of several with the same first id, the first counts.
+        let mut by_id: HashMap<u64, usize> = HashMap::new();
+        for (index, desc) in described.iter().enumerate() {
+            desc.ids.first().map(|id| *by_id.entry(*id).or_insert(index));
+        }
         let name = |(index, event): (usize, &crate::FileAttr)| {
             // Both are in the order of the attrs, but an old file may describe fewer events than it has.
             let by_position = described.get(index).filter(|_| described.len() == self.attrs().len());
-            let by_id = || described.iter().find(|d| d.ids.first().is_some_and(|id| event.ids.contains(id)));
-            if let Some(desc) = by_position.or_else(by_id) {
+            let first_by_id = || described.get(*event.ids.iter().filter_map(|id| by_id.get(id)).min()?);
+            if let Some(desc) = by_position.or_else(first_by_id) {
                 return text(desc.name);
             }
             if let Some(name) = self.updated_name(index) {
                 return text(name);
             }
-            if event.attr.kind == event_type::TRACEPOINT
-                && let Some((system, format)) = tracing.iter().find_map(|t| t.event(event.attr.config))
-            {
-                return format!("{}:{}", text(system), format.name);
-            }
-            if event.attr.kind == event_type::TRACEPOINT
-                && let Some(name) = listed.iter().find_map(|list| listed_tracepoint(list, event.attr.config))
-            {
-                return text(name);
+            if let Some(name) = tracepoints.get(&event.attr.config).filter(|_| is_tracepoint(event)) {
+                return name.clone();
             }
             let has_own = event.attr.kind < event_type::RAW && event.attr.kind != event_type::TRACEPOINT;
             match self.typed_name(index).filter(|_| !has_own) {

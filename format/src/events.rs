@@ -2,6 +2,7 @@
 
 use crate::trailer::{payload_bytes, stretched_behind};
 use crate::{Endian, Error, EventAttr, FileAttr, Record, RecordType, Result, SampleLayout};
+use std::collections::HashMap;
 
 /// An event with the layout of its records.
 #[derive(Debug, Clone)]
@@ -22,11 +23,13 @@ const QUICK_MAX: usize = 1 << 12;
 pub struct Events {
     events: Vec<Event>,
     endian: Endian,
-    /// Ids with the index of their event, ascending.
-    ids: Vec<(u64, u32)>,
+    /// The event of each id: the first that has it.
+    ids: HashMap<u64, u32>,
     /// Some of them at the place that their lowest bits say: ids are handed out one after the other, so that nearly all
     /// have a place of their own.
     quick: Vec<(u64, u32)>,
+    /// Lengths of trailers, each once.
+    trailers_bytes: Vec<usize>,
     id_offset: Option<usize>,
     id_offset_from_end: Option<usize>,
 }
@@ -38,17 +41,17 @@ impl Events {
     /// When there is more than one and their records cannot be told apart: ids missing, or not all at the same place.
     pub fn new(attrs: &[FileAttr], endian: Endian) -> Result<Events> {
         let mut events = Events {
-            events: Vec::new(),
+            events: Vec::with_capacity(attrs.len()),
             endian,
-            ids: Vec::new(),
+            ids: HashMap::new(),
             quick: Vec::new(),
+            trailers_bytes: Vec::new(),
             id_offset: None,
             id_offset_from_end: None,
         };
         for attr in attrs {
-            events.push_unsorted(attr)?;
+            events.push(attr)?;
         }
-        events.index_ids();
         Ok(events)
     }
 
@@ -57,23 +60,6 @@ impl Events {
     /// # Errors
     /// As for [`Events::new`].
     pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
-        self.push_unsorted(attr)?;
-        self.index_ids();
-        Ok(())
-    }
-
-    fn index_ids(&mut self) {
-        self.ids.sort_unstable();
-        let places = (self.ids.len() * 2).next_power_of_two().min(QUICK_MAX);
-        self.quick.clear();
-        // An id of 0 is no event's.
-        self.quick.resize(places, (0, 0));
-        for (id, index) in &self.ids {
-            self.quick[*id as usize & (places - 1)] = (*id, *index);
-        }
-    }
-
-    fn push_unsorted(&mut self, attr: &FileAttr) -> Result<()> {
         let layout = SampleLayout::new(&attr.attr, self.endian);
         let index = self.events.len() as u32;
         if index == 0 {
@@ -88,9 +74,32 @@ impl Events {
                 return Err(Error::other(0, "sample_type", "several events, but no id at one place in their trailers"));
             }
         }
-        self.ids.extend(attr.ids.iter().map(|id| (*id, index)));
+        if !self.trailers_bytes.contains(&layout.trailer_bytes()) {
+            self.trailers_bytes.push(layout.trailer_bytes());
+        }
+        for id in &attr.ids {
+            self.ids.entry(*id).or_insert(index);
+        }
         self.events.push(Event { attr: attr.attr.clone(), ids: attr.ids.clone(), layout });
+        self.place_ids(&attr.ids);
         Ok(())
+    }
+
+    /// Gives new ids their places. All ids move when there are more places: twice as many each time, up to the limit.
+    fn place_ids(&mut self, new: &[u64]) {
+        let places = (self.ids.len() * 2).next_power_of_two().min(QUICK_MAX);
+        if places > self.quick.len() {
+            // An id of 0 is no event's.
+            self.quick.clear();
+            self.quick.resize(places, (0, 0));
+            for (id, index) in &self.ids {
+                self.quick[*id as usize & (places - 1)] = (*id, *index);
+            }
+        } else {
+            for id in new {
+                self.quick[*id as usize & (places - 1)] = (*id, self.ids[id]);
+            }
+        }
     }
 
     /// All events, in the order of the input.
@@ -108,13 +117,8 @@ impl Events {
     pub fn index_of_id(&self, id: u64) -> Option<usize> {
         match self.quick.get(id as usize & self.quick.len().wrapping_sub(1)) {
             Some((known, index)) if *known == id && id != 0 => Some(*index as usize),
-            _ => self.search_id(id),
+            _ => self.ids.get(&id).map(|index| *index as usize),
         }
-    }
-
-    fn search_id(&self, id: u64) -> Option<usize> {
-        let at = self.ids.partition_point(|(known, _)| *known < id);
-        self.ids.get(at).filter(|(known, _)| *known == id).map(|(_, index)| *index as usize)
     }
 
     /// Index of the event that wrote `record`: a sample by its id, another record by its trailer's id, the first event
@@ -145,11 +149,11 @@ impl Events {
     /// Index of the event of a record that the kernel made too long: the one whose id stands where its trailer would.
     fn index_of_stretched(&self, record: &Record<'_>, from_end: usize) -> Option<usize> {
         let payload_bytes = payload_bytes(record, self.endian)?;
-        self.events.iter().enumerate().find_map(|(index, event)| {
-            let trailer = stretched_behind(record, payload_bytes, &event.layout)?;
-            let id_at = (trailer + event.layout.trailer_bytes()).checked_sub(from_end)?;
-            let id = self.endian.u64_at(record.body(), id_at)?;
-            (self.index_of_id(id) == Some(index)).then_some(index)
+        self.trailers_bytes.iter().find_map(|trailer_bytes| {
+            let trailer = stretched_behind(record, payload_bytes, *trailer_bytes)?;
+            let id_at = (trailer + trailer_bytes).checked_sub(from_end)?;
+            let index = self.index_of_id(self.endian.u64_at(record.body(), id_at)?)?;
+            (self.events[index].layout.trailer_bytes() == *trailer_bytes).then_some(index)
         })
     }
 }

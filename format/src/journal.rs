@@ -14,7 +14,8 @@
 //! A frame that is not there whole was being written when the recorder ended: it and what follows is left out, as is what
 //! follows zeros, which a file has where its bytes did not reach the disk.
 
-use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, write_section};
+use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, SectionOrder, write_encoded};
+use crate::feature::{Feature, SectionCheck, SectionWriter};
 use crate::state::{RecordingId, State};
 use crate::{Endian, Error, Events, File, FileAttr, Reader, RecordType, Result, Writer};
 
@@ -94,8 +95,10 @@ pub struct Journal {
     pub first_event_id: u64,
     /// The id of that recording; older recorders gave none.
     pub recording_id: Option<RecordingId>,
-    /// The feature sections that its frames make, in ascending order of their bits.
+    /// The feature sections that its frames make, in ascending order of their bits. All are intact.
     pub features: Vec<(u8, Vec<u8>)>,
+    /// Features whose sections are damaged, and how.
+    pub damaged: Vec<(Feature, Error)>,
 }
 
 impl Journal {
@@ -116,16 +119,23 @@ impl Journal {
         let recording_id = RecordingId::get(&mut begin).ok();
 
         let mut features: Vec<(u8, Vec<u8>)> = Vec::new();
-        let mut programs: Vec<ProgInfoBuf> = Vec::new();
+        let mut programs: Vec<(SectionOrder, &[u8])> = Vec::new();
         let mut btfs: Vec<&[u8]> = Vec::new();
+        let mut damaged = Vec::new();
         while let Some((kind, payload)) = frame(&mut r) {
             // The first frame comes once: this is a part that did not reach the disk.
             if kind == BEGIN {
                 break;
             }
             match u8::try_from(kind) {
-                Ok(BPF_PROG_INFO) => programs.extend(ProgInfoBuf::from_blob(payload, endian)),
-                Ok(BPF_BTF) => btfs.push(payload),
+                Ok(BPF_PROG_INFO) => match intact_program(payload, endian) {
+                    Ok(order) => programs.push((order, payload)),
+                    Err(error) => damaged.push((Feature::BPF_PROG_INFO, error)),
+                },
+                Ok(BPF_BTF) if endian.u32_at(payload, 4).is_some_and(|it| it as usize + 8 == payload.len()) => {
+                    btfs.push(payload);
+                }
+                Ok(BPF_BTF) => damaged.push((Feature::BPF_BTF, Error::other(0, "journal frame", "of another length"))),
                 Ok(bit) => {
                     features.retain(|(known, _)| *known != bit);
                     features.push((bit, payload.to_vec()));
@@ -133,8 +143,14 @@ impl Journal {
                 Err(_) => (),
             }
         }
+        let sections = features.iter().map(|(bit, bytes)| (Feature(*bit), bytes.as_slice()));
+        let check = SectionCheck::new(sections, endian, SectionWriter::Ours);
+        features.retain(|(bit, bytes)| {
+            let checked = check.check(Feature(*bit), bytes);
+            checked.map_err(|error| damaged.push((Feature(*bit), error))).is_ok()
+        });
         let mut section = Vec::new();
-        write_section(&mut section, endian, &programs, DEFAULT_INFO_LEN);
+        write_encoded(&mut section, endian, programs);
         features.push((BPF_PROG_INFO, section));
         let id = |btf: &[u8]| endian.u32_at(btf, 0);
         btfs.sort_by_key(|btf| id(btf));
@@ -144,7 +160,7 @@ impl Journal {
         btfs.iter().for_each(|btf| section.extend_from_slice(btf));
         features.push((BPF_BTF, section));
         features.sort_by_key(|(bit, _)| *bit);
-        Ok(Journal { first_event_id, recording_id, features })
+        Ok(Journal { first_event_id, recording_id, features, damaged })
     }
 
     /// Whether it is the journal of a recording with these events, and with this id if the first record has one.
@@ -174,6 +190,17 @@ pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
     }
 }
 
+/// Position of a program that is read as it was written: what it says of its arrays is where they are.
+fn intact_program(blob: &[u8], endian: Endian) -> Result<SectionOrder> {
+    let program = ProgInfoBuf::from_blob(blob, endian)?;
+    let mut again = Vec::new();
+    program.encode(&mut again, DEFAULT_INFO_LEN);
+    match again == blob {
+        true => Ok(program.view().section_order()),
+        false => Err(Error::other(0, "program in the journal", "not as it was written")),
+    }
+}
+
 /// The next frame, if it is there whole.
 fn frame<'a>(r: &mut Reader<'a>) -> Option<(u32, &'a [u8])> {
     let kind = r.u32("journal frame").ok()?;
@@ -184,15 +211,20 @@ fn frame<'a>(r: &mut Reader<'a>) -> Option<(u32, &'a [u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::feature::{Payload as _, Text};
+
+    fn text(text: &str, endian: Endian) -> Vec<u8> {
+        Text(text.as_bytes()).to_bytes(endian)
+    }
 
     fn sample(endian: Endian) -> Vec<u8> {
         let mut bytes = Vec::new();
         Frame::Begin { first_event_id: 77, recording_id: None }.encode(&mut bytes, endian);
-        Frame::Feature { bit: 3, payload: b"first" }.encode(&mut bytes, endian);
+        Frame::Feature { bit: 3, payload: &text("first", endian) }.encode(&mut bytes, endian);
         Frame::Btf { id: 9, data: b"nine" }.encode(&mut bytes, endian);
         Frame::Btf { id: 2, data: b"two" }.encode(&mut bytes, endian);
         Frame::Btf { id: 9, data: b"nine" }.encode(&mut bytes, endian);
-        Frame::Feature { bit: 3, payload: b"second" }.encode(&mut bytes, endian);
+        Frame::Feature { bit: 3, payload: &text("second", endian) }.encode(&mut bytes, endian);
         bytes
     }
 
@@ -203,7 +235,7 @@ mod tests {
             assert_eq!(journal.first_event_id, 77);
             let bits: Vec<u8> = journal.features.iter().map(|(bit, _)| *bit).collect();
             assert_eq!(bits, [3, 25, 26]);
-            assert_eq!(journal.features[0].1, b"second");
+            assert_eq!(journal.features[0].1, text("second", endian));
             assert_eq!(journal.features[1].1, [0; 4]);
             let mut expected = Vec::new();
             Writer::new(&mut expected, endian).u32(2).u32(2).u32(3).bytes(b"two").u32(9).u32(4).bytes(b"nine");
@@ -219,7 +251,7 @@ mod tests {
             assert_eq!(cut.is_ok(), len >= 24, "cut at {len}");
         }
         let two = Journal::parse(&whole[..whole.len() - 1], Endian::Little).unwrap();
-        assert_eq!(two.features[0].1, b"first");
+        assert_eq!(two.features[0].1, text("first", Endian::Little));
     }
 
     #[test]
@@ -244,8 +276,21 @@ mod tests {
         let mut bytes = sample(Endian::Little);
         let whole = Journal::parse(&bytes, Endian::Little).unwrap();
         bytes.resize(bytes.len() + 4096, 0);
-        Frame::Feature { bit: 3, payload: b"later" }.encode(&mut bytes, Endian::Little);
+        Frame::Feature { bit: 3, payload: &text("later", Endian::Little) }.encode(&mut bytes, Endian::Little);
         assert_eq!(Journal::parse(&bytes, Endian::Little).unwrap(), whole);
+    }
+
+    #[test]
+    fn damaged_sections_are_left_out_and_told() {
+        let mut bytes = sample(Endian::Little);
+        Frame::Feature { bit: 4, payload: b"no text" }.encode(&mut bytes, Endian::Little);
+        Frame::Btf { id: 12, data: b"twelve" }.encode(&mut bytes, Endian::Little);
+        let size_at = bytes.len() - 6 - 4;
+        bytes[size_at] = 200;
+        let journal = Journal::parse(&bytes, Endian::Little).unwrap();
+        assert_eq!(journal.features, Journal::parse(&sample(Endian::Little), Endian::Little).unwrap().features);
+        let damaged: Vec<Feature> = journal.damaged.iter().map(|(feature, _)| *feature).collect();
+        assert_eq!(damaged, [Feature::BPF_BTF, Feature::OSRELEASE]);
     }
 
     #[test]

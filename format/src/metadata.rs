@@ -203,9 +203,11 @@ impl<'a> Metadata<'a> {
 
     /// Adds what a recorder had put aside for the features of a file that it did not come to the end of, and that has this id.
     ///
+    /// Returns what is damaged in it, and left out.
+    ///
     /// # Errors
     /// When it is no journal, or another recording's.
-    pub fn add_journal(&mut self, journal: &[u8], recording_id: Option<RecordingId>) -> Result<()> {
+    pub fn add_journal(&mut self, journal: &[u8], recording_id: Option<RecordingId>) -> Result<Vec<(Feature, Error)>> {
         let journal = Journal::parse(journal, self.endian)?;
         if !journal.belongs_to(&self.attrs, recording_id) {
             return Err(Error::other(0, "journal", "another recording's"));
@@ -214,7 +216,7 @@ impl<'a> Metadata<'a> {
             let (feature, bytes) = (Feature(bit), Cow::Owned(bytes));
             self.sections.push(FeatureSection { feature, offset: 0, bytes, is_whole: true });
         }
-        Ok(())
+        Ok(journal.damaged)
     }
 
     fn add_section(&mut self, feature: Feature, offset: u64, bytes: &[u8]) {

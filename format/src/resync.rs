@@ -7,7 +7,7 @@ use std::ops::{Range, RangeInclusive};
 
 use crate::records::user::UserPayload;
 use crate::records::{Payload, write_record};
-use crate::{Error, Event, Events, Problem, RECORD_HEADER_BYTES, Record, RecordType, SampleId, stretched};
+use crate::{Error, Event, Events, Problem, RECORD_HEADER_BYTES, Record, RecordType, Records, SampleId, stretched};
 
 /// Types of tools' records beyond this one are known to no perf.
 const LAST_TOOL_TYPE: RecordType = RecordType::SCHEDSTAT_DOMAIN;
@@ -65,6 +65,17 @@ impl<'e> Resync<'e> {
     /// them, and what there is of a header makes sense.
     pub fn is_cut_off(&self, bytes: &[u8], at: usize) -> bool {
         matches!(self.step(bytes, at), Step::End)
+    }
+
+    /// Whether the records at the start of `bytes`, up to one that is not there whole, are all kept as they are when a recording is repaired.
+    pub fn is_intact(&self, bytes: &[u8]) -> bool {
+        let mut records = Records::new(bytes, 0, self.events.endian());
+        let all_fit = records
+            .by_ref()
+            .map_while(Result::ok)
+            .all(|record| is_compressed(&record) || self.unfit(&record).is_none());
+        let end = records.offset();
+        all_fit && self.damage(bytes, 0).iter().all(|damage| damage.start >= end)
     }
 
     /// Why perf would stumble over a record, if it would.
@@ -176,7 +187,7 @@ impl<'e> Resync<'e> {
         let (Some(kind), Some(size)) = (endian.u32_at(rest, 0).map(RecordType), endian.u16_at(rest, 6)) else {
             return true;
         };
-        kind.name().is_some() && (size.is_multiple_of(8) || may_be_odd(kind))
+        is_known(kind) && (size.is_multiple_of(8) || may_be_odd(kind))
     }
 
     /// Whether a record begins at `start`, without any bytes too many if it has to be exact, and others behind it.
@@ -208,7 +219,7 @@ impl<'e> Resync<'e> {
                 Err(error) => return fit > 0 && self.is_tail(bytes, at, &error) || fit >= CHAIN_FIT_BEFORE_BREAK,
             };
             let is_odd = !record.bytes.len().is_multiple_of(8) && !may_be_odd(record.kind);
-            if is_odd || record.kind.name().is_none() && !SIMPLEPERF_TYPES.contains(&record.kind.0) {
+            if is_odd || !is_known(record.kind) {
                 return fit >= CHAIN_FIT_BEFORE_BREAK;
             }
             fit += usize::from(self.unfit(&record).is_none());
@@ -283,6 +294,16 @@ enum Step {
     Damage(usize),
     /// The first part of a record, and nothing behind it.
     End,
+}
+
+/// Kinds that perf or simpleperf writes.
+fn is_known(kind: RecordType) -> bool {
+    kind.name().is_some() || SIMPLEPERF_TYPES.contains(&kind.0)
+}
+
+/// Holds other records, which take its place.
+fn is_compressed(record: &Record<'_>) -> bool {
+    matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2)
 }
 
 /// Kinds that fit more than one size, so that one with a wrong size may be exact, too.

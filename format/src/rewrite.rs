@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::feature::tracing::{TracingData, TracingSystem};
-use crate::feature::{Feature, Payload as _, SampleTime};
+use crate::feature::{Feature, Payload as _, SampleTime, SectionCheck, SectionWriter};
 use crate::file::FileLayout;
 use crate::resync::Resync;
 use crate::{
@@ -36,6 +36,8 @@ pub struct Rewriter {
     traces: Vec<(u64, u64)>,
     /// Times of the first and the last sample, ns; of a repaired file only.
     times: Option<(u64, u64)>,
+    /// The highest number of a CPU that a sample is of; of a repaired file only.
+    highest_cpu: Option<u32>,
 }
 
 /// What became of a record.
@@ -69,7 +71,7 @@ impl Rewriter {
             }
             _ => FileLayout::begin(attrs, metadata.endian(), out),
         };
-        Ok(Rewriter { layout, events, care, data_bytes: 0, traces: Vec::new(), times: None })
+        Ok(Rewriter { layout, events, care, data_bytes: 0, traces: Vec::new(), times: None, highest_cpu: None })
     }
 
     /// The events.
@@ -94,11 +96,8 @@ impl Rewriter {
         {
             return Fate::Dropped(reason);
         }
-        if self.care == Care::Repair
-            && let Some(time_ns) = self.sample_time_ns(record)
-        {
-            let (first, last) = self.times.unwrap_or((time_ns, time_ns));
-            self.times = Some((first.min(time_ns), last.max(time_ns)));
+        if self.care == Care::Repair && record.kind == RecordType::SAMPLE {
+            self.look_at_sample(record);
         }
         if record.kind == RecordType::AUXTRACE {
             self.traces.push((self.layout.data_offset() + self.data_bytes, record.bytes.len() as u64));
@@ -121,7 +120,11 @@ impl Rewriter {
     ) -> [u8; FILE_HEADER_BYTES] {
         let sections = || metadata.sections().iter().chain(extra);
         let mut features = BTreeMap::<u8, Vec<&[u8]>>::new();
-        for section in sections().filter(|section| section.is_whole) {
+        let unfit = self.unfit_features(metadata);
+        let is_kept = |section: &&FeatureSection<'_>| {
+            section.is_whole && !unfit.iter().any(|(feature, _)| *feature == section.feature)
+        };
+        for section in sections().filter(is_kept) {
             if !matches!(section.feature, Feature::COMPRESSED | Feature::DIR_FORMAT | Feature::AUXTRACE) {
                 features.entry(section.feature.0).or_default().push(&section.bytes);
             }
@@ -142,8 +145,9 @@ impl Rewriter {
         if self.care == Care::Repair && !merged.contains_key(&Feature::TRACING_DATA.0) {
             merged.extend(self.unknown_tracepoints().map(|section| (Feature::TRACING_DATA.0, section)));
         }
-        if let Some((first_ns, last_ns)) = self.times.filter(|_| merged.is_empty()) {
+        if self.care == Care::Repair && merged.is_empty() {
             // Without a feature it would be one that was cut off.
+            let (first_ns, last_ns) = self.times.unwrap_or_default();
             let mut section = Vec::new();
             SampleTime { first_ns, last_ns }.encode(&mut Writer::new(&mut section, endian));
             merged.insert(Feature::SAMPLE_TIME.0, section);
@@ -157,17 +161,31 @@ impl Rewriter {
         self.layout.header(self.data_bytes, &bits)
     }
 
+    /// The features that a repaired file does not get, as perf would refuse the file for them, or fail.
+    pub fn unfit_features(&self, metadata: &Metadata<'_>) -> Vec<(Feature, Error)> {
+        if self.care == Care::Keep {
+            return Vec::new();
+        }
+        let sections = metadata.sections().iter().filter(|section| section.is_whole);
+        let sections = sections.map(|section| (section.feature, &*section.bytes));
+        let check = SectionCheck::new(sections.clone(), metadata.endian(), SectionWriter::Anyone)
+            .with_highest_cpu(self.highest_cpu);
+        sections.filter_map(|(feature, bytes)| Some((feature, check.check(feature, bytes).err()?))).collect()
+    }
+
     /// Bytes of records so far. Without any, perf takes a file for one that was cut off.
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    fn sample_time_ns(&self, record: &Record<'_>) -> Option<u64> {
-        if record.kind != RecordType::SAMPLE {
-            return None;
+    fn look_at_sample(&mut self, record: &Record<'_>) {
+        let event = self.events.index_of(record).and_then(|index| self.events.all().get(index));
+        let Some(Ok(sample)) = event.map(|event| event.layout.sample(record.body(), record.offset)) else { return };
+        if let Some(time_ns) = sample.time_ns().filter(|time_ns| *time_ns > 0) {
+            let (first, last) = self.times.unwrap_or((time_ns, time_ns));
+            self.times = Some((first.min(time_ns), last.max(time_ns)));
         }
-        let event = self.events.all().get(self.events.index_of(record)?)?;
-        event.layout.sample(record.body(), record.offset).ok()?.time_ns().filter(|time_ns| *time_ns > 0)
+        self.highest_cpu = self.highest_cpu.max(sample.cpu().filter(|cpu| is_cpu(*cpu)));
     }
 
     /// Formats for tracepoints of which nothing is known any more: without any, perf refuses the file. They have no field
@@ -198,6 +216,11 @@ impl Rewriter {
         tracing.encode(&mut Writer::new(&mut section, self.events.endian()));
         Some(section)
     }
+}
+
+/// Whether perf takes a sample's number for that of a CPU: negative ones are none.
+pub fn is_cpu(cpu: u32) -> bool {
+    i32::try_from(cpu).is_ok()
 }
 
 /// What every ring buffer of 64-bit kernels looks like.

@@ -18,6 +18,7 @@ mod counters;
 mod functions;
 mod identity;
 mod parts;
+mod runs;
 mod sampler;
 mod tail_calls;
 
@@ -32,6 +33,7 @@ pub use counters::{
 pub use functions::{FileFunction, FileFunctions, KernelSymbol, UserSymbols};
 pub use identity::RecordingId;
 use parts::{get_list, get_option, get_string, get_text, put_list, put_option, put_text};
+pub use runs::{ProgramRuns, RunStats};
 pub use sampler::{Sampler, SamplerCounts};
 pub use tail_calls::{ProgArray, TailCall};
 
@@ -186,33 +188,6 @@ pub struct Missed {
     pub reason: String,
 }
 
-/// Run statistics of programs, at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RunStats {
-    /// When they were read, ns of the recording's clock.
-    pub time_ns: u64,
-    /// Per program.
-    pub programs: Vec<ProgramRuns>,
-    /// For how long statistics had been on by then, since the recording switched them on first: less than the time that passed
-    /// where they are on in windows. None in older recordings, which had them on throughout.
-    pub on_ns: Option<u64>,
-}
-
-/// What the kernel had counted for one program since its load, while statistics were on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProgramRuns {
-    /// Program id.
-    pub id: u32,
-    /// When it was loaded, ns since boot.
-    pub load_time_ns: u64,
-    /// Time in the program, ns.
-    pub run_time_ns: u64,
-    /// Runs.
-    pub run_cnt: u64,
-    /// Runs that the recursion guard refused; `None` on kernels that do not tell (before 5.12).
-    pub recursion_misses: Option<u64>,
-}
-
 /// A map that programs use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Map {
@@ -348,35 +323,49 @@ impl State {
             kind => State::Unknown { kind, body: body.to_vec() },
         })
     }
+}
 
-    fn kind(&self) -> u16 {
-        match self {
-            State::Session(_) => 1,
-            State::Program(_) => 2,
-            State::Missed(_) => 3,
-            State::RunStats(_) => 4,
-            State::Map(_) => 5,
-            State::Attachment(_) => 6,
-            State::Released(_) => 7,
-            State::Loss(_) => 8,
-            State::Cost(_) => 9,
-            State::KernelSymbols(_) => 10,
-            State::CounterEvents(_) => 12,
-            State::ProgramCounters(_) => 13,
-            State::SharedCounters(_) => 14,
-            State::Sampler(_) => 15,
-            State::MapContents(_) => 11,
-            State::Aggregation(_) => 20,
-            State::CpuNotSampled(_) => 21,
-            State::StatsOff(_) => 22,
-            State::BootClock(_) => 23,
-            State::Recording(_) => 24,
-            State::FileFunctions(_) => 32,
-            State::UserSymbols(_) => 33,
-            State::ProgArray(_) => 40,
-            State::Unknown { kind, .. } => *kind,
+macro_rules! kinds {
+    ($($name:ident = $kind:literal,)*) => {
+        impl State {
+            /// Numbers of the kinds that this version knows.
+            pub const KINDS: &'static [u16] = &[$($kind),*];
+
+            /// Its number.
+            pub fn kind(&self) -> u16 {
+                match self {
+                    $(State::$name(_) => $kind,)*
+                    State::Unknown { kind, .. } => *kind,
+                }
+            }
         }
-    }
+    };
+}
+
+kinds! {
+    Session = 1,
+    Program = 2,
+    Missed = 3,
+    RunStats = 4,
+    Map = 5,
+    Attachment = 6,
+    Released = 7,
+    Loss = 8,
+    Cost = 9,
+    KernelSymbols = 10,
+    MapContents = 11,
+    CounterEvents = 12,
+    ProgramCounters = 13,
+    SharedCounters = 14,
+    Sampler = 15,
+    Aggregation = 20,
+    CpuNotSampled = 21,
+    StatsOff = 22,
+    BootClock = 23,
+    Recording = 24,
+    FileFunctions = 32,
+    UserSymbols = 33,
+    ProgArray = 40,
 }
 
 impl Session {
@@ -473,48 +462,6 @@ impl Missed {
             tag: has_tag.then_some(tag),
             time_ns: r.u64("missed time")?,
             reason: get_string(r, "missed reason")?,
-        })
-    }
-}
-
-impl RunStats {
-    fn put(&self, w: &mut Writer<'_>) {
-        w.u64(self.time_ns);
-        put_list(w, &self.programs, ProgramRuns::put);
-        if let Some(on_ns) = self.on_ns {
-            w.u64(on_ns);
-        }
-    }
-
-    fn get(r: &mut Reader<'_>) -> Result<RunStats> {
-        Ok(RunStats {
-            time_ns: r.u64("run stats time")?,
-            programs: get_list(r, 29, ProgramRuns::get)?,
-            // Older recordings end here.
-            on_ns: if r.is_empty() { None } else { Some(r.u64("run stats on")?) },
-        })
-    }
-}
-
-impl ProgramRuns {
-    /// The most bytes an element takes.
-    pub const MAX_BYTES: usize = 37;
-
-    fn put(&self, w: &mut Writer<'_>) {
-        w.u32(self.id).u64(self.load_time_ns).u64(self.run_time_ns).u64(self.run_cnt);
-        put_option(w, self.recursion_misses);
-    }
-
-    /// Recordings hold one for each program at each snapshot: what has a fixed size is taken at once.
-    #[inline]
-    fn get(r: &mut Reader<'_>) -> Result<ProgramRuns> {
-        let mut fixed = Reader::new(r.take(28, "program runs")?, 0, r.endian());
-        Ok(ProgramRuns {
-            id: fixed.u32("runs id")?,
-            load_time_ns: fixed.u64("runs load time")?,
-            run_time_ns: fixed.u64("runs time")?,
-            run_cnt: fixed.u64("runs count")?,
-            recursion_misses: get_option(r, "runs misses")?,
         })
     }
 }

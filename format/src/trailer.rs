@@ -93,12 +93,11 @@ impl SampleLayout {
 /// Where the trailer stands in the body of a record that the kernel made too long, if this is one and `layout` is its
 /// event's; `None` for all others, where the trailer is the end.
 pub fn stretched(record: &Record<'_>, layout: &SampleLayout) -> Option<usize> {
-    stretched_behind(record, payload_bytes(record, layout.endian)?, layout)
+    stretched_behind(record, payload_bytes(record, layout.endian)?, layout.trailer_bytes())
 }
 
-/// The same, where the length of the payload is known.
-pub(crate) fn stretched_behind(record: &Record<'_>, payload_bytes: usize, layout: &SampleLayout) -> Option<usize> {
-    let trailer_bytes = layout.trailer_bytes();
+/// The same, where the lengths of the payload and of the trailer are known.
+pub(crate) fn stretched_behind(record: &Record<'_>, payload_bytes: usize, trailer_bytes: usize) -> Option<usize> {
     let trailer = record.body().get(payload_bytes..payload_bytes.checked_add(trailer_bytes)?)?;
     // A record that was mended has zeros here and its trailer at the end.
     let is_longer = record.body().len() > payload_bytes + trailer_bytes;

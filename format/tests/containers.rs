@@ -236,6 +236,8 @@ fn records_of_tools_lie_as_the_header_says() {
         pcount: 9,
     };
     expect(UserPayload::SchedstatCpu(cpu), &words(&[1, 2 | 17 << 32, 1 | 2 << 32, 3 | 4 << 32, 5 | 6 << 32, 7, 8, 9]));
-    let domain = SchedstatDomain { timestamp: 1, cpu: 2, version: 17, domain: 3, counts: vec![4, 5] };
-    expect(UserPayload::SchedstatDomain(domain), &words(&[1, 2 | 17 << 32 | 3 << 48, 4 | 5 << 32]));
+    let domain = SchedstatDomain { timestamp: 1, cpu: 2, version: 17, domain: 3, counts: (0..36).collect() };
+    let mut lies_so = vec![1, 2 | 17 << 32 | 3 << 48];
+    lies_so.extend((0..18).map(|at| (2 * at) | ((2 * at + 1) << 32)));
+    expect(UserPayload::SchedstatDomain(domain), &words(&lies_so));
 }

@@ -220,20 +220,18 @@ fn raw_data_is_read_as_the_format_says() {
         for record in file.records().map(Result::unwrap).filter(|r| r.kind == RecordType::SAMPLE) {
             let sample = events.all()[0].layout.sample(record.body(), record.offset).unwrap();
             let raw = sample.raw().unwrap().unwrap();
-            let number = |name| format.field(name).unwrap().number(raw, file.endian()).unwrap();
-            let text = |name| format.field(name).unwrap().text(raw, file.endian());
+            let text = |name| {
+                let mut text = String::new();
+                format.field(name).unwrap().layout().write(raw, file.endian(), &mut text);
+                text
+            };
+            let number = |name| text(name).parse::<u64>().unwrap();
             // The task that is switched away from is the one that is sampled.
             let (_, tid) = sample.pid_tid().unwrap();
             // perf_event says -1 of a task that is already dead.
             let is_alive = tid != u32::MAX;
             assert!(!is_alive || (number("prev_pid"), number("common_pid")) == (tid.into(), tid.into()));
             assert_eq!(number("common_type"), file.attrs()[0].attr.config);
-            assert_eq!(text("next_pid"), number("next_pid").to_string());
-            assert!(format.text(raw, file.endian()).starts_with(&format!(
-                "prev_comm={} prev_pid={} ",
-                text("prev_comm"),
-                number("prev_pid")
-            )));
             *samples_of.entry(text("prev_comm")).or_insert(0u32) += 1;
         }
         let total: u32 = samples_of.values().sum();

@@ -152,10 +152,15 @@ fn state() -> impl Strategy<Value = State> {
             time_ns,
             reason
         })),
-        (any::<u64>(), prop::collection::vec(any::<(u32, u64, u64, u64, Option<u64>)>(), 0..5), any::<Option<u64>>())
-            .prop_map(|(time_ns, programs, on_ns)| State::RunStats(RunStats {
+        (
+            any::<u64>(),
+            prop::collection::vec(any::<(u32, u64, u64, u64, Option<u64>)>(), 0..5),
+            any::<Option<(u64, Option<u64>)>>()
+        )
+            .prop_map(|(time_ns, programs, on)| State::RunStats(RunStats {
                 time_ns,
-                on_ns,
+                on_ns: on.map(|(on_ns, _)| on_ns),
+                others_ns: on.and_then(|(_, others_ns)| others_ns),
                 programs: programs
                     .into_iter()
                     .map(|(id, load_time_ns, run_time_ns, run_cnt, recursion_misses)| ProgramRuns {
@@ -198,21 +203,24 @@ fn state() -> impl Strategy<Value = State> {
         }),
         any::<(u64, i64)>()
             .prop_map(|(time_ns, to_boottime_ns)| { State::BootClock(BootClock { time_ns, to_boottime_ns }) }),
-        any::<([u64; 6], u32, u32, Option<(u64, u64, Option<u64>)>)>().prop_map(|(n, programs, missed, drained)| {
-            State::Cost(Cost {
-                end_ns: n[0],
-                user_ns: n[1],
-                system_ns: n[2],
-                max_rss_bytes: n[3],
-                written_bytes: n[4],
-                wakeups: n[5],
-                programs,
-                missed,
-                longest_gap_ns: drained.map(|(gap_ns, ..)| gap_ns),
-                overrun_bytes: drained.map_or(0, |(_, overrun_bytes, _)| overrun_bytes),
-                statistics_ns: drained.and_then(|(.., statistics_ns)| statistics_ns),
-            })
-        }),
+        any::<([u64; 6], u32, u32, Option<(u64, u64, Option<u64>, Option<u32>)>)>().prop_map(
+            |(n, programs, missed, drained)| {
+                State::Cost(Cost {
+                    end_ns: n[0],
+                    user_ns: n[1],
+                    system_ns: n[2],
+                    max_rss_bytes: n[3],
+                    written_bytes: n[4],
+                    wakeups: n[5],
+                    programs,
+                    missed,
+                    longest_gap_ns: drained.map(|(gap_ns, ..)| gap_ns),
+                    overrun_bytes: drained.map_or(0, |(_, overrun_bytes, ..)| overrun_bytes),
+                    statistics_ns: drained.and_then(|(_, _, statistics_ns, _)| statistics_ns),
+                    unheld: drained.and_then(|(.., unheld)| unheld),
+                })
+            }
+        ),
         prop::collection::vec((any::<(u64, u32)>(), bytes(40)), 0..5).prop_map(|symbols| {
             State::KernelSymbols(
                 symbols.into_iter().map(|((addr, len_bytes), name)| KernelSymbol { addr, len_bytes, name }).collect(),

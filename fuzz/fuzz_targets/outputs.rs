@@ -113,7 +113,7 @@ fn write_records(bytes: &[u8]) -> Result<Vec<Written>> {
         let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut text);
         written.push(Written::Text(text));
     }
-    written.push(Written::Text(header(&Input::from_bytes("fuzz", bytes.to_vec()))?.into_bytes()));
+    written.push(Written::Text(header(&Input::from_bytes("fuzz", bytes.to_vec()))?.to_string().into_bytes()));
     Ok(written)
 }
 

@@ -1,13 +1,25 @@
 //! CPUs: which there are, and how lists of them are written.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{KOBJECT_UEVENT, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with};
 
 use crate::error::{Error, Result};
 
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 /// No kernel is built for as many.
 const CPUS_MAX: u32 = 1 << 16;
+/// Begin of the kernel's message that a CPU has gone offline; its number follows.
+const WENT_OFFLINE: &str = "offline@/devices/system/cpu/cpu";
+/// Multicast group of the kernel's own messages about devices.
+const OF_KERNEL: u32 = 1;
+/// The kernel's limit on the length of such a message.
+const MESSAGE_BYTES: usize = 2048 + 512;
 
 /// CPUs that run tasks now, ascending.
 ///
@@ -31,6 +43,44 @@ pub fn possible_cpus() -> Result<Vec<u32>> {
 /// When the kernel does not tell.
 pub fn present_cpus() -> Result<Vec<u32>> {
     list_in("present")
+}
+
+/// Hears of CPUs that go offline, be it for a moment: the lists above do not tell that.
+#[derive(Debug)]
+pub struct OfflineCpus(OwnedFd);
+
+impl OfflineCpus {
+    /// Listens from here on.
+    ///
+    /// # Errors
+    /// If the kernel refuses the socket, as it does without CONFIG_NET.
+    pub fn listen() -> io::Result<OfflineCpus> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(KOBJECT_UEVENT))?;
+        bind(&socket, &SocketAddrNetlink::new(0, OF_KERNEL))?;
+        Ok(OfflineCpus(socket))
+    }
+
+    /// CPUs that have gone offline since the last call. They may have come back.
+    pub fn take(&self) -> BTreeSet<u32> {
+        let mut cpus = BTreeSet::new();
+        let mut message = [0; MESSAGE_BYTES];
+        loop {
+            match recv(&self.0, &mut message[..], RecvFlags::empty()) {
+                Ok((0, _)) => return cpus,
+                Ok((bytes, _)) => cpus.extend(message.get(..bytes).and_then(went_offline)),
+                // Messages that found no room are lost, those behind them are not.
+                Err(Errno::INTR | Errno::NOBUFS) => (),
+                Err(_) => return cpus,
+            }
+        }
+    }
+}
+
+/// The CPU that a message of the kernel says has gone offline.
+fn went_offline(message: &[u8]) -> Option<u32> {
+    let text = message.split(|byte| *byte == 0).next()?;
+    std::str::from_utf8(text).ok()?.strip_prefix(WENT_OFFLINE)?.parse().ok()
 }
 
 fn list_in(name: &str) -> Result<Vec<u32>> {
@@ -74,6 +124,20 @@ mod tests {
         for wrong in ["3-0", "a", "0-4294967295", "0,,1", "0,", "-1", "0-65536"] {
             assert_eq!(parse_cpu_list(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn messages_about_cpus_that_go_offline_are_told_from_others() {
+        assert_eq!(went_offline(b"offline@/devices/system/cpu/cpu12\0ACTION=offline\0SUBSYSTEM=cpu\0"), Some(12));
+        for other in [
+            "online@/devices/system/cpu/cpu1\0ACTION=online\0",
+            "offline@/devices/system/memory/memory1\0",
+            "offline@/devices/system/cpu/cpu\0",
+            "",
+        ] {
+            assert_eq!(went_offline(other.as_bytes()), None, "{other:?}");
+        }
+        assert!(OfflineCpus::listen().unwrap().take().is_empty());
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod privilege;
 mod process;
 
 pub use cgroups::{Cgroup, CgroupError, Cgroups};
-pub use cpus::{online_cpus, parse_cpu_list, possible_cpus, present_cpus};
+pub use cpus::{OfflineCpus, online_cpus, parse_cpu_list, possible_cpus, present_cpus};
 pub use error::{Error, Result};
 pub use kallsyms::{Function, Kallsyms, Symbol, SymbolReader};
 pub use mounts::{mounts_of_type, private_mount};

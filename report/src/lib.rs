@@ -47,15 +47,15 @@ mod sinks;
 pub use bprec_format as format;
 pub use counters::StatAccumulator;
 pub use diff::diff;
-pub use diff::student::Quantiles as StudentQuantiles;
 pub use error::{Error, Result};
 pub use export::ExportFormat;
+pub use index::student::Quantiles as StudentQuantiles;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::source::Source;
 pub use input::{Input, Progress};
 pub use maps::{MapFilter, MapsOptions};
 pub use model::text::printable;
-pub use model::{Annotation, CountersReport, LinesReport, OverTime, Payers, Report, Stacks, Trees};
+pub use model::{Annotation, CountersReport, Header, LinesReport, OverTime, Payers, Report, Stacks, Trees};
 pub use options::condition::Condition;
 pub use options::diff::{Confidence, DiffOptions, DiffSort};
 pub use options::{

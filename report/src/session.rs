@@ -7,16 +7,18 @@ use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::maps::MapsReport;
 use crate::model::{
-    Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Stacks,
-    Trees,
+    Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Row,
+    Stacks, Trees,
 };
 use crate::pass::{self, Selection, Sink};
 use crate::sinks::stacks;
 use crate::{
-    AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Split, TimeRange, annotate,
+    AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TimeRange, annotate,
     by_prog, counters, render,
 };
+use std::cmp::Reverse;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 /// A recording and its index: programs, addresses, tasks, symbols. The side band is read once, whatever is asked afterwards.
 #[derive(Debug)]
@@ -50,9 +52,9 @@ impl<'a> Session<'a> {
         input.checked(session)
     }
 
-    /// When run statistics were read, ns of the recording's clock, in the order of the recording: where intervals of counts can begin and end.
-    pub fn read_times_ns(&self) -> &[u64] {
-        &self.index.states.read_at_ns
+    /// When run statistics were read, ns of the recording's clock, upwards: where intervals of counts can begin and end.
+    pub fn read_times_ns(&self) -> Vec<u64> {
+        self.index.runs.moments_ns().collect()
     }
 
     /// What each program did between two readings of its statistics ([`Session::read_times_ns`]), ns of the recording's clock.
@@ -61,8 +63,33 @@ impl<'a> Session<'a> {
     /// When `options` name an event that the recording does not have.
     pub fn interval(&self, options: &Options, from_ns: u64, to_ns: u64) -> Result<Interval> {
         let time = TimeRange::Absolute(Some(from_ns), Some(to_ns));
-        let report = self.by_prog(&Options { time, ..options.clone() })?;
+        let report = self.by_prog(&Options { time, folds_tools: true, ..options.clone() })?;
         Ok(Interval::new(report, from_ns, to_ns))
+    }
+
+    /// The same, with what samples tell from `sampled_from_ns` on, as an interval has few of them. Runs are those of the interval, and so is the order
+    /// of the rows where they are sorted by these.
+    ///
+    /// # Errors
+    /// Same as [`Session::interval`].
+    pub fn interval_with_samples(
+        &self,
+        options: &Options,
+        (from_ns, to_ns): (u64, u64),
+        sampled_from_ns: u64,
+    ) -> Result<Interval> {
+        let mut interval = self.interval(options, from_ns, to_ns)?;
+        let time = TimeRange::Absolute(Some(sampled_from_ns), Some(to_ns));
+        let longer = self.by_prog(&Options { time, folds_tools: true, ..options.clone() })?;
+        interval.sampled_ns = longer.recording.elapsed_ns;
+        // Programs are the same, in the same order, whatever the time is.
+        let report = &mut interval.report;
+        report.events = longer.events;
+        if options.sort == Sort::Cpu {
+            let time_ns = |row: &Row| report.programs[row.program].runs.value().map(|runs| runs.time_ns);
+            report.events.iter_mut().for_each(|event| event.rows.sort_by_key(|row| Reverse(time_ns(row))));
+        }
+        Ok(interval)
     }
 
     /// Charges every sample to the BPF program that it was taken in.
@@ -163,22 +190,28 @@ impl<'a> Session<'a> {
     /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn page(&self, options: &Options) -> Result<Page> {
         let stacks = self.stacks(options)?;
-        let report = self.by_prog(options)?;
+        // Times are of the samples of all events, so that all are read. Others than this are dropped at once, as there may be thousands, and of
+        // the programs, which are the same in all, one list is kept.
+        let mut over_time = self.over_time(options, None)?;
+        keep(&mut over_time.events, |event| event.name == stacks.event);
+        over_time.programs = Arc::default();
+        let mut payers = self.payers(options, &[Payer::Comm])?;
+        keep(&mut payers.events, |event| event.name == stacks.event);
+        payers.programs = Arc::default();
+        let mut lines = self.lines(options)?;
+        keep(&mut lines.events, |event| event.name == stacks.event);
+        let mut report = self.by_prog(options)?;
+        keep(&mut report.events, |event| event.name == stacks.event);
+        report.events.iter_mut().for_each(|event| event.same_rows_as = None);
+        over_time.programs = Arc::clone(&report.programs);
+        payers.programs = Arc::clone(&report.programs);
         let of_event = Options { by: None, limit: None, events: vec![stacks.event.clone()], ..options.clone() };
         // Where no program has samples, the code of all would be listed.
-        let mut events = report.events.iter().filter(|event| event.name == stacks.event);
-        let code = match events.any(|event| event.total.count.samples > 0) {
+        let code = match report.events.iter().any(|event| event.total.count.samples > 0) {
             true => Some(self.annotate(&AnnotateOptions { query: of_event, ..AnnotateOptions::default() })?),
             false => None,
         };
-        Ok(Page {
-            code,
-            stacks,
-            report,
-            over_time: self.over_time(options, None)?,
-            payers: self.payers(options, &[Payer::Comm])?,
-            lines: self.lines(options)?,
-        })
+        Ok(Page { code, stacks, report, over_time, payers, lines })
     }
 
     /// Writes samples of an event for another viewer. How many those are; nothing is written when there are none.
@@ -254,10 +287,16 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
     let btf = btf_of(recording.sections(), recording.endian());
     let report = MapsReport::new(&recording, &index, &btf, options);
     let written = if options.json {
-        render::write_maps_json(&report, out)
+        render::write_maps_json(&report, options.header.as_ref(), out)
     } else {
         render::write_maps_text(&report, out, options.paint)
     };
     recording.checked(written.map_err(Error::from))?;
-    Ok(report.maps.len())
+    Ok(report.ids.len())
+}
+
+/// Keeps the first that is wanted, and drops the others and their memory.
+fn keep<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool) {
+    let first = list.iter().position(is_wanted);
+    *list = first.map(|at| list.swap_remove(at)).into_iter().collect();
 }

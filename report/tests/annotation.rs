@@ -159,7 +159,7 @@ fn what_the_event_does_not_see_has_no_cost() {
     let mut text = Vec::new();
     annotation.write_table(&mut text, 200).unwrap();
     let text = String::from_utf8(text).unwrap();
-    let said = "# n/a samples of cpu-clock: n/a % of all\n# no cost of its code: a perf_event program runs in the sampling interrupt\n\
+    let said = "# n/a samples of cpu-clock: n/a % of all samples\n# no cost of its code: a perf_event program runs in the sampling interrupt\n\
                 # self n/a samples, helper n/a, entry n/a";
     assert!(text.contains(said), "{text}");
 }

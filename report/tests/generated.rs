@@ -9,6 +9,7 @@ use bprec_report::{
     AnnotateOptions, By, DiffOptions, Document, Group, Input, Options, Payer, ScriptOptions, Session, Show, Source,
     Split, by_prog, counters, diff, script,
 };
+use std::sync::Arc;
 
 /// Samples are handed to threads in parts of a mebibyte: this is a dozen of them.
 const RECORD_BYTES: u64 = 12 << 20;
@@ -139,7 +140,7 @@ fn every_view_comes_to(bpf_samples: u64, input: &Input, at: &str) {
     let [event] = &report.events[..] else { panic!("{at}: {} events", report.events.len()) };
     let total = event.total.count;
     assert_eq!(total.samples, bpf_samples, "{at}");
-    let of_line = |line: &Known<Line>| line.value().map_or(Count::default(), |line| line.count);
+    let of_line = |line: &Known<Arc<Line>>| line.value().map_or(Count::default(), |line| line.count);
     let rest = of_line(&event.entry_unattributed) + of_line(&event.interpreted);
     let of_row = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
     let others = event.others.line.count + event.counting_programs.line.count;

@@ -193,8 +193,8 @@ fn print(what: &str, bytes: &[u8], numbers: &mut Numbers, found: &mut String) {
         let ends = String::from_utf8_lossy(&out).matches("</script").count();
         assert!(out.is_empty() || ends == 2, "{what}: {ends}");
     }
-    if let Ok(text) = header(&input) {
-        is_harmless(what, text.as_bytes(), found);
+    if let Ok(header) = header(&input) {
+        is_harmless(what, header.to_string().as_bytes(), found);
     }
     for dump in [false, true] {
         out.clear();

@@ -90,19 +90,37 @@ fn number(value: &Value) -> String {
 }
 
 /// Compares a row of the table with its JSON; how many cells there were.
-fn compare(at: &str, cells: &[(String, String)], line: &Value) -> usize {
+fn compare(at: &str, cells: &[(String, String)], line: &Value, event: &Value) -> usize {
     let is_shared =
         ["samples", "weight"].iter().any(|unit| line["entry_shared"][unit].as_u64().is_some_and(|it| it > 0));
-    let entry = percent(&line["entry"]["percent"]);
+    // The base of shares: the machine, or all samples if its maximum is not known.
+    let whole = event["machine"].as_f64().unwrap_or_else(|| event["samples"]["weight"].as_f64().unwrap());
+    let is_scaled = event["late_ticks"]["missing"] == "all";
+    let part =
+        |column: &str| match line[column]["weight"].as_f64().map(|weight| format!("{:.2}", weight * 100.0 / whole)) {
+            None => "n/a".to_owned(),
+            Some(part) if is_scaled && part != "0.00" => format!("≈{part}"),
+            Some(part) => part,
+        };
+    let entry = part("entry");
+    // What samples cannot see is in the share of the machine alone.
+    let unsampled = line["unsampled"]["machine_percent"].as_f64();
+    let machine = match unsampled {
+        Some(unsampled) => format!("{:.2}", line["machine_percent"].as_f64().unwrap_or(0.0) + unsampled),
+        None => percent(&line["machine_percent"]),
+    };
+    let is_estimate = unsampled.is_some() || is_scaled;
+    let is_marked = is_estimate && !["n/a", "0.00"].contains(&machine.as_str());
+    let of_seen = |share: &str| if unsampled.is_some() { "n/a".to_owned() } else { percent(&line[share]) };
     let expected = [
-        ("%MACHINE", percent(&line["machine_percent"])),
-        ("%BUSY", percent(&line["busy_percent"])),
-        ("%BPF", percent(&line["bpf_percent"])),
+        ("%MACHINE", if is_marked { format!("≈{machine}") } else { machine }),
+        ("%BUSY", of_seen("busy_percent")),
+        ("%BPF", of_seen("bpf_percent")),
         ("SAMPLES", number(&line["samples"])),
-        ("SELF%", percent(&line["self"]["percent"])),
-        ("HELPER%", percent(&line["helper"]["percent"])),
-        ("ENTRY%", if is_shared { format!("≈{entry}") } else { entry }),
-        ("TOTAL%", percent(&line["inclusive"]["percent"])),
+        ("SELF%", part("self")),
+        ("HELPER%", part("helper")),
+        ("ENTRY%", if is_shared && !entry.starts_with('≈') { format!("≈{entry}") } else { entry }),
+        ("TOTAL%", part("inclusive")),
     ];
     let mut compared = 0;
     for (name, expected) in expected {
@@ -142,7 +160,7 @@ fn table_json_and_csv_say_the_same() {
                     let cell =
                         |name: &str| cells.iter().find(|(column, _)| column == name).map(|(_, cell)| cell.as_str());
                     let at = format!("{name} {}: {line}", row["name"]);
-                    compared += compare(&at, &cells, row);
+                    compared += compare(&at, &cells, row, event);
                     assert_eq!(cell("ID").unwrap(), number(&row["id"]), "{at}");
                     let csv = programs.next().unwrap();
                     let plain = |name: &str| csv[column(name)].as_str();
@@ -182,7 +200,7 @@ fn table_json_and_csv_say_the_same() {
                 }
                 assert!(programs.next().is_none());
                 let total = lines.by_ref().find(|line| line.trim_start().starts_with("TOTAL")).unwrap();
-                compared += compare(&format!("{name}: {total}"), &cells(header, total), &event["total"]);
+                compared += compare(&format!("{name}: {total}"), &cells(header, total), &event["total"], event);
                 let total = of_event.clone().find(|line| line[column("kind")] == "total").unwrap();
                 assert_eq!(total[column("weight")], event["total"]["weight"].to_string());
             }
@@ -307,7 +325,7 @@ fn groups_are_sums_of_their_programs() {
                     let cells = cells(header, line);
                     let cell =
                         |name: &str| cells.iter().find(|(column, _)| column == name).map(|(_, cell)| cell.as_str());
-                    compared += compare(&at, &cells, group);
+                    compared += compare(&at, &cells, group, event);
                     assert_eq!(cell("PROGRAMS").unwrap(), listed.len().to_string(), "{at}");
                     let csv = of_event.next().unwrap();
                     assert_eq!(csv[column("name")], group["name"].as_str().unwrap(), "{at}");

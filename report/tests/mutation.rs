@@ -167,7 +167,7 @@ fn report(input: &Input, baseline: &Input, numbers: &mut Numbers) {
             let frame = whole.rows.first().and_then(|row| row.boxes.first()?.frame.clone());
             drop(stacks.flame_listing(60, frame.as_slice()));
         }
-        if let [from_ns, .., to_ns] = *session.read_times_ns() {
+        if let [from_ns, .., to_ns] = session.read_times_ns()[..] {
             let _ = session.interval(&options, from_ns, to_ns);
         }
         use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};

@@ -4,9 +4,10 @@
 
 #[path = "../../format/tests/common/mod.rs"]
 mod common;
+#[path = "support/outputs.rs"]
+mod outputs;
 
 use std::collections::{HashMap, HashSet};
-use std::io::{Cursor, Read};
 
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
@@ -14,10 +15,8 @@ use bprec_format::feature::{BuildIds, Feature, Payload as _, Text, TextList};
 use bprec_format::records::{Mmap2File, Payload};
 use bprec_format::state::{self, State};
 use bprec_format::{CONTEXT_MAX, Container, Events, File, Metadata, Record, RecordType, misc};
-use bprec_report::{
-    AnnotateOptions, Document, ExportFormat, Input, MapsOptions, Options, Payer, Redact, RewriteOptions, ScriptOptions,
-    Session, Show, Source, by_prog, counters, diff, header, maps, rewrite, script,
-};
+use bprec_report::{AnnotateOptions, Document, Input, Options, Redact, Session, by_prog};
+use outputs::{outputs, redacted};
 
 /// What a recording says that must not get out.
 #[derive(Default)]
@@ -235,87 +234,19 @@ fn owned(metadata: &Metadata<'_>) -> Vec<bprec_format::FeatureSection<'static>> 
     owned.collect()
 }
 
-fn redacted(bytes: &[u8], what: Redact) -> Option<Vec<u8>> {
-    let options = RewriteOptions { redact: Some(what), ..RewriteOptions::default() };
-    let mut out = Cursor::new(Vec::new());
-    rewrite(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut out).ok()?;
-    Some(out.into_inner())
-}
-
-/// All that is made of a recording, unpacked.
-fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
-    let input = Input::from_bytes("recording", recording.to_vec());
-    let mut outputs: Vec<(&str, Vec<u8>)> = Vec::new();
-    macro_rules! put {
-        ($name:literal, $report:expr) => {
-            if let Ok(report) = $report {
-                let (mut table, mut json, mut csv) = (Vec::new(), Vec::new(), Vec::new());
-                report.write_table(&mut table, 200).unwrap();
-                report.write_json(&mut json).unwrap();
-                report.write_csv(&mut csv).unwrap();
-                outputs.extend([
-                    (concat!($name, " table"), table),
-                    (concat!($name, " JSON"), json),
-                    (concat!($name, " CSV"), csv),
-                ]);
-            }
-        };
-    }
-    let options = Options { all: true, ..Options::default() };
-    let session = || Session::open(&input);
-    put!("programs", by_prog(&input, &options));
-    put!("counters", counters(&input, &options));
-    put!("over time", session().and_then(|session| session.over_time(&options, None)));
-    put!("lines", session().and_then(|session| session.lines(&options)));
-    put!("payers", session().and_then(|session| session.payers(&options, &[Payer::Comm, Payer::Cgroup])));
-    put!("trees", session().and_then(|session| session.trees(&options, 0.0)));
-    let side = std::slice::from_ref(&input);
-    put!("diff", diff(side, side, &bprec_report::DiffOptions { all: true, ..Default::default() }));
-    let query = Options { programs: vec!["*".parse().unwrap()], ..Options::default() };
-    let code = AnnotateOptions { query, ..AnnotateOptions::default() };
-    put!("code", session().and_then(|session| session.annotate(&code)));
-    for json in [false, true] {
-        let mut out = Vec::new();
-        if maps(&input, &MapsOptions { json, ..MapsOptions::default() }, &mut out).is_ok() {
-            outputs.push(("maps", out));
-        }
-    }
-    outputs.extend(header(&input).map(|header| ("header", header.into_bytes())));
-    for dump in [false, true] {
-        let mut out = Vec::new();
-        let options = ScriptOptions { show: Show::ALL, dump, ..ScriptOptions::default() };
-        script(&mut Source::from_bytes("recording", recording.to_vec()), &options, &mut out).unwrap();
-        // Where bytes are shown, words end with the line; the bytes themselves are looked at in the recording.
-        let is_text = |line: &&[u8]| {
-            let start = line.iter().position(|byte| !b" .".contains(byte)).unwrap_or(0);
-            let line = line[start..].strip_prefix(b"BPF output: ").unwrap_or(&line[start..]);
-            !line.get(..5).is_some_and(|head| head[..4].iter().all(u8::is_ascii_hexdigit) && head[4] == b':')
-        };
-        let lines: Vec<&[u8]> = out.split(|byte| *byte == b'\n').filter(is_text).collect();
-        outputs.push((if dump { "dump" } else { "script" }, lines.join(&b'\n')));
-    }
-    use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
-    for format in [Folded, Pprof, Speedscope, Firefox, Html] {
-        let mut out = Vec::new();
-        if session().and_then(|session| session.export(&Options::default(), format, &mut out)).is_ok() {
-            let mut unpacked = Vec::new();
-            match out.starts_with(&[0x1f, 0x8b]) {
-                true => drop(flate2::read::GzDecoder::new(&out[..]).read_to_end(&mut unpacked).unwrap()),
-                false => unpacked = out,
-            }
-            outputs.push(("export", unpacked));
-        }
-    }
-    outputs
-}
-
 fn inputs() -> Vec<(String, Vec<u8>)> {
     let corpus = common::corpus_files().into_iter().map(|file| (file.name, file.bytes));
     let inputs = corpus.chain(common::recordings()).chain(common::fixtures());
     let fits = |(name, bytes): &(String, Vec<u8>)| {
         bytes.len() < 400_000 && (cfg!(feature = "zstd") || !(name.ends_with("/z.data") || name.contains("compressed")))
     };
-    inputs.filter(fits).filter(|(_, bytes)| Container::detect(bytes).is_ok()).collect()
+    // Redacted as it is: its names are those that redaction gives to others.
+    let is_redacted = |name: &str| name.ends_with("busy.data");
+    inputs
+        .filter(|(name, _)| !is_redacted(name))
+        .filter(fits)
+        .filter(|(_, bytes)| Container::detect(bytes).is_ok())
+        .collect()
 }
 
 #[test]
@@ -461,4 +392,68 @@ fn programs_have_no_names_and_no_code_where_that_is_asked_for() {
         };
         assert_eq!(rows(&bytes).len(), rows(&recording).len(), "{name}");
     }
+}
+
+/// The numbers in a document and how they are nested: no text, and nothing of what is left out with programs. Lists are in the order of their
+/// numbers, as names decide between equal ones.
+fn numbers(document: &[u8]) -> serde_json::Value {
+    use serde_json::Value;
+    fn strip(value: &mut Value) {
+        match value {
+            Value::String(text) => text.clear(),
+            Value::Object(fields) => {
+                // Types and code, and sets of names.
+                for name in ["owners", "pins", "metadata", "tag", "notes", "btf_id"] {
+                    fields.remove(name);
+                }
+                fields.values_mut().for_each(strip);
+            }
+            Value::Array(items) => {
+                items.iter_mut().for_each(strip);
+                items.sort_by_key(Value::to_string);
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    let mut value = serde_json::from_slice(document).unwrap();
+    strip(&mut value);
+    value
+}
+
+#[test]
+fn numbers_and_trees_are_as_before_at_both_levels() {
+    let mut with_chains = 0;
+    for (name, bytes) in common::fixtures().into_iter().filter(|(name, _)| !name.contains("cut-off")) {
+        let documents = |bytes: &[u8]| {
+            let input = Input::from_bytes("recording", bytes.to_vec());
+            let (mut programs, mut trees) = (Vec::new(), Vec::new());
+            by_prog(&input, &Options { all: true, ..Options::default() }).unwrap().write_json(&mut programs).unwrap();
+            let session = Session::open(&input).unwrap();
+            let made = session.trees(&Options::default(), 0.0).map_err(|error| error.to_string());
+            let lines = made.map(|made| {
+                made.write_json(&mut trees).unwrap();
+                let mut table = Vec::new();
+                made.write_table(&mut table, usize::MAX).unwrap();
+                String::from_utf8(table).unwrap().lines().filter(|line| !line.starts_with('#')).count()
+            });
+            let trees_at = |trees: &[u8]| (!trees.is_empty()).then(|| numbers(trees));
+            (numbers(&programs), trees_at(&trees), lines)
+        };
+        let before = documents(&bytes);
+        for level in [Redact::Machine, Redact::MachineAndPrograms] {
+            let after = documents(&redacted(&bytes, level).unwrap());
+            assert_eq!(before.2, after.2, "{name}, {level:?}: lines of the trees");
+            assert!(before.0 == after.0, "{name}, {level:?}: programs differ");
+            assert!(before.1 == after.1, "{name}, {level:?}: trees differ");
+        }
+        let mut table = Vec::new();
+        let input = Input::from_bytes("recording", redacted(&bytes, Redact::MachineAndPrograms).unwrap());
+        by_prog(&input, &Options { all: true, ..Options::default() }).unwrap().write_json(&mut table).unwrap();
+        let text = String::from_utf8(table).unwrap();
+        for at in text.match_indices("tail_call:").map(|(at, word)| at + word.len()) {
+            assert!(text[at..].starts_with("map-"), "{name}: {}", &text[at..at + 20]);
+            with_chains += 1;
+        }
+    }
+    assert!(with_chains > 1, "{with_chains} tail calls");
 }

@@ -86,8 +86,11 @@ fn formats_have_the_same_stacks() {
         let samples = profile["samples"].as_array().unwrap().iter().zip(profile["weights"].as_array().unwrap());
         let lines: Vec<String> = samples
             .map(|(sample, weight)| {
-                let name = |frame: &Value| frames[frame.as_u64().unwrap() as usize]["name"].as_str().unwrap();
-                let names: Vec<&str> = sample.as_array().unwrap().iter().map(name).collect();
+                // The folded form separates frames by `;`, which names have there as `:`.
+                let name = |frame: &Value| {
+                    frames[frame.as_u64().unwrap() as usize]["name"].as_str().unwrap().replace(';', ":")
+                };
+                let names: Vec<String> = sample.as_array().unwrap().iter().map(name).collect();
                 format!("{} {weight}", names.join(";"))
             })
             .collect();

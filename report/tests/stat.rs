@@ -34,7 +34,7 @@ fn stats(second: u64, programs: &[(u32, u64, u64)]) -> State {
         run_cnt: *run_cnt,
         recursion_misses: Some(3),
     });
-    State::RunStats(RunStats { time_ns: START + second * S, programs: programs.collect(), on_ns: None })
+    State::RunStats(RunStats { time_ns: START + second * S, programs: programs.collect(), ..RunStats::default() })
 }
 
 fn event(name: &str, config: u64, group: u32) -> CounterEvent {
@@ -339,4 +339,34 @@ fn what_came_to_be_counted_late_does_not_stand_for_all_of_it() {
     let row = &json(&meter.total(START + 2 * S), "total")[0];
     assert_eq!((&row["source"], &row["stats"]["runs"]), (&Value::from("stats"), &Value::from(200)));
     assert_eq!(row["exact"]["runs"], 50);
+}
+
+/// A program comes and goes each second for hours: what is kept of them, and shown, is bounded, and it is said how many there were.
+#[test]
+fn programs_that_ended_long_ago_are_forgotten() {
+    let mut meter = StatAccumulator::new(true);
+    meter.add(session(""));
+    let programs = 3_000u32;
+    for id in 1..=programs {
+        let second = u64::from(id);
+        meter.name(id, S, format!("program_{id}"), "xdp".into());
+        meter.add(stats(second, &[(id, 0, 0), (100_000, second * 10, second * 1000)]));
+        meter.add(stats(second + 1, &[(id, 5, 500)]));
+        meter.add(State::Released(Released {
+            id,
+            load_time_ns: S,
+            after_ns: START + second * S,
+            before_ns: START + (second + 1) * S,
+        }));
+        let interval = meter.interval(START + (second + 1) * S);
+        let row = interval.rows.iter().find(|row| row.target.id == u64::from(id)).unwrap();
+        assert_eq!(row.best().unwrap().counts.value().unwrap().values.runs, 5);
+        assert!(interval.rows.len() <= 1_002, "{}", interval.rows.len());
+    }
+    let total = meter.total(START + u64::from(programs + 1) * S);
+    assert_eq!(total.rows.len(), 1_001);
+    let text = text(&total);
+    assert!(text.contains("2,000 more programs that ended earlier: not listed"), "{text}");
+    let lasting = total.rows.iter().find(|row| row.target.id == 100_000).unwrap();
+    assert_eq!(lasting.best().unwrap().counts.value().unwrap().values.runs, u64::from(programs - 1) * 10);
 }

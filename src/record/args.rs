@@ -145,10 +145,11 @@ pub(crate) struct Args {
     #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..), help_heading = COUNTERS)]
     pub(super) interval: u64,
 
-    /// CPU limit for counting runs, in percent of the machine [default: 0.5].
+    /// CPU limit for counting runs, in percent of the machine [default: 2].
     ///
-    /// 100 counts all runs. If run statistics would cost more, bprec switches them on for part of the time only and estimates the
-    /// runs. Exact counters get half of the limit and measure only some runs to stay below it.
+    /// Below it, all runs are counted. If run statistics would cost more, bprec switches them on in short windows only and estimates the
+    /// runs. The default is 0.5 with --aggregate or --switch-output, and for exact counters, which measure only some runs to stay below
+    /// it. A limit that is given is for statistics and exact counters together. 100 counts all runs.
     #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
     pub(super) budget: Option<f64>,
 
@@ -197,6 +198,8 @@ pub(crate) struct Args {
     pub(super) switch_output: Vec<String>,
 
     /// Keep the newest N files of --switch-output, delete older ones.
+    ///
+    /// Files of earlier recordings to the same name count, too. While the disk is full, the oldest is deleted as well, with a message.
     #[arg(long, alias = "switch-max-files", value_name = "N", help_heading = OUTPUT, hide_short_help = true)]
     pub(super) max_files: Option<NonZeroUsize>,
 

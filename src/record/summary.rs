@@ -17,10 +17,11 @@ pub(super) fn closing_line(summary: &Summary) -> String {
         0 => String::new(),
         times => format!(", throttled {}", counted(times, "time")),
     };
-    let missed = match summary.missed {
-        0 => String::new(),
-        missed => format!(" ({missed} more announced but not captured)"),
-    };
+    let missed =
+        (summary.missed > 0).then(|| format!("{} more announced but not captured", grouped(summary.missed.into())));
+    let unheld = (summary.unheld > 0).then(|| format!("last runs of {} unknown", grouped(summary.unheld.into())));
+    let missing = missed.into_iter().chain(unheld).collect::<Vec<_>>().join("; ");
+    let missing = if missing.is_empty() { missing } else { format!(" ({missing})") };
     let records = summary.weighted.map_or_else(String::new, |records| format!(" in {} records", grouped(records)));
     let files = match summary.files {
         0 | 1 => String::new(),
@@ -31,9 +32,9 @@ pub(super) fn closing_line(summary: &Summary) -> String {
         Some(samples) => format!(" and {} by the BPF sampler", grouped(samples)),
         None => String::new(),
     };
-    // Below that it is nothing beside the rest.
-    let statistics = match summary.statistics_time {
-        Some(time) if time.as_millis() > 0 => format!(" and {:.3} s of run statistics", time.as_secs_f64()),
+    // Below that it rounds to nothing.
+    let statistics = match summary.statistics_part {
+        Some(part) if part >= 0.000_05 => format!(", counting runs took ≈{:.2} % of the machine", part * 100.0),
         _ => String::new(),
     };
     let countable = match summary.countable {
@@ -44,7 +45,7 @@ pub(super) fn closing_line(summary: &Summary) -> String {
         None => String::new(),
     };
     format!(
-        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missed}; {} -> {path}{files}; cost {:.3} s CPU{statistics} ]{countable}",
+        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missing}; {} -> {path}{files}; cost {:.3} s CPU{statistics} ]{countable}",
         counted(summary.samples, "sample"),
         counted(summary.programs, "BPF program"),
         bytes(summary.written_bytes),

@@ -216,7 +216,7 @@ impl Browser {
         }
     }
 
-    /// Shows a model on a page; the program that is chosen stays so.
+    /// Shows a model on a page; the program that is chosen stays so. Where no key has left the first row, that is chosen whatever it shows.
     fn set_model(&mut self, page: usize, model: Model) {
         let Some(page) = self.pages.get_mut(page) else { return };
         if page.view == View::Programs {
@@ -224,7 +224,8 @@ impl Browser {
             if events.iter().all(|(at, _)| *at != self.event) {
                 self.event = events.first().map_or(0, |(at, _)| *at);
             }
-            let chosen = page.item().and_then(|item| page.model.as_ref()?.program(item));
+            let item = page.item().filter(|_| page.chosen > 0);
+            let chosen = item.and_then(|item| page.model.as_ref()?.program(item));
             let row = chosen.and_then(|(key, _)| model.row_of(key, self.event));
             page.chosen = row.unwrap_or(page.chosen);
         }

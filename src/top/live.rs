@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use bprec_record::{Control, ControlEnd, Options, Output, SwitchOutput, record};
+use bprec_record::{Control, ControlEnd, Options, Output, SwitchOutput, Taken, record};
 use bprec_report::model::Interval;
 use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source};
 use rustix::time::{ClockId, clock_gettime};
@@ -27,6 +27,20 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Where temporary files are in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
+/// Time, and what was used of it.
+#[derive(Clone, Copy)]
+struct Used {
+    wall_ns: u64,
+    cpu_ns: u64,
+    counting_ns: u64,
+}
+
+impl Used {
+    fn now(taken: &Taken) -> Used {
+        Used { wall_ns: now_ns(ClockId::Monotonic), cpu_ns: now_ns(ClockId::ProcessCPUTime), counting_ns: taken.ns() }
+    }
+}
+
 /// A recording under way.
 pub(super) struct Live {
     /// Goes when the recorder has ended.
@@ -38,10 +52,14 @@ pub(super) struct Live {
     /// Replaces secrets, in all intervals the same by the same.
     redactor: Option<Redactor>,
     interval_ns: u64,
+    /// Time before an interval's end from which samples count; `None`: the interval's own.
+    samples_ns: Option<u64>,
     /// Up to when the last interval was.
     seen_ns: u64,
-    /// Wall and CPU time when that was shown.
-    used: (u64, u64),
+    /// Wall time, CPU time, and what counting had taken when that was shown.
+    used: Used,
+    /// What counting takes.
+    taken: Taken,
 }
 
 impl Live {
@@ -61,6 +79,7 @@ impl Live {
             sync: None,
             ..options
         };
+        let taken = options.taken.clone();
         let interval_ns = u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX);
         let recorder = thread::Builder::new().name("bprec-record".to_owned()).spawn(move || {
             let outcome = record(&options).map(drop);
@@ -68,7 +87,7 @@ impl Live {
             drop(commands);
             outcome
         })?;
-        let used = (now_ns(ClockId::Monotonic), now_ns(ClockId::ProcessCPUTime));
+        let used = Used::now(&taken);
         Ok(Live {
             directory: Some(directory),
             _lock: lock,
@@ -76,9 +95,26 @@ impl Live {
             recorder: Some(recorder),
             redactor,
             interval_ns,
+            samples_ns: None,
             seen_ns: 0,
             used,
+            taken,
         })
+    }
+
+    /// Samples count for so long, as far as the newest file reaches.
+    #[cfg(feature = "tui")]
+    pub(super) fn with_samples_of(mut self, length: Duration) -> Live {
+        self.samples_ns = Some(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// The interval between two readings, from the newest file.
+    fn charge(&self, session: &Session<'_>, query: &Query, from_ns: u64, to_ns: u64) -> bprec_report::Result<Interval> {
+        match self.samples_ns {
+            None => session.interval(query, from_ns, to_ns),
+            Some(ns) => session.interval_with_samples(query, (from_ns, to_ns), to_ns.saturating_sub(ns).min(from_ns)),
+        }
     }
 
     /// Waits for the next interval and charges its samples; `None` when `is_over` says so, or a signal has ended the recorder.
@@ -113,7 +149,7 @@ impl Live {
         let Ok(input) = Input::open(self.path()) else { return Ok(None) };
         let Ok(session) = Session::open(&input) else { return Ok(None) };
         let settled_ns = now_ns(ClockId::Monotonic).saturating_sub(SETTLE_NS);
-        let mut reads: Vec<u64> = session.read_times_ns().iter().copied().filter(|at| *at <= settled_ns).collect();
+        let mut reads: Vec<u64> = session.read_times_ns().into_iter().filter(|at| *at <= settled_ns).collect();
         reads.sort_unstable();
         // From where the last one ended, unless that is in the file before: then from the start of this one.
         let from_ns = reads.iter().copied().find(|at| *at >= self.seen_ns);
@@ -122,15 +158,15 @@ impl Live {
             return Ok(None);
         }
         let charged = match self.redactor {
-            None => session.interval(query, from_ns, to_ns),
-            Some(_) => self.input().and_then(|input| Session::open(&input)?.interval(query, from_ns, to_ns)),
+            None => self.charge(&session, query, from_ns, to_ns),
+            Some(_) => self.input().and_then(|input| self.charge(&Session::open(&input)?, query, from_ns, to_ns)),
         };
         let mut interval = match charged {
             // On a busy machine samples come into the file later than readings.
             Err(_) if now_ns(ClockId::Monotonic) < to_ns.saturating_add(LATE_NS) => return Ok(None),
             interval => interval?,
         };
-        interval.own_cpu_percent = self.own_cpu_percent();
+        (interval.own_cpu_percent, interval.counting_percent) = self.costs(interval.report.recording.cpus);
         self.seen_ns = to_ns;
         Ok(Some(interval))
     }
@@ -143,8 +179,9 @@ impl Live {
         if !session.read_times_ns().contains(&shown.from_ns) {
             return Ok(None);
         }
-        let interval = session.interval(query, shown.from_ns, shown.to_ns)?;
-        Ok(Some(Interval { own_cpu_percent: shown.own_cpu_percent, ..interval }))
+        let interval = self.charge(&session, query, shown.from_ns, shown.to_ns)?;
+        let Interval { own_cpu_percent, counting_percent, .. } = *shown;
+        Ok(Some(Interval { own_cpu_percent, counting_percent, ..interval }))
     }
 
     /// From now on intervals are at least about so long.
@@ -153,13 +190,16 @@ impl Live {
         self.interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// CPU time of this process since the interval before, of one CPU.
-    fn own_cpu_percent(&mut self) -> Option<f64> {
-        let now = (now_ns(ClockId::Monotonic), now_ns(ClockId::ProcessCPUTime));
-        let (wall_ns, cpu_ns) = (now.0.checked_sub(self.used.0)?, now.1.checked_sub(self.used.1)?);
-        self.used = now;
+    /// Since the interval before: CPU time of this process, of one CPU, and what counting took of `cpus` CPUs.
+    fn costs(&mut self, cpus: Option<u32>) -> (Option<f64>, Option<f64>) {
+        let now = Used::now(&self.taken);
+        let before = std::mem::replace(&mut self.used, now);
+        let wall_ns = now.wall_ns.saturating_sub(before.wall_ns);
+        let percent = |ns: u64| (wall_ns > 0).then(|| ns as f64 * 100.0 / wall_ns as f64);
         // What starting took is no part of what watching takes.
-        (self.seen_ns > 0 && wall_ns > 0).then(|| cpu_ns as f64 * 100.0 / wall_ns as f64)
+        let own = percent(now.cpu_ns.saturating_sub(before.cpu_ns)).filter(|_| self.seen_ns > 0);
+        let counting = percent(now.counting_ns.saturating_sub(before.counting_ns));
+        (own, counting.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus)))
     }
 
     /// What the file that is being written has; redacted first where that was asked for, as other commands do it.
@@ -177,7 +217,8 @@ impl Live {
     pub(super) fn file_length(&self) -> Duration {
         let Ok(input) = Input::open(self.path()) else { return Duration::ZERO };
         let Ok(session) = Session::open(&input) else { return Duration::ZERO };
-        let (first, last) = (session.read_times_ns().iter().min(), session.read_times_ns().iter().max());
+        let read = session.read_times_ns();
+        let (first, last) = (read.first(), read.last());
         first.zip(last).map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last - first))
     }
 

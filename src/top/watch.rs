@@ -36,7 +36,7 @@ pub(super) fn watch(
 ) -> anyhow::Result<()> {
     let options = Options { notify: keep, ..options };
     browse_live(terminal, query.clone(), options.interval, move |requests, answers| {
-        let live = Live::start(options.clone(), keep_for, redact.map(Redactor::new))?;
+        let live = Live::start(options.clone(), keep_for, redact.map(Redactor::new))?.with_samples_of(keep_for);
         let (shown, history) = (None, Arc::default());
         let mut watched = Watched { live, options, keep_for, query, redact, shown, history, is_paused: false };
         let ended = watched.answer(&requests, &answers);
@@ -103,7 +103,8 @@ impl Watched {
                     self.options.interval = *interval;
                     self.live.end()?;
                     let redactor = self.redact.map(Redactor::new);
-                    self.live = Live::start(self.options.clone(), self.keep_for, redactor)?;
+                    self.live =
+                        Live::start(self.options.clone(), self.keep_for, redactor)?.with_samples_of(self.keep_for);
                 } else {
                     self.live.set_interval(*interval);
                 }

@@ -140,7 +140,7 @@ fn the_firefox_profiler_shows_the_programs() {
     let listed = profiler.json(&["profile", "markers", "--limit", "0"]);
     let markers = listed["markers"].as_array().unwrap();
     let mut compared = 0;
-    for program in &report.programs {
+    for program in report.programs.iter() {
         let Known::Value(runs) = &program.runs else { continue };
         let label = program.label_with_id();
         let of = |kind: &'static str, name: &str| {

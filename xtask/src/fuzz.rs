@@ -18,6 +18,8 @@ const SEED_MAX_BYTES: usize = 60_000;
 const PARTS_MAX: usize = 20;
 /// Views and exports that the first byte of an input chooses from.
 const VIEWS: u8 = 16;
+/// Seeds of the fuzzer that makes its recordings from four numbers: kind, view and two sizes.
+const SHAPE_SEEDS: u16 = 64;
 /// What the compiler adds for libFuzzer to see which ways an input takes.
 const COVERAGE: [&str; 5] = [
     "-Cpasses=sancov-module",
@@ -39,7 +41,14 @@ fn seeds_into(corpus: &Path) -> Result<usize> {
     for folder in ["fixtures/recordings", "fixtures/corpus", "fixtures/regressions", "fixtures/bpf"] {
         inputs.extend(crate::tree::files_under(Path::new(folder))?);
     }
-    let mut written = 0;
+    let folder = corpus.join("shapes");
+    fs::create_dir_all(&folder)?;
+    for seed in 0..SHAPE_SEEDS {
+        // Sizes of some thousand, one the greater and then the other.
+        let numbers = [seed, seed, 0x9000 | seed << 8, 0xb000 ^ seed << 8];
+        fs::write(folder.join(seed.to_string()), numbers.map(u16::to_le_bytes).concat())?;
+    }
+    let mut written = usize::from(SHAPE_SEEDS);
     for path in inputs {
         let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
         let name = path.display().to_string().replace(['/', '\\'], "_");
@@ -184,7 +193,7 @@ fn fuzz(programs: &Path, corpus: &Path, name: &str, seconds: u32) -> Result<Stri
         .arg(&seeds)
         .arg(format!("-artifact_prefix={}/{name}-", corpus.display()))
         .arg(format!("-max_total_time={seconds}"))
-        .args(["-max_len=65536", "-rss_limit_mb=1024", "-timeout=10", "-print_final_stats=1"])
+        .args(["-max_len=65536", "-rss_limit_mb=1024", "-timeout=60", "-print_final_stats=1"])
         .output()
         .with_context(|| format!("run the fuzzer {name}"))?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -44,8 +44,9 @@ pub struct Attachments {
 }
 
 impl Attachments {
-    /// Looks around the machine once for all of these programs. Never fails as a whole.
-    pub fn scan(programs: &[&ProgSnapshot], btfs: &BtfCache) -> Attachments {
+    /// Looks around the machine once for all of these programs. Never fails as a whole. Whoever has a descriptor of one of the programs
+    /// `recorders` is none of the owners.
+    pub fn scan(programs: &[&ProgSnapshot], btfs: &BtfCache, recorders: &BTreeSet<u32>) -> Attachments {
         let mut around = Attachments::default();
         let names = Names::new();
         around.add_maps(programs, btfs);
@@ -53,7 +54,7 @@ impl Attachments {
             around.attachments.extend(found.attachments);
             around.problems.extend(found.problems);
         }
-        if let Some(holders) = around.note(Holders::scan(&names)) {
+        if let Some(holders) = around.note(Holders::scan(&names, recorders)) {
             around.holders = holders;
         }
         if let Some(pins) = around.note(pins()) {

@@ -1,9 +1,7 @@
 //! Who holds programs: one walk over the descriptors of all processes, for all programs at once.
 
-use std::collections::{BTreeSet, HashMap};
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bprec_format::state::{Attachment, Owner};
@@ -15,8 +13,7 @@ use crate::inspect::names::Names;
 use crate::sys;
 use crate::sys::FdInfo;
 
-/// The processes that have BPF descriptors open, but for this one and others that run the same executable, or one of the
-/// same name: those hold everything because they look at it.
+/// The processes that have BPF descriptors open, but for this one and other recorders: those hold everything because they look at it.
 #[derive(Debug, Default)]
 pub struct Holders {
     processes: Vec<Holder>,
@@ -35,14 +32,14 @@ struct Holder {
 }
 
 impl Holders {
-    /// Walks `/proc`. Processes that vanish meanwhile, and those whose descriptors we may not see, are left out.
+    /// Walks `/proc`. Processes that vanish meanwhile, and those whose descriptors we may not see, are left out. A process that has a
+    /// descriptor of one of the programs `recorders` is a recorder.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
-    pub fn scan(names: &Names) -> Result<Holders> {
+    pub fn scan(names: &Names, recorders: &BTreeSet<u32>) -> Result<Holders> {
         let mut holders = Holders::default();
         let own_pid = std::process::id();
-        let own_executable = Executable::of(Path::new("/proc/self"));
         let directory = fs::read_dir("/proc").map_err(|source| Error::file("/proc", source))?;
         for entry in directory.flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -51,14 +48,9 @@ impl Holders {
             }
             let path = entry.path();
             let found = descriptors(pid, &path);
-            let is_like_us = || {
-                let (own, other) = (own_executable.as_ref()?, Executable::of(&path)?);
-                own.is_same(&other).then_some(())
-            };
-            if found.is_empty() || is_like_us().is_some() {
-                continue;
+            if !found.is_empty() {
+                holders.add(pid, &path, found, names, recorders);
             }
-            holders.add(pid, &path, found, names);
         }
         holders.probes.sort_by(|a, b| (a.prog_id, &a.kind, &a.target).cmp(&(b.prog_id, &b.kind, &b.target)));
         holders.probes.dedup();
@@ -75,16 +67,18 @@ impl Holders {
         if direct.is_empty() { by(&|process| map_ids.iter().any(|id| process.maps.contains(id))) } else { direct }
     }
 
-    fn add(&mut self, pid: u32, path: &Path, found: Vec<(u32, Descriptor)>, names: &Names) {
+    fn add(&mut self, pid: u32, path: &Path, found: Vec<(u32, Descriptor)>, names: &Names, recorders: &BTreeSet<u32>) {
+        let mut probes = Vec::new();
+        let mut has_perf_events = false;
         let mut process = Holder { owner: Owner::default(), progs: BTreeSet::new(), maps: BTreeSet::new() };
         for (fd, kind) in found {
             match kind {
                 Descriptor::PerfEvent => match sys::task_fd_query(pid, fd) {
                     Ok(task_fd) => {
                         process.progs.insert(task_fd.prog_id);
-                        self.probes.extend(probe(&task_fd, names));
+                        probes.extend(probe(&task_fd, names));
                     }
-                    Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => self.perf_event_pids.push(pid),
+                    Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => has_perf_events = true,
                     // Most perf events have no program.
                     Err(_) => {}
                 },
@@ -96,37 +90,17 @@ impl Holders {
                 }
             }
         }
-        if process.progs.is_empty() && process.maps.is_empty() && !self.perf_event_pids.contains(&pid) {
+        let holds_nothing = process.progs.is_empty() && process.maps.is_empty() && !has_perf_events;
+        if holds_nothing || !process.progs.is_disjoint(recorders) {
             return;
         }
+        self.probes.extend(probes);
+        self.perf_event_pids.extend(has_perf_events.then_some(pid));
         if let Some(owner) = owner(pid) {
             process.owner = owner;
             self.processes.push(process);
         }
     }
-}
-
-/// Descriptors of each program, by its id, that other recorders have: processes that run the same executable, or one of the same name.
-/// They hold every program because they look at it. Two of them that took each other for users would never let go of anything.
-pub fn held_by_recorders() -> HashMap<u32, i64> {
-    let mut held = HashMap::new();
-    let Some(own) = Executable::of(Path::new("/proc/self")) else { return held };
-    for pid in bprec_host::process_ids().into_iter().filter(|pid| *pid != std::process::id()) {
-        let process = PathBuf::from(format!("/proc/{pid}"));
-        if !Executable::of(&process).is_some_and(|other| own.is_same(&other)) {
-            continue;
-        }
-        for entry in fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
-            if !fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == "anon_inode:bpf-prog") {
-                continue;
-            }
-            let info = fs::read_to_string(process.join("fdinfo").join(entry.file_name()));
-            if let Some(id) = info.ok().and_then(|text| FdInfo::parse(&text).prog_id) {
-                *held.entry(id).or_insert(0) += 1;
-            }
-        }
-    }
-    held
 }
 
 enum Descriptor {
@@ -153,27 +127,6 @@ fn descriptors(pid: u32, path: &Path) -> Vec<(u32, Descriptor)> {
         found.extend(name.to_str().and_then(|name| name.parse().ok()).map(|fd| (fd, kind)));
     }
     found
-}
-
-/// The executable of a process.
-#[derive(Debug)]
-struct Executable {
-    /// Device and inode.
-    file: (u64, u64),
-    name: Option<OsString>,
-}
-
-impl Executable {
-    fn of(process: &Path) -> Option<Executable> {
-        let path = process.join("exe");
-        let file = fs::metadata(&path).ok()?;
-        let name = fs::read_link(&path).ok().and_then(|target| target.file_name().map(OsStr::to_owned));
-        Some(Executable { file: (file.dev(), file.ino()), name })
-    }
-
-    fn is_same(&self, other: &Executable) -> bool {
-        self.file == other.file || self.name.is_some() && self.name == other.name
-    }
 }
 
 /// Who a process is, as recordings have it; `None` when it is gone.

@@ -24,7 +24,7 @@ mod xt_bpf;
 pub use attachments::{Attachments, prog_arrays};
 pub use btf::BtfCache;
 pub use contents::Bounds;
-pub use holders::{Holders, held_by_recorders};
+pub use holders::Holders;
 pub use kallsyms::Kallsyms;
 pub(crate) use links::extended;
 pub use links::{Found, links};

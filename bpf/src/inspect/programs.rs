@@ -43,6 +43,14 @@ impl Program {
         self.fd.as_fd()
     }
 
+    /// When it was loaded, ns of CLOCK_BOOTTIME: with its id, what tells it from all others. One system call, no allocation.
+    ///
+    /// # Errors
+    /// Only if the kernel refuses the call, which it does not for a descriptor of a program.
+    pub fn load_time_ns(&self) -> Result<u64> {
+        sys::prog_summary(self.fd(), self.id).map(|(info, _)| info.load_time)
+    }
+
     /// What it is for: one system call, no allocation.
     pub(crate) fn prog_type(&self) -> Result<ProgType> {
         sys::prog_summary(self.fd(), self.id).map(|(info, _)| ProgType(info.type_))

@@ -29,7 +29,9 @@ struct key {
 	__u32 tgid;
 	__u32 tid;
 	__u32 cpu;
-	__u32 words;
+	__u16 words;
+	/* How many of the words are of the kernel's part of the chain, which comes first. */
+	__u16 kernel_words;
 	/* Not reported: it keeps what a task did before it changed its name apart from what it did after. */
 	__u8 comm[16];
 };
@@ -120,8 +122,8 @@ static __always_inline __u64 period_of(void *ctx)
 	return 0;
 }
 
-/* Puts the chain into the scratch; how many words it has. */
-static __always_inline __u32 chain_of(void *ctx, struct scratch *scratch)
+/* Puts the chain into the scratch, and its lengths into the key. */
+static __always_inline void chain_of(void *ctx, struct scratch *scratch)
 {
 	__u64 *chain = scratch->entry.chain;
 	long bytes = bpf_get_stack(ctx, chain, sizeof(scratch->entry.chain), 0);
@@ -131,6 +133,7 @@ static __always_inline __u32 chain_of(void *ctx, struct scratch *scratch)
 		words = (__u32)bytes / 8;
 	if (words > WORDS)
 		words = WORDS;
+	scratch->key.kernel_words = words;
 	if (config.user_chains) {
 		bytes = bpf_get_stack(ctx, chain + words, sizeof(scratch->entry.chain), BPF_F_USER_STACK);
 		if (bytes > 0)
@@ -138,7 +141,7 @@ static __always_inline __u32 chain_of(void *ctx, struct scratch *scratch)
 		if (words > WORDS)
 			words = WORDS;
 	}
-	return words;
+	scratch->key.words = words;
 }
 
 /* Counts a sample in the table; false when there is no room for it. */
@@ -189,7 +192,7 @@ int bprec_aggregate(void *ctx)
 	key->tid = id;
 	key->cpu = bpf_get_smp_processor_id();
 	bpf_get_current_comm(key->comm, sizeof(key->comm));
-	key->words = chain_of(ctx, scratch);
+	chain_of(ctx, scratch);
 	key->ip = 0;
 	/* A kernel chain has at least the frame it starts with. */
 	if (key->words || config.user_ips)

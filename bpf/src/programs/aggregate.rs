@@ -20,6 +20,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use bprec_format::{CONTEXT_MAX, context};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
 
 use crate::error::{self, Error, Result};
@@ -32,7 +33,7 @@ const OBJECT: &[u8] = include_bytes!("aggregate.bpf.o");
 
 /// Words of a chain in an entry (`WORDS` in aggregate.bpf.c).
 const WORDS: usize = 130;
-/// Bytes of `struct key`: `ip u64 · hash u64 · cgroup u64 · tgid u32 · tid u32 · cpu u32 · words u32 · comm [u8; 16]`.
+/// Bytes of `struct key`: `ip u64 · hash u64 · cgroup u64 · tgid u32 · tid u32 · cpu u32 · words u16 · kernel_words u16 · comm [u8; 16]`.
 const KEY_BYTES: usize = 56;
 /// Bytes of `struct entry`: `samples u64 · period u64 · first_ns u64 · chain [u64; WORDS]`.
 const ENTRY_BYTES: usize = 24 + 8 * WORDS;
@@ -172,9 +173,9 @@ impl Aggregator {
                 sys::take_batch(self.tables[full].as_fd(), &mut self.keys, &mut self.entries, KEY_BYTES, ENTRY_BYTES);
             let keys = self.keys.chunks_exact(KEY_BYTES);
             for (key, entry) in keys.zip(self.entries.chunks_exact(ENTRY_BYTES)).take(taken) {
-                self.chain.clear();
-                let words = (sys::get_u32(key, 36) as usize).min(WORDS);
-                self.chain.extend((0..words).map(|word| sys::get_u64(entry, 24 + 8 * word)));
+                let (words, kernel_words) = (sys::get_u16(key, 36) as usize, sys::get_u16(key, 38) as usize);
+                let words = (0..words.min(WORDS)).map(|word| sys::get_u64(entry, 24 + 8 * word));
+                with_contexts(words, kernel_words, &mut self.chain);
                 each(&Stack {
                     ip: sys::get_u64(key, 0),
                     cgroup: sys::get_u64(key, 16),
@@ -207,6 +208,21 @@ impl Aggregator {
         };
         let accounts = read().map_err(|source| Error::Load { program: AGGREGATE, source, log: String::new() })?;
         Ok(accounts.iter().filter(|bytes| bytes.len() >= STATS_BYTES).map(|bytes| PerCpuStats::parse(bytes)).collect())
+    }
+}
+
+/// Makes a call chain as samples have it. Before Linux 6.1, programs get chains without the `PERF_CONTEXT_*` words; the first `kernel_words`
+/// words are the kernel's then.
+fn with_contexts(words: impl Iterator<Item = u64>, kernel_words: usize, chain: &mut Vec<u64>) {
+    chain.clear();
+    for (at, word) in words.enumerate() {
+        let part = match at {
+            0 if kernel_words > 0 => Some(context::KERNEL),
+            _ if at == kernel_words => Some(context::USER),
+            _ => None,
+        };
+        chain.extend(part.filter(|_| word < CONTEXT_MAX));
+        chain.push(word);
     }
 }
 
@@ -266,9 +282,26 @@ mod tests {
     use crate::programs::layout::Layout;
 
     #[test]
+    fn chains_without_context_words_get_them() {
+        let chain = |words: &[u64], kernel_words| {
+            let mut chain = vec![7];
+            with_contexts(words.iter().copied(), kernel_words, &mut chain);
+            chain
+        };
+        const KERNEL: u64 = 0xffff_ffff_8100_0000;
+        let marked = [context::KERNEL, KERNEL, KERNEL, context::USER, 0x40_0000];
+        assert_eq!(chain(&[KERNEL, KERNEL, 0x40_0000], 2), marked);
+        assert_eq!(chain(&marked, 3), marked, "what has them stays");
+        assert_eq!(chain(&[0x40_0000], 0), [context::USER, 0x40_0000]);
+        assert_eq!(chain(&[KERNEL], 1), [context::KERNEL, KERNEL]);
+        assert_eq!(chain(&[], 0), []);
+    }
+
+    #[test]
     fn structures_are_those_of_the_program() {
         let key = Layout::of(OBJECT, "key").unwrap();
-        let fields = [("ip", 0), ("cgroup", 16), ("tgid", 24), ("tid", 28), ("cpu", 32), ("words", 36)];
+        let fields =
+            [("ip", 0), ("cgroup", 16), ("tgid", 24), ("tid", 28), ("cpu", 32), ("words", 36), ("kernel_words", 38)];
         fields.iter().for_each(|(name, at)| assert_eq!(key.offset(name), Some(*at), "{name}"));
         assert_eq!(key.bytes(), KEY_BYTES);
         let entry = Layout::of(OBJECT, "entry").unwrap();

@@ -15,11 +15,11 @@ mod user_object;
 
 pub use aggregate::{Aggregator, PerCpuStats, Stack, UserDetail};
 pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, Locked, Place, Targets};
-pub use names::counts_others;
+pub use names::{counts_others, lists_references};
 pub use perf_event::{Attached, Way};
 pub use profiler::{
-    Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, makes_tail_calls,
-    statistics_run_ns, tail_calls_are_counted,
+    Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, StatsCost, StatsProbe,
+    makes_tail_calls, tail_calls_are_counted,
 };
 pub use refs::{ProgRefs, Refs};
 pub use sampler::{Recipe, SamplerProgram};

@@ -26,6 +26,11 @@ pub fn counts_others(name: &[u8]) -> bool {
     is_one_of(name, &[ENTER, LEAVE, SESSION, EMPTY])
 }
 
+/// True for the name of a recorder's iterator over references.
+pub fn lists_references(name: &[u8]) -> bool {
+    is_one_of(name, &[REFS])
+}
+
 /// Whether a program goes by the name of one that reads or charges events at context switches.
 pub(super) fn counts_switches(name: &[u8]) -> bool {
     is_one_of(name, &[LEADER, FOLLOWERS[0], FOLLOWERS[1], INHERIT])
@@ -33,7 +38,7 @@ pub(super) fn counts_switches(name: &[u8]) -> bool {
 
 /// Whether a program goes by the name of any of ours, or of perf's leaders.
 pub(super) fn is_own(name: &[u8]) -> bool {
-    counts_others(name) || counts_switches(name) || is_one_of(name, &[AGGREGATE, SAMPLER, REFS])
+    counts_others(name) || counts_switches(name) || lists_references(name) || is_one_of(name, &[AGGREGATE, SAMPLER])
 }
 
 fn is_one_of(name: &[u8], names: &[&str]) -> bool {

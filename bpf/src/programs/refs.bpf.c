@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * How many references each BPF program has. Reading the iterator gives one record per program. The kernel holds a reference of its
- * own on the program that is being visited; it is counted here and subtracted by the reader.
+ * How many references each BPF program has, how many of them are the recorder's, when it was loaded, and its name. Reading gives one
+ * record per program. The kernel holds a reference of its own on the program that is being visited; it is counted here and subtracted by
+ * the reader.
  */
 #include "bprec_bpf.h"
 
@@ -17,9 +18,23 @@ typedef struct {
 	__s64 counter;
 } atomic64_t;
 
+#define NAME_BYTES 16
+#define HELD_MAX 32768
+
+/* References of this recorder on programs, by id, for itself and for other recorders to read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, HELD_MAX);
+	__type(key, __u32);
+	__type(value, __s64);
+} bprec_held SEC(".maps");
+
 struct bpf_prog_aux {
 	atomic64_t refcnt;
 	__u32 id;
+	__u64 load_time;
+	char name[NAME_BYTES];
 } KERNEL_STRUCT;
 
 struct bpf_prog {
@@ -36,6 +51,9 @@ struct refs_record {
 	__u32 id;
 	__u32 zero;
 	__s64 refcnt;
+	__s64 own;
+	__u64 load_time;
+	char name[NAME_BYTES];
 };
 
 SEC("iter/bpf_prog")
@@ -43,11 +61,19 @@ int bprec_refs(struct bpf_iter__bpf_prog *ctx)
 {
 	struct bpf_prog *prog = ctx->prog;
 	struct refs_record record = {};
+	__s64 *own;
 
 	if (!prog)
 		return 0;
 	record.id = prog->aux->id;
 	record.refcnt = prog->aux->refcnt.counter;
+	own = bpf_map_lookup_elem(&bprec_held, &record.id);
+	if (own)
+		record.own = *own;
+	record.load_time = prog->aux->load_time;
+#pragma unroll
+	for (int i = 0; i < NAME_BYTES; i++)
+		record.name[i] = prog->aux->name[i];
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }

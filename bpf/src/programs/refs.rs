@@ -1,30 +1,38 @@
 //! How many references each program has, through a small iterator program of our own.
 //!
-//! The recorder holds one descriptor of every program to the end, so that the kernel does not give the id and the
-//! addresses to another. It therefore never sees a program go; what it can see is that nobody else holds it any more.
+//! The recorder holds a descriptor of a program as long as others use it, so that the last run counts can be read. It therefore never sees
+//! such a program go; the references say when nobody else holds it any more. Other recorders do the same: each has an iterator of this name
+//! loaded, by which they know of each other, whatever their executables are called and whichever processes they may see. A map of the
+//! iterator tells how many references its recorder has on each program.
 
+use std::collections::HashMap;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 
-use libbpf_rs::{Iter, Link, Object, ObjectBuilder, ProgramMut};
+use bprec_format::bpf::prog_info::ProgInfoBuf;
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramMut};
 
 use crate::error::{self, Error, Result};
-use crate::programs::names::REFS;
+use crate::inspect::Program;
+use crate::programs::names::{REFS, lists_references};
 use crate::programs::quiet::quietly;
-use crate::sys;
-use crate::sys::FdInfo;
+use crate::sys::{self, Cursor, Entries, FdInfo, Kind};
 
 const OBJECT: &[u8] = include_bytes!("refs.bpf.o");
 
-/// Bytes of `struct refs_record` in refs.bpf.c: `id u32 · zero u32 · refcnt s64`.
-const RECORD_BYTES: usize = 16;
+/// Bytes of `struct refs_record` in refs.bpf.c: `id u32 · zero u32 · refcnt s64 · own s64 · load_time u64 · name [u8; 16]`.
+const RECORD_BYTES: usize = 48;
+/// Map of the references that a recorder has.
+const HELD: &str = "bprec_held";
+/// Entries of that map that are read at once: the kernel gives whole buckets.
+const HELD_BATCH: u32 = 4096;
 
 /// The iterator program, loaded.
 #[derive(Debug)]
 pub struct Refs {
     link: Link,
-    /// Keeps the program loaded; dropped after the link.
-    _object: Object,
+    /// Keeps the program and its map; dropped after the link.
+    object: Object,
     own_id: u32,
 }
 
@@ -35,6 +43,14 @@ pub struct ProgRefs {
     pub id: u32,
     /// Descriptors, links, maps and attachments that refer to it.
     pub references: i64,
+    /// References of this recorder, as [`Refs::set_held`] was told.
+    pub own: i64,
+    /// References of other recorders, as far as they have told by now.
+    pub other_recorders: i64,
+    /// When it was loaded, ns of CLOCK_BOOTTIME.
+    pub load_time_ns: u64,
+    /// It is the iterator of a recorder.
+    pub is_recorder: bool,
 }
 
 impl Refs {
@@ -51,11 +67,14 @@ impl Refs {
         })
         .map_err(refused)?;
         let info = FdInfo::of_own(program_of(&object).map_err(|source| refused((source, String::new())))?.as_fd())?;
-        Ok(Refs { link, _object: object, own_id: info.prog_id.unwrap_or(0) })
+        Ok(Refs { link, object, own_id: info.prog_id.unwrap_or(0) })
     }
 
     /// Reads the references of all programs alive now, by ascending id. Those that the reading itself takes are not
     /// counted, those of the caller's own descriptors are.
+    ///
+    /// A recorder tells of its references once it has them, and takes that back before it gives them up: there are never fewer than it tells.
+    /// Its entries vanish with its iterator, which recorders therefore do not hold.
     ///
     /// # Errors
     /// When the iterator cannot be read.
@@ -70,7 +89,30 @@ impl Refs {
             Iter::new(&self.link).map_err(|source| Error::Load { program: REFS, source, log: String::new() })?;
         let mut bytes = Vec::new();
         iter.read_to_end(&mut bytes).map_err(refused)?;
-        Ok(bytes.chunks_exact(RECORD_BYTES).map(ProgRefs::parse).collect())
+        let mut refs: Vec<ProgRefs> = bytes.chunks_exact(RECORD_BYTES).map(ProgRefs::parse).collect();
+        self.add_other_recorders(&mut refs);
+        Ok(refs)
+    }
+
+    /// Adds what other recorders have told. One that cannot be read has told nothing: what it holds is used by others, for all that is known.
+    fn add_other_recorders(&self, refs: &mut [ProgRefs]) {
+        let others = refs.iter().filter(|it| it.is_recorder && it.id != self.own_id);
+        let told: Vec<HashMap<u32, i64>> = others.filter_map(|it| held_by(it.id).ok()).collect();
+        for it in refs {
+            it.other_recorders = told.iter().filter_map(|held| held.get(&it.id)).sum();
+        }
+    }
+
+    /// Tells other recorders, and later readings, how many references on a program the caller has. Returns false when there are too many
+    /// programs to tell of.
+    pub fn set_held(&self, id: u32, references: i64) -> bool {
+        let Some(held) = self.object.maps().find(|map| map.name() == HELD) else { return false };
+        if references == 0 {
+            // It may never have been told.
+            drop(held.delete(&id.to_ne_bytes()));
+            return true;
+        }
+        held.update(&id.to_ne_bytes(), &references.to_ne_bytes(), MapFlags::ANY).is_ok()
     }
 
     /// The id of the iterator program itself, which is none of the machine's own.
@@ -85,10 +127,47 @@ fn program_of(object: &Object) -> libbpf_rs::Result<ProgramMut<'_>> {
     object.progs_mut().find(|program| program.name() == REFS).ok_or_else(missing)
 }
 
+/// References on programs that the recorder of an iterator has told of, by id.
+fn held_by(iterator: u32) -> Result<HashMap<u32, i64>> {
+    let program = Program::take(iterator)?;
+    let raw = sys::prog_info(program.as_fd(), iterator)?;
+    let info = ProgInfoBuf::new(raw.info, raw.arrays);
+    let maps: Vec<u32> = info.view().map_ids().map(|ids| ids.iter().collect()).unwrap_or_default();
+    let mut held = HashMap::new();
+    for map in maps {
+        let fd = sys::fd_by_id(Kind::Map, map)?;
+        let about = sys::map_info(fd.as_fd(), map)?;
+        if sys::c_chars(&about.name) != HELD.as_bytes() || (about.key_size, about.value_size) != (4, 8) {
+            continue;
+        }
+        let entries = Entries::of(&fd, map)?;
+        let mut cursor = Cursor::default();
+        loop {
+            let batch = entries.batch(&mut cursor, HELD_BATCH)?;
+            let (keys, values) = (batch.keys.chunks_exact(4), batch.values.chunks_exact(8));
+            held.extend(
+                keys.zip(values).map(|(id, count)| (sys::get_u32(id, 0), sys::get_u64(count, 0).cast_signed())),
+            );
+            if batch.is_last {
+                break;
+            }
+        }
+    }
+    Ok(held)
+}
+
 impl ProgRefs {
     /// The kernel holds one reference on the program that the iterator is at.
     fn parse(record: &[u8]) -> ProgRefs {
         let refcnt = sys::get_u64(record, 8).cast_signed();
-        ProgRefs { id: sys::get_u32(record, 0), references: refcnt - 1 }
+        let is_recorder = lists_references(sys::up_to_nul(&record[32..]));
+        ProgRefs {
+            id: sys::get_u32(record, 0),
+            references: refcnt - 1,
+            own: sys::get_u64(record, 16).cast_signed(),
+            other_recorders: 0,
+            load_time_ns: sys::get_u64(record, 24),
+            is_recorder,
+        }
     }
 }

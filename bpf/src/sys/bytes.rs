@@ -1,5 +1,10 @@
 //! Fields of blocks that have no type: values of maps, records, messages.
 
+/// The `u16` at `at` of a block of ours; zero beyond its end.
+pub(crate) fn get_u16(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u16::from_ne_bytes(*b))
+}
+
 /// The `u32` at `at` of a block of ours; zero beyond its end.
 pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |b| u32::from_ne_bytes(*b))

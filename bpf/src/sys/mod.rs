@@ -20,7 +20,7 @@ mod syscall;
 
 pub(crate) use attach::{attach_raw_tracepoint, attach_tracing, forget_pin, link_to_event, set_program};
 pub(crate) use batch::take_batch;
-pub(crate) use bytes::{c_chars, get_u32, get_u64, up_to_nul};
+pub(crate) use bytes::{c_chars, get_u16, get_u32, get_u64, up_to_nul};
 pub(crate) use entries::{Cursor, Entries, value_at};
 pub(crate) use fdinfo::FdInfo;
 pub(crate) use info::{

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use bprec_bpf::{BtfCache, Pair, Profiler, ProgSnapshot, Program, Source, Surroundings};
+use bprec_bpf::{BtfCache, Pair, Profiler, ProgSnapshot, Program, Refs, Source, Surroundings};
 use bprec_fixtures::Loaded;
 use bprec_format::bpf::btf::Btf;
 use libbpf_rs::{Object, ObjectBuilder, ProgramMut};
@@ -153,7 +153,10 @@ pub fn snapshots(object: &Object, btfs: &BtfCache) -> Vec<ProgSnapshot> {
 
 /// Looks around for these programs.
 pub fn look_around(snapshots: &[ProgSnapshot], btfs: &BtfCache) -> Surroundings {
-    Surroundings::scan(&snapshots.iter().collect::<Vec<_>>(), btfs)
+    // One may be at work beside the test.
+    let references = Refs::load().and_then(|refs| refs.read()).unwrap_or_default();
+    let recorders = references.iter().filter(|it| it.is_recorder).map(|it| it.id).collect();
+    Surroundings::scan(&snapshots.iter().collect::<Vec<_>>(), btfs, &recorders)
 }
 
 /// `kind target` of the attachments of a program, those by link marked.

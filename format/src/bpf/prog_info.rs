@@ -13,7 +13,7 @@ mod section;
 pub use array::{Array, FuncInfo, LineInfo};
 pub use buf::{DEFAULT_INFO_LEN, ProgInfoBuf};
 pub use function::{Function, Functions};
-pub use section::{BpfProgInfoSection, write_section};
+pub use section::{BpfProgInfoSection, SectionOrder, write_encoded, write_section};
 
 use super::names::ProgType;
 use super::{Element, Elements, Insn, Tag};
@@ -24,6 +24,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// Longest info that is read: far beyond what any kernel has, so that a length read from garbage is noticed.
 pub const MAX_INFO_LEN: usize = 4096;
+
+/// Length of Linux 5.0's info. BPF_EVENT records, and with them recordings that have infos, came with Linux 5.1.
+pub const OLDEST_INFO_LEN: usize = offset_of!(Layout, run_time_ns);
 
 /// `struct bpf_prog_info` (`include/uapi/linux/bpf.h`). Kernels fill a prefix of it, or more: fields are looked up by
 /// their offset here and are absent when the info is too short for them.

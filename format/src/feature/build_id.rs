@@ -1,7 +1,7 @@
 //! BUILD_ID: the build ids of binaries.
 
 use super::{Payload, TEXT_ALIGN_BYTES};
-use crate::{Error, Problem, Reader, Result, Writer};
+use crate::{Endian, Error, Problem, Reader, Result, Writer};
 
 /// Bytes of an entry before its file name.
 const ENTRY_BYTES: usize = 36;
@@ -58,6 +58,28 @@ impl<'a> Payload<'a> for BuildIds<'a> {
             w.u8(id.len() as u8).zeros(3).bytes(file).zeros(name_bytes - file.len());
         }
     }
+}
+
+/// The longest file name that perf has room for, with its NUL.
+const PERF_FILE_BYTES: usize = 4096;
+
+/// Whether entries fit into what perf reads them into: it believes their sizes.
+pub(super) fn check(bytes: &[u8], endian: Endian) -> Result<()> {
+    let mut rest = bytes;
+    while let Some(entry) = endian.u16_at(rest, 6).and_then(|size| rest.get(..usize::from(size).max(1))) {
+        let has_size = endian.u16_at(entry, 4).is_some_and(|misc| misc & HAS_SIZE != 0);
+        let is_long = has_size && entry.get(OLD_ENTRY_BYTES).is_some_and(|bytes| usize::from(*bytes) > MAX_ID_BYTES);
+        let name = entry.get(OLD_ENTRY_BYTES..).unwrap_or_default();
+        if is_long || name.len() > ENTRY_BYTES - OLD_ENTRY_BYTES + PERF_FILE_BYTES || name.last() != Some(&0) {
+            return Err(Error::other(
+                (bytes.len() - rest.len()) as u64,
+                "BUILD_ID",
+                "an entry that perf has no room for",
+            ));
+        }
+        rest = &rest[entry.len()..];
+    }
+    Ok(())
 }
 
 fn read_entries<'a>(r: &mut Reader<'a>, entry_bytes: usize, problem: &mut Option<Error>) -> Vec<BuildId<'a>> {

@@ -4,6 +4,7 @@
 //! `len u32` and `len` bytes, of which those up to the first NUL count; writers make `len` a multiple of 64.
 
 mod build_id;
+mod check;
 mod cpu_topology;
 mod event_desc;
 mod machine;
@@ -14,6 +15,7 @@ mod times;
 pub mod tracing;
 
 pub use build_id::{BuildId, BuildIds};
+pub use check::{SectionCheck, SectionWriter};
 pub use cpu_topology::{CpuDomain, CpuDomains, CpuPlace, CpuTopology, CpuWithDomains};
 pub use event_desc::{DescribedEvent, EventDesc, EventGroup, GroupDesc};
 pub use machine::{CacheLineSize, CpuCount, ElfMachine, Text, TextList, TotalMemory};

@@ -5,10 +5,8 @@
 //! since version 0.6 the names of tasks. The section has a byte order of its own, which in practice is the file's.
 
 mod event_format;
-mod print_format;
 
-pub use event_format::{EventFormat, Field};
-pub use print_format::PrintFormat;
+pub use event_format::{EventFormat, Field, FieldLayout};
 
 use super::{Payload, read_items};
 use crate::{Endian, Error, Reader, Result, Writer};

@@ -70,6 +70,9 @@ pub struct Cost {
     /// What run statistics took of the machine for this recording: runs while they were on, times what they add to a run. None
     /// when that is not known.
     pub statistics_ns: Option<u64>,
+    /// Programs that were unloaded while the recorder had no descriptor of them: of their runs, those after the last reading are unknown. None in
+    /// older recordings.
+    pub unheld: Option<u32>,
 }
 
 /// From this moment on [`RunStats`](super::RunStats) are not kept on behalf of the recording: what has a later time says nothing of runs and their times.
@@ -145,6 +148,9 @@ impl Cost {
         if let Some(gap_ns) = self.longest_gap_ns {
             w.u64(gap_ns).u64(self.overrun_bytes);
             put_option(w, self.statistics_ns);
+            if let Some(unheld) = self.unheld {
+                w.u32(unheld);
+            }
         }
     }
 
@@ -162,6 +168,7 @@ impl Cost {
             longest_gap_ns: if r.is_empty() { None } else { Some(r.u64("cost gap")?) },
             overrun_bytes: if r.is_empty() { 0 } else { r.u64("cost overrun")? },
             statistics_ns: if r.is_empty() { None } else { get_option(r, "cost statistics")? },
+            unheld: if r.is_empty() { None } else { Some(r.u32("cost unheld")?) },
         })
     }
 }

@@ -38,7 +38,7 @@ use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::bpf_sampler::BpfSampler;
 use crate::sources::exact::{self, ExactCounters, ExactOffer};
 use crate::sources::hotplug::Hotplug;
-use crate::sources::inventory::{Inventory, LoadWatcher, Programs, Purpose};
+use crate::sources::inventory::{Holding, Inventory, LoadWatcher, Programs, Purpose};
 use crate::sources::map_dumps::MapDumps;
 use crate::sources::sampling::Sampling;
 use crate::sources::shared::SharedCounters;
@@ -46,7 +46,7 @@ use crate::sources::statistics::RunStatistics;
 use crate::sources::user_objects::UserObjects;
 use crate::synth::UserFunctions;
 use crate::sys::{self, Inherited, Signals, Usage};
-use crate::{Budget, Counters, Delay, Error, Level, Options, Output, Result, Target, synth};
+use crate::{Counters, Delay, Error, Level, Options, Output, Result, Target, synth};
 
 /// The shortest time between two snapshots. Below that they would be all that is recorded.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -173,13 +173,9 @@ impl<'a> Recording<'a> {
         let interval = options.interval.max(INTERVAL_MIN);
         let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         // Before anyone watches: our own programs are not loaded during the recording.
-        let budget_ns = options.budget.map(Budget::ns_per_second);
-        let statistics = match &options.counters {
-            Counters::Off => None,
-            Counters::Stats => Some(RunStatistics::new(budget_ns)),
-            // Half of it is for what they measure.
-            Counters::Exact(_) => Some(RunStatistics::new(budget_ns.map(|ns| ns / 2.0))),
-        };
+        let with_exact = matches!(options.counters, Counters::Exact(_));
+        let statistics = (options.counters != Counters::Off)
+            .then(|| RunStatistics::new(options.budget.statistics_ns(with_exact), interval, options.taken.clone()));
         let mut aggregates =
             options.aggregate.map(|how| Aggregates::load(&samplers, options, how, interval_ns)).transpose()?;
         let mut opened = OpenEvents::open(options, &mut samplers, &targets)?;
@@ -195,12 +191,16 @@ impl<'a> Recording<'a> {
             let missing = |error: &Error| {
                 (options.notify)(Level::Warning, &format!("programs loaded while recording are not captured: {error}"));
             };
-            LoadWatcher::start(abilities, &online, Arc::clone(&btfs)).inspect_err(missing).ok()
+            LoadWatcher::start(abilities, &online, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+                .inspect_err(missing)
+                .ok()
         } else {
             None
         };
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
-        let Started { out, origin, follower, syncer } = start_draining(options, abilities, &opened, rings)?;
+        let rotation = Rotation::new(options)?;
+        let Started { out, origin, follower, syncer } =
+            start_draining(options, abilities, &opened, rings, rotation.as_ref())?;
 
         let session = Session {
             cpus_online: targets.cpus.len() as u32,
@@ -217,12 +217,13 @@ impl<'a> Recording<'a> {
         // In this order, and back in the other: what is around sampling is read when that has ended.
         sources.add(BootTimeOffset::default());
         sources.add(map_dumps);
+        sources.add(Hotplug::watch(options, &targets, &online));
+        sources.add(Inventory::new(watcher, Purpose::Recording));
+        // Behind what finds out which programs are released.
         if let Some(mut aggregates) = aggregates.take() {
             aggregates.set_events(Arc::clone(&opened));
             sources.add(aggregates);
         }
-        sources.add(Hotplug::watch(options, &targets, &online));
-        sources.add(Inventory::new(watcher, Purpose::Recording));
         sources.add(user_objects);
         statistics.into_iter().for_each(|statistics| sources.add(statistics));
         if options.counters == Counters::Stats {
@@ -252,7 +253,7 @@ impl<'a> Recording<'a> {
             has_begun: false,
             end_ns: 0,
             remote: None,
-            rotation: Rotation::new(options)?,
+            rotation,
             leftovers: Vec::new(),
             totals: Summary::default(),
             used_before: Usage::default(),
@@ -479,9 +480,15 @@ struct Started {
 }
 
 /// Creates the output and begins to drain into it.
-fn start_draining(options: &Options, abilities: Abilities, opened: &Arc<OpenEvents>, rings: Rings) -> Result<Started> {
+fn start_draining(
+    options: &Options,
+    abilities: Abilities,
+    opened: &Arc<OpenEvents>,
+    rings: Rings,
+    rotation: Option<&Rotation>,
+) -> Result<Started> {
     let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
-    let sink = Sink::create(&options.output, &opened.events)?;
+    let sink = Sink::create(&options.output, &opened.events, rotation.map(Rotation::closed_files))?;
     let origin = sink.origin();
     let started = drain_into(sink, options, abilities, opened, rings, &files).inspect_err(|_| {
         // As if it had never been.

@@ -1,13 +1,11 @@
 //! A recording that goes on over several files: when one ends, what the closed ones are called, and which are kept.
 
-use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::output::Sink;
+use crate::output::{ClosedFiles, Sink};
 use crate::{Error, Level, Options, Output, Result, SwitchOutput, sys};
 
 /// Names have hundredths of a second: files that end in the same one take turns.
@@ -22,8 +20,7 @@ pub(super) struct Rotation {
     next: Option<Instant>,
     /// The least bytes that a file has when its size ends it.
     least_bytes: u64,
-    /// Closed files that are there, the oldest first.
-    closed: VecDeque<PathBuf>,
+    closed: ClosedFiles,
     notify: fn(Level, &str),
 }
 
@@ -39,7 +36,13 @@ impl Rotation {
         };
         let next = how.every.map(|every| Instant::now() + every);
         let (path, notify) = (path.clone(), options.notify);
-        Ok(Some(Rotation { how, path, next, least_bytes: 0, closed: VecDeque::new(), notify }))
+        let closed = ClosedFiles::of(&path, how.max_files, notify);
+        Ok(Some(Rotation { how, path, next, least_bytes: 0, closed, notify }))
+    }
+
+    /// Closed files that are there.
+    pub(super) fn closed_files(&self) -> &ClosedFiles {
+        &self.closed
     }
 
     /// The file that is being written.
@@ -72,11 +75,12 @@ impl Rotation {
         self.least_bytes = written_bytes.saturating_add(self.how.size_bytes.unwrap_or(0));
     }
 
-    /// Gives the file that is being written, and goes on to be for a moment, the name of a closed one.
+    /// Gives the file that is being written, and goes on to be for a moment, the name of a closed one. The oldest goes when there are too many.
     ///
     /// # Errors
     /// When it cannot be renamed; it keeps its name then.
     pub(super) fn vacate(&self) -> Result<PathBuf> {
+        self.closed.make_way();
         let mut tried = 0;
         loop {
             let mut name = self.path.as_os_str().to_owned();
@@ -102,18 +106,8 @@ impl Rotation {
         }
     }
 
-    /// A file is complete; the oldest goes when there are too many.
-    pub(super) fn closed(&mut self, path: PathBuf) {
-        (self.notify)(Level::Detail, &format!("{} is complete", path.display()));
-        self.closed.push_back(path);
-        while self.how.max_files.is_some_and(|max| self.closed.len() > max.get()) {
-            let Some(oldest) = self.closed.pop_front() else { return };
-            match fs::remove_file(&oldest) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    (self.notify)(Level::Warning, &format!("{} cannot be deleted: {error}", oldest.display()));
-                }
-                _ => (),
-            }
-        }
+    /// A file is complete.
+    pub(super) fn closed(&self, path: PathBuf) {
+        self.closed.push(path);
     }
 }

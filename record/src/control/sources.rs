@@ -141,6 +141,7 @@ impl Sources {
     pub(crate) fn sum_up(&self, summary: &mut Summary) {
         self.all.iter().for_each(|source| source.sum_up(summary));
         (summary.programs, summary.missed) = self.programs.counts();
+        summary.unheld = self.programs.unheld();
     }
 
     fn each(
@@ -150,7 +151,10 @@ impl Sources {
     ) -> Result<()> {
         let Sources { all, programs, session, addresses, statistics, news, notify } = self;
         let mut context = Context { programs, statistics, news, session, addresses, out, notify: *notify };
-        all.iter_mut().try_for_each(|source| call(source.as_mut(), &mut context))
+        all.iter_mut().try_for_each(|source| call(source.as_mut(), &mut context))?;
+        // When every source has had its call: nothing else is at a program's addresses before that.
+        programs.let_go();
+        Ok(())
     }
 }
 

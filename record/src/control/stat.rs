@@ -20,12 +20,12 @@ use crate::options::{self, StatOptions, StatTarget};
 use crate::sources::Outlet;
 use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::exact::{self, ExactCounters, Pattern};
-use crate::sources::inventory::{Inventory, LoadWatcher, Programs, Purpose};
+use crate::sources::inventory::{Holding, Inventory, LoadWatcher, Programs, Purpose};
 use crate::sources::perf_counters::PerfCounters;
 use crate::sources::shared::{CounterTarget, SharedCounters, SharedOptions};
 use crate::sources::statistics::RunStatistics;
 use crate::sys::{self, Inherited, Signals};
-use crate::{Budget, Error, Level};
+use crate::{Error, Level, Taken};
 
 /// The longest time between two readings, so that what a gate lets pass is estimated second by second.
 const READ_EVERY: Duration = Duration::from_secs(1);
@@ -203,7 +203,7 @@ pub fn stat<E: From<Error>>(
     let readings = counting.finish()?;
     // A command that has not ended is not waited for before the numbers are out.
     take(readings)?;
-    let matched = counting.wanted.is_none_or(|wanted| !wanted.keys.is_empty());
+    let matched = counting.wanted.is_none_or(|wanted| wanted.has_matched);
     Ok(Counts { command: ended, command_time: ended.map(|_| sys::children_usage()), matched })
 }
 
@@ -250,7 +250,7 @@ impl Counting {
         let first = State::Session(session.clone());
         counting.collected.0.insert(0, first);
         counting.sources.enable(&mut counting.collected)?;
-        if let Some(wanted) = counting.wanted.as_ref().filter(|wanted| wanted.keys.is_empty()) {
+        if let Some(wanted) = counting.wanted.as_ref().filter(|wanted| !wanted.has_matched) {
             (options.notify)(Level::Notice, &wanted.nothing_yet());
         }
         Ok(counting)
@@ -271,20 +271,21 @@ impl Counting {
             let missing = |error: &Error| {
                 (options.notify)(Level::Warning, &format!("programs loaded while counting are not counted: {error}"));
             };
-            LoadWatcher::start(abilities, &online, Arc::clone(&btfs)).inspect_err(missing).ok()
+            LoadWatcher::start(abilities, &online, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+                .inspect_err(missing)
+                .ok()
         } else {
             None
         };
         let mut sources = Sources::new(Programs::new(btfs, refs, Vec::new()), session, options.notify);
         sources.add(BootTimeOffset::default());
         sources.add(Inventory::new(watcher, Purpose::Counting));
-        let budget_ns = options.budget.map(Budget::ns_per_second);
+        let budget_ns = options.budget.statistics_ns(options.exact);
+        let interval = options.interval.map_or(READ_EVERY, |it| it.clamp(INTERVAL_MIN, READ_EVERY));
+        sources.add(RunStatistics::new(budget_ns, interval, Taken::default()));
         if options.exact {
-            sources.add(RunStatistics::new(budget_ns.map(|ns| ns / 2.0)));
             let events = exact::open_events(&asked, options.notify, &online);
             sources.add(ExactCounters::new(asked, events, None));
-        } else {
-            sources.add(RunStatistics::new(budget_ns));
         }
         let wanted = Some(WantedPrograms::new(pattern));
         Ok(Counting { sources, collected: Collected::default(), wanted })
@@ -378,8 +379,10 @@ fn shared(target: &StatTarget, options: &StatOptions, command: Option<i32>) -> S
 struct WantedPrograms {
     asked: Option<String>,
     pattern: Pattern,
-    /// Ids and load times of those that were found.
+    /// Ids and load times of those that were found and have not gone.
     keys: HashSet<(u32, u64)>,
+    /// One was found.
+    has_matched: bool,
     /// All of them are asked for by id.
     only_ids: bool,
     /// Found since the last reading.
@@ -392,6 +395,7 @@ impl WantedPrograms {
             asked: pattern.map(str::to_owned),
             pattern: Pattern::new(pattern),
             keys: HashSet::new(),
+            has_matched: false,
             only_ids: pattern.is_some() && ids(pattern).all(|id| id.is_some()),
             new: Vec::new(),
         }
@@ -403,6 +407,7 @@ impl WantedPrograms {
             let key = known.key();
             if !self.keys.contains(&key) && self.pattern.matches(known) {
                 self.keys.insert(key);
+                self.has_matched = true;
                 let (id, load_time_ns) = key;
                 let prog_type = known.snapshot.info.view().prog_type();
                 let prog_type = prog_type.map(|it| it.to_string()).unwrap_or_default();
@@ -429,13 +434,13 @@ impl WantedPrograms {
     }
 
     /// Leaves of a state what concerns these programs; false when there is nothing of that.
-    fn keeps(&self, state: &mut State) -> bool {
+    fn keeps(&mut self, state: &mut State) -> bool {
         match state {
             State::RunStats(stats) => {
                 stats.programs.retain(|program| self.keys.contains(&(program.id, program.load_time_ns)));
                 !stats.programs.is_empty()
             }
-            State::Released(released) => self.keys.contains(&(released.id, released.load_time_ns)),
+            State::Released(released) => self.keys.remove(&(released.id, released.load_time_ns)),
             // What was gone before it had a name may have been asked for.
             State::Missed(_) => !self.only_ids,
             State::Program(_) => false,

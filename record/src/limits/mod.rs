@@ -113,7 +113,9 @@ impl Limit {
                 "samples in trampolines and dispatchers stay unresolved; at level 2, constants are blinded"
             }
             Limit::JitSymbolsOff => "samples in trampolines and dispatchers stay unresolved",
-            Limit::NoLoading => "release times of programs are unknown; no --aggregate, --bpf-sampler, exact counters",
+            Limit::NoLoading => {
+                "programs are not held, so their last runs are unknown; no --aggregate, --bpf-sampler, exact counters"
+            }
             Limit::NoTrampolines => {
                 "no exact counters (--counters exact, stat -b): runs and times come from the kernel's statistics"
             }
@@ -123,7 +125,7 @@ impl Limit {
                  x86-64, 6.12 elsewhere)"
             }
             Limit::Confidential => "kernel memory is hidden: the kernel refuses the recorder's programs",
-            Limit::NoBtf => "no exact counters, and no programs that find what others hold",
+            Limit::NoBtf => "no exact counters; programs are not held, so their last runs are unknown",
             Limit::LittleMemory => "the kernel may refuse the recorder's maps (before Linux 5.11)",
             Limit::SmallRings => "more samples are lost while the machine is busy",
             Limit::LowRate => "fewer samples per second than the default of 4000",

@@ -9,6 +9,8 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::events::machine;
@@ -60,8 +62,10 @@ pub struct Options {
     pub control: Option<Control>,
     /// Where run counts of programs come from.
     pub counters: Counters,
-    /// What run statistics may take, half of it where exact counters have the other half; `None` is all of the machine.
-    pub budget: Option<Budget>,
+    /// What run statistics may take, with exact counters where these are asked for.
+    pub budget: Budget,
+    /// What they have taken, for whoever looks while the recording goes on.
+    pub taken: Taken,
     /// Count events of what is recorded at context switches, and of the targets that this names beside it.
     pub shared: Option<SharedOptions>,
     /// Time between two snapshots of the counters.
@@ -101,7 +105,8 @@ impl Default for Options {
             delay: None,
             control: None,
             counters: Counters::Stats,
-            budget: Some(Budget::default()),
+            budget: Budget::default(),
+            taken: Taken::default(),
             shared: None,
             interval: Duration::from_secs(1),
             dump_maps: Vec::new(),
@@ -260,43 +265,87 @@ pub enum Counters {
 }
 
 /// What is counted by programs around others'.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exact {
     /// Which programs, by full name or id, and which of their functions: shell patterns `PROGRAM[:FUNCTION]`, several with
     /// commas. `None` is the entry of every program.
     pub pattern: Option<String>,
     /// Lists of events, groups in braces. Empty means what a PMU has: cycles and instructions.
     pub events: Vec<String>,
-    /// What counting may take; `None` is all of the machine.
-    pub budget: Option<Budget>,
+    /// What counting may take.
+    pub budget: Budget,
     /// Counts of each CPU beside those of all.
     pub per_cpu: bool,
 }
 
-/// What counting runs of programs may take.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Budget {
-    /// The part of all CPUs' time.
-    pub part: f64,
+/// What counting runs of programs may take of the time of all CPUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub enum Budget {
+    /// 2 % for run statistics, which count all runs below that, and 0.5 % for exact counters.
+    #[default]
+    Usual,
+    /// This part of 1 for both together; run statistics may have half of it where there are exact counters.
+    Part(f64),
+    /// All of the machine: all runs are counted.
+    Unlimited,
 }
 
 impl Budget {
-    /// The same of each second, ns.
-    pub(crate) fn ns_per_second(self) -> f64 {
-        self.part * machine::online_cpus().len() as f64 * 1e9
+    /// For recordings that go on all the time.
+    pub const LOW: Budget = Budget::Part(0.005);
+
+    /// The part of 1 that run statistics may take; `None` without a limit.
+    fn of_statistics(self, with_exact: bool) -> Option<f64> {
+        match self {
+            Budget::Usual => Some(0.02),
+            Budget::Part(part) => Some(if with_exact { part / 2.0 } else { part }),
+            Budget::Unlimited => None,
+        }
+    }
+
+    /// The same for exact counters.
+    pub(crate) fn of_exact(self) -> Option<f64> {
+        match self {
+            Budget::Usual => Some(0.005),
+            Budget::Part(part) => Some(part),
+            Budget::Unlimited => None,
+        }
+    }
+
+    /// What run statistics may take of each second, ns.
+    pub(crate) fn statistics_ns(self, with_exact: bool) -> Option<f64> {
+        self.of_statistics(with_exact).map(ns_per_second)
+    }
+
+    /// What exact counters may take of each second, ns, of which run statistics are paid as well where [`Budget::is_shared`] says so.
+    pub(crate) fn exact_ns(self) -> Option<f64> {
+        self.of_exact().map(ns_per_second)
+    }
+
+    /// What run statistics take is not there for exact counters.
+    pub(crate) fn is_shared(self) -> bool {
+        matches!(self, Budget::Part(_))
     }
 }
 
-impl Default for Budget {
-    fn default() -> Budget {
-        Budget { part: 0.005 }
+/// What run statistics have taken so far, all CPUs together: all clones of one are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Taken(Arc<AtomicU64>);
+
+impl Taken {
+    /// CPU time, ns.
+    pub fn ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, ns: u64) {
+        self.0.store(ns, Ordering::Relaxed);
     }
 }
 
-impl Default for Exact {
-    fn default() -> Exact {
-        Exact { pattern: None, events: Vec::new(), budget: Some(Budget::default()), per_cpu: false }
-    }
+/// A part of 1 of the time of all CPUs, ns of each second.
+fn ns_per_second(part: f64) -> f64 {
+    part * machine::online_cpus().len() as f64 * 1e9
 }
 
 /// When one file of a recording ends and the next one begins. Each is complete by itself, and no sample is lost between two.

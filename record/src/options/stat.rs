@@ -24,8 +24,8 @@ pub struct StatOptions {
     pub per_cpu: bool,
     /// Count programs exactly, where that is possible; else by run statistics alone.
     pub exact: bool,
-    /// What counting of programs may take; `None` is all of the machine.
-    pub budget: Option<Budget>,
+    /// What counting of programs may take.
+    pub budget: Budget,
     /// Count events of targets at context switches, shared with other sessions. Programs are not concerned.
     pub shared: bool,
     /// Where such sessions find each other; `None` is where perf does.

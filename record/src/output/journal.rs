@@ -10,6 +10,8 @@ use bprec_format::Endian;
 use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::io::Errno;
 
+use super::closed_files::ClosedFiles;
+use super::sink::with_room;
 use crate::{Error, Result};
 
 /// The first frame is shorter.
@@ -43,9 +45,17 @@ impl Journal {
         self.path = path;
     }
 
-    pub(super) fn append(&mut self, frames: &[u8]) {
-        if self.file.as_ref().is_some_and(|mut file| file.write_all(frames).is_err()) {
-            self.file = None;
+    pub(super) fn append(&mut self, mut frames: &[u8], closed: Option<&ClosedFiles>) {
+        let Some(mut file) = self.file.as_ref() else { return };
+        while !frames.is_empty() {
+            match with_room(closed, || file.write(frames)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Ok(written) if written > 0 => frames = &frames[written..],
+                _ => {
+                    self.file = None;
+                    return;
+                }
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Where a recording goes: file or pipe, the journal beside a file, checkpoints, and the feature sections at the end.
 
+mod closed_files;
 pub(crate) mod complete;
 mod compression;
 mod compressor;
@@ -16,6 +17,7 @@ mod syncer;
 mod tally;
 mod user_hits;
 
+pub(crate) use closed_files::ClosedFiles;
 pub(crate) use compressor::Compressor;
 pub(crate) use journal::Leftover;
 pub use recover::{Recovered, recover};
@@ -24,4 +26,4 @@ pub(crate) use state_writer::{StateWriter, stamp};
 pub use summary::Summary;
 pub(crate) use syncer::Syncer;
 pub(crate) use tally::{Follower, Tally};
-pub(crate) use user_hits::{FileHits, Mapper};
+pub(crate) use user_hits::{FileHits, LeftOut, Mapper};

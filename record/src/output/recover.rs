@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use bprec_format::feature::Feature;
+use bprec_format::feature::{Feature, SectionCheck, SectionWriter};
 use bprec_format::journal::{Journal, recording_id};
 use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync};
 
@@ -27,7 +27,8 @@ const TAIL_MAX_BYTES: u64 = 1 << 16;
 /// What became of a recording that was cut off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recovered {
-    /// It lacks nothing, or more than its end (the feature that its COMPRESSED records need, too), or is not of this recorder; nothing was changed.
+    /// It lacks nothing, or more than its end (the feature that its COMPRESSED records need, too), or is not of this recorder, or there is damage in
+    /// its records or in its journal; nothing was changed.
     Unproven,
     /// It is whole now.
     Mended {
@@ -40,8 +41,8 @@ pub enum Recovered {
     },
 }
 
-/// Makes a recording whole that lacks nothing but its end, in its place: its records follow each other up to the last one, of which a
-/// part may be missing. The header then covers the whole ones, and what the journal holds becomes feature sections. No byte of a
+/// Makes a recording whole that lacks nothing but its end, in its place: its records are intact and follow each other up to the last one, of
+/// which a part may be missing. The header then covers the whole ones, and what the journal holds becomes feature sections. No byte of a
 /// whole record is written; the journal is removed when what it held is on the disk. Records are read through a buffer: the file may
 /// be large, and the disk full.
 ///
@@ -72,9 +73,13 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         return Ok(Recovered::Unproven);
     }
     let events = Events::new(file.attrs(), endian).map_err(format)?;
-    let mut tally = Tally::new(events.clone(), vec![SampleRole::Main; file.attrs().len()]);
+    let mut tally = Tally::new(events.clone(), vec![SampleRole::Main; file.attrs().len()]).with_check();
     let size = file_bytes - offset;
     let data_bytes = tally.add_file(&out, offset, size).map_err(failed)?;
+    // A header with 0 bytes of records means a recording that was cut off.
+    if !tally.is_intact() || data_bytes == 0 {
+        return Ok(Recovered::Unproven);
+    }
     let dropped_bytes = size - data_bytes;
     let journal_path = journal_of(path);
     let bytes = match read(&journal_path) {
@@ -86,6 +91,14 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let journal = bytes
         .and_then(|bytes| Journal::parse(&bytes, endian).ok())
         .filter(|journal| journal.belongs_to(file.attrs(), recording_id(&file)));
+    if let Some(journal) = &journal {
+        let features = journal.features.iter().map(|(bit, bytes)| (Feature(*bit), bytes.as_slice()));
+        let check = SectionCheck::new(features.clone(), endian, SectionWriter::Ours);
+        let check = check.with_highest_cpu(tally.highest_cpu);
+        if !journal.damaged.is_empty() || features.clone().any(|(bit, bytes)| check.check(bit, bytes).is_err()) {
+            return Ok(Recovered::Unproven);
+        }
+    }
     let programs = journal.as_ref().map(|journal| {
         let section = journal.features.iter().find(|(bit, _)| *bit == Feature::BPF_PROG_INFO.0);
         section.and_then(|(_, bytes)| endian.u32_at(bytes, 0)).unwrap_or(0)
@@ -98,7 +111,8 @@ pub fn recover(path: &Path) -> Result<Recovered> {
         return Ok(Recovered::Unproven);
     }
     // Without any section it would be one that was cut off.
-    sections.extend(tally.times.map(|(first, last)| sections::sample_time(first, last)));
+    let times = tally.times.or_else(|| sections.is_empty().then_some((0, 0)));
+    sections.extend(times.map(|(first, last)| sections::sample_time(first, last)));
     sections.sort_by_key(|(bit, _)| *bit);
 
     let mut tail = Vec::new();

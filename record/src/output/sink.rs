@@ -11,6 +11,7 @@ use bprec_format::{Endian, FileAttr, FileLayout, pipe_header};
 use bprec_host::refuse_planted_target;
 use rustix::io::Errno;
 
+use super::closed_files::ClosedFiles;
 use super::compression::{PackedBytes, Packer};
 use super::journal::{Inode, Journal, Leftover, create_with, inode, is_still, journal_of};
 use super::older::{self, Moved};
@@ -47,6 +48,8 @@ struct Seekable {
     layout: FileLayout,
     journal: Journal,
     origin: Origin,
+    /// Files that may go when the disk is full.
+    closed: Option<ClosedFiles>,
 }
 
 /// What there was before a recording's file, which it can be put back to.
@@ -91,12 +94,20 @@ fn existing(path: &Path) -> Result<Option<fs::Metadata>> {
     Ok(fs::metadata(path).ok())
 }
 
+/// Writes to a disk, from which the oldest of `closed` go while it is full.
+pub(super) fn with_room<T>(closed: Option<&ClosedFiles>, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match closed {
+        Some(closed) => closed.with_room(write),
+        None => write(),
+    }
+}
+
 impl Sink {
     /// Creates the output and writes what stands in front of the records.
     ///
     /// # Errors
     /// When it cannot be created or written.
-    pub(crate) fn create(output: &Output, events: &[OpenEvent]) -> Result<Sink> {
+    pub(crate) fn create(output: &Output, events: &[OpenEvent], closed: Option<&ClosedFiles>) -> Result<Sink> {
         let files: Vec<FileAttr> = events.iter().map(|event| event.file.clone()).collect();
         match output {
             Output::Stdout if is_closed(&io::stdout()) => Err(Error::file("standard output", Errno::BADF.into())),
@@ -113,18 +124,18 @@ impl Sink {
                 Some(about) if !about.is_file() => {
                     Err(Error::file(path, io::Error::other("exists and is not a file: give the name of a file")))
                 }
-                _ => Sink::file(path, events),
+                _ => Sink::file(path, events, closed),
             },
         }
     }
 
-    fn file(path: &Path, events: &[OpenEvent]) -> Result<Sink> {
+    fn file(path: &Path, events: &[OpenEvent], closed: Option<&ClosedFiles>) -> Result<Sink> {
         let moved = older::make_way(path)?;
-        let begun = Sink::begin(path, events, moved.clone());
+        let begun = Sink::begin(path, events, moved.clone(), closed);
         begun.inspect_err(|_| moved.iter().for_each(Moved::put_back))
     }
 
-    fn begin(path: &Path, events: &[OpenEvent], moved: Option<Moved>) -> Result<Sink> {
+    fn begin(path: &Path, events: &[OpenEvent], moved: Option<Moved>, closed: Option<&ClosedFiles>) -> Result<Sink> {
         let failed = |error| Error::file(path, error);
         let files: Vec<FileAttr> = events.iter().map(|event| event.file.clone()).collect();
         let mut head = Vec::new();
@@ -135,7 +146,7 @@ impl Sink {
         // Any perf opens it from the first moment: of a file without records it says that something is wrong.
         let header = layout.header(head.len() as u64 - head_bytes, &[]);
         head[..header.len()].copy_from_slice(&header);
-        let out = create_with(path, &head).map_err(failed)?;
+        let out = with_room(closed, || create_with(path, &head)).map_err(failed)?;
         // Whoever mends a recording sees that it is not over. Not every file system has locks.
         let _ = out.try_lock();
         let inode = inode(&out).map_err(failed)?;
@@ -146,7 +157,7 @@ impl Sink {
             name: path.display().to_string(),
             data_bytes: head.len() as u64 - head_bytes,
             head_bytes,
-            seekable: Some(Seekable { path: path.to_owned(), layout, journal, origin }),
+            seekable: Some(Seekable { path: path.to_owned(), layout, journal, origin, closed: closed.cloned() }),
             packer: None,
             packed: Vec::new(),
         };
@@ -161,8 +172,8 @@ impl Sink {
     ///
     /// # Errors
     /// As [`Sink::create`].
-    pub(crate) fn next(path: &Path, events: &[OpenEvent]) -> Result<Sink> {
-        Sink::begin(path, events, None)
+    pub(crate) fn next(path: &Path, events: &[OpenEvent], closed: &ClosedFiles) -> Result<Sink> {
+        Sink::begin(path, events, None, Some(closed))
     }
 
     /// Moves a file that is being written, and its journal, to another name, which must be free.
@@ -377,7 +388,7 @@ impl Sink {
     /// recording itself does not depend on it.
     pub(crate) fn journal(&mut self, frames: &[u8]) {
         if let Some(seekable) = &mut self.seekable {
-            seekable.journal.append(frames);
+            seekable.journal.append(frames, seekable.closed.as_ref());
         }
     }
 
@@ -398,14 +409,14 @@ impl Sink {
         let end = self.head_bytes + self.data_bytes;
         let header = seekable.layout.header(self.data_bytes, &bits);
         // The header says that there are features once they are on the disk: until then the file is one that was cut off.
-        let written = self
-            .out
-            .write_all_at(&tail, end)
-            .and_then(|()| self.out.set_len(end + tail.len() as u64))
-            .and_then(|()| self.out.sync_all())
-            .and_then(|()| self.out.write_all_at(&header, 0))
-            .and_then(|()| self.out.sync_all())
-            .and_then(|()| sync_directory(&seekable.path));
+        let written = with_room(seekable.closed.as_ref(), || {
+            self.out.write_all_at(&tail, end)?;
+            self.out.set_len(end + tail.len() as u64)?;
+            self.out.sync_all()?;
+            self.out.write_all_at(&header, 0)?;
+            self.out.sync_all()?;
+            sync_directory(&seekable.path)
+        });
         written.map_err(|error| self.failed(error))
     }
 
@@ -444,8 +455,10 @@ impl Sink {
     fn write(&mut self, pieces: &[IoSlice<'_>]) -> Result<()> {
         let mut pieces =
             [pieces.first().map_or(&[][..], |piece| &piece[..]), pieces.get(1).map_or(&[][..], |piece| &piece[..])];
+        let closed = self.seekable.as_ref().and_then(|seekable| seekable.closed.as_ref());
         while !(pieces[0].is_empty() && pieces[1].is_empty()) {
-            match self.out.write_vectored(&[IoSlice::new(pieces[0]), IoSlice::new(pieces[1])]) {
+            let write = || (&self.out).write_vectored(&[IoSlice::new(pieces[0]), IoSlice::new(pieces[1])]);
+            match with_room(closed, write) {
                 Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into())),
                 Ok(written) => {
                     let first = written.min(pieces[0].len());

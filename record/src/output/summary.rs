@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 /// What became of a recording, for the closing line.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     /// Samples in the file.
     pub samples: u64,
@@ -24,6 +24,8 @@ pub struct Summary {
     pub programs: u32,
     /// BPF programs seen but not captured.
     pub missed: u32,
+    /// BPF programs that were unloaded while the recorder had no descriptor of them, so that their last runs are unknown.
+    pub unheld: u32,
     /// Files written.
     pub files: u32,
     /// Bytes written.
@@ -34,6 +36,8 @@ pub struct Summary {
     pub cpu_time: Duration,
     /// CPU time that run statistics took of others for this recording; `None` when that is not known.
     pub statistics_time: Option<Duration>,
+    /// The same as a part of 1 of the time of all CPUs.
+    pub statistics_part: Option<f64>,
     /// How many programs could be counted exactly, where it is known and was not asked for.
     pub countable: Option<u32>,
     /// How the command ended, if one ran to its end.

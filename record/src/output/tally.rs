@@ -6,10 +6,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use bprec_format::records::Payload;
-use bprec_format::{CONTEXT_MAX, Endian, Events, Record, RecordType, Records, SampleType, context, misc, sampler};
+use bprec_format::rewrite::is_cpu;
+use bprec_format::{
+    CONTEXT_MAX, Endian, Events, Record, RecordType, Records, Resync, SampleType, context, misc, sampler,
+};
 
 use super::compression::Unpacker;
-use super::user_hits::{FileHits, UserHits};
+use super::user_hits::{FileHits, LeftOut, UserHits};
 use crate::events::SampleRole;
 
 /// Bytes read at once.
@@ -47,6 +50,10 @@ pub(crate) struct Tally {
     /// `None` once a COMPRESSED record is no slice of the stream before it.
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
+    /// Whether all records so far are intact, where that is wanted.
+    intact: Option<bool>,
+    /// The highest number of a CPU that a sample is of.
+    pub(crate) highest_cpu: Option<u32>,
 }
 
 /// Counts the records of a file while it is written, so that it is not read as a whole at the end.
@@ -132,7 +139,19 @@ impl Tally {
             user_hits: None,
             unpacker: Some(Unpacker::default()),
             unpacked: Vec::new(),
+            intact: None,
+            highest_cpu: None,
         }
+    }
+
+    /// The same, which also looks whether records are intact.
+    pub(super) fn with_check(self) -> Tally {
+        Tally { intact: Some(true), ..self }
+    }
+
+    /// Whether all records so far are intact; true where that was not wanted.
+    pub(super) fn is_intact(&self) -> bool {
+        self.intact.unwrap_or(true)
     }
 
     /// The same, which also learns what code of files is hit in user space.
@@ -151,7 +170,11 @@ impl Tally {
         while let Some(Ok(record)) = records.next() {
             self.record(&record);
         }
-        records.offset() as usize
+        let used = records.offset() as usize;
+        if let Some(intact) = &mut self.intact {
+            *intact &= Resync::new(&self.events, false).is_intact(bytes);
+        }
+        used
     }
 
     /// Counts the records in a part of a file, up to one that is not there whole; how many bytes the others are.
@@ -190,8 +213,8 @@ impl Tally {
         self.addresses.all.iter().copied().collect()
     }
 
-    /// The code of files that samples hit; and whether some was left out because it was too much. `None` where that was not wanted.
-    pub(crate) fn take_user_hits(&mut self) -> Option<(Vec<FileHits>, bool)> {
+    /// The code of files that samples hit, and what was left out of it. `None` where that was not wanted.
+    pub(crate) fn take_user_hits(&mut self) -> Option<(Vec<FileHits>, LeftOut)> {
         self.user_hits.as_mut().map(UserHits::finish)
     }
 
@@ -276,6 +299,7 @@ impl Tally {
             let (first, last) = self.times.unwrap_or((time, time));
             self.times = Some((first.min(time), last.max(time)));
         }
+        self.highest_cpu = self.highest_cpu.max(sample.cpu().filter(|cpu| is_cpu(*cpu)));
         let mode = record.misc & misc::CPUMODE_MASK;
         if mode == misc::KERNEL
             && let Some(ip) = sample.ip()

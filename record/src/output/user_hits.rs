@@ -44,7 +44,28 @@ pub(crate) struct UserHits {
     numbers: HashMap<(Vec<u8>, Mmap2File), u32>,
     files: Vec<FileHits>,
     places: usize,
-    is_cut: bool,
+    left_out: LeftOut,
+}
+
+/// What of user space is not looked at, because it is too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LeftOut {
+    /// Samples hit too many addresses, files or processes.
+    hits: bool,
+    /// Mappings that were forgotten before anything hit them.
+    maps: u64,
+}
+
+impl LeftOut {
+    /// In words; `None` when it is nothing.
+    pub(crate) fn text(self) -> Option<String> {
+        let hits = self.hits.then(|| "samples hit too many addresses".to_owned());
+        let maps = (self.maps > 0).then(|| {
+            format!("{} mappings of processes with more than {MAPS_MAX} executable ones were not looked at", self.maps)
+        });
+        let texts: Vec<String> = hits.into_iter().chain(maps).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
 }
 
 /// What was hit in a file.
@@ -98,6 +119,8 @@ struct Map {
     end: u64,
     pgoff: u64,
     file: u32,
+    /// A sample hit it.
+    is_hit: bool,
 }
 
 impl Default for UserHits {
@@ -111,7 +134,7 @@ impl Default for UserHits {
             numbers: HashMap::new(),
             files: Vec::new(),
             places: 0,
-            is_cut: false,
+            left_out: LeftOut::default(),
         }
     }
 }
@@ -127,7 +150,7 @@ impl UserHits {
             *slot = seen;
             match self.waiting.len() < WAITING_MAX {
                 true => self.waiting.push(Hit { pid, rounds: 0, addr, time_ns }),
-                false => self.is_cut = true,
+                false => self.left_out.hits = true,
             }
         }
     }
@@ -139,11 +162,11 @@ impl UserHits {
             hits.first_ns = hits.first_ns.min(time_ns);
         }
         let Some(space) = self.space(map.pid) else { return };
-        if space.maps.len() >= MAPS_MAX {
-            space.maps.drain(..MAPS_MAX / 2);
-        }
         let end = map.addr.saturating_add(map.len_bytes);
-        space.maps.push(Map { time_ns, start: map.addr, end, pgoff: map.pgoff, file });
+        space.maps.push(Map { time_ns, start: map.addr, end, pgoff: map.pgoff, file, is_hit: false });
+        if space.maps.len() >= MAPS_MAX {
+            self.left_out.maps += space.forget_some();
+        }
     }
 
     pub(super) fn fork(&mut self, task: &Task) {
@@ -187,14 +210,14 @@ impl UserHits {
         self.waiting = waiting;
     }
 
-    /// What was hit; and whether something was left out because there was too much.
-    pub(super) fn finish(&mut self) -> (Vec<FileHits>, bool) {
+    /// What was hit, and what was left out.
+    pub(super) fn finish(&mut self) -> (Vec<FileHits>, LeftOut) {
         for hit in std::mem::take(&mut self.waiting) {
             self.place(hit);
         }
         let mut files = std::mem::take(&mut self.files);
         files.retain(|file| !file.offsets.is_empty());
-        (files, self.is_cut)
+        (files, self.left_out)
     }
 
     /// Notes what a sample hit, if that was mapped.
@@ -202,7 +225,7 @@ impl UserHits {
         let Some(map) = self.find(hit.pid, hit.addr, hit.time_ns) else { return false };
         let Some(file) = self.files.get_mut(map.file as usize) else { return true };
         if self.places >= PLACES_MAX {
-            self.is_cut = true;
+            self.left_out.hits = true;
         } else if file.offsets.insert(hit.addr.wrapping_sub(map.start).wrapping_add(map.pgoff)) {
             self.places += 1;
         }
@@ -219,12 +242,14 @@ impl UserHits {
     }
 
     /// What was mapped at an address at a time: by the newest mapping, or by what was inherited.
-    fn find(&self, pid: u32, addr: u64, time_ns: u64) -> Option<Map> {
+    fn find(&mut self, pid: u32, addr: u64, time_ns: u64) -> Option<Map> {
         let (mut pid, mut time_ns) = (pid, time_ns);
         for _ in 0..FORKS_MAX {
-            let space = self.spaces.get(&pid)?;
-            let holding = space.maps.iter().filter(|it| it.time_ns <= time_ns && (it.start..it.end).contains(&addr));
+            let space = self.spaces.get_mut(&pid)?;
+            let holding =
+                space.maps.iter_mut().filter(|it| it.time_ns <= time_ns && (it.start..it.end).contains(&addr));
             if let Some(newest) = holding.max_by_key(|map| map.time_ns) {
+                newest.is_hit = true;
                 return Some(*newest);
             }
             (time_ns, pid) = space.parent?;
@@ -234,7 +259,7 @@ impl UserHits {
 
     fn space(&mut self, pid: u32) -> Option<&mut Space> {
         if self.spaces.len() >= SPACES_MAX && !self.spaces.contains_key(&pid) {
-            self.is_cut = true;
+            self.left_out.hits = true;
             return None;
         }
         Some(self.spaces.entry(pid).or_default())
@@ -256,7 +281,7 @@ impl UserHits {
             return *number;
         }
         if self.files.len() >= FILES_MAX {
-            self.is_cut = true;
+            self.left_out.hits = true;
             return NO_FILE;
         }
         let number = self.files.len() as u32;
@@ -277,6 +302,33 @@ impl UserHits {
     }
 }
 
+impl Space {
+    /// Forgets half of the mappings: of the others, those come last that were hit, and before them the first of each file, which are the
+    /// executable's and its libraries'. Returns the number of mappings of files that were forgotten and not hit.
+    fn forget_some(&mut self) -> u64 {
+        let mut files = HashSet::new();
+        let mut ranked: Vec<(bool, bool, bool, usize)> = Vec::with_capacity(self.maps.len());
+        for (at, map) in self.maps.iter().enumerate() {
+            let is_file = map.file != NO_FILE;
+            ranked.push((map.is_hit, is_file && files.insert(map.file), is_file, at));
+        }
+        // Among equals the oldest first: they may be unmapped.
+        ranked.sort_unstable();
+        let mut forgotten = vec![false; self.maps.len()];
+        let mut left_out = 0;
+        for (is_hit, _, is_file, at) in ranked.into_iter().take(MAPS_MAX / 2) {
+            forgotten[at] = true;
+            left_out += u64::from(is_file && !is_hit);
+        }
+        let mut at = 0;
+        self.maps.retain(|_| {
+            at += 1;
+            !forgotten[at - 1]
+        });
+        left_out
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,8 +340,8 @@ mod tests {
     }
 
     fn offsets(hits: &mut UserHits) -> Vec<(Vec<u8>, Vec<u64>)> {
-        let (files, is_cut) = hits.finish();
-        assert!(!is_cut);
+        let (files, left_out) = hits.finish();
+        assert_eq!(left_out.text(), None);
         let sorted = |offsets: HashSet<u64>| {
             let mut offsets: Vec<u64> = offsets.into_iter().collect();
             offsets.sort_unstable();
@@ -331,6 +383,35 @@ mod tests {
         hits.fork(&fork(2, 1, 40));
         hits.add(2, 0x5002, 50);
         assert_eq!(offsets(&mut hits), [(b"/before".to_vec(), vec![1]), (b"/behind".to_vec(), vec![2])]);
+    }
+
+    /// The executable, a library, what was hit: all of them stay, however many mappings come later.
+    #[test]
+    fn what_matters_of_many_mappings_stays() {
+        let mut hits = UserHits::default();
+        hits.map(&map(1, 0x5000, 0x1000, "/executable"), 1);
+        hits.map(&map(1, 0x8000, 0, "/library"), 1);
+        let first = 0x10_0000;
+        let addr = |number: u64| first + number * 0x1000;
+        let count = 3 * MAPS_MAX as u64;
+        for number in 0..count {
+            hits.map(&map(1, addr(number), 0x7000, "/code"), 2 + number);
+            if number == 10 {
+                hits.add(1, addr(10) + 5, 20);
+                (0..ROUNDS_MAX).for_each(|_| hits.round());
+            }
+        }
+        for (number, addr) in [0x5004, 0x8004, addr(10) + 6, addr(count - 1) + 7].into_iter().enumerate() {
+            hits.add(1, addr, 2 + count + number as u64);
+        }
+        let (files, left_out) = hits.finish();
+        let mut offsets: Vec<(&[u8], u64)> =
+            files.iter().flat_map(|file| file.offsets.iter().map(|offset| (&file.path[..], *offset))).collect();
+        offsets.sort_unstable();
+        let expected: [(&[u8], u64); 5] =
+            [(b"/code", 0x7005), (b"/code", 0x7006), (b"/code", 0x7007), (b"/executable", 0x1004), (b"/library", 4)];
+        assert_eq!(offsets, expected);
+        assert!(left_out.text().is_some_and(|text| text.contains("mappings of processes with more than 4096")));
     }
 
     /// As many processes as there may be come and go: those that ended long ago are forgotten, but for whose children live.

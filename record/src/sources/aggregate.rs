@@ -8,9 +8,13 @@
 //! A weighted sample has the time of the first sample that it stands for. A perf that reads the file sorts what lies
 //! between two FINISHED_ROUND records, and does not expect what comes behind them to be older than what lies before the
 //! first: so there is one such record per interval, behind the samples.
+//!
+//! A weighted sample is of one program. The recorder holds every program until everyone else has let go of it, and takes the samples out of the
+//! kernel before it lets go itself: until then no other program can be at the same addresses, and the samples of the next one are counted anew.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bprec_bpf::{Account, Aggregator, Attached, Stack, UserDetail};
 use bprec_format::records::{Comm, Mmap, write_record};
@@ -138,11 +142,24 @@ impl Source for Aggregates {
         }
     }
 
-    /// Everything counts from here on; what was counted before is in the file before.
-    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+    /// Cuts the samples of programs that are about to be let go of. Releases are looked for ten times a second at most, and so is this.
+    fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
+        if context.programs.lets_go() { self.drain(context) } else { Ok(()) }
+    }
+
+    /// Everything counts for the next file from here on.
+    fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.drain(context)?;
         let Some(opened) = &self.opened else { return Ok(()) };
         for counted in &mut self.events {
             counted.before = counted.total(opened);
+        }
+        Ok(())
+    }
+
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Some(opened) = &self.opened else { return Ok(()) };
+        for counted in &mut self.events {
             context.out.state(State::Aggregation(counted.account(opened, self.entries, self.interval_ns)))?;
         }
         match context.out.layout() {

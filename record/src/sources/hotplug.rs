@@ -2,9 +2,11 @@
 //!
 //! The kernel takes the events of a CPU that goes offline away for good, and a CPU that comes online has none. What is not sampled is said.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bprec_format::state::{CpuNotSampled, State};
+use bprec_host::OfflineCpus;
 
 use super::{Context, Source};
 use crate::events::CpuThreadTargets;
@@ -17,6 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Hotplug {
     sampled: Vec<u32>,
+    /// Tells of CPUs that are offline between two looks; `None` where the kernel does not.
+    gone: Option<OfflineCpus>,
     /// CPUs that were online at the last look.
     online: Vec<u32>,
     /// CPUs that have come online and are not sampled; `None` when only some CPUs are to be.
@@ -32,6 +36,7 @@ impl Hotplug {
     pub(crate) fn watch(options: &Options, targets: &CpuThreadTargets, online: &[u32]) -> Hotplug {
         Hotplug {
             sampled: targets.cpus.clone(),
+            gone: OfflineCpus::listen().ok(),
             online: online.to_vec(),
             come: (!matches!(options.target, Target::Cpus(_))).then(Vec::new),
             events_of_cpus: !targets.binding.tasks,
@@ -42,13 +47,16 @@ impl Hotplug {
 
     /// Looks what has changed since the last time, and says it.
     fn look(&mut self, context: &mut Context<'_>) -> Result<()> {
+        // Before the list: what is in it has come back.
+        let gone: BTreeSet<u32> = self.gone.as_ref().map(OfflineCpus::take).unwrap_or_default();
         // Not knowing is no news.
         let Ok(online) = bprec_host::online_cpus() else { return Ok(()) };
-        context.news.online.extend(online.iter().filter(|cpu| !self.online.contains(cpu)));
-        self.online.clone_from(&online);
+        let has_gone = |cpu: &u32| !online.contains(cpu) || gone.contains(cpu);
+        context.news.online.extend(online.iter().filter(|cpu| !self.online.contains(cpu) || gone.contains(cpu)));
+        context.news.offline.extend(self.online.iter().filter(|cpu| has_gone(cpu)));
         let time_ns = sys::monotonic_ns();
         if self.events_of_cpus {
-            for cpu in self.sampled.extract_if(.., |cpu| !online.contains(cpu)) {
+            for cpu in self.sampled.extract_if(.., |cpu| has_gone(cpu)) {
                 (context.notify)(
                     Level::Warning,
                     &format!("CPU {cpu} went offline: it is no longer sampled, even if it comes back"),
@@ -60,6 +68,7 @@ impl Hotplug {
                 self.come.iter_mut().for_each(|come| come.push(cpu));
             }
         }
+        self.online.clone_from(&online);
         let Some(come) = &mut self.come else { return Ok(()) };
         for cpu in online {
             if self.sampled.contains(&cpu) || come.contains(&cpu) {

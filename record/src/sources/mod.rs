@@ -159,6 +159,8 @@ pub(crate) struct News {
     pub(crate) released: Vec<u32>,
     /// CPUs that have come online.
     pub(crate) online: Vec<u32>,
+    /// CPUs that have gone offline.
+    pub(crate) offline: Vec<u32>,
 }
 
 /// Where to states and records go.

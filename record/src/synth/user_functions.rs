@@ -16,7 +16,7 @@ use bprec_format::state::{FileFunction, FileFunctions, UserSymbols};
 use bprec_host::elf::{self, Elf, open_regular};
 
 use crate::Result;
-use crate::output::{FileHits, Mapper};
+use crate::output::{FileHits, LeftOut, Mapper};
 use crate::sys;
 
 /// What it may take.
@@ -45,15 +45,13 @@ impl UserFunctions {
     /// When no thread can be started.
     pub(crate) fn look_up(
         &mut self,
-        (mut files, is_cut): (Vec<FileHits>, bool),
+        (mut files, left_out): (Vec<FileHits>, LeftOut),
         mapped_ns: u64,
     ) -> Result<(Vec<FileFunctions>, UserSymbols)> {
         let started = Instant::now();
         let addresses = files.iter().map(|file| file.offsets.len() as u64).sum();
         let mut done = UserSymbols { addresses, ..UserSymbols::default() };
-        if is_cut {
-            done.cut = "samples hit too many addresses".to_owned();
-        }
+        done.cut = left_out.text().unwrap_or_default();
         if self.stuck.as_ref().is_some_and(|thread| !thread.is_finished()) {
             done.cut = "reading a file took too long".to_owned();
             return Ok((Vec::new(), done));

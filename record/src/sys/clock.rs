@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
@@ -14,6 +15,11 @@ const CLOCK_READINGS: usize = 4;
 /// The clock of a recording, which also is what BPF programs read.
 pub(crate) fn monotonic_ns() -> u64 {
     ns(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time that this thread has used.
+pub(crate) fn thread_time() -> Duration {
+    Duration::from_nanos(ns(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
 /// What the clock of `bpf_prog_info.load_time`, which goes on while the machine is suspended, is ahead of that of a recording.

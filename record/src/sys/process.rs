@@ -84,6 +84,11 @@ pub(crate) fn raise_open_files() -> Rlimit {
     before
 }
 
+/// The limit of open files; `None` when there is none.
+pub(crate) fn open_files_max() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Asks that this thread runs before ordinary ones; whether that was granted.
 pub(crate) fn become_urgent() -> bool {
     let param = libc::sched_param { sched_priority: 1 };

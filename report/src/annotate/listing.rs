@@ -96,10 +96,43 @@ pub(super) fn slots_of_functions(info: &ProgInfo<'_>) -> Vec<Option<Range<u32>>>
     starts.windows(2).map(|pair| Some(pair[0]..pair[1])).collect()
 }
 
+/// Entries of a program's line table, found by where they begin.
+#[derive(Debug, Default)]
+pub(super) struct LineStarts {
+    /// Slot and position of each entry, ascending.
+    slots: Vec<(u32, usize)>,
+    /// Address of the machine code and position, ascending.
+    addrs: Vec<(u64, usize)>,
+}
+
+impl LineStarts {
+    pub(super) fn new(info: &ProgInfo<'_>) -> LineStarts {
+        let slots = info.line_info().into_iter().flat_map(|lines| lines.iter().map(|line| line.insn_off));
+        let addrs = info.jited_line_info().into_iter().flat_map(|addrs| addrs.iter());
+        let mut starts = LineStarts { slots: slots.zip(0..).collect(), addrs: addrs.zip(0..).collect() };
+        starts.slots.sort_unstable();
+        starts.addrs.sort_unstable();
+        starts
+    }
+
+    /// The entry of the first of some slots that has one.
+    fn in_slots(&self, slots: &Range<u32>) -> Option<usize> {
+        let at = self.slots.partition_point(|(slot, _)| *slot < slots.start);
+        self.slots.get(at).filter(|(slot, _)| slots.contains(slot)).map(|(_, position)| *position)
+    }
+
+    /// The first entry at an address.
+    fn at(&self, addr: u64) -> Option<usize> {
+        let at = self.addrs.partition_point(|(start, _)| *start < addr);
+        self.addrs.get(at).filter(|(start, _)| *start == addr).map(|(_, position)| *position)
+    }
+}
+
 impl<'a> Listing<'a> {
     /// Joins the code of a function whose machine code is at `start`. Machine code is cut into instructions where that is asked for.
     pub(super) fn new(
         info: &ProgInfo<'a>,
+        starts: &LineStarts,
         function: Option<&Function<'a>>,
         start: Option<u64>,
         slots: Option<Range<u32>>,
@@ -119,7 +152,7 @@ impl<'a> Listing<'a> {
             has_lines: false,
             has_addresses: false,
         };
-        let entries = listing.entries(info);
+        let entries = listing.entries(info, starts);
         listing.has_lines = !entries.is_empty();
         listing.has_addresses = listing.has_lines && entries.iter().all(|(_, from)| from.is_some());
         listing.cut(&entries);
@@ -128,7 +161,7 @@ impl<'a> Listing<'a> {
 
     /// The entries of the line table that are the function's, in order, each with where its machine code begins. Either all of them have
     /// that or none: what does not ascend from the function's start is nothing to build on.
-    fn entries(&self, info: &ProgInfo<'_>) -> Vec<(LineInfo, Option<u32>)> {
+    fn entries(&self, info: &ProgInfo<'_>, starts: &LineStarts) -> Vec<(LineInfo, Option<u32>)> {
         let Some(lines) = info.line_info() else { return Vec::new() };
         let addrs = info.jited_line_info();
         let offset = |addr: u64| {
@@ -136,9 +169,9 @@ impl<'a> Listing<'a> {
             self.len_bytes.is_some_and(|len| offset < len).then_some(offset)
         };
         let first = match &self.slots {
-            Some(slots) => lines.iter().position(|line| slots.contains(&line.insn_off)),
+            Some(slots) => starts.in_slots(slots),
             // The first entry of a function has its first address.
-            None => self.start.and_then(|start| addrs?.iter().position(|addr| addr == start)),
+            None => self.start.and_then(|start| starts.at(start)),
         };
         let Some(first) = first else { return Vec::new() };
         let mut entries: Vec<(LineInfo, Option<u32>)> = Vec::new();

@@ -19,7 +19,7 @@ use crate::index::sections::{btf_with, prog_infos};
 use crate::input::recording::Recording;
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
-    ProgTypeName, Reason, Row,
+    ProgTypeName, Reason,
 };
 use crate::options::glob;
 use crate::{AnnotateOptions, Error, Result};
@@ -28,7 +28,7 @@ use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::prog_info::{Function, ProgInfo};
 use bprec_format::feature::Feature;
 use charges::{Cost, EventCosts, FunctionCosts, ProgramCost, Whole, percent};
-use listing::{Listing, PairedCall, Proof, slots_of_functions};
+use listing::{LineStarts, Listing, PairedCall, Proof, slots_of_functions};
 use machine::{Isa, hex};
 use names::Names;
 use rustc_hash::FxHashMap;
@@ -88,13 +88,17 @@ fn blind(
     let report = by_prog::build(recording, index, &options.query)?;
     let name = &recording.names[costs.event];
     let Some(event) = report.events.iter().find(|event| event.name == *name) else { return Ok(FxHashMap::default()) };
+    let mut reasons = FxHashMap::default();
+    for row in &event.rows {
+        let program = &report.programs[row.program];
+        if let Some(reason) = &row.blind {
+            reasons.entry((program.id, program.load_time_ns)).or_insert_with(|| reason.clone());
+        }
+    }
     let reason = |number: u32| {
         let program = &index.programs.list[number as usize];
-        let is_it = |row: &&Row| {
-            let of_report = &report.programs[row.program];
-            (of_report.id, of_report.load_time_ns) == (program.id, program.info.map(|info| info.load_time_ns))
-        };
-        Some((number, event.rows.iter().find(is_it)?.blind.clone()?))
+        let key = (program.id, program.info.map(|info| info.load_time_ns));
+        Some((number, reasons.get(&key)?.clone()))
     };
     Ok(without.into_iter().filter_map(reason).collect())
 }
@@ -130,13 +134,14 @@ impl<'a> Code<'a> {
         let info = self.infos.get(&number);
         let slots = info.map(slots_of_functions).unwrap_or_default();
         let functions: Vec<Function<'a>> = info.map(|info| info.functions().collect()).unwrap_or_default();
+        let starts = info.map(LineStarts::new).unwrap_or_default();
         // The address of the interpreter is no function of a program that it runs.
         let count = if program.interpreted && !functions.is_empty() { functions.len() } else { usize::MAX };
         let known = (0..).zip(&program.functions).take(count).filter(|(at, _)| wanted(*at));
         let listed = known.map(|(at, known)| {
             let slots = slots.get(at as usize).cloned().flatten();
             let function = functions.get(at as usize);
-            (at, info.map(|info| Listing::new(info, function, known.addr, slots, self.isa)))
+            (at, info.map(|info| Listing::new(info, &starts, function, known.addr, slots, self.isa)))
         });
         listed.collect()
     }
@@ -371,7 +376,7 @@ fn joined<'a>(program: &Program, cost: &ProgramCost, number: u32, listing: Optio
     for (listing, line) in listing.iter().flat_map(|listing| listing.lines.iter().map(move |line| (listing, line))) {
         let bpf = listing.bpf(line);
         let distance = |slot: u32| {
-            let insn = bpf.iter().find(|(at, ..)| *at == slot).map(|(_, insn, _)| *insn)?;
+            let (_, insn, _) = bpf[bpf.binary_search_by_key(&slot, |(at, ..)| *at).ok()?];
             (insn.src == 0 && insn.imm != 0).then_some(insn.imm)
         };
         calls.extend(listing.calls(line, &bpf, &addrs).into_iter().map(|call| (call, distance(call.slot))));

@@ -60,17 +60,38 @@ fn same_program_twice(report: &Report) -> Vec<Finding> {
             copies.entry((&program.name, tag.0, hook)).or_default().push(program);
         }
     }
-    let meet = |a: &Program, b: &Program| {
-        let ends_ns = |it: &Program| it.unloaded.map_or(i64::MAX, |bound| bound.after_ns);
-        let begins_ns = |it: &Program| it.loaded.map_or(i64::MIN, |bound| bound.before_ns);
-        begins_ns(a) < ends_ns(b) && begins_ns(b) < ends_ns(a)
-    };
     let findings = copies.into_iter().filter_map(|((_, _, hook), programs)| {
-        let met = |a: &&&Program| programs.iter().any(|b| !std::ptr::eq(**a, *b) && meet(a, b));
-        let programs: Vec<String> = programs.iter().filter(met).map(|program| program.label_with_id()).collect();
+        let times: Vec<(i64, i64)> = programs.iter().map(|program| there_ns(program)).collect();
+        let met = programs.iter().zip(meet_another(&times)).filter(|(_, meets)| *meets);
+        let programs: Vec<String> = met.map(|(program, _)| program.label_with_id()).collect();
         (programs.len() > 1).then(|| Finding::SameProgramTwice { programs, hook: hook.to_owned() })
     });
     findings.collect()
+}
+
+/// From when to when a program was there for sure.
+fn there_ns(program: &Program) -> (i64, i64) {
+    let begins_ns = program.loaded.map_or(i64::MIN, |bound| bound.before_ns);
+    (begins_ns, program.unloaded.map_or(i64::MAX, |bound| bound.after_ns))
+}
+
+/// For each stretch of time: whether another one begins before it ends, and ends after it begins.
+fn meet_another(times: &[(i64, i64)]) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..times.len()).collect();
+    order.sort_by_key(|at| times[*at]);
+    // The last two ends of the stretches up to each one: one of the two is another's.
+    let latest = order.iter().scan([None, None], |latest: &mut [Option<(i64, usize)>; 2], at| {
+        let end = Some((times[*at].1, *at));
+        *latest = if end > latest[0] { [end, latest[0]] } else { [latest[0], latest[1].max(end)] };
+        Some(*latest)
+    });
+    let latest: Vec<_> = latest.collect();
+    let meets = times.iter().enumerate().map(|(at, (begins_ns, ends_ns))| {
+        let before_end = order.partition_point(|other| times[*other].0 < *ends_ns);
+        let latest = before_end.checked_sub(1).map(|last| latest[last]);
+        latest.into_iter().flatten().flatten().any(|(end, other)| other != at && end > *begins_ns)
+    });
+    meets.collect()
 }
 
 /// Programs that are still there, and that nobody is seen to hold. Only a recorder that looked for holders can tell.
@@ -131,26 +152,27 @@ fn outputs_without_reader<'m>(
 ) -> Vec<Finding> {
     const OUTPUTS: [MapType; 2] = [MapType::RINGBUF, MapType::PERF_EVENT_ARRAY];
     let is_held = |program: &Program| !program.owners.is_empty() || program.unloaded.is_some() || program.counts_others;
-    let mut readable: BTreeMap<u32, (bool, Vec<String>, u64)> = BTreeMap::new();
+    if !looked_for_holders(report) {
+        return Vec::new();
+    }
+    let mut outputs: BTreeMap<u32, (&Map, bool, Vec<usize>, u64)> = BTreeMap::new();
     for (at, program) in report.programs.iter().enumerate() {
         let runs = program.runs.value().map_or(0, |runs| runs.count);
         for id in maps_of(at) {
-            let (is_readable, programs, all_runs) = readable.entry(*id).or_default();
+            let Some(map) = maps.get(id).filter(|map| OUTPUTS.contains(&MapType(map.map_type))) else { continue };
+            let (_, is_readable, programs, all_runs) = outputs.entry(*id).or_insert((map, false, Vec::new(), 0));
             *is_readable |= is_held(program) || !program.captured;
             if runs > 0 {
-                programs.push(program.label_with_id());
+                programs.push(at);
                 *all_runs = all_runs.saturating_add(runs);
             }
         }
     }
-    if !looked_for_holders(report) {
-        return Vec::new();
-    }
-    let findings = readable.into_iter().filter(|(_, (is_readable, programs, _))| !is_readable && !programs.is_empty());
-    let findings = findings.filter_map(|(id, (_, programs, runs))| {
-        let map = maps.get(&id).filter(|map| OUTPUTS.contains(&MapType(map.map_type)))?;
+    let unread = outputs.into_iter().filter(|(_, (_, is_readable, programs, _))| !is_readable && !programs.is_empty());
+    let findings = unread.map(|(id, (map, _, programs, runs))| {
+        let programs = programs.into_iter().map(|at| report.programs[at].label_with_id()).collect();
         let map = format!("{} ({id})", String::from_utf8_lossy(&map.name));
-        Some(Finding::OutputWithoutReader { map, programs, runs })
+        Finding::OutputWithoutReader { map, programs, runs }
     });
     findings.collect()
 }

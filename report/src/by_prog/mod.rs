@@ -2,7 +2,9 @@
 
 pub(crate) mod advice;
 mod blinded;
+mod coverage;
 mod groups;
+mod missing;
 mod notes;
 pub(crate) mod over_time;
 pub(crate) mod payers;
@@ -12,36 +14,35 @@ mod sampler;
 mod shares;
 mod sharing;
 mod similar;
+mod traits;
 pub(crate) mod tree;
 
-use crate::counters::history::{History, HistoryWalk};
+use crate::counters::CounterHistory;
+use crate::counters::history::HistoryWalk;
 use crate::index::Index;
 use crate::index::runners::Group;
-use crate::input::cut_off::{Cause, CutOff};
-use crate::input::event_kind::EventKind;
+use crate::input::cut_off::CutOff;
 use crate::input::recording::Recording;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Aggregated, Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissedProgram, Others, Program, Reason,
-    RecorderCost, Report, SourceRow, StatisticsCost, TimeBound, TraceData, Unit,
+    Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissingTicks, Others, Program, Reason, RecorderCost,
+    Report, SourceRow, StatisticsCost, TraceData, Unit,
 };
 use crate::pass::{self, Selection, Sink, Unreadable};
+use crate::sinks::by_event::ByEvent;
 use crate::sinks::hot;
 use crate::sinks::ledger::{Charges, EventLedger, LedgerSink};
 use crate::{Options, Result, model};
 use bprec_format::SampleType;
-use bprec_format::bpf::Tag;
 use bprec_format::feature::{CpuCount, Feature, SampleTime};
 use groups::{Grouped, Grouping, grouped};
-use rows::{Basis, ProgramRow, program_rows, programs};
-use rustc_hash::FxHashSet;
+use rows::{Basis, ProgramRow, RowsOf, program_rows, programs};
 use sampler::bpf_sampler;
-use shares::{Whole, percent};
+use shares::{Whole, Zeros};
 use sharing::HookWeights;
 use std::collections::BTreeSet;
-
-/// What the recorder calls a recording of everything.
-const SYSTEM_WIDE: &str = "system wide";
+use std::sync::Arc;
+use traits::{Common, ROWS_WITHOUT_SAMPLES, WithoutSamples};
 
 /// Makes the report.
 pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Report> {
@@ -49,22 +50,22 @@ pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options)
 }
 
 /// A report, and what was made beside it.
-pub(crate) struct Built<S> {
+pub(crate) struct Built<'i, S> {
     pub(crate) report: Report,
     /// What another sink took in.
     pub(crate) sink: S,
     /// In what ratio programs share hooks.
-    weights: HookWeights,
+    weights: HookWeights<'i>,
 }
 
 /// Makes the report, and feeds another sink in the same pass; `needs_comm`: with names of tasks.
-pub(crate) fn build_with<S: Sink>(
+pub(crate) fn build_with<'i, S: Sink>(
     recording: &Recording<'_>,
-    index: &Index,
+    index: &'i Index,
     options: &Options,
     needs_comm: bool,
     other: S,
-) -> Result<Built<S>> {
+) -> Result<Built<'i, S>> {
     let window = Window::of(&options.time, recording, index.start_ns())?;
     let mut selection = Selection::new(recording, index, &window, options)?;
     selection.needs_comm |= needs_comm;
@@ -75,46 +76,37 @@ pub(crate) fn build_with<S: Sink>(
     let ((other, sink), unreadable) =
         pass::run(recording, index, &selection, (other, sink), |slice, records| history.slice(slice, records));
     let hot = if index.programs.list.is_empty() { hot::hottest(recording, index, &selection) } else { Vec::new() };
-    let (ledgers, history) = (sink.events, history.finish());
+    let (ledgers, history) = (sink.finish(), history.finish());
     let events = &selection.events;
     let grouping = grouping.as_ref();
     let window = &window;
-    let lost = lost(recording, index);
-    let builder =
-        Builder { recording, options, window, index, history, ledgers, lost, grouping, unreadable, events, hot };
+    let lost = missing::lost(recording, index);
+    let builder = Builder {
+        recording,
+        options,
+        window,
+        index,
+        history,
+        ledgers,
+        lost,
+        grouping,
+        unreadable,
+        events,
+        hot,
+        zeros: Zeros::default(),
+    };
     let (report, weights) = builder.report();
     Ok(Built { report, sink: other, weights })
 }
 
-/// Lost samples of each event: counted by the kernel, or else as LOST_SAMPLES says. LOST counts the same losses, of all events
-/// together. Where LOST_SAMPLES leaves open of which event some are, no event's are known.
-fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>> {
-    let events = recording.events.all().len();
-    if let Some(loss) = &index.states.loss
-        && !loss.not_counted
-    {
-        let mut lost = vec![Some(0u64); events];
-        for of_one in &loss.events {
-            let event = recording.events.index_of_id(of_one.event_id).and_then(|event| lost.get_mut(event));
-            event.into_iter().flatten().for_each(|lost| *lost = lost.saturating_add(of_one.lost));
-        }
-        return lost;
-    }
-    if index.lost.samples_of_any > 0 {
-        return vec![None; events];
-    }
-    let none = (index.lost.records == 0).then_some(0);
-    (0..events).map(|event| index.lost.samples.get(&event).copied().or(none)).collect()
-}
-
-struct Builder<'b> {
+struct Builder<'b, 'i> {
     recording: &'b Recording<'b>,
     options: &'b Options,
     window: &'b Window,
-    index: &'b Index,
-    history: History,
+    index: &'i Index,
+    history: CounterHistory,
     /// By event.
-    ledgers: Vec<EventLedger>,
+    ledgers: ByEvent<EventLedger>,
     /// Lost samples, by event.
     lost: Vec<Option<u64>>,
     /// Where programs are put together.
@@ -122,17 +114,19 @@ struct Builder<'b> {
     unreadable: Unreadable,
     events: &'b [bool],
     hot: Vec<Vec<hot::Hot>>,
+    zeros: Zeros,
 }
 
-impl Builder<'_> {
-    fn report(mut self) -> (Report, HookWeights) {
+impl<'i> Builder<'_, 'i> {
+    fn report(mut self) -> (Report, HookWeights<'i>) {
         let (first, last) = self.time_span();
         let elapsed_ns = self.window.length_ns(first, last);
-        let recording = self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns));
-        let counting = self.history.counters.counting();
+        let selected =
+            self.window.selected(first, last).map(|(from, to)| (since(from, first), since(to, first))).collect();
+        let recording = model::Recording { selected, ..self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns)) };
+        let counting = self.history.counting();
         let (programs, order) = programs(self.index, &self.history, self.window, first, counting.as_ref());
-        let points = std::mem::take(&mut self.history.sharers);
-        let weights = HookWeights::new(self.index, &programs, &order, points);
+        let weights = HookWeights::new(self.index, &programs, &order);
         self.share_entry(&weights);
         let asked: Option<Vec<bool>> = (!self.options.programs.is_empty()).then(|| {
             let asked = |p: &Program| {
@@ -149,14 +143,37 @@ impl Builder<'_> {
             recording,
             by: self.options.by,
             counting,
-            programs,
-            events: Vec::new(),
+            programs: Arc::new(programs),
+            events: Vec::with_capacity(self.events.iter().filter(|is_asked| **is_asked).count()),
             blinded_events,
             problems: self.problems(),
             notes: Vec::new(),
         };
+        let mut positions = vec![0; order.len()];
+        order.iter().zip(0..).for_each(|(number, position)| positions[*number as usize] = position);
+        let grouping = self.grouping;
+        let traits = traits::traits(self.index, &report.programs, &order, asked.as_deref(), grouping, self.options);
+        let how_many = |how| traits.iter().filter(|traits| traits.without_samples == how).count();
+        let mut common = Common {
+            listed: how_many(WithoutSamples::Listed),
+            quiet: how_many(WithoutSamples::Quiet),
+            has_tail_called: traits.iter().any(|traits| traits.is_tail_called),
+            traits,
+            members: grouping.map_or(Vec::new(), |grouping| grouping.members(&order, &report)),
+            main_event: sampler::main_event(self.recording, self.index, self.events),
+            carried: notes::carried(&report),
+            no_runs: notes::no_runs(&report.programs),
+            rows_left: ROWS_WITHOUT_SAMPLES + report.programs.len(),
+            order,
+            positions,
+            asked,
+        };
         for event in (0..self.events.len()).filter(|event| self.events[*event]) {
-            let made = self.event(event, &report, &order, asked.as_deref());
+            let mut made = self.event(event, &report, &mut common);
+            // Events without samples have the same notes, and may be thousands.
+            if let Some(before) = report.events.last().filter(|before| before.notes == made.notes) {
+                made.notes = Arc::clone(&before.notes);
+            }
             report.events.push(made);
         }
         // Whoever names events wants to see each.
@@ -164,25 +181,18 @@ impl Builder<'_> {
             similar::mark(&mut report.events);
         }
         let side_band_lost = self.side_band_lost();
-        report.notes = notes::of_recording(&report, side_band_lost, self.index.states.user_symbols.as_ref());
+        let states = &self.index.states;
+        let unheld = states.cost.and_then(|cost| cost.unheld).unwrap_or(0);
+        report.notes = notes::of_recording(&report, side_band_lost, states.user_symbols.as_ref(), unheld);
         (report, weights)
     }
 
-    /// Events that have no part in the report, with the records of theirs that were lost.
-    fn side_band_lost(&self) -> Vec<(String, u64)> {
-        let kinds = self.recording.kinds.iter().zip(&self.recording.names);
-        let side_band =
-            kinds.zip(&self.lost).filter(|((kind, _), _)| matches!(kind, EventKind::State | EventKind::Other));
-        let lost = side_band.filter_map(|((_, name), lost)| Some((name.clone(), (*lost).filter(|lost| *lost > 0)?)));
-        lost.collect()
-    }
-
     /// Shares what hooks of several programs cost between those.
-    fn share_entry(&mut self, weights: &HookWeights) {
+    fn share_entry(&mut self, weights: &HookWeights<'_>) {
         let groups = self.index.hooks.groups();
         let weights = |group: &Group, interval| weights.of(group, interval);
         let group_of = self.grouping.map_or(&[][..], |grouping| &grouping.of);
-        for ledger in &mut self.ledgers {
+        for ledger in self.ledgers.iter_mut() {
             ledger.share_entry(groups, weights, self.options.split(), group_of);
         }
     }
@@ -198,8 +208,7 @@ impl Builder<'_> {
         let first = first.or(told.map(|time| time.first_ns)).or(sampled.map(|(first, _)| first)).unwrap_or(0);
         let last = states.cost.map(|cost| cost.end_ns).or(told.map(|time| time.last_ns)).unwrap_or_else(|| {
             // It was still going on when statistics were read.
-            let read = states.read_at_ns.iter().copied().max();
-            sampled.map(|(_, last)| last).max(read).unwrap_or(first)
+            sampled.map(|(_, last)| last).max(self.index.runs.moments_ns().next_back()).unwrap_or(first)
         });
         (first, last.max(first))
     }
@@ -222,12 +231,14 @@ impl Builder<'_> {
             cpu_model: self.recording.text(Feature::CPUDESC),
             cpus: self.cpus(),
             elapsed_ns,
+            selected: Vec::new(),
             start_ns,
             start_unix_ns: session.map(|session| session.realtime_ns).filter(|time| *time > 0),
             target: said(|session| &session.target),
             event_note: said(|session| &session.event_note),
             counters: said(|session| &session.counters),
             counters_note: states.counters_note(),
+            statistics_of_others: self.index.were_statistics_on_for_others(),
             lost_records: self.index.lost.of_any_event(),
             loss_not_counted: states.loss.as_ref().is_some_and(|loss| loss.not_counted),
             cpus_not_sampled: {
@@ -247,9 +258,11 @@ impl Builder<'_> {
                 max_rss_bytes: cost.max_rss_bytes,
                 written_bytes: cost.written_bytes,
                 wakeups: cost.wakeups,
-                run_statistics: cost.statistics_ns.map(|time_ns| StatisticsCost {
-                    time_ns,
-                    cpu_percent: self.length_ns(start_ns).map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64),
+                run_statistics: cost.statistics_ns.map(|time_ns| {
+                    let length_ns = self.length_ns(start_ns);
+                    let cpu_percent = length_ns.map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64);
+                    let machine_percent = cpu_percent.zip(self.cpus()).map(|(percent, cpus)| percent / f64::from(cpus));
+                    StatisticsCost { time_ns, cpu_percent, machine_percent }
                 }),
             }),
             unfinished: self.recording.cut_off().is_some_and(CutOff::is_unfinished),
@@ -263,7 +276,7 @@ impl Builder<'_> {
         let count: Option<CpuCount> = self.recording.feature(Feature::NRCPUS);
         let online = online.or(count.map(|count| count.online)).filter(|cpus| *cpus > 0);
         let mut seen: BTreeSet<u32> = BTreeSet::new();
-        for event in &self.ledgers {
+        for event in self.ledgers.iter() {
             let bits = event.cpus.iter().enumerate();
             seen.extend(bits.flat_map(|(word, bits)| {
                 (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word as u32 * 64 + bit)
@@ -274,18 +287,25 @@ impl Builder<'_> {
         if self.options.cpus.is_some() { seen } else { online.or(seen) }
     }
 
-    fn event(&self, event: usize, report: &Report, order: &[u32], asked: Option<&[bool]>) -> EventReport {
+    fn event(&self, event: usize, report: &Report, common: &mut Common) -> EventReport {
         let (ledger, recorded) = (&self.ledgers[event], &report.recording);
         let attr = &self.recording.event(event).attr;
-        let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledgers, self.events, event);
+        let bpf_sampler = bpf_sampler(self.recording, self.index, &self.ledgers, common.main_event, event);
         let has_chains = self.index.has_chains(self.recording, event);
         let unit = self.index.unit(self.recording, event);
-        let machine = match unit {
+        let capacity_ns = match unit {
             Unit::Events => Known::Unknown(Reason::CapacityUnknown),
             Unit::Nanoseconds => {
                 let capacity = || recorded.elapsed_ns?.checked_mul(u64::from(recorded.cpus?));
                 Known::or_unknown(capacity(), Reason::LengthUnknown)
             }
+        };
+        let late_ticks =
+            capacity_ns.value().and_then(|capacity_ns| self.late_ticks(event, report, common, *capacity_ns));
+        // Where they are late whatever they would have met, those that came stand for all.
+        let machine = match late_ticks {
+            Some(late) if late.missing == MissingTicks::All => Known::Value(ledger.samples.weight),
+            _ => capacity_ns.clone(),
         };
         let idle = if !attr.sample_type.contains(SampleType::TID) {
             Known::Unknown(Reason::NoTaskIds)
@@ -305,36 +325,58 @@ impl Builder<'_> {
             true => Known::Value(count),
             false => Known::Unknown(Reason::NoKernelSymbols),
         };
-        let charged: Count = ledger.programs.iter().map(Charges::sum).sum();
-        let bpf = charged + ledger.entry + ledger.interpreted;
+        let mut charges_of_all = ledger.programs.sum();
+        let bpf = charges_of_all.sum() + ledger.entry + ledger.interpreted;
         let whole = Whole {
             samples: ledger.samples.weight,
             machine: machine.value().copied(),
+            capacity_ns: capacity_ns.value().copied(),
             busy: busy.value().copied(),
             bpf: bpf.weight,
             has_chains,
+            zeros: &self.zeros,
         };
         let basis = Basis {
             name: &self.recording.names[event],
             samples: ledger.samples,
             is_timer: unit == Unit::Nanoseconds,
+            aggregated_over_ns: self.index.aggregations.get(&event).map(|account| account.interval_ns),
             is_counted_by_programs: bpf_sampler.is_some() || self.index.aggregations.contains_key(&event),
             samples_are_whole: self.samples_are_whole(event, recorded),
+            adds_to_runs: unit == Unit::Nanoseconds && self.narrowed(recorded).is_none(),
         };
-        let rows = program_rows(self.index, ledger, &report.programs, order, &basis, self.options);
-        let chosen = match self.grouping {
+        let of = RowsOf {
+            index: self.index,
+            ledger,
+            programs: &report.programs,
+            traits: &common.traits,
+            order: &common.order,
+            positions: &common.positions,
+            basis: &basis,
+            options: self.options,
+        };
+        let tail_calls = common.has_tail_called || of.has_tail_calls();
+        let lists_without_samples = common.listed <= common.rows_left;
+        common.rows_left -= if lists_without_samples { common.listed } else { 0 };
+        let rows = program_rows(&of, lists_without_samples, tail_calls);
+        let with_row = |how| rows.iter().filter(|row| common.traits[row.program].without_samples == how).count();
+        let quiet = common.quiet - with_row(WithoutSamples::Quiet);
+        let left_out = common.listed - with_row(WithoutSamples::Listed);
+        let asked = common.asked.as_deref();
+        // Rows of what is not asked for are left out.
+        let unsampled_ns = rows.iter().filter(|_| asked.is_none()).filter_map(|row| row.unsampled_ns);
+        let unsampled_ns = unsampled_ns.reduce(u64::saturating_add);
+        let mut chosen = match self.grouping {
             None => self.choose(rows, &report.programs, asked, &whole),
             Some(grouping) => {
-                let totals = &ledger.groups;
-                let (groups, rest) = grouped(grouping, order, rows, totals, &report.programs, self.options.sort);
+                let (groups, rest) = grouped(grouping, &common.members, &of, rows, tail_calls);
                 let mut chosen = self.choose(rest, &report.programs, asked, &whole);
                 // What gets no row was asked for by nobody, or counts others.
-                chosen.groups = self.choose_groups(groups, &mut chosen, &report.programs, &whole);
+                chosen.groups = self.choose_groups(groups, &mut chosen, &whole);
                 chosen
             }
         };
-        let mut charges_of_all = Charges::default();
-        ledger.programs.iter().for_each(|charges| charges_of_all.merge(charges));
+        chosen.quiet += quiet;
         charges_of_all.entry.merge(ledger.entry);
         // Who of them has it is an estimate, and not that they have it.
         charges_of_all.shared_entry = Count::default();
@@ -343,6 +385,7 @@ impl Builder<'_> {
         let all_of_it = whole.line(bpf);
         (total.count, total.shares) = (all_of_it.count, all_of_it.shares);
         let lost = &self.index.lost;
+        let without_samples = whole.kept(whole.ledger(&Charges::default(), true));
         let mut made = EventReport {
             name: self.recording.names[event].clone(),
             unit,
@@ -351,178 +394,124 @@ impl Builder<'_> {
             idle: idle.map(|idle| whole.share(idle)),
             busy,
             machine,
+            late_ticks,
             lost: Known::or_unknown(self.lost[event], Reason::LostTogether { records: lost.of_any_event() }),
             filtered: lost.filtered.get(&event).copied().unwrap_or(0),
             throttled: lost.throttled.get(&event).copied().unwrap_or(0),
             has_chains,
             is_timer: unit == Unit::Nanoseconds,
-            aggregated: self.aggregated(event, &whole),
+            aggregated: self.aggregated(event, &whole).map(Box::new),
             sources: sources(&chosen.shown, report, &basis),
-            groups: self
-                .grouping
-                .map_or(Vec::new(), |grouping| chosen.groups.iter().map(|group| group.row(grouping, &whole)).collect()),
-            rows: chosen.shown.iter().map(|row| row.row(&report.programs, &whole, self.options)).collect(),
-            others: Others { programs: chosen.rest.0, line: whole.ledger(&chosen.rest.1, false) },
-            counting_programs: Others { programs: chosen.counting.0, line: whole.ledger(&chosen.counting.1, false) },
+            groups: self.grouping.map_or(Vec::new(), |grouping| {
+                chosen.groups.iter().map(|group| group.row(grouping, &common.members, &whole)).collect()
+            }),
+            rows: chosen
+                .shown
+                .iter()
+                .map(|row| row.row(&report.programs, &whole, &without_samples, self.options))
+                .collect(),
+            others: Others { programs: chosen.rest.0, line: whole.kept(whole.ledger(&chosen.rest.1, false)) },
+            counting_programs: Others {
+                programs: chosen.counting.0,
+                line: whole.kept(whole.ledger(&chosen.counting.1, false)),
+            },
             quiet_programs: chosen.quiet,
             entry_unattributed: told(ledger.entry)
-                .map(|entry| whole.ledger(&Charges { entry, ..Charges::default() }, false)),
-            interpreted: told(ledger.interpreted).map(|count| whole.line(count)),
-            unknown_kernel_code: unknown_kernel_code.map(|count| whole.line(count)),
-            total,
-            bpf_sampler,
+                .map(|entry| whole.kept(whole.ledger(&Charges { entry, ..Charges::default() }, false))),
+            interpreted: told(ledger.interpreted).map(|count| whole.kept(whole.line(count))),
+            unknown_kernel_code: unknown_kernel_code.map(|count| whole.kept(whole.line(count))),
+            total: whole.kept(total),
+            unsampled: unsampled_ns.map(|time_ns| whole.unsampled(time_ns)),
+            bpf_sampler: bpf_sampler.map(Box::new),
             hot: {
                 let hot = self.hot.get(event).into_iter().flatten();
                 let hot = hot.map(|hot| Hot {
                     name: hot.name.clone(),
                     mangled: hot.mangled.clone(),
-                    object: hot.object.clone(),
+                    object: Arc::clone(&hot.object),
                     share: whole.share(hot.count),
                 });
                 hot.take(self.options.limit.unwrap_or(usize::MAX)).collect()
             },
-            notes: Vec::new(),
+            notes: Arc::default(),
         };
         let members = chosen.groups.iter().flat_map(|group| &group.rows);
         let shown: Vec<&ProgramRow> = chosen.shown.iter().chain(members).collect();
-        made.notes = notes::of_event(report, &made, &shown, self.narrowed(recorded).as_deref());
+        let left_out = if self.grouping.is_none() { left_out } else { 0 };
+        let notes = notes::of_event(report, &made, &shown, common, left_out, self.narrowed(recorded).as_deref());
+        made.notes = notes.into();
         made
     }
 
-    /// What makes the samples those of a part of the machine.
-    fn narrowed(&self, recorded: &model::Recording) -> Option<String> {
-        if self.options.cpus.is_some() {
-            return Some("--cpu".into());
-        }
-        if !self.options.comms.is_empty() {
-            return Some("--comms".into());
-        }
-        recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
-    }
-
     /// Which rows are shown, and what the rest adds up to.
-    fn choose(&self, rows: Vec<ProgramRow>, programs: &[Program], asked: Option<&[bool]>, whole: &Whole) -> Chosen {
+    fn choose(
+        &self,
+        mut rows: Vec<ProgramRow>,
+        programs: &[Program],
+        asked: Option<&[bool]>,
+        whole: &Whole<'_>,
+    ) -> Chosen {
         let options = self.options;
         let mut chosen = Chosen::default();
-        for row in rows {
+        let mut shown = 0;
+        // In place: with all programs that a recording has, rows are most of the memory.
+        rows.retain(|row| {
             let program = &programs[row.program];
             let asked = asked.map(|asked| asked[row.program]);
             let is_loud = options.all || asked == Some(true) || row.happened(program);
-            let has_room = options.limit.is_none_or(|limit| chosen.shown.len() < limit);
-            if program.counts_others && asked.is_none() && !options.all {
+            let has_room = options.limit.is_none_or(|limit| shown < limit);
+            let is_tool = program.counts_others || options.folds_tools && program.is_of_tools();
+            if is_tool && asked.is_none() && !options.all {
                 // There are two for each program that is counted: together they say what counting takes.
                 chosen.counting.0 += usize::from(row.has_samples());
                 chosen.counting.1.merge(&row.charges);
-            } else if asked != Some(false) && is_loud && has_room && !self.is_small(&row.charges, &[&row], whole) {
-                chosen.shown.push(row);
+                false
+            } else if asked != Some(false)
+                && is_loud
+                && has_room
+                && !self.is_small(row.cost(), row.unseen().is_some() && row.unsampled_ns.is_none(), whole)
+            {
+                shown += 1;
+                true
             } else if row.has_samples() {
                 chosen.rest.0 += 1;
                 chosen.rest.1.merge(&row.charges);
+                false
             } else {
                 chosen.quiet += 1;
+                false
             }
-        }
-        chosen
+        });
+        Chosen { shown: rows, ..chosen }
     }
 
-    /// Whether what is charged to these programs is known to be less of all samples than is shown.
-    fn is_small(&self, charges: &Charges, rows: &[&ProgramRow], whole: &Whole) -> bool {
+    /// True if a cost is known to be less of all samples than is shown; `is_partial`: some of it is unknown.
+    fn is_small(&self, cost: Count, is_partial: bool, whole: &Whole<'_>) -> bool {
         let Some(limit) = self.options.percent_limit else { return false };
-        let percent = whole.share(charges.sum()).percent;
-        rows.iter().all(|row| row.unseen().is_none()) && percent.is_some_and(|percent| percent < limit)
+        !is_partial && whole.share(cost).percent.is_some_and(|percent| percent < limit)
     }
 
     /// Which groups are shown; the others are added to what is not.
-    fn choose_groups(
-        &self,
-        groups: Vec<Grouped>,
-        chosen: &mut Chosen,
-        programs: &[Program],
-        whole: &Whole,
-    ) -> Vec<Grouped> {
+    fn choose_groups(&self, groups: Vec<Grouped>, chosen: &mut Chosen, whole: &Whole<'_>) -> Vec<Grouped> {
         let options = self.options;
         let is_asked = !options.programs.is_empty();
         let mut shown = Vec::new();
         for group in groups {
-            let is_loud = options.all || is_asked || group.rows.iter().any(|row| row.happened(&programs[row.program]));
+            let is_loud = options.all || is_asked || group.happened;
             let has_room = options.limit.is_none_or(|limit| shown.len() < limit);
-            let members: Vec<&ProgramRow> = group.rows.iter().collect();
-            if is_loud && has_room && !self.is_small(&group.charges, &members, whole) {
+            if is_loud
+                && has_room
+                && !self.is_small(group.cost(), group.unseen > 0 && group.unsampled_ns().is_none(), whole)
+            {
                 shown.push(group);
                 continue;
             }
             let sampled = group.sampled_programs();
             chosen.rest.0 += sampled;
             chosen.rest.1.merge(&group.charges);
-            chosen.quiet += group.rows.len() - sampled;
+            chosen.quiet += group.programs - sampled;
         }
         shown
-    }
-
-    /// Whether samples are of all that ran, and of all of the time that other counts are of.
-    fn samples_are_whole(&self, event: usize, recorded: &model::Recording) -> bool {
-        let is_all = self.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
-        // A timer that comes late has fewer samples than there was time for.
-        let weight = self.ledgers[event].samples.weight;
-        let cpus = recorded.cpus.unwrap_or(0);
-        let machine_ns = recorded.elapsed_ns.unwrap_or(0).saturating_mul(cpus.into());
-        let all_there = u128::from(weight) * 10 >= u128::from(machine_ns) * 9;
-        let throttled = self.index.lost.throttled.get(&event).is_some_and(|times| *times > 0);
-        is_all
-            && recorded.target.as_deref() == Some(SYSTEM_WIDE)
-            && all_there
-            && self.lost[event] == Some(0)
-            && !throttled
-    }
-
-    fn aggregated(&self, event: usize, whole: &Whole) -> Option<Aggregated> {
-        let account = self.index.aggregations.get(&event)?;
-        let options = self.options;
-        // Nor is a part all that is left of a recording: one that was cut off, or a part that was written as one.
-        let ledger = &self.ledgers[event];
-        let seen = Count { samples: account.samples, weight: account.period };
-        let is_all = self.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
-        let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
-        // At the rate of those that were seen.
-        let samples = |weight: u64| {
-            let samples = u128::from(weight) * u128::from(account.samples) / u128::from(account.period.max(1));
-            u64::try_from(samples).unwrap_or(u64::MAX)
-        };
-        let blind_spot = unseen.map(|weight| Count { samples: samples(weight), weight });
-        Some(Aggregated {
-            entries: account.entries,
-            interval_ns: account.interval_ns,
-            overflow: ledger.overflow,
-            overflow_machine_percent: percent(ledger.overflow.weight, whole.machine),
-            blind_spot_machine_percent: blind_spot.and_then(|count| percent(count.weight, whole.machine)),
-            blind_spot: Known::or_unknown(blind_spot, Reason::PartOnly),
-        })
-    }
-
-    fn missed(&self, programs: &[Program], start_ns: u64) -> Vec<MissedProgram> {
-        let since_start = |time: u64| since(time, start_ns);
-        let told = self.index.states.missed.iter().map(|missed| MissedProgram {
-            id: missed.id,
-            tag: missed.tag.map(Tag),
-            time_ns: Some(since_start(missed.time_ns)),
-            reason: missed.reason.clone(),
-        });
-        let mut missed: Vec<MissedProgram> = told.collect();
-        let mut ids: FxHashSet<u32> = missed.iter().map(|missed| missed.id).collect();
-        for program in programs.iter().filter(|program| !program.captured && !program.counts_others) {
-            let Some(id) = program.id else { continue };
-            if ids.insert(id) {
-                let time_ns = program.loaded.filter(TimeBound::is_exact).map(|loaded| loaded.after_ns);
-                let reason = match self.recording.cut_off().map(|cut_off| &cut_off.cause) {
-                    Some(Cause::Recorder(_)) => "the recording was cut off before its program infos were written",
-                    Some(Cause::File | Cause::Stream(_)) => "the recording was cut off before its program infos",
-                    None => "no bpf_prog_info in the recording",
-                };
-                missed.push(MissedProgram { id, tag: program.tag, time_ns, reason: reason.into() });
-            }
-        }
-        missed.sort_by_key(|missed| (missed.id, missed.time_ns));
-        missed
     }
 
     fn problems(&self) -> Vec<String> {

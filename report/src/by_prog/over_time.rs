@@ -3,9 +3,9 @@
 use super::sharing::HookWeights;
 use super::{Built, build_with, rows};
 use crate::counters::CounterHistory;
-use crate::counters::history::History;
 use crate::counters::per_interval::{Counted, counted as counted_between};
 use crate::index::Index;
+use crate::index::runs::{Key, Stretch};
 use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::model::{
@@ -18,6 +18,7 @@ use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Without a length that is asked for there are at most so many intervals.
 const INTERVALS: u64 = 60;
@@ -46,12 +47,12 @@ pub(crate) fn by_prog_over_time(
     let Built { report, weights, .. } = build_with(recording, index, options, false, ())?;
     let all = Options { programs: Vec::new(), limit: None, ..options.clone() };
     let (interval_ns, events) = events(recording, index, &all, None, (&report, &weights))?;
-    let over_time = OverTime { programs: report.programs.clone(), ..document(interval_ns, events) };
+    let over_time = OverTime { programs: Arc::clone(&report.programs), ..document(interval_ns, events) };
     Ok((report, over_time))
 }
 
 fn document(interval_ns: u64, events: Vec<EventOverTime>) -> OverTime {
-    OverTime { format: "bprec over-time", version: JSON_VERSION, interval_ns, programs: Vec::new(), events }
+    OverTime { format: "bprec over-time", version: JSON_VERSION, interval_ns, programs: Arc::default(), events }
 }
 
 /// The length of an interval, and what is in each of them, in the events that are asked for.
@@ -60,7 +61,7 @@ fn events(
     index: &Index,
     options: &Options,
     interval_ns: Option<u64>,
-    (report, weights): (&Report, &HookWeights),
+    (report, weights): (&Report, &HookWeights<'_>),
 ) -> Result<(u64, Vec<EventOverTime>)> {
     let elapsed_ns = report.recording.elapsed_ns.unwrap_or(0);
     let interval_ns = interval_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
@@ -69,16 +70,19 @@ fn events(
     let sink = TimelineSink::new(report.recording.start_ns, interval_ns, recording.events.all().len());
     let (mut sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
     let order = rows::order(index);
-    for counts in &mut sink.events {
+    for counts in sink.events.iter_mut() {
         timeline::share_entry(counts, index.hooks.groups(), |group, interval| weights.of(group, interval));
     }
     let numbers: FxHashMap<u32, usize> = order.into_iter().zip(0..).collect();
-    let history = History::of(recording, index, &window, true).counters;
+    let history = CounterHistory::of(recording, index, &window);
     let spread = Spread {
         history: &history,
+        index,
+        window: &window,
         start_ns: report.recording.start_ns,
         interval_ns,
-        last: elapsed_ns / interval_ns,
+        intervals: elapsed_ns / interval_ns,
+        last: if window.whole { elapsed_ns / interval_ns } else { u64::MAX },
         cpus: report.recording.cpus,
     };
     let nobody = || Known::Unknown(Reason::NotForThisLine);
@@ -152,9 +156,13 @@ fn row(
 /// Spreads what was counted between snapshots over intervals.
 struct Spread<'s> {
     history: &'s CounterHistory,
+    index: &'s Index,
+    window: &'s Window,
     start_ns: u64,
     interval_ns: u64,
-    /// The last interval.
+    /// How many intervals there are.
+    intervals: u64,
+    /// The last of them, where what comes behind it belongs to it.
     last: u64,
     cpus: Option<u32>,
 }
@@ -203,10 +211,13 @@ impl Spread<'_> {
             (None, Known::Unknown(reason)) => return Known::Unknown(reason.clone()),
             (None, Known::Impossible(anomaly)) => return Known::Impossible(anomaly.clone()),
         };
-        if self.last > COUNTED_INTERVALS_MAX {
+        if self.intervals > COUNTED_INTERVALS_MAX {
             return Known::Unknown(Reason::TooManyIntervals);
         }
-        let Some(counted) = counted_between(self.history, source, key, self.cpus) else {
+        if source == CounterSource::Stats {
+            return self.runs(key);
+        }
+        let Some(counted) = counted_between(self.history, key, self.cpus) else {
             return Known::Unknown(Reason::NoSnapshots);
         };
         let events = counted.iter().map(|it| it.events.len()).max().unwrap_or(0);
@@ -243,10 +254,60 @@ impl Spread<'_> {
         })
     }
 
+    /// What run statistics say of a program.
+    fn runs(&self, key: Key) -> Known<CountedOverTime> {
+        let runs = &self.index.runs;
+        let ends = runs.within(key, self.window).map(|all| (self.interval(all.span.0), self.interval(all.span.1), all));
+        ends.and_then(|(first, last, all)| {
+            let cut = |interval: u64| self.start_ns.saturating_add(interval.saturating_mul(self.interval_ns));
+            let cuts: Vec<u64> = (first + 1..=last).map(cut).collect();
+            runs.steps(key, self.window, &cuts).map(|steps| {
+                let mut intervals: BTreeMap<u64, Vec<(Stretch, u64)>> = BTreeMap::new();
+                for (step, count) in steps.iter().zip(Stretch::counts(&steps)) {
+                    intervals.entry(self.interval(step.span.0)).or_default().push((*step, count));
+                }
+                // Whole runs in each interval, and the time of parts of a run with those that follow, or else with the last.
+                let (mut shown, mut time_ns): (Vec<(IntervalCounted, f64)>, f64) = (Vec::new(), 0.0);
+                for (interval, steps) in intervals {
+                    time_ns += steps.iter().map(|(step, _)| step.time_ns).sum::<f64>();
+                    let runs = steps.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+                    if runs > 0 {
+                        let counted = IntervalCounted {
+                            interval,
+                            from_ns: interval.saturating_mul(self.interval_ns),
+                            runs,
+                            ns_per_run: None,
+                            events: Vec::new(),
+                            is_estimate: steps.iter().any(|(step, _)| step.is_estimate),
+                        };
+                        shown.push((counted, std::mem::take(&mut time_ns)));
+                    }
+                }
+                if let Some((_, last)) = shown.last_mut() {
+                    *last += time_ns;
+                }
+                let intervals = shown
+                    .into_iter()
+                    .map(|(it, time_ns)| IntervalCounted { ns_per_run: Some(time_ns / it.runs as f64), ..it });
+                CountedOverTime {
+                    source: CounterSource::Stats,
+                    runs: all.count(),
+                    ns_per_run: (all.count() > 0).then(|| all.time_ns / all.count() as f64),
+                    intervals: intervals.collect(),
+                    is_estimate: steps.iter().any(|step| step.is_estimate && step.runs > 0.0),
+                }
+            })
+        })
+    }
+
+    fn interval(&self, time_ns: u64) -> u64 {
+        (time_ns.saturating_sub(self.start_ns) / self.interval_ns).min(self.last)
+    }
+
     /// Spreads what was counted between two snapshots evenly over the time between them; whether that is more than one interval.
     fn spread(&self, counted: &Counted, pieces: &mut BTreeMap<u64, Piece>, events: usize) -> bool {
-        let interval = |time_ns: u64| (time_ns.saturating_sub(self.start_ns) / self.interval_ns).min(self.last);
-        let (first, last) = (interval(counted.from_ns), interval(counted.to_ns.saturating_sub(1).max(counted.from_ns)));
+        let (first, last) =
+            (self.interval(counted.from_ns), self.interval(counted.to_ns.saturating_sub(1).max(counted.from_ns)));
         let length_ns = u128::from(counted.to_ns.saturating_sub(counted.from_ns).max(1));
         let is_spread = first < last && counted.runs > 0;
         let mut runs_before = 0;
@@ -291,7 +352,16 @@ mod tests {
 
     fn pieces(counted: &[(u64, u64, u64)]) -> (Vec<Shown>, bool) {
         let history = CounterHistory::default();
-        let spread = Spread { history: &history, start_ns: 1_000, interval_ns: 100, last: 9, cpus: None };
+        let spread = Spread {
+            history: &history,
+            index: &Index::default(),
+            window: &Window::everything(),
+            start_ns: 1_000,
+            interval_ns: 100,
+            intervals: 9,
+            last: 9,
+            cpus: None,
+        };
         let mut pieces = BTreeMap::new();
         let is_spread = counted.iter().fold(false, |is_spread, (from_ns, to_ns, runs)| {
             let time_ns = Some(*runs as f64 * 8.0);

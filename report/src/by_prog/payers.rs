@@ -155,6 +155,7 @@ impl Maker<'_, '_> {
             unit: event.unit,
             samples: event.samples,
             machine: event.machine.clone(),
+            is_scaled: event.is_scaled(),
             payers,
             rows,
             others: PayerOthers { pairs: others.0, total: share(others.1) },

@@ -2,21 +2,22 @@
 
 use super::sampled::{disagreement, per_run};
 use super::shares::Whole;
-use crate::counters::history::History;
-use crate::counters::{disagreements, exact_program};
+use super::traits::{Traits, WithoutSamples, happened};
+use crate::counters::{CounterHistory, disagreements, exact_program};
 use crate::index::Index;
 use crate::index::programs;
-use crate::index::runs::NoRuns;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Count, Counting, Disagreement, Known, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs, RunsEstimate,
-    SampledPerRun, TimeBound,
+    Count, Counting, Disagreement, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs,
+    RunsEstimate, SampledPerRun, TimeBound,
 };
 use crate::sinks::ledger::{Charges, EventLedger, Key};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
+use rustc_hash::FxHashMap;
 use std::cmp::{Ordering, Reverse};
+use std::sync::Arc;
 
 /// The index's numbers of all programs, by id and load time.
 pub(crate) fn order(index: &Index) -> Vec<u32> {
@@ -33,7 +34,7 @@ pub(crate) fn order(index: &Index) -> Vec<u32> {
 /// All programs by id and load time, with the index's number of each.
 pub(super) fn programs(
     index: &Index,
-    history: &History,
+    history: &CounterHistory,
     window: &Window,
     start_ns: u64,
     counting: Option<&Counting>,
@@ -49,7 +50,7 @@ pub(super) fn programs(
 fn program(
     known: &programs::Program,
     index: &Index,
-    history: &History,
+    history: &CounterHistory,
     window: &Window,
     start_ns: u64,
     counting: Option<&Counting>,
@@ -74,18 +75,18 @@ fn program(
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
-    let runs = match runs(known, index, history, window, loaded) {
+    let runs = match runs(known, index, window) {
         // That is no count of its runs.
         Known::Value(runs) if runs.count == 0 && (is_tail_called || is_extension) => Known::Unknown(Reason::NotEntered),
         runs => runs,
     };
-    let cpus = states.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0);
+    let cpus = states.cpus_online();
     let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
     let (exact, exact_functions, disagreements) = match (counting, key) {
         (None, _) => unknown(Reason::NoExactCounters),
         (Some(_), None) => unknown(Reason::ProgramUnidentified),
         (Some(counting), Some(key)) => {
-            let program = exact_program(&history.counters, counting, key, cpus);
+            let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let said = match (runs.value(), exact.value()) {
                 (Some(runs), Some(exact)) => disagreements(is_extension, runs, exact, counting),
@@ -130,8 +131,8 @@ fn program(
         addressed: known.functions.iter().any(|function| function.addr.is_some()),
         captured: known.info.is_some(),
         counts_others: counts_others(known, index),
-        runs,
-        exact,
+        runs: runs.map(Box::new),
+        exact: exact.map(Box::new),
         exact_functions,
         disagreements,
     }
@@ -149,24 +150,19 @@ fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
 
 /// Whether it is one of those that the recorder puts around others to count them.
 pub(super) fn counts_others(known: &programs::Program, index: &Index) -> bool {
-    let recorder = index.states.session.as_ref().and_then(|session| session.recorder_pid);
+    let recorder = index.states.recorder_pid();
     let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
     // Recordings that do not tell who recorded have the names.
     of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
 }
 
-fn runs(
-    known: &programs::Program,
-    index: &Index,
-    history: &History,
-    window: &Window,
-    loaded_ns: Option<u64>,
-) -> Known<Runs> {
-    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !history.runs.any || window.contains(off.time_ns)) {
+fn runs(known: &programs::Program, index: &Index, window: &Window) -> Known<Runs> {
+    let is_read = index.runs.is_in(window);
+    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
         // What was counted until then is not of all of the time.
         return Known::Unknown(Reason::recorder(&off.reason));
     }
-    if !history.runs.any {
+    if !is_read {
         return Known::Unknown(match &index.states.session {
             None => Reason::NoRunStatistics,
             Some(session) if session.counters_note.is_empty() => {
@@ -175,16 +171,18 @@ fn runs(
             Some(session) => Reason::recorder(&session.counters_note),
         });
     }
-    let loaded_ns = loaded_ns.filter(|time| window.contains(*time));
-    let Some((id, load_time_ns)) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
-    match history.runs.delta(id, load_time_ns, loaded_ns, window) {
-        Ok(delta) => Known::Value(Runs {
-            estimate: delta.estimate.map(|it| RunsEstimate { counted_for_ns: it.on_ns, count_margin: it.runs_margin }),
-            ..Runs::new(delta.runs, delta.time_ns, delta.misses, Some(delta.span))
+    let Some(key) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
+    // Runs are those on all CPUs, whichever ones are looked at.
+    let cpus = index.states.cpus_online();
+    index.runs.within(key, window).map(|it| Runs {
+        estimate: it.is_estimate.then(|| RunsEstimate {
+            counted_for_ns: it.counted_ns as u64,
+            count_margin: it.margin.map(|margin| margin.ceil() as u64),
+            time_margin_ns: it.time_margin_ns.map(|margin| margin.ceil() as u64),
         }),
-        Err(NoRuns::NoSnapshots) => Known::Unknown(Reason::NoSnapshots),
-        Err(NoRuns::NoWindows) => Known::Unknown(Reason::StatisticsWereOff),
-    }
+        ..Runs::new(it.count(), it.time_ns.round() as u64, it.misses.map(|it| it.round() as u64), Some(it.span))
+            .on(cpus)
+    })
 }
 
 fn lossy(bytes: &[u8]) -> String {
@@ -201,18 +199,25 @@ pub(super) struct Basis<'b> {
     pub(super) is_timer: bool,
     /// A program on the event made or counted the samples: it cannot see what runs under the kernel's guard.
     pub(super) is_counted_by_programs: bool,
+    /// The time over which samples were put together, for those that the recorder counted in the kernel.
+    pub(super) aggregated_over_ns: Option<u64>,
     /// Samples are of all that ran in the recording, on all CPUs, and none is missing: they can be held against other counts.
     pub(super) samples_are_whole: bool,
+    /// Weights are ns, and samples are of the same tasks and CPUs as run statistics: time by one adds to time by the other.
+    pub(super) adds_to_runs: bool,
 }
 
 /// A program's line before its shares are known.
 pub(super) struct ProgramRow {
     /// Position among the programs.
     pub(super) program: usize,
-    pub(super) charges: Charges,
+    /// Rows without samples have theirs in common.
+    pub(super) charges: Arc<Charges>,
     pub(super) sampled_per_run: Known<SampledPerRun>,
     pub(super) blind: Option<Reason>,
-    pub(super) disagreement: Option<Disagreement>,
+    /// Time in it by run statistics that its samples lack, as `blind` says.
+    pub(super) unsampled_ns: Option<u64>,
+    pub(super) disagreement: Option<Box<Disagreement>>,
     parts: Vec<(String, Charges)>,
 }
 
@@ -227,34 +232,37 @@ impl ProgramRow {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
 
+    /// What is charged to it, and what samples cannot see of it.
+    pub(super) fn cost(&self) -> Count {
+        let charged = self.charges.sum();
+        Count { weight: charged.weight.saturating_add(self.unsampled_ns.unwrap_or(0)), ..charged }
+    }
+
     /// Samples or runs; where nobody looked for runs, also that the program came or went. A program that is not in the
     /// recording is listed among the missed.
     pub(super) fn happened(&self, program: &Program) -> bool {
-        if self.has_samples() || program.exact.value().is_some_and(|exact| exact.runs > 0) {
-            return true;
-        }
-        match &program.runs {
-            Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
-            // It was there for a moment, or nothing led to it; there may be hundreds like it.
-            Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
-            // What was gone before the recording started is no part of it.
-            Known::Unknown(_) | Known::Impossible(_) => {
-                let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
-                program.captured && (program.loaded.is_some() || went)
-            }
-        }
+        self.has_samples() || happened(program)
     }
 
-    /// The row with its shares.
-    pub(super) fn row(&self, programs: &[Program], whole: &Whole, options: &Options) -> Row {
+    /// The row with its shares; `without_samples` is the line of programs that have none.
+    pub(super) fn row(
+        &self,
+        programs: &[Program],
+        whole: &Whole<'_>,
+        without_samples: &Arc<Line>,
+        options: &Options,
+    ) -> Row {
         let program = &programs[self.program];
         let has_total = options.split() != Some(Split::Helper);
         let part =
             |(name, charges): &(String, Charges)| Part { name: name.clone(), line: whole.ledger(charges, has_total) };
-        let line = match self.unseen() {
+        // Samples of a part of what it does are no measure of its columns.
+        let partly_seen = self.blind.as_ref().filter(|_| self.unsampled_ns.is_some());
+        let line = match self.unseen().or(partly_seen) {
             Some(_) if !self.has_samples() => None,
-            Some(reason) => Some(whole.ledger_of_unseen(&self.charges, reason)),
-            None => Some(whole.ledger(&self.charges, true)),
+            Some(reason) => Some(whole.kept(whole.ledger_of_unseen(&self.charges, reason))),
+            None if !self.has_samples() => Some(Arc::clone(without_samples)),
+            None => Some(whole.kept(whole.ledger(&self.charges, true))),
         };
         Row {
             program: self.program,
@@ -264,49 +272,82 @@ impl ProgramRow {
             disagreement: self.disagreement.clone(),
             sampled_per_run: self.sampled_per_run.clone(),
             line,
+            unsampled: self.unsampled_ns.map(|time_ns| whole.unsampled(time_ns)),
             parts: options.split().map(|_| self.parts.iter().map(part).collect()),
         }
     }
 }
 
-/// The lines of the ledger, in the order that is asked for.
-pub(super) fn program_rows(
-    index: &Index,
-    ledger: &EventLedger,
-    programs: &[Program],
-    order: &[u32],
-    basis: &Basis<'_>,
-    options: &Options,
-) -> Vec<ProgramRow> {
-    let mut parts: Vec<Vec<(Key, Charges)>> = vec![Vec::new(); order.len()];
-    for ((program, key), charges) in &ledger.parts {
-        parts[*program as usize].push((*key, *charges));
+/// The programs of an event, and the event.
+pub(super) struct RowsOf<'r> {
+    pub(super) index: &'r Index,
+    pub(super) ledger: &'r EventLedger,
+    pub(super) programs: &'r [Program],
+    /// By program.
+    pub(super) traits: &'r [Traits],
+    /// The index's number of each program.
+    pub(super) order: &'r [u32],
+    /// Positions of programs by the index's numbers.
+    pub(super) positions: &'r [u32],
+    pub(super) basis: &'r Basis<'r>,
+    pub(super) options: &'r Options,
+}
+
+impl RowsOf<'_> {
+    /// Whether samples say that some program is reached by tail calls.
+    pub(super) fn has_tail_calls(&self) -> bool {
+        let was_entered = |(number, charges): (u32, &Charges)| {
+            let runs = self.programs[self.positions[number as usize] as usize].runs.value();
+            ran_in_a_sample(charges) && runs.is_some_and(|runs| runs.count == 0)
+        };
+        self.ledger.programs.iter().any(was_entered)
     }
-    let tail_calls = order
-        .iter()
-        .enumerate()
-        .any(|(position, number)| is_tail_called(&programs[position], &ledger.programs[*number as usize]));
-    let rows = order.iter().enumerate().map(|(position, number)| {
-        let charges = ledger.programs[*number as usize];
+
+    /// Why the samples of the event say nothing about a program.
+    pub(super) fn blind(&self, position: usize, tail_calls: bool) -> Option<Reason> {
+        let charges = self.ledger.programs.get(self.order[position]);
+        blind(&self.programs[position], &self.traits[position], &charges, self.basis, tail_calls)
+    }
+}
+
+/// The lines of the ledger, in the order that is asked for: of programs with charges, and where `lists_without_samples` of the others that are listed without.
+pub(super) fn program_rows(of: &RowsOf<'_>, lists_without_samples: bool, tail_calls: bool) -> Vec<ProgramRow> {
+    let RowsOf { index, ledger, programs, order, positions, basis, options, .. } = *of;
+    let mut parts: FxHashMap<u32, Vec<(Key, Charges)>> = FxHashMap::default();
+    for ((program, key), charges) in &ledger.parts {
+        parts.entry(*program).or_default().push((*key, *charges));
+    }
+    let sampled = ledger.programs.iter().map(|(number, _)| positions[number as usize] as usize);
+    let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|position| {
+        of.traits[*position].without_samples == WithoutSamples::Listed && !ledger.programs.has(order[*position])
+    });
+    let none = Arc::new(Charges::default());
+    // Told, not grown: with all programs that a recording has, rows are most of the memory.
+    let mut rows: Vec<ProgramRow> = Vec::with_capacity(ledger.programs.iter().count() + without.clone().count());
+    rows.extend(sampled.chain(without).map(|position| {
+        let number = order[position];
+        let charges = match ledger.programs.has(number) {
+            true => Arc::new(ledger.programs.get(number)),
+            false => Arc::clone(&none),
+        };
         let program = &programs[position];
-        let blind = blind(program, index.guarded[*number as usize], &charges, basis, tail_calls);
+        let blind = of.blind(position, tail_calls);
         // What is reached by tail calls is in the time of its caller, and has the samples.
         let is_told = basis.samples_are_whole && basis.is_timer && blind.is_none() && !tail_calls;
         let runs = program.runs.value().filter(|_| is_told);
         ProgramRow {
             program: position,
-            charges,
+            unsampled_ns: blind.as_ref().and_then(|reason| unsampled_ns(program, &charges, reason, basis)),
             sampled_per_run: sampled_per_run(program, &charges, blind.as_ref(), basis),
-            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)),
+            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)).map(Box::new),
+            charges,
             blind,
-            parts: split_rows(index, *number, std::mem::take(&mut parts[*number as usize]), options),
+            parts: split_rows(index, number, parts.remove(&number).unwrap_or_default(), options),
         }
-    });
-    let mut rows: Vec<ProgramRow> = rows.collect();
-    let cost = |row: &ProgramRow| best_cost(row, &programs[row.program], basis);
-    rows.sort_by(|a, b| {
+    }));
+    rows.sort_unstable_by(|a, b| {
         let order = match options.sort {
-            Sort::Cost => cost(b).cmp_weight(cost(a)),
+            Sort::Cost => b.cost().cmp_weight(a.cost()),
             sort => order_of(a, b, programs, sort),
         };
         order.then(a.program.cmp(&b.program))
@@ -333,12 +374,16 @@ fn sampled_per_run(
     }
 }
 
-/// What is charged to a program; where a timer cannot see it, its time by the kernel's statistics.
-fn best_cost(row: &ProgramRow, program: &Program, basis: &Basis<'_>) -> Count {
-    match program.runs.value() {
-        Some(runs) if basis.is_timer && row.unseen().is_some() => Count { samples: 0, weight: runs.time_ns },
-        _ => row.charges.sum(),
-    }
+/// Time in a program by run statistics, without what samples have of it; where samples cannot be taken in it, for `reason`, and
+/// these times add up. Code whose samples are there and cannot be told apart is in a line of its own.
+fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis<'_>) -> Option<u64> {
+    let takes_no_samples = matches!(
+        reason,
+        Reason::Guarded { .. } | Reason::InSamplingInterrupt | Reason::InterruptsOff { .. } | Reason::Unsampled { .. }
+    );
+    let runs = program.runs.value().filter(|_| takes_no_samples && basis.adds_to_runs)?;
+    let sampled_ns = charges.own.weight.saturating_add(charges.helper.weight);
+    runs.time_ns.checked_sub(sampled_ns).filter(|time_ns| *time_ns > 0)
 }
 
 fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) -> Ordering {
@@ -369,6 +414,9 @@ fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) ->
                 (None, runs) => runs.filter(|runs| runs.count > 0).map(|runs| (runs.time_ns, runs.count)),
             }
         }),
+        Sort::Cpu => {
+            by_runs(|program| program.runs.value().map(|runs| (runs.time_ns, 1))).then(largest_first(Charges::sum))
+        }
         Sort::Misses => by_runs(|program| program.runs.value()?.misses.map(|misses| (misses, 1))),
         Sort::Id => Ordering::Equal,
         Sort::Name => p.name.cmp(&q.name),
@@ -440,37 +488,18 @@ pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
 /// With fewer expected samples than this, none says nothing.
 const SURE_SAMPLES: u64 = 20;
 
-/// Tracepoints, and the families of them, that fire with interrupts off.
-const IRQS_OFF: [&str; 9] = [
-    "sched_switch",
-    "sched_wakeup",
-    "sched_waking",
-    "sched_stat_",
-    "sched_migrate_task",
-    "hrtimer_",
-    "irq_handler_",
-    "local_timer_",
-    "irq_disable",
-];
-
 /// Whether the program was in the call chain of a sample. What runs it is sampled where it is not.
 fn ran_in_a_sample(charges: &Charges) -> bool {
     let Charges { own, helper, entry, total, .. } = charges;
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
 }
 
-/// The kind of attachment of programs in program arrays.
-const TAIL_CALL: &str = "tail_call";
-
-/// Whether others reach the program by tail calls: the kernel counts no run of it then.
-fn is_tail_called(program: &Program, charges: &Charges) -> bool {
-    program.attachments.iter().any(|attachment| attachment.split(':').next() == Some(TAIL_CALL))
-        || ran_in_a_sample(charges) && program.runs.value().is_some_and(|runs| runs.count == 0)
-}
+/// The kind of attachment of programs in program arrays: the kernel counts no run of those.
+pub(super) const TAIL_CALL: &str = "tail_call";
 
 /// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
 /// that of the programs it called, which have the samples.
-fn blind(program: &Program, guarded: bool, charges: &Charges, basis: &Basis<'_>, tail_calls: bool) -> Option<Reason> {
+fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis<'_>, tail_calls: bool) -> Option<Reason> {
     if program.interpreted {
         return Some(Reason::Interpreted);
     }
@@ -478,7 +507,7 @@ fn blind(program: &Program, guarded: bool, charges: &Charges, basis: &Basis<'_>,
         return Some(Reason::AddressesHidden);
     }
     if basis.is_counted_by_programs
-        && let Some(unseen) = super::sampler::unseen(program, guarded)
+        && let Some(unseen) = super::sampler::unseen(program, traits.guarded)
     {
         return Some(unseen);
     }
@@ -488,18 +517,18 @@ fn blind(program: &Program, guarded: bool, charges: &Charges, basis: &Basis<'_>,
     if program.prog_type == Some(ProgType::PERF_EVENT) {
         return Some(Reason::InSamplingInterrupt);
     }
-    let hook = program.attachments.iter().find_map(|attachment| {
-        let name = attachment.rsplit(':').next()?;
-        IRQS_OFF.iter().any(|prefix| name.starts_with(prefix)).then_some(name)
-    });
-    if let Some(hook) = hook {
-        return Some(Reason::InterruptsOff { hook: hook.to_owned() });
+    if let Some(hook) = &traits.irqs_off {
+        return Some(Reason::InterruptsOff { hook: hook.clone() });
     }
     // Time that was measured, without a single sample: the timer does not see it.
     let period = basis.samples.weight.checked_div(basis.samples.samples)?;
     let runs = program.runs.value()?;
-    let expected = runs.time_ns.checked_div(period)?;
-    let is_unsampled = !tail_calls && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;
+    // The lower bound, where runs are estimated.
+    let expected = runs.time_ns.saturating_sub(runs.time_margin_ns()?).checked_div(period)?;
+    // Of less than an interval, samples may have found no room in it, or be another program's at the same address.
+    let was_there_for_ns = program.unloaded.map(|at| at.before_ns - program.loaded.map_or(0, |at| at.after_ns));
+    let too_short = was_there_for_ns.zip(basis.aggregated_over_ns).is_some_and(|(there, over)| there < over as i64);
+    let is_unsampled = !tail_calls && !too_short && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;
     is_unsampled.then_some(Reason::Unsampled { expected })
 }
 

@@ -1,18 +1,16 @@
 //! What samples say of the runs of a program, beside the kernel's clock.
 
+use crate::index::student::NORMAL_95;
 use crate::model::{Count, Disagreement, Known, Reason, Runs, SampledPerRun};
 use crate::sinks::ledger::Charges;
-
-/// Of a normal distribution, so many deviations hold 95 % to both sides.
-const Z_95: f64 = 1.96;
 
 /// Samples are so many times as uncertain as their number says, at most; beyond that they say something else.
 const SIGMAS: f64 = 3.0;
 /// What a timer that is late now and then, and the ends of a run that no clock sees, may come to.
 const SHARE: f64 = 0.25;
 
-/// Where samples of time and run statistics say different things of the same. `all` are the samples of `event`, which tell how long one of
-/// them stands for.
+/// Disagreement of samples of time with run statistics, beyond the margins of both. `all` are the samples of `event`, for the time that
+/// one of them stands for.
 pub(super) fn disagreement(charges: &Charges, runs: &Runs, event: &str, all: Count) -> Option<Disagreement> {
     // The kernel's clock is read inside of what exists to run the program.
     let samples = charges.total.samples.saturating_sub(charges.entry.samples);
@@ -20,7 +18,8 @@ pub(super) fn disagreement(charges: &Charges, runs: &Runs, event: &str, all: Cou
     let period_ns = all.weight.checked_div(all.samples).filter(|ns| *ns > 0)? as f64;
     let stats_ns = runs.time_ns as f64;
     let expected = (stats_ns / period_ns).max(samples as f64);
-    let allowed_ns = SIGMAS * (expected.max(1.0)).sqrt() * period_ns + SHARE * stats_ns.max(sampled_ns as f64);
+    let sampling_ns = SIGMAS * (expected.max(1.0)).sqrt() * period_ns;
+    let allowed_ns = sampling_ns + runs.time_margin_ns()? as f64 + SHARE * stats_ns.max(sampled_ns as f64);
     ((sampled_ns as f64 - stats_ns).abs() > allowed_ns).then(|| Disagreement::SampledTime {
         sampled_ns,
         samples,
@@ -41,14 +40,9 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
         return Known::Unknown(Reason::NoSamples);
     }
     let value = charges.total.weight.saturating_sub(charges.entry.weight) as f64 / runs.count as f64;
-    let by_samples = Z_95 / samples.sqrt();
-    let by_runs = match &runs.estimate {
-        None => 0.0,
-        Some(estimate) => match estimate.count_margin {
-            Some(margin) => margin as f64 / runs.count as f64,
-            None => return Known::Unknown(Reason::StatisticsWereOff),
-        },
-    };
+    let by_samples = NORMAL_95 / samples.sqrt();
+    let Some(margin) = runs.count_margin() else { return Known::Unknown(Reason::StatisticsWereOff) };
+    let by_runs = margin as f64 / runs.count as f64;
     // `hypot` is of the C library, and not the same to the last bit on every machine; these are.
     let margin = value * (by_samples * by_samples + by_runs * by_runs).sqrt();
     Known::Value(SampledPerRun { value, margin })
@@ -69,7 +63,7 @@ mod tests {
         assert!((known.value - 2_000.0).abs() < 1e-9, "80 × 50,000 / 2,000");
         assert!((known.margin - 1.96 * 2_000.0 / 80f64.sqrt()).abs() < 1e-6, "{}", known.margin);
 
-        let estimate = |count_margin| Some(RunsEstimate { counted_for_ns: 1, count_margin });
+        let estimate = |count_margin| Some(RunsEstimate { counted_for_ns: 1, count_margin, time_margin_ns: None });
         let Known::Value(known) = per_run(&charges, &Runs { estimate: estimate(Some(500)), ..runs }) else { panic!() };
         let expected = 2_000.0 * (1.96f64 * 1.96 / 80.0 + 0.25 * 0.25).sqrt();
         assert!((known.margin - expected).abs() < 1e-6, "{}", known.margin);

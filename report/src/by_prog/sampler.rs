@@ -8,15 +8,16 @@ use crate::index::Index;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
+use crate::sinks::by_event::ByEvent;
 use crate::sinks::ledger::EventLedger;
-use bprec_format::state;
+use rustc_hash::FxHashSet;
 
 /// What is to be said about the event at `event`, if our sampling program made its samples.
 pub(super) fn bpf_sampler(
     recording: &Recording<'_>,
     index: &Index,
-    ledgers: &[EventLedger],
-    asked: &[bool],
+    ledgers: &ByEvent<EventLedger>,
+    main_event: Option<usize>,
     event: usize,
 ) -> Option<BpfSampler> {
     if recording.kinds[event] != EventKind::BpfSampler {
@@ -35,7 +36,7 @@ pub(super) fn bpf_sampler(
         full: counts.map(|counts| counts.full),
         failed: counts.map(|counts| counts.failed),
         last_errno: counts.map(|counts| counts.last_errno),
-        blind_spot: main_event(recording, index, asked).map(|main| {
+        blind_spot: main_event.map(|main| {
             let (inside, of) = (ledgers[main].guarded, ledgers[main].samples);
             let event = recording.names[main].clone();
             BlindSpot { event, inside, of, percent: percent(inside.samples, Some(of.samples)) }
@@ -45,13 +46,12 @@ pub(super) fn bpf_sampler(
 
 /// The main event to hold against: of the kind that carries the program, or else the first. One that carries a program itself is
 /// as blind.
-fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
+pub(super) fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
     let told = index.states.sampler.as_ref();
-    let carries_program = |event: usize| {
-        let name = recording.names[event].as_bytes();
-        let on_it = |it: &state::Attachment| it.kind == "perf_event" && it.target == name && name.ends_with(b")");
-        index.aggregations.contains_key(&event) || index.states.attachments.iter().any(on_it)
-    };
+    let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));
+    let carriers: FxHashSet<&[u8]> = on_events.map(|it| it.target.as_slice()).collect();
+    let carries_program =
+        |event: usize| index.aggregations.contains_key(&event) || carriers.contains(recording.names[event].as_bytes());
     let is_main =
         |event: &usize| asked[*event] && recording.kinds[*event] == EventKind::Pmu && !carries_program(*event);
     let mut mains = (0..asked.len()).filter(is_main);

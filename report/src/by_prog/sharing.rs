@@ -1,37 +1,35 @@
 //! In what ratio programs share the cost of a hook that several are on: in that of their runs, while they were there.
 
-use crate::counters::run_points::RunPoints;
 use crate::index::Index;
 use crate::index::runners::Group;
+use crate::index::runs::{Key, RunSeries};
 use crate::model::{Program, Runs};
 
 /// How often programs that share hooks ran.
-#[derive(Debug, Default)]
-pub(crate) struct HookWeights {
+#[derive(Debug)]
+pub(crate) struct HookWeights<'i> {
     /// By the index's number of a program.
     programs: Vec<Sharer>,
-    points: RunPoints,
+    runs: &'i RunSeries,
 }
 
 /// What is known of the runs of a program.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sharer {
-    key: Option<(u32, u64)>,
-    loaded_ns: Option<u64>,
+    key: Option<Key>,
     /// Runs in 1,000 seconds, in all of the part that is looked at.
     rate: Option<u64>,
 }
 
-impl HookWeights {
+impl HookWeights<'_> {
     /// `order` has the index's number of each of the programs.
-    pub(super) fn new(index: &Index, programs: &[Program], order: &[u32], points: RunPoints) -> HookWeights {
+    pub(super) fn new<'i>(index: &'i Index, programs: &[Program], order: &[u32]) -> HookWeights<'i> {
         let mut sharers = vec![Sharer::default(); programs.len()];
         for (program, number) in programs.iter().zip(order) {
-            let known = &index.programs.list[*number as usize];
-            sharers[*number as usize] =
-                Sharer { key: known.key(), loaded_ns: known.loaded_ns, rate: program.runs.value().and_then(rate) };
+            let key = index.programs.list[*number as usize].key();
+            sharers[*number as usize] = Sharer { key, rate: program.runs.value().and_then(|runs| rate(runs)) };
         }
-        HookWeights { programs: sharers, points }
+        HookWeights { programs: sharers, runs: &index.runs }
     }
 
     /// The weights of a group's programs in an interval: by their runs in it, where those are known, or else by their runs in all of the part that is
@@ -45,8 +43,8 @@ impl HookWeights {
         };
         let in_interval = |interval: u32| {
             weights(&|sharer| {
-                let (runs, in_ns) = self.points.runs_in(sharer.key?, sharer.loaded_ns, interval)?;
-                per_1000_seconds(runs, in_ns)
+                let stretch = self.runs.in_interval(sharer.key?, interval).into_value()?;
+                per_1000_seconds(stretch.count(), stretch.length_ns as u64)
             })
         };
         let of_all = || weights(&|sharer| sharer.rate);
@@ -80,7 +78,7 @@ mod tests {
             Runs::new(5, 0, None, None),
         ];
         let programs = known.iter().map(|runs| Sharer { rate: rate(runs), ..Sharer::default() }).collect();
-        let weights = HookWeights { programs, points: RunPoints::default() };
+        let weights = HookWeights { programs, runs: &RunSeries::default() };
         let of = |programs: &[u32], run_together| {
             let group = Group { programs: programs.into(), run_together };
             assert_eq!(weights.of(&group, Some(0)), weights.of(&group, None), "there are no intervals");

@@ -13,6 +13,7 @@ use crate::pass::Selection;
 use crate::sinks::tree::{self, Node, Place, TreeSink};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 /// Makes the report. Parts with less than `percent_limit` of their program's cost are put together.
 pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options, percent_limit: f64) -> Result<Trees> {
@@ -33,7 +34,7 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
         percent_limit,
         events,
         recording: report.recording,
-        programs: report.programs,
+        programs: Arc::unwrap_or_clone(report.programs),
         problems: report.problems,
     })
 }
@@ -168,7 +169,7 @@ impl Maker<'_> {
             }
         });
         let line =
-            |line: &crate::model::Known<crate::model::Line>| line.value().map_or(Count::default(), |it| it.count);
+            |line: &crate::model::Known<Arc<crate::model::Line>>| line.value().map_or(Count::default(), |it| it.count);
         EventTrees {
             name: event.name.clone(),
             unit: event.unit,

@@ -1,9 +1,8 @@
 //! From measured runs to all runs, and how sure that is.
 
+use crate::index::student::Quantiles;
 use bprec_format::state::{Histogram, Reading};
-
-/// Two-sided normal quantile of 95 %.
-const Z_95: f64 = 1.96;
+use std::collections::BTreeMap;
 
 /// Strata with fewer than this many intervals say nothing about how much a value varies.
 const MIN_STRATA: u32 = 3;
@@ -75,7 +74,8 @@ impl Strata {
 
     /// Half the width of the mean's 95 % confidence interval, given the variance of one run.
     pub(crate) fn error_of_variance(&self, variance: f64) -> Option<f64> {
-        (self.runs > 0.0 && self.measured >= 2.0).then(|| Z_95 * (variance * self.spread).sqrt() / self.runs)
+        let quantile = Quantiles::two_sided_95().of(self.measured - 1.0)?;
+        (self.runs > 0.0).then(|| quantile * (variance * self.spread).sqrt() / self.runs)
     }
 
     /// The same, from how much the strata differ; `None` with too few of them.
@@ -88,46 +88,79 @@ impl Strata {
         let count = f64::from(self.count);
         let unmeasured = (1.0 - self.measured / self.runs).max(0.0);
         let variance = residual.max(0.0) * count / (count - 1.0) / (self.measured * self.measured);
-        Some(Z_95 * (variance * unmeasured).sqrt())
+        Some(Quantiles::two_sided_95().of(count - 1.0)? * (variance * unmeasured).sqrt())
     }
 }
 
-/// Variance of the times of a histogram, as if those of a bucket were spread evenly over it.
-pub(crate) fn variance(histogram: &Histogram) -> Option<f64> {
-    let buckets = || {
-        histogram.buckets.iter().filter_map(|(bucket, runs)| {
-            let (first, last) = Histogram::bounds(*bucket, histogram.sub_bits)?;
-            let width = last as f64 - first as f64;
-            Some(((first as f64 + last as f64) / 2.0, width * width / 12.0, *runs as f64))
-        })
-    };
-    let runs: f64 = buckets().map(|(_, _, runs)| runs).sum();
-    if runs < 2.0 {
-        return None;
-    }
-    let mean = buckets().map(|(time, _, runs)| time * runs).sum::<f64>() / runs;
-    let squares = buckets().map(|(time, inside, runs)| ((time - mean) * (time - mean) + inside) * runs);
-    Some(squares.sum::<f64>() / (runs - 1.0))
+/// Times of measured runs, of which each stands for as many runs as the gate let pass for one in its interval: what the gate measured of a busy
+/// time are few.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Times {
+    sub_bits: u8,
+    /// Runs by bucket.
+    buckets: BTreeMap<u16, f64>,
+    measured: u64,
+    /// Runs of intervals without a measured one: they go with the next.
+    pending: f64,
 }
 
-/// The bucket of the shortest of the longest runs, which are as many as `per_mille` of 1000 leave: its first and last time. One in a
-/// thousand that takes longer than all others is so in the 999th, whatever its number is rounded to. `None` when there are too few
-/// runs for one to be beyond it.
-pub(crate) fn percentile(histogram: &Histogram, per_mille: u32) -> Option<(u64, u64)> {
-    let runs = histogram.buckets.iter().fold(0u128, |sum, (_, runs)| sum + u128::from(*runs));
-    let longest = runs * u128::from(1000 - per_mille.min(1000)) / 1000;
-    if longest == 0 {
-        return None;
-    }
-    let rank = runs - longest + 1;
-    let mut below = 0;
-    for (bucket, runs) in &histogram.buckets {
-        below += u128::from(*runs);
-        if below >= rank {
-            return Histogram::bounds(*bucket, histogram.sub_bits);
+impl Times {
+    /// Adds the measured ones of an interval, which stand for `runs`.
+    pub(crate) fn add(&mut self, runs: u64, every: u64, histogram: &Histogram) {
+        let measured = histogram.buckets.iter().fold(0_u64, |sum, (_, runs)| sum.saturating_add(*runs));
+        self.pending += runs as f64;
+        if measured == 0 {
+            return;
+        }
+        // Without a gate all are measured, but for those that are under way.
+        let weight = if every > 1 { (self.pending / measured as f64).max(1.0) } else { 1.0 };
+        self.pending = 0.0;
+        self.sub_bits = histogram.sub_bits;
+        self.measured = self.measured.saturating_add(measured);
+        for (bucket, runs) in &histogram.buckets {
+            *self.buckets.entry(*bucket).or_default() += *runs as f64 * weight;
         }
     }
-    None
+
+    fn runs(&self) -> f64 {
+        self.buckets.values().sum()
+    }
+
+    /// Variance, as if the times of a bucket were spread evenly over it.
+    pub(crate) fn variance(&self) -> Option<f64> {
+        let buckets = || {
+            self.buckets.iter().filter_map(|(bucket, runs)| {
+                let (first, last) = Histogram::bounds(*bucket, self.sub_bits)?;
+                let width = last as f64 - first as f64;
+                Some(((first as f64 + last as f64) / 2.0, width * width / 12.0, *runs))
+            })
+        };
+        if self.measured < 2 {
+            return None;
+        }
+        let (runs, measured) = (self.runs(), self.measured as f64);
+        let mean = buckets().map(|(time, _, runs)| time * runs).sum::<f64>() / runs;
+        let squares = buckets().map(|(time, inside, runs)| ((time - mean) * (time - mean) + inside) * runs);
+        Some(squares.sum::<f64>() / runs * (measured / (measured - 1.0)))
+    }
+
+    /// The bucket of the shortest of the longest runs, which are as many as `per_mille` of 1000 leave: its first and last time. One in a
+    /// thousand that takes longer than all others is so in the 999th, whatever its number is rounded to. `None` when too few runs
+    /// were measured for one to be beyond it.
+    pub(crate) fn percentile(&self, per_mille: u32) -> Option<(u64, u64)> {
+        let rest = 1000 - per_mille.min(1000);
+        if u128::from(self.measured) * u128::from(rest) < 1000 {
+            return None;
+        }
+        let runs = self.runs();
+        let shorter = runs - (runs * f64::from(rest) / 1000.0).floor();
+        let mut below = 0.0;
+        let bucket = self.buckets.iter().find(|(_, runs)| {
+            below += **runs;
+            below > shorter
+        });
+        bucket.and_then(|(bucket, _)| Histogram::bounds(*bucket, self.sub_bits))
+    }
 }
 
 #[cfg(test)]
@@ -164,11 +197,11 @@ mod tests {
 
     #[test]
     fn errors_follow_the_number_of_measured_runs() {
-        // 10,000 runs, 100 measured, standard deviation 50: 1.96 × 50 / 10 × √0.99.
+        // 10,000 runs, 100 measured, standard deviation 50: 1.984 × 50 / 10 × √0.99, as Student's of 99 degrees has it.
         let mut strata = Strata::default();
         strata.add(10_000, 100, &whole(0));
         let error = strata.error_of_variance(2500.0).unwrap();
-        assert!((error - 1.96 * 5.0 * 0.99f64.sqrt()).abs() < 1e-9, "{error}");
+        assert!((error - 1.9842 * 5.0 * 0.99f64.sqrt()).abs() < 1e-3, "{error}");
         let mut all = Strata::default();
         all.add(100, 100, &whole(0));
         assert_eq!(all.error_of_variance(2500.0), Some(0.0));
@@ -177,21 +210,44 @@ mod tests {
         for value in [90, 100, 110] {
             strata.add(1000, 10, &whole(value));
         }
-        let expected = 1.96 * (200.0f64 * 1.5 / 900.0 * 0.99).sqrt();
-        assert!((strata.error_of_strata().unwrap() - expected).abs() < 1e-9);
+        // Of two degrees of freedom.
+        let expected = 4.3027 * (200.0f64 * 1.5 / 900.0 * 0.99).sqrt();
+        assert!((strata.error_of_strata().unwrap() - expected).abs() < 1e-3);
+    }
+
+    fn times(buckets: &[(u64, u64)]) -> Times {
+        let buckets = buckets.iter().map(|(time_ns, runs)| (Histogram::bucket(*time_ns, 2), *runs)).collect();
+        let mut times = Times::default();
+        times.add(0, 1, &Histogram { sub_bits: 2, buckets });
+        times
     }
 
     #[test]
     fn percentiles_are_buckets() {
         // 990 runs of 100 to 111 ns, 10 of 10,240 to 12,287 ns.
-        let buckets = vec![(Histogram::bucket(100, 2), 990), (Histogram::bucket(11_000, 2), 10)];
-        let histogram = Histogram { sub_bits: 2, buckets };
-        assert_eq!(percentile(&histogram, 500), Some((96, 111)));
-        assert_eq!(percentile(&histogram, 989), Some((96, 111)));
-        assert_eq!(percentile(&histogram, 990), Some((10_240, 12_287)), "one in a hundred is beyond all others");
-        assert_eq!(percentile(&histogram, 999), Some((10_240, 12_287)));
-        let few = Histogram { sub_bits: 2, buckets: vec![(30, 999)] };
-        assert_eq!(percentile(&few, 999), None, "none of 999 runs is beyond it");
-        assert_eq!(percentile(&Histogram::default(), 500), None);
+        let some = times(&[(100, 990), (11_000, 10)]);
+        assert_eq!(some.percentile(500), Some((96, 111)));
+        assert_eq!(some.percentile(989), Some((96, 111)));
+        assert_eq!(some.percentile(990), Some((10_240, 12_287)), "one in a hundred is beyond all others");
+        assert_eq!(some.percentile(999), Some((10_240, 12_287)));
+        assert_eq!(times(&[(100, 999)]).percentile(999), None, "none of 999 runs is beyond it");
+        assert_eq!(Times::default().percentile(500), None);
+    }
+
+    /// Three quiet intervals of 1,000 runs of 1 µs, all measured, and a busy one of 100,000 of 5 µs, of which one in 100 is.
+    #[test]
+    fn times_weigh_as_the_runs_that_they_stand_for() {
+        let of = |time_ns, runs| Histogram { sub_bits: 2, buckets: vec![(Histogram::bucket(time_ns, 2), runs)] };
+        let mut times = Times::default();
+        (0..3).for_each(|_| times.add(1_000, 1, &of(1_000, 1_000)));
+        times.add(60_000, 100, &of(0, 0));
+        times.add(40_000, 100, &of(5_000, 1_000));
+        let (first, last) = times.percentile(500).unwrap();
+        assert!(first <= 5_000 && 5_000 <= last, "{first} {last}");
+        assert!(times.percentile(10).unwrap().1 < 2_000);
+        let (low, high): (f64, f64) = (960.0, 4_607.5);
+        let mean = (3_000.0 * low + 100_000.0 * high) / 103_000.0;
+        let between: f64 = (3_000.0 * (low - mean).powi(2) + 100_000.0 * (high - mean).powi(2)) / 103_000.0;
+        assert!((times.variance().unwrap() / between - 1.0).abs() < 0.4, "{:?} {between}", times.variance());
     }
 }

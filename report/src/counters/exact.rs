@@ -1,8 +1,9 @@
 //! What exact counters say of each program.
 
 use super::CounterHistory;
-use super::estimate::{Strata, percentile, variance};
+use super::estimate::{Strata, Times};
 use super::track::Track;
+use crate::index::runs::Stretch;
 use crate::model::{
     AbsentEvent, Anomaly, CountedEvent, Counting, Disagreement, Event, EventPerRun, Exact, Known, PERCENTILES, PerRun,
     Percentile, Reason, Runs, Unit,
@@ -107,6 +108,51 @@ pub(crate) fn exact_program(
     program
 }
 
+/// What run statistics say of a program, which comes to so many whole runs, in the same form.
+pub(super) fn exact_of_runs(it: &Stretch, runs: u64, ended: Option<&str>, cpus: Option<u32>) -> Exact {
+    let whole = |number: f64| number.round() as u64;
+    let counts = RunCounts { runs, measured: runs, time_ns: whole(it.time_ns), ..RunCounts::default() };
+    // An estimate is as true as it is.
+    let anomalies = if it.is_estimate { Vec::new() } else { anomalies(&counts, whole(it.length_ns), cpus, &[]) };
+    let anomalies: Vec<Anomaly> = anomalies.into_iter().map(|(_, anomaly)| anomaly).collect();
+    let mean = || Known::or_unknown(it.ns_per_run(), Reason::NoRunMeasured);
+    Exact {
+        function: 0,
+        name: String::new(),
+        from_ns: it.span.0,
+        to_ns: it.span.1,
+        runs,
+        measured: whole(it.counted).min(runs),
+        nesting_overflow: 0,
+        discarded: 0,
+        misses: it.misses.map(whole),
+        every: 1,
+        is_estimate: it.is_estimate,
+        deviation_ns: None,
+        time: anomalies
+            .first()
+            .map_or_else(mean, |it| Known::Impossible(Box::new(it.clone())))
+            .map(|it| PerRun::new(it, None, None)),
+        events: Vec::new(),
+        ipc: None,
+        percentiles: percentiles(&Times::default(), 0),
+        anomalies,
+        ended: ended.map(str::to_owned),
+    }
+}
+
+fn percentiles(times: &Times, overhead_ns: u64) -> Vec<Percentile> {
+    let percentile = |per_mille| {
+        let bounds = times.percentile(per_mille);
+        Percentile {
+            percent: f64::from(per_mille) / 10.0,
+            from_ns: bounds.map(|(first, _)| first.saturating_sub(overhead_ns)),
+            to_ns: bounds.map(|(_, last)| last.saturating_sub(overhead_ns)),
+        }
+    };
+    PERCENTILES.map(percentile).into()
+}
+
 /// What the snapshots of one target come to.
 pub(super) fn exact(
     function: u32,
@@ -118,16 +164,17 @@ pub(super) fn exact(
 ) -> Known<Exact> {
     let Some((from_ns, to_ns)) = track.span else { return Known::Unknown(Reason::NoSnapshots) };
     if let Some((first, times)) = &track.broken {
-        return Known::Impossible(Anomaly::SnapshotsDisagree { first: first.clone(), more: times.saturating_sub(1) });
+        let anomaly = Anomaly::SnapshotsDisagree { first: first.clone(), more: times.saturating_sub(1) };
+        return Known::Impossible(Box::new(anomaly));
     }
     let sum = &track.sum;
     let anomalies = anomalies(sum, track.covered_ns, cpus, &counting.events);
     let is_estimate = is_estimate(sum, track.gated);
-    let spread = variance(&sum.histogram);
+    let spread = track.times.variance();
     let overhead = overhead_of(counting, track);
     let overhead_ns = overhead[0];
     let time = match anomalies.iter().find(|(metric, _)| *metric == Metric::Time) {
-        Some((_, anomaly)) => Known::Impossible(anomaly.clone()),
+        Some((_, anomaly)) => Known::Impossible(Box::new(anomaly.clone())),
         None => Known::or_unknown(track.time.mean(), Reason::NoRunMeasured).map(|mean| {
             let error = spread.and_then(|variance| track.time.error_of_variance(variance));
             PerRun::new(mean, overhead_ns, error.filter(|_| is_estimate))
@@ -148,14 +195,6 @@ pub(super) fn exact(
         (cycles > 0.0).then(|| instructions / cycles)
     });
     let overhead_ns = if sum.histogram.is_net() { 0 } else { overhead_ns.unwrap_or(0.0).round() as u64 };
-    let percentiles = PERCENTILES.map(|per_mille| {
-        let bounds = percentile(&sum.histogram, per_mille);
-        Percentile {
-            percent: f64::from(per_mille) / 10.0,
-            from_ns: bounds.map(|(first, _)| first.saturating_sub(overhead_ns)),
-            to_ns: bounds.map(|(_, last)| last.saturating_sub(overhead_ns)),
-        }
-    });
     Known::Value(Exact {
         function,
         name: name.to_owned(),
@@ -172,7 +211,7 @@ pub(super) fn exact(
         time,
         events,
         ipc,
-        percentiles: percentiles.into(),
+        percentiles: percentiles(&track.times, overhead_ns),
         anomalies: anomalies.into_iter().map(|(_, anomaly)| anomaly).collect(),
         ended: (!ended.is_empty()).then(|| ended.to_owned()),
     })
@@ -187,7 +226,7 @@ fn counted(
     anomalies: &[(Metric, Anomaly)],
 ) -> Known<EventPerRun> {
     if let Some((_, anomaly)) = anomalies.iter().find(|(metric, _)| *metric == Metric::Event(at)) {
-        return Known::Impossible(anomaly.clone());
+        return Known::Impossible(Box::new(anomaly.clone()));
     }
     let Some(mean) = strata.mean() else {
         return Known::Unknown(match sum.measured {
@@ -267,14 +306,15 @@ pub(super) fn anomalies(
     anomalies
 }
 
-/// Where the kernel's run statistics and exact counters say different things of the same. Of different times they may, and of extensions:
-/// the kernel jumps into these from what they replace, past its statistics.
+/// Disagreements of the kernel's run statistics with exact counters, beyond the margins of both. None for different times, nor for
+/// extensions: the kernel jumps into these from the function they replace, past its statistics.
 pub(crate) fn disagreements(is_extension: bool, runs: &Runs, exact: &Exact, counting: &Counting) -> Vec<Disagreement> {
     let mut said = Vec::new();
     let Some((from_ns, to_ns)) = runs.span.filter(|span| exact.covers(*span) && !is_extension) else {
         return said;
     };
     let (stats_ns, exact_ns) = (to_ns.saturating_sub(from_ns), exact.to_ns.saturating_sub(exact.from_ns));
+    let (Some(count_margin), Some(time_margin_ns)) = (runs.count_margin(), runs.time_margin_ns()) else { return said };
     if stats_ns == 0 || exact_ns == 0 {
         return said;
     }
@@ -282,7 +322,7 @@ pub(crate) fn disagreements(is_extension: bool, runs: &Runs, exact: &Exact, coun
     let apart_ns = from_ns.abs_diff(exact.from_ns).saturating_add(to_ns.abs_diff(exact.to_ns));
     let rate = (runs.count as f64 / stats_ns as f64).max(exact.runs as f64 / exact_ns as f64);
     let most = runs.count.max(exact.runs) as f64;
-    let allowed = 2.0 * rate * apart_ns as f64 + 0.01 * most + 10.0;
+    let allowed = 2.0 * rate * apart_ns as f64 + 0.01 * most + 10.0 + count_margin as f64;
     // The kernel's statistics have the runs that were missed, too, but for those that it stopped itself.
     let missed = exact.misses.unwrap_or(0);
     let (least, most) = (exact.runs.saturating_sub(missed) as f64 - allowed, exact.runs as f64 + allowed);
@@ -290,12 +330,17 @@ pub(crate) fn disagreements(is_extension: bool, runs: &Runs, exact: &Exact, coun
         said.push(Disagreement::Runs { stats: runs.count, exact: exact.runs, missed });
     }
     if let Some((bounds, stats_ns)) = stats_bounds(exact, counting).zip(runs.ns_per_run)
-        && !bounds.contains(&stats_ns)
+        && let allowed_ns = stats_ns * (share(count_margin, runs.count) + share(time_margin_ns, runs.time_ns))
+        && !(bounds.start() - allowed_ns..=bounds.end() + allowed_ns).contains(&stats_ns)
     {
         let exact_ns = exact.time.value().map_or(0.0, |time| time.value);
         said.push(Disagreement::NsPerRun { stats_ns, added_ns: added_ns(exact, counting), exact_ns });
     }
     said
+}
+
+fn share(margin: u64, of: u64) -> f64 {
+    margin as f64 / of.max(1) as f64
 }
 
 /// How many times what was found with an empty program counting may add elsewhere: there all of it was in the caches.

@@ -1,22 +1,11 @@
 //! Counters of a window: the snapshots that the index found, folded into what happened between them.
 
 use super::CounterHistory;
-use super::run_points::RunPoints;
 use crate::index::Index;
-use crate::index::runs::RunHistory;
 use crate::input::recording::Recording;
 use crate::input::window::Window;
 use bprec_format::state::State;
 use bprec_format::{RECORD_HEADER_BYTES, Records};
-
-/// What was counted in a window.
-#[derive(Debug, Default)]
-pub(crate) struct History {
-    pub(crate) runs: RunHistory,
-    /// Of programs that share a hook with others.
-    pub(crate) sharers: RunPoints,
-    pub(crate) counters: CounterHistory,
-}
 
 /// The snapshots of a recording, slice by slice.
 pub(crate) struct Snapshots<'i> {
@@ -67,7 +56,7 @@ impl<'i> Snapshots<'i> {
 pub(crate) struct HistoryWalk<'i> {
     snapshots: Snapshots<'i>,
     window: &'i Window,
-    history: History,
+    counters: CounterHistory,
 }
 
 impl<'i> HistoryWalk<'i> {
@@ -82,45 +71,36 @@ impl<'i> HistoryWalk<'i> {
         if let Some(session) = &index.states.session {
             counters.begin(session);
         }
-        let history = History { counters, sharers: RunPoints::of_sharers(index), ..History::default() };
-        HistoryWalk { snapshots: Snapshots::new(recording, index), window, history }
+        HistoryWalk { snapshots: Snapshots::new(recording, index), window, counters }
     }
 
     /// Takes in the snapshots of a slice; slices come in order.
     pub(crate) fn slice(&mut self, slice: u32, records: &Records<'_>) {
-        let (index, window, history) = (self.snapshots.index, self.window, &mut self.history);
-        self.snapshots.slice(slice, records, |state| history.add(state, index, window));
+        let (window, counters) = (self.window, &mut self.counters);
+        self.snapshots.slice(slice, records, |state| counters.add(state, window));
     }
 
     /// What all slices came to.
-    pub(crate) fn finish(self) -> History {
-        self.history
+    pub(crate) fn finish(self) -> CounterHistory {
+        self.counters
     }
 }
 
-impl History {
-    fn add(&mut self, state: State, index: &Index, window: &Window) {
-        let states = &index.states;
-        let History { runs, sharers, counters } = self;
+impl CounterHistory {
+    fn add(&mut self, state: State, window: &Window) {
         match state {
-            State::RunStats(stats) if states.has_run_stats_at(stats.time_ns) => {
-                runs.add(&stats, window);
-                sharers.add(&stats);
-                let start_ns = states.session.as_ref().map(|session| session.start_ns);
-                counters.stats(&stats, start_ns.map(|start_ns| (start_ns, &states.boot_times)), window);
-            }
-            State::StatsOff(off) => counters.stats_off(&off),
-            State::CounterEvents(events) => counters.events(events),
-            State::ProgramCounters(snapshot) => counters.programs(&snapshot, window),
-            State::SharedCounters(snapshot) => counters.shared(&snapshot, window),
+            State::StatsOff(off) => self.stats_off(&off),
+            State::CounterEvents(events) => self.events(events),
+            State::ProgramCounters(snapshot) => self.programs(&snapshot, window),
+            State::SharedCounters(snapshot) => self.shared(&snapshot, window),
             _ => {}
         }
     }
 
-    /// Walks a recording for the snapshots alone.
-    pub(crate) fn of(recording: &Recording<'_>, index: &Index, window: &Window, keep_intervals: bool) -> History {
-        let HistoryWalk { snapshots, mut history, .. } = HistoryWalk::new(recording, index, window, keep_intervals);
-        snapshots.all(|state| history.add(state, index, window));
-        history
+    /// Walks a recording for the snapshots alone, and keeps what happened from one to the next.
+    pub(crate) fn of(recording: &Recording<'_>, index: &Index, window: &Window) -> CounterHistory {
+        let HistoryWalk { snapshots, mut counters, .. } = HistoryWalk::new(recording, index, window, true);
+        snapshots.all(|state| counters.add(state, window));
+        counters
     }
 }

@@ -3,30 +3,41 @@
 
 use super::exact::disagreements;
 use super::notes;
-use super::over_time::{About, Scale, says_something};
+use super::over_time::{About, Scale, says_something, target_of};
 use super::track::Track;
 use super::{CounterHistory, Target};
 use crate::index::boot_times::BootTimes;
-use crate::index::counters_note;
+use crate::index::runs::{Key, RunSeries, Stretch};
+use crate::index::states::counters_note;
 use crate::input::window::{Window, since};
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Exact, Known, Note, Reason, Runs, StatRow,
     StatSnapshot,
 };
 use bprec_format::bpf::names::ProgType;
-use bprec_format::state::{Missed, Session, State};
-use std::collections::BTreeMap;
+use bprec_format::state::{Missed, RunStats, Session, State};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Limit on the programs that are kept after their end, and on those that were not captured: the newest. A count may go on for months.
+const MOST_ENDED: usize = 1000;
 
 /// Takes states of one clock in the order of their times, and tells what they come to.
 #[derive(Debug)]
 pub struct StatAccumulator {
     history: CounterHistory,
+    runs: RunSeries,
+    /// When run statistics had last been read before the interval.
+    read_ns: u64,
     session: Option<Session>,
     boot_times: BootTimes,
     names: BTreeMap<(u32, u64), Name>,
     /// When everyone else had let go of a program.
     released: BTreeMap<(u32, u64), u64>,
-    missed: Vec<Missed>,
+    /// The same programs, the one first that was first to go.
+    ended: VecDeque<Key>,
+    missed: VecDeque<Missed>,
+    /// Number of programs that have ended or were not captured and are not kept any more.
+    forgotten: u64,
     /// Programs that did not run, too.
     all: bool,
     /// Where the next interval begins, ns of the clock.
@@ -67,18 +78,26 @@ impl StatRow {
 }
 
 /// What rows are sorted by, and joined by.
-type Key = (&'static str, u64, Option<u64>, u32, Option<u32>);
+type RowKey = (&'static str, u64, Option<u64>, u32, Option<u32>);
+
+fn key_of(target: &CounterTarget) -> RowKey {
+    (target.kind, target.id, target.load_time_ns, target.function, target.cpu)
+}
 
 impl StatAccumulator {
     /// Has seen nothing yet. With `all`, programs that do not run are shown too.
     pub fn new(all: bool) -> StatAccumulator {
         StatAccumulator {
             history: CounterHistory { over_time: true, ..CounterHistory::default() },
+            runs: RunSeries::default(),
+            read_ns: 0,
             session: None,
             boot_times: BootTimes::default(),
             names: BTreeMap::new(),
             released: BTreeMap::new(),
-            missed: Vec::new(),
+            ended: VecDeque::new(),
+            missed: VecDeque::new(),
+            forgotten: 0,
             all,
             from_ns: 0,
             window: Window::everything(),
@@ -99,27 +118,67 @@ impl StatAccumulator {
                 self.session = Some(session);
             }
             State::BootClock(clock) => self.boot_times.changed(&clock),
-            State::RunStats(stats) => {
-                let start_ns = self.session.as_ref().map(|session| session.start_ns);
-                self.history.stats(&stats, start_ns.map(|start_ns| (start_ns, &self.boot_times)), &self.window);
-            }
+            State::RunStats(stats) => self.run_stats(&stats),
             State::StatsOff(off) => self.history.stats_off(&off),
             State::CounterEvents(events) => self.history.events(events),
             State::ProgramCounters(counters) => self.history.programs(&counters, &self.window),
             State::SharedCounters(counters) => self.history.shared(&counters, &self.window),
             State::Released(released) => {
-                self.released.insert((released.id, released.load_time_ns), released.before_ns);
+                let key = (released.id, released.load_time_ns);
+                if self.released.insert(key, released.before_ns).is_none() {
+                    self.ended.push_back(key);
+                }
             }
-            State::Missed(missed) => self.missed.push(missed),
+            State::Missed(missed) => {
+                self.missed.push_back(missed);
+                if self.missed.len() > MOST_ENDED {
+                    self.missed.pop_front();
+                    self.forgotten += 1;
+                }
+            }
             _ => {}
         }
     }
 
+    fn run_stats(&mut self, stats: &RunStats) {
+        if self.history.stats_off.as_ref().is_some_and(|off| off.time_ns <= stats.time_ns) {
+            return;
+        }
+        self.runs.add(stats);
+        let Some(start_ns) = self.session.as_ref().map(|session| session.start_ns) else { return };
+        for program in &stats.programs {
+            let loaded_ns = self.boot_times.to_recording(program.load_time_ns);
+            if let Some(loaded_ns) = loaded_ns.filter(|loaded_ns| *loaded_ns >= start_ns) {
+                self.runs.loaded((program.id, program.load_time_ns), loaded_ns);
+            }
+        }
+        self.runs.settle();
+    }
+
     /// Forgets where intervals began and ended: only all of the time is of interest.
     pub fn skip(&mut self) {
-        let CounterHistory { targets, cpu_targets, stats, shared_targets, .. } = &mut self.history;
-        let tracks = targets.values_mut().chain(cpu_targets.values_mut()).chain(stats.values_mut());
+        let CounterHistory { targets, cpu_targets, shared_targets, .. } = &mut self.history;
+        let tracks = targets.values_mut().chain(cpu_targets.values_mut());
         tracks.chain(shared_targets.values_mut()).for_each(|target| target.track.intervals.clear());
+        self.read_ns = self.runs.moments_ns().next_back().unwrap_or(0);
+        self.forget_ended();
+    }
+
+    /// Forgets the programs that were the first to end, where too many have: what ended in an interval is in that of its snapshot.
+    fn forget_ended(&mut self) {
+        let more = self.ended.len().saturating_sub(MOST_ENDED);
+        if more == 0 {
+            return;
+        }
+        let keys: BTreeSet<Key> = self.ended.drain(..more).collect();
+        self.history.targets.retain(|(id, load_time_ns, _), _| !keys.contains(&(*id, *load_time_ns)));
+        self.history.cpu_targets.retain(|((id, load_time_ns, _), _), _| !keys.contains(&(*id, *load_time_ns)));
+        for key in &keys {
+            self.runs.forget(*key);
+            self.names.remove(key);
+            self.released.remove(key);
+        }
+        self.forgotten += more as u64;
     }
 
     /// What happened since the last call, up to `to_ns` of the clock.
@@ -144,38 +203,41 @@ impl StatAccumulator {
         };
         let exact = self.history.counting();
         let shared = self.history.shared_counting();
-        let mut rows: BTreeMap<Key, StatRow> = BTreeMap::new();
+        let mut rows: BTreeMap<RowKey, StatRow> = BTreeMap::new();
         let none = Counting::default();
+        let empty = |target: &CounterTarget, prog_type: &str, unloaded_ns: Option<i64>| StatRow {
+            target: target.clone(),
+            prog_type: prog_type.to_owned(),
+            exact: None,
+            stats: None,
+            shared: None,
+            unloaded_ns,
+            disagreements: Vec::new(),
+        };
+        let ended = self.history.stats_off.as_ref().map(|off| off.reason.as_str());
+        for key in self.runs.keys() {
+            let (name, prog_type, unloaded_ns) = self.known(key, &scale);
+            let target = target_of(key, name);
+            if let Some(stats) = scale.known_runs(&target, self.ran(key, is_total), ended) {
+                let row = StatRow { stats: Some(stats), ..empty(&target, prog_type, unloaded_ns) };
+                rows.insert(key_of(&target), row);
+            }
+        }
         let mut add = |about: About<'_>, counting: &Counting, prog_type: &str, unloaded_ns: Option<i64>| {
             let row = self.row(is_total, &scale, &about, counting);
             let Some(row) = row else { return };
-            let CounterTarget { kind, id, load_time_ns, function, cpu, .. } = about.target;
-            let key = (kind, id, load_time_ns, function, cpu);
-            let snapshot = rows.entry(key).or_insert_with(|| StatRow {
-                target: about.target.clone(),
-                prog_type: prog_type.to_owned(),
-                exact: None,
-                stats: None,
-                shared: None,
-                unloaded_ns,
-                disagreements: Vec::new(),
-            });
+            let found = rows.entry(key_of(&about.target));
+            let found = found.or_insert_with(|| empty(&about.target, prog_type, unloaded_ns));
             match about.source {
-                CounterSource::Exact => snapshot.exact = Some(row),
-                CounterSource::Stats => snapshot.stats = row.into_value(),
-                CounterSource::Shared => snapshot.shared = Some(row),
+                CounterSource::Shared => found.shared = Some(row),
+                CounterSource::Exact | CounterSource::Stats => found.exact = Some(row),
             }
         };
-        for (key, target) in &self.history.stats {
-            let (name, prog_type, unloaded_ns) = self.known(*key, &scale);
-            let about = About::program(CounterSource::Stats, (key.0, key.1, 0), name, target);
-            add(about, &none, prog_type, unloaded_ns);
-        }
         let of_all = self.history.targets.iter().map(|(key, target)| (*key, None, target));
         let of_cpus = self.history.cpu_targets.iter().map(|((key, cpu), target)| (*key, Some(*cpu), target));
         for (key, cpu, target) in of_all.chain(of_cpus) {
             let (name, prog_type, unloaded_ns) = self.known((key.0, key.1), &scale);
-            let mut about = About::program(CounterSource::Exact, key, name, target);
+            let mut about = About::program(key, name, target);
             about.target.cpu = cpu;
             add(about, exact.as_ref().unwrap_or(&none), prog_type, unloaded_ns);
         }
@@ -208,8 +270,22 @@ impl StatAccumulator {
         };
         if is_total {
             snapshot.notes = notes_of(&snapshot);
+            let forgotten = Note::EndedNotListed { programs: self.forgotten };
+            snapshot.notes.extend((self.forgotten > 0).then_some(forgotten));
         }
         snapshot
+    }
+
+    /// What a program did in the interval, or altogether.
+    fn ran(&self, key: Key, is_total: bool) -> Known<Stretch> {
+        if is_total {
+            return self.runs.within(key, &self.window);
+        }
+        match self.runs.between(key, self.read_ns, u64::MAX) {
+            // It had gone before.
+            Known::Value(stretch) if stretch.length_ns == 0.0 => Known::Unknown(Reason::NoSnapshots),
+            known => known,
+        }
     }
 
     /// One source's part of a row; `None` when there is nothing of it in the interval.
@@ -268,7 +344,8 @@ fn disagree(row: &StatRow, counting: &Counting) -> Vec<Disagreement> {
     // Both are of one clock; where it begins does not matter for their differences.
     let values = &stats_counts.values;
     let span = Some((values.from_ns, values.to_ns));
-    let runs = Runs::new(values.runs, stats_counts.measured_ns, values.misses, span);
+    let time_ns = values.time.value().map_or(0.0, |time| time.value * values.runs as f64);
+    let runs = Runs::new(values.runs, time_ns.round() as u64, values.misses, span);
     disagreements(Some(&row.prog_type[..]) == ProgType::EXT.name(), &runs, &exact_counts.values, counting)
 }
 

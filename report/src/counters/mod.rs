@@ -1,6 +1,6 @@
-//! Counters: what exact ones say of each program, and all of them over time.
+//! Counters: what exact ones say of each program, and all of them over time. Run statistics are those of `index::runs`.
 //!
-//! The recording has totals as they were read (`bprec_format::state`, kinds 4 and 12 to 14). Here they become what happened
+//! The recording has totals as they were read (`bprec_format::state`, kinds 12 to 14). Here they become what happened
 //! between snapshots, runs that the gate let pass are estimated, and what the counting itself adds is taken off. What
 //! cannot be is said, and not shown as a number.
 
@@ -11,7 +11,6 @@ mod live;
 pub(crate) mod notes;
 mod over_time;
 pub(crate) mod per_interval;
-pub(crate) mod run_points;
 mod track;
 
 pub use live::StatAccumulator;
@@ -19,12 +18,10 @@ pub use live::StatAccumulator;
 pub(crate) use exact::{disagreements, exact_program};
 pub(crate) use over_time::over_time;
 
-use crate::index::boot_times::BootTimes;
 use crate::input::window::Window;
 use crate::model::Counting;
 use bprec_format::state::{
-    Calibration, CounterEvents, CounterTier, ProgramCounters, RunCounts, RunStats, Session, SharedCounters,
-    SharedScope, StatsOff,
+    Calibration, CounterEvents, CounterTier, ProgramCounters, RunCounts, Session, SharedCounters, SharedScope, StatsOff,
 };
 use exact::counting_of;
 use std::collections::BTreeMap;
@@ -42,43 +39,12 @@ pub(crate) struct Target {
     /// It was counted at some time.
     pub(crate) counted: bool,
     pub(crate) track: Track,
-    /// Of run statistics that are on for a part of the time.
-    in_windows: InWindows,
-}
-
-/// Runs between snapshots of statistics that are on in windows, as of all of the time.
-#[derive(Debug, Clone, Copy, Default)]
-struct InWindows {
-    /// Time and time on when statistics had last been on, and runs counted at the last snapshot.
-    last: Option<(u64, u64, u64)>,
-    runs: f64,
-}
-
-impl InWindows {
-    fn runs(&mut self, time_ns: u64, on_ns: Option<u64>, counted: u64) -> u64 {
-        let Some(on_ns) = on_ns else { return counted };
-        let Some((last_ns, last_on_ns, last_counted)) = self.last.replace((time_ns, on_ns, counted)) else {
-            self.runs = counted as f64;
-            return counted;
-        };
-        let (passed_ns, on_ns) = (time_ns.saturating_sub(last_ns), on_ns.saturating_sub(last_on_ns));
-        if on_ns == 0 {
-            // A window begins. What was counted between windows was for somebody else, and is not of all of that time.
-            self.last = Some((last_ns, last_on_ns, counted));
-            return self.runs.round() as u64;
-        }
-        let scale = (passed_ns as f64 / on_ns as f64).max(1.0);
-        // Switches take a moment themselves.
-        let scale = if scale < 1.02 { 1.0 } else { scale };
-        self.runs += counted.saturating_sub(last_counted) as f64 * scale;
-        self.runs.round() as u64
-    }
 }
 
 /// All counters of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct CounterHistory {
-    /// Intervals are kept, and those of run statistics too.
+    /// Intervals are kept.
     pub(crate) over_time: bool,
     pub(crate) exact: Option<CounterEvents>,
     /// What exact counting added, one after the other: it is less from when run statistics are switched off.
@@ -87,7 +53,6 @@ pub(crate) struct CounterHistory {
     pub(crate) targets: BTreeMap<TargetKey, Target>,
     /// The same on one CPU, by its number.
     pub(crate) cpu_targets: BTreeMap<(TargetKey, u32), Target>,
-    pub(crate) stats: BTreeMap<(u32, u64), Target>,
     pub(crate) shared_targets: BTreeMap<(SharedScope, u64), Target>,
     pub(crate) stats_off: Option<StatsOff>,
     /// When the file began, where it is not the first of its recording: what was counted before is in those before it.
@@ -128,7 +93,6 @@ impl CounterHistory {
 
     /// Run statistics end here: what is read of them later stands still.
     pub(crate) fn stats_off(&mut self, off: &StatsOff) {
-        self.stats.values_mut().for_each(|target| target.reason = off.reason.clone());
         self.stats_off.get_or_insert_with(|| off.clone());
     }
 
@@ -166,38 +130,11 @@ impl CounterHistory {
             }
         }
     }
-
-    /// Run statistics, as counters of which every run is measured. `begin` is when the recording began, and what its load times
-    /// mean.
-    pub(crate) fn stats(&mut self, snapshot: &RunStats, begin: Option<(u64, &BootTimes)>, window: &Window) {
-        let is_over = self.stats_off.as_ref().is_some_and(|off| off.time_ns <= snapshot.time_ns);
-        if !self.over_time || is_over {
-            return;
-        }
-        for it in &snapshot.programs {
-            // What was loaded during the recording started from 0 then.
-            let since = begin.and_then(|(start_ns, boot_times)| {
-                boot_times.to_recording(it.load_time_ns).filter(|loaded_ns| *loaded_ns >= start_ns)
-            });
-            let target = self.stats.entry((it.id, it.load_time_ns)).or_default();
-            let runs = target.in_windows.runs(snapshot.time_ns, snapshot.on_ns, it.run_cnt);
-            let counts = RunCounts {
-                runs,
-                measured: it.run_cnt,
-                misses: it.recursion_misses,
-                every: 1,
-                time_ns: it.run_time_ns,
-                ..RunCounts::default()
-            };
-            target.counted = true;
-            target.track.add(snapshot.time_ns, &counts, since, 0, window, true);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use bprec_format::state::{BootClock, ProgramRuns, TargetCounters};
+    use bprec_format::state::TargetCounters;
 
     use super::*;
 
@@ -232,24 +169,5 @@ mod tests {
             let sum = &history.targets.values().next().unwrap().track.sum;
             assert_eq!((sum.runs, sum.measured, sum.misses.unwrap()), expected, "{part}");
         }
-    }
-
-    /// The machine slept for 60 s when the recording's clock stood at 1,000 ns, 10 s behind the boot clock before. A program that was
-    /// loaded 500 ns later has all its runs in the recording.
-    #[test]
-    fn what_is_loaded_after_a_suspend_is_loaded_during_the_recording() {
-        const S: u64 = 1_000_000_000;
-        let mut boot_times = BootTimes::default();
-        boot_times.begin(10 * S.cast_signed());
-        boot_times.changed(&BootClock { time_ns: 1_100, to_boottime_ns: 70 * S.cast_signed() });
-        let mut history = CounterHistory { over_time: true, ..CounterHistory::default() };
-        for (time_ns, run_cnt) in [(2_000, 30), (3_000, 45)] {
-            let load_time_ns = 70 * S + 1_500;
-            let program = ProgramRuns { id: 7, load_time_ns, run_time_ns: 0, run_cnt, recursion_misses: None };
-            let snapshot = RunStats { time_ns, programs: vec![program], ..RunStats::default() };
-            history.stats(&snapshot, Some((100, &boot_times)), &Window::everything());
-        }
-        let track = &history.stats.values().next().unwrap().track;
-        assert_eq!((track.sum.runs, track.span), (45, Some((1_500, 3_000))));
     }
 }

@@ -1,6 +1,8 @@
 //! What has to be said beside counts.
 
 use crate::model::{CountedEvent, Counting, Exact, Known, NotMeasured, Note};
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 /// How it was counted.
 pub(crate) fn how<'e>(counting: &Counting, exact: impl Iterator<Item = &'e Exact> + Clone) -> Vec<Note> {
@@ -49,7 +51,8 @@ pub(crate) fn absent(counting: &Counting) -> Vec<Note> {
 /// What is wrong with the numbers of some targets, which are given with their names.
 pub(crate) fn of_targets(targets: &[(String, &Exact)]) -> Vec<Note> {
     let anomalies = targets.iter().flat_map(|(of, exact)| {
-        let note = |anomaly: &_| Note::Impossible { of: of.clone(), interval: None, anomaly: Clone::clone(anomaly) };
+        let note =
+            |anomaly: &_| Note::Impossible { of: of.clone(), interval: None, anomaly: Box::new(Clone::clone(anomaly)) };
         exact.anomalies.iter().map(note)
     });
     let mut notes: Vec<Note> = anomalies.collect();
@@ -82,10 +85,14 @@ pub(crate) fn refused<'k, T: 'k>(programs: impl Iterator<Item = (String, &'k Kno
 /// Things of one reason together, in the order in which reasons come first.
 pub(crate) fn grouped_by(items: impl Iterator<Item = (String, String)>) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    let mut positions: FxHashMap<String, usize> = FxHashMap::default();
     for (reason, name) in items {
-        match groups.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) => names.push(name),
-            None => groups.push((reason, vec![name])),
+        match positions.entry(reason) {
+            Entry::Occupied(known) => groups[*known.get()].1.push(name),
+            Entry::Vacant(new) => {
+                groups.push((new.key().clone(), vec![name]));
+                new.insert(groups.len() - 1);
+            }
         }
     }
     groups

@@ -1,17 +1,17 @@
 //! Counters from snapshot to snapshot, and what that adds up to.
 
-use super::exact::exact;
-use super::history::History;
+use super::exact::{exact, exact_of_runs};
 use super::notes;
 use super::track::Track;
 use super::{CounterHistory, Target, TargetKey};
 use crate::index::Index;
+use crate::index::runs::{Key, Stretch};
 use crate::input::recording::Recording;
 use crate::input::window::{Window, since};
 use crate::model::text::UNNAMED;
 use crate::model::{
     CounterRow, CounterSource, CounterTarget, CounterTotals, CountersReport, Counting, Exact, JSON_VERSION, Known,
-    NamedReading, Note, RefusedTarget,
+    NamedReading, Note, Reason, RefusedTarget,
 };
 use crate::{Options, Result};
 use bprec_format::feature::{CpuCount, Feature};
@@ -22,12 +22,13 @@ use std::collections::BTreeSet;
 /// Makes the view.
 pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
     let window = Window::of(&options.time, recording, index.start_ns())?;
-    let history = &History::of(recording, index, &window, true).counters;
+    let history = &CounterHistory::of(recording, index, &window);
     let session = index.states.session.as_ref();
     let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
     let cpus = session.map(|session| session.cpus_online).or(count.map(|count| count.online));
-    let snapshots = history.stats.values().chain(history.targets.values()).chain(history.shared_targets.values());
-    let first = snapshots.filter_map(|target| target.track.span).map(|(from_ns, _)| from_ns).min();
+    let snapshots = history.targets.values().chain(history.shared_targets.values());
+    let first = snapshots.filter_map(|target| target.track.span).map(|(from_ns, _)| from_ns);
+    let first = first.chain(index.runs.moments_ns().find(|time_ns| window.contains(*time_ns))).min();
     let mut maker = Maker {
         index,
         options,
@@ -41,7 +42,7 @@ pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Opti
         totals: Vec::new(),
         refused: Vec::new(),
     };
-    maker.fill(history);
+    maker.fill(history, &window);
     let mut problems = recording.problems().to_vec();
     problems.extend(index.problems.iter().cloned());
     if index.bad_records > 0 {
@@ -81,29 +82,30 @@ pub(super) struct About<'a> {
     pub(super) source: CounterSource,
     pub(super) target: CounterTarget,
     pub(super) counted: &'a Target,
-    /// Key of the program that it is of.
-    program: Option<(u32, u64)>,
-    /// Tag of that.
-    tag: Option<[u8; 8]>,
+}
+
+/// A program by its entry function.
+pub(super) fn target_of((id, load_time_ns): Key, program: &str) -> CounterTarget {
+    let load_time_ns = Some(load_time_ns);
+    CounterTarget { kind: "program", id: id.into(), load_time_ns, function: 0, cpu: None, name: program.to_owned() }
 }
 
 impl<'a> About<'a> {
-    /// A function of a program; `program` is the program's name.
-    pub(super) fn program(source: CounterSource, key: TargetKey, program: &str, counted: &'a Target) -> About<'a> {
+    /// A function of a program, counted exactly; `program` is the program's name.
+    pub(super) fn program(key: TargetKey, program: &str, counted: &'a Target) -> About<'a> {
         let (id, load_time_ns, function) = key;
-        let name = match function {
-            0 => program.to_owned(),
-            _ => format!("{program}/{}", counted.name),
-        };
-        let load_time_ns = Some(load_time_ns);
-        let target = CounterTarget { kind: "program", id: id.into(), load_time_ns, function, cpu: None, name };
-        About { source, target, counted, program: Some((id, key.1)), tag: None }
+        let mut target = target_of((id, load_time_ns), program);
+        if function > 0 {
+            target.name = format!("{program}/{}", counted.name);
+        }
+        let target = CounterTarget { function, ..target };
+        About { source: CounterSource::Exact, target, counted }
     }
 
     pub(super) fn shared(scope: SharedScope, id: u64, counted: &'a Target) -> About<'a> {
         let (kind, name) = (scope_name(scope), counted.name.clone());
         let target = CounterTarget { kind, id, load_time_ns: None, function: 0, cpu: None, name };
-        About { source: CounterSource::Shared, target, counted, program: None, tag: None }
+        About { source: CounterSource::Shared, target, counted }
     }
 }
 
@@ -117,6 +119,43 @@ pub(super) struct Scale {
 }
 
 impl Scale {
+    /// What is known of the runs of a program; `None` where nothing was read.
+    pub(super) fn known_runs(
+        &self,
+        target: &CounterTarget,
+        known: Known<Stretch>,
+        ended: Option<&str>,
+    ) -> Option<CounterRow> {
+        let lack =
+            |counts| CounterRow { source: CounterSource::Stats, target: target.clone(), from_ns: 0, to_ns: 0, counts };
+        match known {
+            Known::Value(stretch) => Some(self.runs(target, &stretch, stretch.count(), ended)),
+            Known::Unknown(Reason::NoSnapshots) => None,
+            Known::Unknown(reason) => Some(lack(Known::Unknown(reason))),
+            Known::Impossible(anomaly) => Some(lack(Known::Impossible(anomaly))),
+        }
+    }
+
+    /// What a program did, which comes to so many whole runs.
+    pub(super) fn runs(&self, target: &CounterTarget, it: &Stretch, count: u64, ended: Option<&str>) -> CounterRow {
+        let (from_ns, to_ns) = it.span;
+        let values = exact_of_runs(it, count, ended, self.cpus);
+        CounterRow {
+            source: CounterSource::Stats,
+            target: target.clone(),
+            from_ns: since(from_ns, self.start_ns),
+            to_ns: since(to_ns, self.start_ns),
+            counts: Known::Value(CounterTotals {
+                is_shared: false,
+                measured_ns: it.counted_time_ns.round() as u64,
+                readings: Vec::new(),
+                cpu_percent: (it.length_ns > 0.0 && values.time.value().is_some() || count == 0)
+                    .then(|| it.time_ns * 100.0 / it.length_ns.max(1.0)),
+                values,
+            }),
+        }
+    }
+
     /// What a track comes to.
     pub(super) fn row(&self, about: &About<'_>, track: &Track, counting: &Counting) -> CounterRow {
         let (from_ns, to_ns) = track.span.unwrap_or_default();
@@ -161,40 +200,57 @@ impl Scale {
 }
 
 impl Maker<'_> {
-    fn fill(&mut self, history: &CounterHistory) {
-        let stats = Counting::default();
-        for ((id, load_time_ns), target) in &history.stats {
-            let about = self.program(CounterSource::Stats, (*id, *load_time_ns, 0), target);
-            self.target(&about, &stats);
+    fn fill(&mut self, history: &CounterHistory, window: &Window) {
+        let cuts = self.index.runs.cut_at(usize::MAX);
+        let ended = history.stats_off.as_ref().map(|off| off.reason.as_str());
+        for key in self.index.runs.keys() {
+            self.runs(key, window, &cuts, ended);
         }
         let exact = self.exact.clone().unwrap_or_default();
         for (key, target) in &history.targets {
-            let about = self.program(CounterSource::Exact, *key, target);
-            self.target(&about, &exact);
+            let about = About::program(*key, self.name((key.0, key.1)), target);
+            self.target(&about, Some((key.0, key.1)), &exact);
         }
         let shared = self.shared.clone().unwrap_or_default();
         for ((scope, id), target) in &history.shared_targets {
-            self.target(&About::shared(*scope, *id, target), &shared);
+            self.target(&About::shared(*scope, *id, target), None, &shared);
         }
         self.limit();
         self.rows.sort_by_key(|row| (row.from_ns, row.to_ns));
     }
 
-    fn program<'a>(&self, source: CounterSource, key: TargetKey, target: &'a Target) -> About<'a> {
-        let (id, load_time_ns, _) = key;
-        let program = self.index.programs.by_key(id, load_time_ns);
-        let name = program.map_or("", |program| program.name());
-        About { tag: program.and_then(|program| program.tag), ..About::program(source, key, name, target) }
+    fn name(&self, (id, load_time_ns): Key) -> &str {
+        self.index.programs.by_key(id, load_time_ns).map_or("", |program| program.name())
     }
 
-    fn target(&mut self, about: &About<'_>, counting: &Counting) {
-        let asked = self.options.programs.is_empty()
-            || about.target.kind == "program"
-                && self.options.programs.iter().any(|filter| {
-                    let name = about.target.name.split('/').next().unwrap_or_default();
-                    filter.matches(about.program.map(|(id, _)| id), about.tag, name)
-                });
-        if !asked {
+    fn is_asked(&self, program: Option<Key>) -> bool {
+        let matches = |(id, load_time_ns): Key| {
+            let tag = self.index.programs.by_key(id, load_time_ns).and_then(|program| program.tag);
+            let name = self.name((id, load_time_ns));
+            self.options.programs.iter().any(|filter| filter.matches(Some(id), tag, name))
+        };
+        self.options.programs.is_empty() || program.is_some_and(matches)
+    }
+
+    /// Run statistics of a program.
+    fn runs(&mut self, key: Key, window: &Window, cuts: &[u64], ended: Option<&str>) {
+        if !self.is_asked(Some(key)) {
+            return;
+        }
+        let target = target_of(key, self.name(key));
+        let shown = |row: &CounterRow| self.options.all || says_something(row);
+        if let Known::Value(steps) = self.index.runs.steps(key, window, cuts) {
+            let counts = Stretch::counts(&steps);
+            let rows = steps.iter().zip(counts).map(|(step, count)| self.scale.runs(&target, step, count, ended));
+            let rows: Vec<CounterRow> = rows.filter(shown).collect();
+            self.rows.extend(rows);
+        }
+        let total = self.scale.known_runs(&target, self.index.runs.within(key, window), ended).filter(shown);
+        self.totals.extend(total);
+    }
+
+    fn target(&mut self, about: &About<'_>, program: Option<Key>, counting: &Counting) {
+        if !self.is_asked(program) {
             return;
         }
         if !about.counted.counted {
@@ -219,14 +275,14 @@ impl Maker<'_> {
     /// Keeps the targets that took most time.
     fn limit(&mut self) {
         let Some(limit) = self.options.limit else { return };
-        let mut order: Vec<(Reverse<u64>, Key)> = self
+        let mut order: Vec<(Reverse<u64>, RowKey)> = self
             .totals
             .iter()
             .map(|row| (Reverse(row.counts.value().map_or(0, |counts| counts.measured_ns)), key(row)))
             .collect();
         order.sort();
         // A program counts once, from whatever source.
-        let mut kept: BTreeSet<Key> = BTreeSet::new();
+        let mut kept: BTreeSet<RowKey> = BTreeSet::new();
         for (_, key) in order {
             if kept.len() < limit {
                 kept.insert(key);
@@ -237,9 +293,9 @@ impl Maker<'_> {
     }
 }
 
-type Key = (&'static str, u64, Option<u64>, u32);
+type RowKey = (&'static str, u64, Option<u64>, u32);
 
-fn key(row: &CounterRow) -> Key {
+fn key(row: &CounterRow) -> RowKey {
     (row.target.kind, row.target.id, row.target.load_time_ns, row.target.function)
 }
 
@@ -304,9 +360,10 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             Known::Value(counts) => {
                 for anomaly in &counts.values.anomalies {
                     // What is true of the total as well is said above.
+                    let anomaly = Box::new(anomaly.clone());
                     let of_total = Note::Impossible { of: of.clone(), interval: None, anomaly: anomaly.clone() };
                     if !all.contains(&of_total) {
-                        let (of, anomaly) = (of.clone(), anomaly.clone());
+                        let of = of.clone();
                         all.push(Note::Impossible { of, interval: Some(interval), anomaly });
                     }
                 }

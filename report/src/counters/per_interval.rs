@@ -3,7 +3,7 @@
 use super::CounterHistory;
 use super::over_time::{About, Scale};
 use super::track::Track;
-use crate::model::{CounterSource, Counting};
+use crate::index::runs::Key;
 
 /// What a program did between two snapshots.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,20 +22,11 @@ pub(crate) struct Counted {
     pub(crate) is_estimate: bool,
 }
 
-/// What was counted of a program by a source; `None` when snapshots do not follow from each other, or there are none.
-pub(crate) fn counted(
-    history: &CounterHistory,
-    source: CounterSource,
-    (id, load_time_ns): (u32, u64),
-    cpus: Option<u32>,
-) -> Option<Vec<Counted>> {
-    let key = (id, load_time_ns, 0);
-    let (target, counting) = match source {
-        CounterSource::Stats => (history.stats.get(&(id, load_time_ns))?, Counting::default()),
-        CounterSource::Exact => (history.targets.get(&key)?, history.counting()?),
-        CounterSource::Shared => return None,
-    };
-    let about = About::program(source, key, "", target);
+/// What was counted exactly of a program; `None` when snapshots do not follow from each other, or there are none.
+pub(crate) fn counted(history: &CounterHistory, key: Key, cpus: Option<u32>) -> Option<Vec<Counted>> {
+    let key = (key.0, key.1, 0);
+    let (target, counting) = (history.targets.get(&key)?, history.counting()?);
+    let about = About::program(key, "", target);
     let scale = Scale { start_ns: 0, cpus };
     let intervals = target.track.intervals.iter().map(|interval| {
         let runs = interval.counts.as_ref().ok()?.runs;

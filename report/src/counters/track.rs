@@ -1,6 +1,6 @@
 //! Snapshots of one target, folded into what happened between them.
 
-use super::estimate::Strata;
+use super::estimate::{Strata, Times};
 use crate::input::window::Window;
 use crate::model::SnapshotFault;
 use bprec_format::state::{Histogram, Reading, RunCounts};
@@ -30,6 +30,8 @@ pub(crate) struct Track {
     /// How much of that time it is about.
     pub(crate) covered_ns: u64,
     pub(crate) time: Strata,
+    /// Of its measured runs.
+    pub(crate) times: Times,
     pub(crate) events: Vec<Strata>,
     /// Runs by the calibration that holds for them.
     pub(crate) runs_by_period: Vec<u64>,
@@ -120,6 +122,7 @@ impl Track {
         }
         self.runs_by_period[period] = self.runs_by_period[period].saturating_add(counts.runs);
         self.time.add(counts.runs, counts.measured, &whole(counts.time_ns));
+        self.times.add(counts.runs, counts.every, &counts.histogram);
         if self.events.len() < counts.readings.len() {
             self.events.resize_with(counts.readings.len(), Strata::default);
         }

@@ -7,7 +7,7 @@
 //! autocorrelation, its estimate corrected for the bias that it has in short series), whichever is larger. What is counted from samples is at
 //! least as uncertain as their number says.
 
-use super::student::Quantiles;
+use crate::index::student::Quantiles;
 
 /// A number that may be off.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,6 +29,8 @@ const BATCH_MIN: usize = 5;
 const BATCHES_MAX: usize = 12;
 /// Neighbours that depend on each other more than this leave too little to tell by.
 const TOO_DEPENDENT: f64 = 0.75;
+/// How often a change is missed that a comparison is said to be able to show.
+const MISSED: f64 = 0.05;
 /// An interval with fewer runs says too little of what a run is.
 const ENOUGH: f64 = 100.0;
 
@@ -140,10 +142,33 @@ impl Side {
         (self.value, widest(&spreads(self, None), margin))
     }
 
-    /// Whether the mean is on the far side of `limit`, with the confidence of one side; `None` where there is no telling.
-    pub(crate) fn is_beyond(&self, limit: f64, is_above: bool, one_sided: &Quantiles) -> Option<bool> {
-        let (value, margin) = self.interval(one_sided);
-        Some(if is_above { value - margin? > limit } else { value + margin? < limit })
+    /// The least number above `limit`, or the largest below it, of which the interval would nearly always lie beyond `limit`, were it as
+    /// uncertain as this one; `None` where no number is.
+    pub(crate) fn least_shown(&self, limit: f64, is_above: bool, levels: &Levels) -> Option<f64> {
+        let margin = |spread: &Spread| Some(levels.deviations(spread.degrees)? * spread.base.sqrt());
+        let margin = widest(&spreads(self, None), margin)?;
+        if is_above { Some(limit + margin) } else { Some(limit - margin).filter(|least| *least > 0.0) }
+    }
+}
+
+/// How far a number has to be beyond a bound.
+#[derive(Debug, Clone)]
+pub(crate) struct Levels {
+    /// To be shown: its interval lies beyond.
+    pub(crate) shown: Quantiles,
+    /// To be shown in all comparisons but one of twenty: chance takes it back towards the bound by more than this in one.
+    missed: Quantiles,
+}
+
+impl Levels {
+    /// `error` is how often chance alone may show it.
+    pub(crate) fn new(error: f64) -> Levels {
+        Levels { shown: Quantiles::new(error), missed: Quantiles::new(MISSED) }
+    }
+
+    /// Deviations between a bound and a number that is nearly always shown to be beyond it.
+    fn deviations(&self, degrees: f64) -> Option<f64> {
+        Some(self.shown.of(degrees)? + self.missed.of(degrees)?)
     }
 }
 
@@ -173,9 +198,14 @@ fn spreads(base: &Side, new: Option<&Side>) -> Vec<Spread> {
     if degrees > 0.0 {
         let relative = sides.map(|side| side.between).sum::<f64>() / degrees;
         let of = |side: &Side| relative / side.count * side.value * side.value;
-        // One degree tells nothing; two are the least that quantiles are of.
-        let degrees = if degrees < 2.0 { 0.0 } else { degrees };
-        spreads.push(Spread { base: of(base), new: new.map_or(0.0, of), degrees });
+        let (base, new) = (of(base), new.map_or(0.0, of));
+        // One degree alone tells next to nothing: two recordings are no worse than one, but where they differ by more than their intervals do.
+        match &mut spreads[0] {
+            within if degrees < 2.0 => {
+                (within.base, within.new) = (within.base.max(base), within.new.max(new));
+            }
+            _ => spreads.push(Spread { base, new, degrees }),
+        }
     }
     spreads
 }
@@ -204,40 +234,60 @@ impl Pair {
 
     /// Whether they differ by more than chance explains; `None` where there is no telling.
     pub(crate) fn is_significant(&self, two_sided: &Quantiles) -> Option<bool> {
-        let up = self.is_beyond(1.0, true, two_sided)?;
-        Some(up || self.is_beyond(1.0, false, two_sided)?)
+        let (from, to) = self.ratio_interval(two_sided)?;
+        Some(from > 1.0 || to < 1.0)
     }
 
-    /// Whether `new` is beyond `factor × base`, with the confidence that the quantiles are of; `None` where there is no telling.
-    pub(crate) fn is_beyond(&self, factor: f64, is_above: bool, quantiles: &Quantiles) -> Option<bool> {
-        let margin =
-            |spread: &Spread| Some(quantiles.of(spread.degrees)? * (spread.new + factor * factor * spread.base).sqrt());
-        let margin = widest(&self.spreads, margin)?;
-        let over = self.new - factor * self.base;
-        let over_in_all = self.means.1 - factor * self.means.0;
-        Some(if is_above { over > margin && over_in_all > 0.0 } else { over < -margin && over_in_all < 0.0 })
-    }
-
-    /// The interval of `new / base` (Fieller's), which has just those factors that `new` is not beyond; `None` where there is no telling, or
-    /// where the base cannot be told from 0.
-    pub(crate) fn ratio_interval(&self, two_sided: &Quantiles) -> Option<(f64, f64)> {
+    /// The interval of `new / base` (Fieller's), and of the ratio of the means of all that both are of: what differs has to differ in that,
+    /// too. Without an end where the base cannot be told from 0; `None` where there is no telling.
+    pub(crate) fn ratio_interval(&self, quantiles: &Quantiles) -> Option<(f64, f64)> {
         let intervals: Option<Vec<(f64, f64)>> =
-            self.spreads.iter().map(|spread| self.fieller(spread, two_sided)).collect();
-        intervals?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+            self.spreads.iter().map(|spread| self.fieller(spread, quantiles)).collect();
+        let (from, to) = intervals?.into_iter().reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))?;
+        // Of means that are both 0 there is no ratio, and the least and the largest are those of the others.
+        let of_means = self.means.1 / self.means.0;
+        Some((from.min(of_means), to.max(of_means)))
     }
 
-    fn fieller(&self, spread: &Spread, two_sided: &Quantiles) -> Option<(f64, f64)> {
-        let quantile = two_sided.of(spread.degrees)?;
+    /// Factors that the ratio of numbers, none of them negative, may be.
+    fn fieller(&self, spread: &Spread, quantiles: &Quantiles) -> Option<(f64, f64)> {
+        let quantile = quantiles.of(spread.degrees)?;
         let (of_base, of_new) = (quantile * quantile * spread.base, quantile * quantile * spread.new);
-        let square = self.base * self.base - of_base;
-        if square <= 0.0 {
-            return None;
+        if self.base == self.new && of_base + of_new == 0.0 {
+            return Some((1.0, 1.0));
         }
+        let (square, square_of_new) = (self.base * self.base - of_base, self.new * self.new - of_new);
         let product = self.base * self.new;
-        let root = (product * product - square * (self.new * self.new - of_new)).max(0.0).sqrt();
-        Some(((product - root) / square, (product + root) / square))
+        let root = (product * product - square * square_of_new).max(0.0).sqrt();
+        Some(match () {
+            () if square > 0.0 => ((product - root) / square, (product + root) / square),
+            // The base may be 0, the new number is more.
+            () if square_of_new > 0.0 => (square_of_new / (product + root), f64::INFINITY),
+            () => (0.0, f64::INFINITY),
+        })
+    }
+
+    /// The least factor above `factor`, or the largest below it, of which the interval would nearly always lie beyond `factor`, were both
+    /// sides as uncertain as these are; `None` where no factor is.
+    pub(crate) fn least_shown(&self, factor: f64, is_above: bool, levels: &Levels) -> Option<f64> {
+        let each = self.spreads.iter().map(|spread| {
+            let deviations = levels.deviations(spread.degrees)?;
+            let part = |variance: f64, of: f64| 1.0 - deviations * deviations * variance / (of * of);
+            // A number that is larger is less certain by as much.
+            let (base, new) = (part(spread.base, self.base), part(spread.new, self.new.max(self.base)));
+            // Solutions x of (x − factor)² = deviations² · (x²·variance of new + factor²·variance of base), both relative.
+            let root = (1.0 - base * new).max(0.0).sqrt();
+            let (end, is_shown) = if is_above {
+                (factor * (1.0 + root) / new, new > 0.0)
+            } else {
+                (factor * base / (1.0 + root), base > 0.0)
+            };
+            (is_shown && self.base > 0.0).then_some(end)
+        });
+        let each: Option<Vec<f64>> = each.collect();
+        each?.into_iter().reduce(if is_above { f64::max } else { f64::min })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

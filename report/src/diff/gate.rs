@@ -1,12 +1,12 @@
 //! What the conditions of `--fail-if` come to.
 //!
-//! The bound is the null hypothesis: a condition is met when the number is beyond it at the confidence that is asked for, so that a change
-//! which the bound allows is not taken for one that it forbids by chance. All judgments of a comparison share what chance is allowed
-//! (Bonferroni): the more programs a pattern matches, the surer each has to be.
+//! The interval of a number decides, at the confidence that is asked for to either side: a condition fails when all of it is beyond the bound,
+//! is fulfilled when nothing of it is, and is undecided otherwise. A change that the bound allows is not taken for one that it forbids by chance,
+//! nor the other way round. All judgments of a comparison share what chance is allowed (Bonferroni): the more programs a pattern matches, the
+//! surer each has to be.
 
-use super::estimate::{Pair, Side};
-use super::student::Quantiles;
-use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, Reason, Verdict};
+use super::estimate::{Levels, Pair, Side};
+use crate::model::{DiffMetric, DiffSide, Judgment, Known, MetricDiff, PossibleRange, Reason, Verdict};
 use crate::options::condition::{Bound, Condition, Metric, Selector};
 use crate::options::diff::Confidence;
 
@@ -47,57 +47,96 @@ pub(super) fn judge(conditions: &[Condition], candidates: &[Candidate<'_>], conf
         candidate.is_some() && !condition.metric.is_count()
     };
     let judged = pairs.iter().filter(by_chance).count().max(1);
-    let quantiles = Quantiles::new(confidence.error() / judged as f64);
-    pairs.into_iter().map(|(condition, candidate)| judgment(condition, candidate, &quantiles)).collect()
+    let levels = Levels::new(confidence.error() / judged as f64);
+    pairs.into_iter().map(|(condition, candidate)| judgment(condition, candidate, &levels)).collect()
 }
 
-fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, quantiles: &Quantiles) -> Judgment {
+fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &Levels) -> Judgment {
     let mut judgment = Judgment {
         condition: condition.to_string(),
         program: candidate.and_then(|candidate| candidate.label.clone()),
+        is_relative: matches!(condition.bound, Bound::Grows(_) | Bound::Falls(_)),
         base: None,
         new: None,
         percent: None,
-        verdict: Verdict::NotJudged { reason: Reason::NoProgramMatches },
+        interval: None,
+        least_shown: None,
+        is_upper: condition.bound.is_upper(),
+        verdict: Verdict::Undecided { reason: Reason::NoProgramMatches },
     };
     let Some(candidate) = candidate else { return judgment };
     let Some(measured) = candidate.metrics.iter().find(|measured| is_of(&measured.shown, &condition.metric)) else {
-        judgment.verdict = Verdict::NotJudged { reason: Reason::NoSuchEvent };
+        judgment.verdict = Verdict::Undecided { reason: Reason::NoSuchEvent };
         return judgment;
     };
     let value = |side: &crate::model::MetricValue| side.estimate.value().map(|estimate| estimate.value);
     judgment.base = value(&measured.shown.base);
     judgment.new = value(&measured.shown.new);
     judgment.percent = measured.shown.change.as_ref().and_then(|change| change.percent);
-    judgment.verdict = match verdict(condition, measured, quantiles) {
-        Ok(true) => Verdict::Exceeded,
-        Ok(false) => Verdict::Held,
-        Err(reason) => Verdict::NotJudged { reason },
-    };
+    match evidence(condition, measured, levels) {
+        Ok(evidence) => {
+            let in_unit = |end: f64| if judgment.is_relative { (end - 1.0) * 100.0 } else { end };
+            let is_bounded = |end: &f64| end.is_finite();
+            judgment.interval = evidence
+                .interval
+                .filter(|(from, _)| is_bounded(from))
+                .map(|(from, to)| PossibleRange { from: in_unit(from), to: Some(to).filter(is_bounded).map(in_unit) });
+            judgment.least_shown = evidence.least_shown.map(in_unit);
+            judgment.verdict = evidence.verdict(condition.bound);
+        }
+        Err(reason) => judgment.verdict = Verdict::Undecided { reason },
+    }
     judgment
 }
 
-/// Whether a number is beyond the bound.
+/// What a bound is compared with: numbers, or factors of the base.
+struct Evidence {
+    interval: Option<(f64, f64)>,
+    least_shown: Option<f64>,
+}
+
+impl Evidence {
+    fn verdict(&self, bound: Bound) -> Verdict {
+        let limit = bound.limit();
+        let Some((from, to)) = self.interval else { return Verdict::Undecided { reason: Reason::TooFewIntervals } };
+        let (is_beyond, is_within) =
+            if bound.is_upper() { (from > limit, to <= limit) } else { (to < limit, from >= limit) };
+        match (is_beyond, is_within) {
+            (true, _) => Verdict::Fail,
+            (_, true) => Verdict::Within,
+            _ => Verdict::Undecided { reason: Reason::NotShown },
+        }
+    }
+}
+
+/// The interval of what a condition bounds.
 ///
 /// # Errors
-/// Why that cannot be said.
-fn verdict(condition: &Condition, measured: &Measured, quantiles: &Quantiles) -> Result<bool, Reason> {
+/// Why there is no number.
+fn evidence(condition: &Condition, measured: &Measured, levels: &Levels) -> Result<Evidence, Reason> {
     let lacks = |known: &Known<crate::model::Estimate>, side| match known {
         Known::Unknown(reason) => reason.clone(),
         _ => Reason::NotInRecordings { side },
     };
     let new = measured.new.as_ref().ok_or_else(|| lacks(&measured.shown.new.estimate, DiffSide::New))?;
-    let is_beyond = match condition.bound {
-        Bound::Above(limit) if condition.metric.is_count() => Some(new.value() > limit),
-        Bound::Below(limit) if condition.metric.is_count() => Some(new.value() < limit),
-        Bound::Above(limit) => new.is_beyond(limit, true, quantiles),
-        Bound::Below(limit) => new.is_beyond(limit, false, quantiles),
-        Bound::Grows(factor) | Bound::Falls(factor) => {
-            let base = measured.base.as_ref().ok_or_else(|| lacks(&measured.shown.base.estimate, DiffSide::Base))?;
-            Pair::new(base, new).is_beyond(factor, matches!(condition.bound, Bound::Grows(_)), quantiles)
+    let (limit, is_upper) = (condition.bound.limit(), condition.bound.is_upper());
+    Ok(match condition.bound {
+        Bound::Above(_) | Bound::Below(_) if condition.metric.is_count() => {
+            Evidence { interval: Some((new.value(), new.value())), least_shown: Some(limit) }
         }
-    };
-    is_beyond.ok_or(Reason::TooFewIntervals)
+        Bound::Above(_) | Bound::Below(_) => {
+            let (value, margin) = new.interval(&levels.shown);
+            // No number that has a bound is negative.
+            let interval = margin.map(|margin| ((value - margin).max(0.0), value + margin));
+            Evidence { interval, least_shown: new.least_shown(limit, is_upper, levels) }
+        }
+        Bound::Grows(_) | Bound::Falls(_) => {
+            let base = measured.base.as_ref().ok_or_else(|| lacks(&measured.shown.base.estimate, DiffSide::Base))?;
+            let pair = Pair::new(base, new);
+            let interval = pair.ratio_interval(&levels.shown);
+            Evidence { interval, least_shown: pair.least_shown(limit, is_upper, levels) }
+        }
+    })
 }
 
 /// Whether a number is the one that a condition names: of the first event, where it names none.
@@ -117,62 +156,4 @@ fn is_of(shown: &MetricDiff, metric: &Metric) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::diff::estimate::Uncertain;
-    use crate::model::{Estimate, MetricValue};
-
-    /// Time per run of both sides, each with a deviation; 100 degrees of freedom.
-    fn measured(base: f64, new: f64, deviation: f64) -> Measured {
-        let side = |value: f64| {
-            let variance = Some((deviation * deviation, 100.0));
-            Side::of(&[Uncertain { value, mean: value, variance }]).unwrap()
-        };
-        let shown = |value| MetricValue { estimate: Known::Value(Estimate { value, margin: None, recordings: 1 }) };
-        let (base_side, new_side) = (Some(side(base)), Some(side(new)));
-        let metric = DiffMetric::TimePerRun;
-        let shown = MetricDiff { metric, event: None, base: shown(base), new: shown(new), change: None };
-        Measured { shown, base: base_side, new: new_side }
-    }
-
-    fn verdicts(condition: &str, programs: &[Measured]) -> Vec<&'static str> {
-        let candidates: Vec<Candidate<'_>> = programs
-            .iter()
-            .map(|measured| Candidate {
-                label: Some("p".into()),
-                name: "p",
-                prog_type: "xdp",
-                owners: &[],
-                metrics: std::slice::from_ref(measured),
-            })
-            .collect();
-        let judged = judge(&[condition.parse().unwrap()], &candidates, Confidence::default());
-        judged.iter().map(|judgment| judgment.verdict.code()).collect()
-    }
-
-    /// The difference of 100 and 110 has a deviation of √2 ≈ 1.41, and at 99.9 % on one side a margin of 3.17 times that, 4.5.
-    #[test]
-    fn the_bound_is_the_null_hypothesis() {
-        let one = [measured(100.0, 110.0, 1.0)];
-        assert_eq!(verdicts("prog:p time/run +0%", &one), ["exceeded"]);
-        assert_eq!(verdicts("prog:p time/run +5%", &one), ["exceeded"]);
-        // It is more by 3 and 1, of which chance explains 4.6.
-        assert_eq!(verdicts("prog:p time/run +7%", &one), ["held"]);
-        assert_eq!(verdicts("prog:p time/run +9%", &one), ["held"]);
-        assert_eq!(verdicts("prog:p time/run -5%", &one), ["held"]);
-        assert_eq!(verdicts("prog:p time/run > 106", &one), ["exceeded"]);
-        assert_eq!(verdicts("prog:p time/run > 108", &one), ["held"]);
-        assert_eq!(verdicts("prog:p time/run < 114", &one), ["exceeded"]);
-        assert_eq!(verdicts("type:tc time/run +0%", &one), ["not_judged"]);
-        assert_eq!(verdicts("prog:p cycles/run +0%", &one), ["not_judged"]);
-    }
-
-    /// With t = 3.5 one alone is told; one of a hundred has to be surer, at 99.999 %: t = 4.5.
-    #[test]
-    fn many_programs_have_to_be_surer_each() {
-        let program = || measured(100.0, 100.0 + 3.5 * 2f64.sqrt(), 1.0);
-        assert_eq!(verdicts("prog:p time/run +0%", &[program()]), ["exceeded"]);
-        let many: Vec<Measured> = (0..100).map(|_| program()).collect();
-        assert!(verdicts("prog:p time/run +0%", &many).iter().all(|verdict| *verdict == "held"));
-    }
-}
+mod tests;

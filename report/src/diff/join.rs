@@ -2,6 +2,7 @@
 
 use super::recorded::{Recorded, RecordedProgram, merged};
 use crate::model::{Identity, Status, has_sha256_tags};
+use bprec_format::bpf::Tag;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A program of either side: per recording of each what it was there, if it was.
@@ -17,9 +18,8 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    pub(super) fn tags(side: &[Option<RecordedProgram>]) -> Vec<String> {
-        let tags: BTreeSet<&String> = side.iter().flatten().flat_map(|program| &program.tags).collect();
-        tags.into_iter().cloned().collect()
+    pub(super) fn tags(side: &[Option<RecordedProgram>]) -> BTreeSet<Tag> {
+        side.iter().flatten().flat_map(|program| &program.tags).copied().collect()
     }
 
     /// Of both sides.
@@ -134,19 +134,19 @@ mod tests {
     use crate::diff::recorded::RecordedProgram;
 
     /// Programs by name, type, place and tag.
-    fn side_of(programs: &[(&str, &str, &str, &str)]) -> Side {
+    fn side_of(programs: &[(&str, &str, &str, u8)]) -> Side {
         let identity = |name: &str, prog_type: &str, place: &str| Identity {
             name: name.into(),
             prog_type: prog_type.into(),
-            attached: BTreeSet::from([place.to_owned()]),
+            attached: vec![place.to_owned()],
         };
         let of = programs.iter().map(|(name, prog_type, place, tag)| {
-            (identity(name, prog_type, place), vec![Some(RecordedProgram::with_tag(tag))])
+            (identity(name, prog_type, place), vec![Some(RecordedProgram::with_tag(Tag([*tag; 8])))])
         });
         of.collect()
     }
 
-    fn statuses(base: &[(&str, &str, &str, &str)], new: &[(&str, &str, &str, &str)], has_tags: bool) -> Vec<String> {
+    fn statuses(base: &[(&str, &str, &str, u8)], new: &[(&str, &str, &str, u8)], has_tags: bool) -> Vec<String> {
         let joined = put_together(side_of(base), side_of(new), has_tags);
         let said = |joined: &Joined| match &joined.previous_name {
             Some(previous) => format!("{} {:?} {previous}", joined.identity.name, joined.status),
@@ -157,15 +157,13 @@ mod tests {
 
     #[test]
     fn programs_are_the_same_by_type_name_and_place() {
-        let base =
-            [("a", "xdp", "eth0", "1"), ("b", "xdp", "eth0", "2"), ("c", "tc", "eth0", "3"), ("d", "tc", "x", "4")];
-        let new =
-            [("a", "xdp", "eth0", "9"), ("b2", "xdp", "eth0", "2"), ("c", "tc", "eth1", "3"), ("e", "tc", "x", "5")];
+        let base = [("a", "xdp", "eth0", 1), ("b", "xdp", "eth0", 2), ("c", "tc", "eth0", 3), ("d", "tc", "x", 4)];
+        let new = [("a", "xdp", "eth0", 9), ("b2", "xdp", "eth0", 2), ("c", "tc", "eth1", 3), ("e", "tc", "x", 5)];
         assert_eq!(statuses(&base, &new, true), ["a NewVersion", "b2 Renamed b", "c Moved", "d Gone", "e New"],);
         // Without tags there are no new versions, and nothing is known by its tag.
         assert_eq!(statuses(&base, &new, false), ["a Same", "b Gone", "b2 New", "c Moved", "d Gone", "e New"]);
         // Of two that it may have been, it was neither.
-        let twice = [("b", "xdp", "eth0", "2"), ("c", "xdp", "eth0", "2")];
-        assert_eq!(statuses(&twice, &[("z", "xdp", "eth0", "2")], true), ["b Gone", "c Gone", "z New"]);
+        let twice = [("b", "xdp", "eth0", 2), ("c", "xdp", "eth0", 2)];
+        assert_eq!(statuses(&twice, &[("z", "xdp", "eth0", 2)], true), ["b Gone", "c Gone", "z New"]);
     }
 }

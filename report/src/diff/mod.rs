@@ -5,30 +5,34 @@ mod gate;
 mod join;
 mod notes;
 mod recorded;
-pub(crate) mod student;
 
+use crate::index::student::Quantiles;
 use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
 use crate::model::{
-    Change, Diff, DiffEvent, DiffMetric, DiffSide, Estimate, JSON_VERSION, Known, MetricDiff, MetricValue, ProgramDiff,
-    Reason, Status,
+    Change, Diff, DiffEvent, DiffMetric, DiffNote, DiffSide, Estimate, JSON_VERSION, Known, MetricDiff, MetricValue,
+    ProgramDiff, Reason, Status,
 };
 use crate::options::diff::{DiffOptions, DiffSort};
 use crate::{Error, Input, Result};
+use bprec_format::bpf::Tag;
 use estimate::{Pair, Side, Uncertain};
 use gate::{Candidate, Measured, judge};
 use join::{Joined, are_tags_comparable, join};
-use recorded::{Recorded, RecordedProgram};
+use recorded::{EventsCompared, Recorded, RecordedProgram};
 use std::cmp::Ordering;
-use student::Quantiles;
 
 /// Holds recordings of two sides against each other. They are read one after the other.
 ///
 /// # Errors
 /// When a side has no recording, one cannot be read at all, or `options` name an event that not every recording has.
 pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff> {
-    let mut base = base.iter().map(|input| read(input, options)).collect::<Result<Vec<_>>>()?;
-    let mut new = new.iter().map(|input| read(input, options)).collect::<Result<Vec<_>>>()?;
+    let mut events = EventsCompared::default();
+    let mut read = |inputs: &[Input]| {
+        inputs.iter().map(|input| read(input, options, &mut events)).collect::<Result<Vec<Recorded>>>()
+    };
+    let (mut base, mut new) = (read(base)?, read(new)?);
+    let left_out = events.left_out;
     if base.is_empty() || new.is_empty() {
         return Err(Error::option("diff", "", "expected recordings of two sides"));
     }
@@ -36,9 +40,18 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
     let all = || base.iter().chain(&new);
     let has_tags = are_tags_comparable(all());
     let has_places = all().all(|recorded| recorded.has_places);
-    let notes = notes::of(&base, &new, &events, has_places, has_tags);
+    let mut notes = notes::of(&base, &new, &events, has_places, has_tags);
+    if left_out > 0 {
+        notes.push(DiffNote::EventsLeftOut { events: left_out });
+    }
     let problems = all().flat_map(|recorded| recorded.problems.clone()).collect();
-    let joined = join(&mut base, &mut new, has_places, has_tags);
+    let mut joined = join(&mut base, &mut new, has_places, has_tags);
+    let all_programs = joined.len();
+    // Numbers of programs that nothing looks at are not made.
+    if !options.all && options.programs.is_empty() && options.conditions.is_empty() {
+        joined.retain(|joined| joined.recorded().any(RecordedProgram::happened));
+    }
+    let hidden_programs = all_programs - joined.len();
     let comparison = Comparison {
         two_sided: Quantiles::new(options.confidence.error() / 2.0),
         base: &base,
@@ -65,12 +78,12 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
         confidence_percent: options.confidence.percent(),
         events,
         programs: Vec::new(),
-        hidden_programs: 0,
+        hidden_programs,
         total: total.into_iter().map(|measured| measured.shown).collect(),
         gate,
         problems,
         notes,
-        matched_programs: programs.iter().filter(|program| program.is_asked(options)).count(),
+        matched_programs: hidden_programs + programs.iter().filter(|program| program.is_asked(options)).count(),
         base: base.into_iter().map(|recorded| recorded.facts).collect(),
         new: new.into_iter().map(|recorded| recorded.facts).collect(),
     };
@@ -79,11 +92,11 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
     Ok(made)
 }
 
-fn read(input: &Input, options: &DiffOptions) -> Result<Recorded> {
+fn read(input: &Input, options: &DiffOptions, events: &mut EventsCompared) -> Result<Recorded> {
     let recorded = Recording::open_with_events(input).and_then(|recording| {
         let index = Index::build(&recording, Wanted { threads: options.threads, ..Wanted::default() });
         let path = input.path().display().to_string();
-        recording.checked(Recorded::read(&recording, &index, path, options))
+        recording.checked(Recorded::read(&recording, &index, path, options, events))
     });
     input.checked(recorded)
 }
@@ -117,6 +130,7 @@ struct Comparison<'c> {
 
 /// A program with what it is ordered and judged by.
 struct Compared {
+    /// Without its metrics, until it is chosen.
     shown: ProgramDiff,
     metrics: Vec<Measured>,
     happened: bool,
@@ -181,7 +195,7 @@ impl Comparison<'_> {
     }
 
     fn program(&self, joined: Joined, is_tag_comparable: bool) -> Compared {
-        let mut metrics = Vec::new();
+        let mut metrics = Vec::with_capacity(4 * self.events.len() + 3);
         let each = |of: &dyn Fn(&Recorded, &RecordedProgram) -> Known<Uncertain>| {
             let side = |recordings: &[Recorded], programs: &[Option<RecordedProgram>]| {
                 let both = recordings.iter().zip(programs);
@@ -218,7 +232,12 @@ impl Comparison<'_> {
         }
         let (base, new) = each(&|recorded, program| recorded.runs_per_second(program));
         metrics.push(self.measured(DiffMetric::RunsPerSecond, None, base, new));
-        let (base, new) = each(&|_, program| program.time_per_run());
+        // Both sides by the same estimator: one is typically less than the other.
+        let is_typical = joined.recorded().filter(|program| program.ran()).all(RecordedProgram::has_typical_runs);
+        let (base, new) = each(&|_, program| match is_typical {
+            true => program.typical_time_per_run(),
+            false => program.mean_time_per_run(),
+        });
         metrics.push(self.measured(DiffMetric::TimePerRun, None, base, new));
         let (base, new) = each(&|_, program| program.mean_time_per_run());
         metrics.push(self.measured(DiffMetric::MeanTimePerRun, None, base, new));
@@ -228,14 +247,14 @@ impl Comparison<'_> {
             status: joined.status,
             owners: joined.owners(),
             is_tag_comparable,
-            base_tags: Joined::tags(&joined.base),
-            new_tags: Joined::tags(&joined.new),
+            base_tags: Joined::tags(&joined.base).iter().map(Tag::to_string).collect(),
+            new_tags: Joined::tags(&joined.new).iter().map(Tag::to_string).collect(),
             base_programs: most(&joined.base),
             new_programs: most(&joined.new),
-            metrics: metrics.iter().map(|measured| measured.shown.clone()).collect(),
+            metrics: Vec::new(),
             name: joined.identity.name.clone(),
             prog_type: joined.identity.prog_type.clone(),
-            attached: joined.identity.attached.iter().cloned().collect(),
+            attached: joined.identity.attached.clone(),
             previous_name: joined.previous_name.clone(),
         };
         let run_time = |recordings: &[Recorded], programs: &[Option<RecordedProgram>]| {
@@ -294,7 +313,7 @@ impl Comparison<'_> {
         let pair = Pair::new(base, new);
         let (before, after) = (base.value(), new.value());
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-        let interval = pair.ratio_interval(&self.two_sided);
+        let interval = pair.ratio_interval(&self.two_sided).filter(|(_, to)| to.is_finite());
         Change {
             difference: after - before,
             percent: (before != 0.0).then(|| (after - before) / before * 100.0),
@@ -330,13 +349,14 @@ fn choose(made: &mut Diff, mut programs: Vec<Compared>, options: &DiffOptions) {
     };
     // They come in the order of their identities, which a stable sort keeps.
     programs.sort_by(by);
-    for program in programs {
+    for mut program in programs {
         let has_room = options.limit.is_none_or(|limit| made.programs.len() < limit);
         let is_named = !options.programs.is_empty() && program.is_asked(options);
         if !program.is_asked(options) {
             continue;
         }
         if has_room && (options.all || is_named || program.happened) {
+            program.shown.metrics = program.metrics.into_iter().map(|measured| measured.shown).collect();
             made.programs.push(program.shown);
         } else {
             made.hidden_programs += 1;

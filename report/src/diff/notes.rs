@@ -1,13 +1,11 @@
 //! What makes the sides of a comparison hard to compare.
 
 use super::recorded::Recorded;
-use crate::model::{Diff, DiffEvent, DiffNote, DiffSide, Status};
+use crate::model::{Diff, DiffEvent, DiffNote, DiffSide, FEW_RECORDINGS, Status};
 use std::collections::BTreeSet;
 
 /// Fewer intervals than these are few.
 const FEW_INTERVALS: usize = 10;
-/// Fewer recordings of a side, if there are several, say little of what differs between them.
-const FEW_RECORDINGS: usize = 4;
 /// Rates that differ by less are the same.
 const SAME_RATE: f64 = 1.05;
 
@@ -128,6 +126,7 @@ pub(super) fn of_rows(made: &mut Diff) {
     }
     let on_both = |status: Status| !matches!(status, Status::New | Status::Gone);
     if made.programs.iter().any(|program| on_both(program.status)) || !made.total.is_empty() {
-        made.notes.push(DiffNote::Marks { confidence_percent: made.confidence_percent });
+        let recordings = made.base.len().min(made.new.len());
+        made.notes.push(DiffNote::Marks { confidence_percent: made.confidence_percent, recordings });
     }
 }

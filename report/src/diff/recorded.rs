@@ -2,20 +2,68 @@
 
 use super::estimate::{Uncertain, ratio, typical};
 use crate::by_prog::{Built, build_with, rows};
-use crate::counters::run_points::{RunInterval, RunPoints};
 use crate::index::Index;
+use crate::index::runs::RunSeries;
 use crate::input::recording::Recording;
+use crate::input::window::Window;
 use crate::model::{Count, DiffRecording, EventReport, Identity, Known, Program, Reason, Report, Row, Unit};
 use crate::options::diff::DiffOptions;
+use crate::pass::Selection;
+use crate::sinks::by_event::ByEvent;
 use crate::sinks::intervals::{EventIntervals, IntervalSink, Weights};
 use crate::{Options, Result};
+use bprec_format::bpf::Tag;
 use bprec_format::feature::{Feature, SampleTime};
+use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
 /// Without snapshots of run statistics a recording is cut into so many intervals.
 const INTERVALS: u64 = 32;
 /// With fewer snapshots they are no intervals.
 const FEW_SNAPSHOTS: usize = 10;
+
+/// Most numbers of a kind in a comparison, of all programs in all events, beyond those of one event. Each is an estimate with its series.
+const PAIRS: usize = 1 << 13;
+/// Limit on the events that are compared without `--event`: each has numbers of its own, and reading stays linear in the input.
+const EVENTS: usize = 1 << 10;
+
+/// The events that are compared, where a recording has too many for its programs.
+#[derive(Debug, Default)]
+pub(super) struct EventsCompared {
+    /// Their names; `None` while there are not too many.
+    events: Option<Vec<String>>,
+    /// How many are left out.
+    pub(super) left_out: usize,
+}
+
+impl EventsCompared {
+    /// The events to be read of a recording; none: all. Those that are asked for are never left out.
+    fn cut(
+        &mut self,
+        recording: &Recording<'_>,
+        index: &Index,
+        asked: &DiffOptions,
+        options: &Options,
+    ) -> Result<Vec<String>> {
+        if !asked.events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let window = Window::of(&options.time, recording, index.start_ns())?;
+        let selected = Selection::new(recording, index, &window, options)?.events;
+        let names = recording.names.iter().zip(selected).filter(|(_, is_selected)| *is_selected).map(|(name, _)| name);
+        let known: Option<FxHashSet<&String>> = self.events.as_ref().map(|events| events.iter().collect());
+        let mut each = FxHashSet::default();
+        let names: Vec<&String> = names
+            .filter(|name| known.as_ref().is_none_or(|known| known.contains(name)) && each.insert(*name))
+            .collect();
+        let room = (PAIRS / index.programs.list.len().max(1)).clamp(1, EVENTS);
+        if names.len() > room {
+            self.left_out += names.len() - room;
+            self.events = Some(names.into_iter().take(room).cloned().collect());
+        }
+        Ok(self.events.clone().unwrap_or_default())
+    }
+}
 
 /// A recording.
 #[derive(Debug)]
@@ -56,7 +104,7 @@ pub(super) struct RecordedEvent {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Charged {
     pub(super) count: Count,
-    /// From moment to moment.
+    /// From moment to moment; empty where nothing is.
     intervals: Vec<u64>,
 }
 
@@ -64,7 +112,8 @@ pub(super) struct Charged {
 #[derive(Debug, Clone)]
 pub(super) struct RecordedProgram {
     pub(super) programs: usize,
-    pub(super) tags: BTreeSet<String>,
+    /// In no order.
+    pub(super) tags: Vec<Tag>,
     pub(super) owners: BTreeSet<String>,
     pub(super) ids: Vec<(Option<u32>, Option<[u8; 8]>)>,
     runs: Known<Ran>,
@@ -76,7 +125,8 @@ pub(super) struct RecordedProgram {
 struct Ran {
     count: u64,
     time_ns: u64,
-    intervals: Vec<RunInterval>,
+    /// Runs from moment to moment, and the time in them, ns.
+    intervals: Vec<(f64, f64)>,
 }
 
 #[derive(Debug, Clone)]
@@ -93,18 +143,22 @@ impl Recorded {
         index: &Index,
         path: String,
         asked: &DiffOptions,
+        compared: &mut EventsCompared,
     ) -> Result<Recorded> {
-        let options = Options { all: true, threads: asked.threads, ..Options::default() };
-        let points = RunPoints::of(recording, index);
-        let mut moments = points.times_ns();
+        let mut options = Options { all: true, threads: asked.threads, ..Options::default() };
+        options.events = compared.cut(recording, index, asked, &options)?;
+        let mut moments = index.runs.cuts().to_vec();
         let has_run_intervals = moments.len() >= FEW_SNAPSHOTS;
         if !has_run_intervals {
             moments = evenly(span(recording, index));
         }
-        let sink = IntervalSink::new(moments.clone(), index.programs.list.len(), recording.events.all().len());
-        let Built { report, sink, .. } = build_with(recording, index, &options, false, sink)?;
+        let sink = IntervalSink::new(moments.clone(), recording.events.all().len());
+        let Built { mut report, sink, .. } = build_with(recording, index, &options, false, sink)?;
+        // Events are compared by name: of several with one name, the first.
+        let mut names = FxHashSet::default();
+        report.events.retain(|event| names.insert(event.name.clone()));
         let lengths_ns: Vec<f64> = moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
-        let points = has_run_intervals.then_some(&points);
+        let runs = has_run_intervals.then_some(&index.runs);
         // The report has those events alone that sample.
         let positions: Vec<usize> = report
             .events
@@ -112,7 +166,7 @@ impl Recorded {
             .filter_map(|event| recording.names.iter().position(|name| *name == event.name))
             .collect();
         let order = rows::order(index);
-        let maker = Maker { report: &report, points, intervals: &sink.events, positions: &positions, order: &order };
+        let maker = Maker { report: &report, runs, intervals: &sink.events, positions: &positions, order: &order };
         let programs = maker.programs();
         let observed = report.programs.iter().filter_map(|program| program.runs.value()?.span);
         let observed = observed.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
@@ -166,12 +220,8 @@ impl Recorded {
             return Known::Unknown(Reason::LengthUnknown);
         };
         let cpus = machine_ns / elapsed_ns as f64;
-        let pairs: Vec<(f64, f64)> = charged
-            .intervals
-            .iter()
-            .zip(&self.lengths_ns)
-            .map(|(weight, length_ns)| (*weight as f64 * scale, length_ns * cpus))
-            .collect();
+        let weights = charged.weights().map(|weight| weight * scale);
+        let pairs = weights.zip(self.lengths_ns.iter().map(|length_ns| length_ns * cpus)).collect::<Vec<_>>();
         let least = event.least(charged) * scale * scale / (machine_ns * machine_ns);
         Known::Value(ratio(&pairs, charged.count.weight as f64 * scale / machine_ns, least))
     }
@@ -188,7 +238,8 @@ impl Recorded {
             if self.observed_ns <= 0.0 {
                 return Known::Unknown(Reason::NoSnapshots);
             }
-            let pairs: Vec<(f64, f64)> = ran.intervals.iter().map(|it| (it.runs * 1e9, it.on_ns)).collect();
+            let runs = ran.intervals.iter().map(|(runs, _)| runs * 1e9);
+            let pairs: Vec<(f64, f64)> = runs.zip(self.lengths_ns.iter().copied()).collect();
             Known::Value(ratio(&pairs, ran.count as f64 * 1e9 / self.observed_ns, 0.0))
         })
     }
@@ -218,8 +269,13 @@ impl RecordedProgram {
         &self.events[event].charged
     }
 
-    /// Time per run, ns: in a typical interval, where there are enough of them with enough runs, or else of all runs.
-    pub(super) fn time_per_run(&self) -> Known<Uncertain> {
+    /// Whether its runs tell what a typical interval is like.
+    pub(super) fn has_typical_runs(&self) -> bool {
+        self.runs.value().is_some_and(|ran| typical(&ran.pairs(), 0.0).is_some())
+    }
+
+    /// Time per run, ns, in a typical interval.
+    pub(super) fn typical_time_per_run(&self) -> Known<Uncertain> {
         self.time_of_runs(|intervals, mean| typical(intervals, mean).unwrap_or_else(|| ratio(intervals, mean, 0.0)))
     }
 
@@ -231,10 +287,7 @@ impl RecordedProgram {
     fn time_of_runs(&self, estimate: fn(&[(f64, f64)], f64) -> Uncertain) -> Known<Uncertain> {
         self.runs.clone().and_then(|ran| match ran.count {
             0 => Known::Unknown(Reason::NoRuns),
-            count => {
-                let pairs: Vec<(f64, f64)> = ran.intervals.iter().map(|it| (it.time_ns, it.runs)).collect();
-                Known::Value(estimate(&pairs, ran.time_ns as f64 / count as f64))
-            }
+            count => Known::Value(estimate(&ran.pairs(), ran.time_ns as f64 / count as f64)),
         })
     }
 
@@ -244,8 +297,8 @@ impl RecordedProgram {
             self.events[at].inside.clone().and_then(|inside| match ran.count {
                 0 => Known::Unknown(Reason::NoRuns),
                 count => {
-                    let runs = ran.intervals.iter().map(|it| it.runs);
-                    let pairs: Vec<(f64, f64)> = inside.intervals.iter().map(|it| *it as f64).zip(runs).collect();
+                    let runs = ran.intervals.iter().map(|(runs, _)| *runs);
+                    let pairs: Vec<(f64, f64)> = inside.weights().zip(runs).collect();
                     let least = event.least(&inside) / (count as f64 * count as f64);
                     Known::Value(ratio(&pairs, inside.count.weight as f64 / count as f64, least))
                 }
@@ -256,7 +309,12 @@ impl RecordedProgram {
     /// Whether it ran, or was hit.
     pub(super) fn happened(&self) -> bool {
         let hit = self.events.iter().filter_map(|event| event.charged.value()).any(|it| it.count.samples > 0);
-        hit || self.runs.value().is_some_and(|ran| ran.count > 0)
+        hit || self.ran()
+    }
+
+    /// Whether it ran.
+    pub(super) fn ran(&self) -> bool {
+        self.runs.value().is_some_and(|ran| ran.count > 0)
     }
 
     /// Time in it by run statistics, ns.
@@ -288,14 +346,18 @@ fn both<T>(one: Known<T>, other: Known<T>, add: fn(T, T) -> T) -> Known<T> {
 }
 
 impl Ran {
+    /// Time by runs, of each interval.
+    fn pairs(&self) -> Vec<(f64, f64)> {
+        self.intervals.iter().map(|(runs, time_ns)| (*time_ns, *runs)).collect()
+    }
+
     fn and(mut self, other: Ran) -> Ran {
         self.count = self.count.saturating_add(other.count);
         self.time_ns = self.time_ns.saturating_add(other.time_ns);
         // A program without intervals has none that could be added.
         if self.intervals.len() == other.intervals.len() {
             for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
-                mine.runs += theirs.runs;
-                mine.time_ns += theirs.time_ns;
+                *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
             }
         } else {
             self.intervals.clear();
@@ -305,8 +367,14 @@ impl Ran {
 }
 
 impl Charged {
+    /// Weights from moment to moment, without an end.
+    fn weights(&self) -> impl Iterator<Item = f64> {
+        self.intervals.iter().map(|weight| *weight as f64).chain(std::iter::repeat(0.0))
+    }
+
     fn and(mut self, other: Charged) -> Charged {
         self.count = self.count + other.count;
+        self.intervals.resize(self.intervals.len().max(other.intervals.len()), 0);
         for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
             *mine = mine.saturating_add(theirs);
         }
@@ -317,9 +385,10 @@ impl Charged {
 /// Makes programs of a report and what stands beside it.
 struct Maker<'m> {
     report: &'m Report,
-    points: Option<&'m RunPoints>,
+    /// Where they are known from moment to moment.
+    runs: Option<&'m RunSeries>,
     /// By event of the recording.
-    intervals: &'m [EventIntervals],
+    intervals: &'m ByEvent<EventIntervals>,
     /// Of the report's events among those of the recording.
     positions: &'m [usize],
     /// The index's numbers of the report's programs.
@@ -330,7 +399,7 @@ impl Maker<'_> {
     /// By identity; those that count others are left out.
     fn programs(&self) -> Vec<(Identity, RecordedProgram)> {
         let rows: Vec<Vec<Option<&Row>>> = self.report.events.iter().map(|event| self.rows_of(event)).collect();
-        let mut programs: Vec<(Identity, RecordedProgram)> = Vec::new();
+        let mut programs: Vec<(Identity, RecordedProgram)> = Vec::with_capacity(self.report.programs.len());
         let of = self.report.programs.iter().enumerate().filter(|(_, program)| !program.counts_others);
         for (at, program) in of {
             let rows = rows.iter().map(|rows| rows[at]);
@@ -352,17 +421,20 @@ impl Maker<'_> {
         program: &Program,
         rows: impl Iterator<Item = Option<&'r Row>>,
     ) -> RecordedProgram {
-        let came = program.loaded.is_some();
-        let key = program.id.zip(program.load_time_ns);
-        let intervals = key.zip(self.points).map(|(key, points)| points.of_program(key, came)).unwrap_or_default();
+        let known = program.id.zip(program.load_time_ns).zip(self.runs);
+        // While it was not there it did not run.
+        let intervals = known.map_or_else(Vec::new, |(key, runs)| {
+            let intervals = (1..runs.cuts().len() as u32).map(|it| runs.in_interval(key, it - 1).into_value());
+            intervals.map(|it| it.map_or((0.0, 0.0), |it| (it.runs, it.time_ns))).collect()
+        });
         let runs = program.runs.clone().map(|runs| Ran { count: runs.count, time_ns: runs.time_ns, intervals });
-        let number = self.order.get(at).map_or(0, |number| *number as usize);
+        let number = self.order.get(at).copied().unwrap_or(0);
         let events = rows.zip(self.positions).map(|(row, position)| {
             let of_event = &self.intervals[*position];
-            let intervals = of_event.programs.get(number).and_then(Option::as_deref);
+            let intervals = of_event.programs.get(&number).map(AsRef::as_ref);
             let series = |of: fn(&Weights) -> u64| match intervals {
                 Some(intervals) => intervals.iter().map(of).collect(),
-                None => vec![0; of_event.bpf.len()],
+                None => Vec::new(),
             };
             let Some(line) = row.and_then(|row| row.line.as_ref()) else {
                 let why = row.and_then(|row| row.blind.clone()).unwrap_or(Reason::NoSamples);
@@ -390,7 +462,7 @@ impl Maker<'_> {
         });
         RecordedProgram {
             programs: 1,
-            tags: program.tag.iter().map(ToString::to_string).collect(),
+            tags: program.tag.into_iter().collect(),
             owners: program.owners.iter().map(|owner| owner.comm.clone()).collect(),
             ids: vec![(program.id, program.tag.map(|tag| tag.0))],
             runs,
@@ -400,7 +472,10 @@ impl Maker<'_> {
 
     fn event(&self, event: &EventReport, position: usize) -> RecordedEvent {
         let recorded = &self.report.recording;
-        let machine_ns = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
+        let elapsed = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
+        let elapsed_ns = elapsed.map(|(ns, cpus)| ns as f64 * f64::from(cpus));
+        // The time that the ticks which came stand for, if some are missing from all of the time; as in the table.
+        let ticked_ns = event.machine.value().filter(|ns| event.is_scaled() && **ns > 0).map(|ns| *ns as f64);
         RecordedEvent {
             name: event.name.clone(),
             unit: event.unit,
@@ -408,7 +483,7 @@ impl Maker<'_> {
             lost: event.lost.clone(),
             throttled: event.throttled,
             bpf: Charged { count: event.total.count, intervals: self.intervals[position].bpf.clone() },
-            machine_ns: machine_ns.map(|(ns, cpus)| ns as f64 * f64::from(cpus)),
+            machine_ns: ticked_ns.or(elapsed_ns),
         }
     }
 }
@@ -421,6 +496,10 @@ pub(super) fn merged(programs: Vec<(Identity, RecordedProgram)>) -> Vec<(Identit
             Some((last, sum)) if *last == identity => sum.add(program),
             _ => merged.push((identity, program)),
         }
+    }
+    for (_, sum) in &mut merged {
+        sum.tags.sort_unstable();
+        sum.tags.dedup();
     }
     merged
 }
@@ -451,10 +530,10 @@ fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
 #[cfg(test)]
 impl RecordedProgram {
     /// One of which nothing but its tag is known.
-    pub(super) fn with_tag(tag: &str) -> RecordedProgram {
+    pub(super) fn with_tag(tag: Tag) -> RecordedProgram {
         RecordedProgram {
             programs: 1,
-            tags: BTreeSet::from([tag.to_owned()]),
+            tags: vec![tag],
             owners: BTreeSet::new(),
             ids: Vec::new(),
             runs: Known::Unknown(Reason::NoRunStatistics),

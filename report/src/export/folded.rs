@@ -7,16 +7,12 @@ use std::io::{self, Write};
 pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
     // What stands between frames is in none of them.
     let labels: Vec<String> = stacks.frames.iter().map(|frame| printable(&frame.label()).replace(';', ":")).collect();
-    let mut line = String::new();
     for stack in &stacks.stacks {
-        line.clear();
-        for frame in &stack.frames {
-            if !line.is_empty() {
-                line.push(';');
-            }
-            line.push_str(&labels[*frame as usize]);
+        for (at, frame) in stack.frames.iter().enumerate() {
+            out.write_all(if at > 0 { b";" } else { b"" })?;
+            out.write_all(labels[*frame as usize].as_bytes())?;
         }
-        writeln!(out, "{line} {}", stack.count.weight)?;
+        writeln!(out, " {}", stack.count.weight)?;
     }
     Ok(())
 }

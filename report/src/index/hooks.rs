@@ -196,6 +196,11 @@ impl Hooks {
     pub(crate) fn groups(&self) -> &[Group] {
         self.runners.groups()
     }
+
+    /// Whether more programs met at hooks than are kept.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.runners.is_incomplete()
+    }
 }
 
 struct Builder<'a> {
@@ -206,6 +211,8 @@ struct Builder<'a> {
     strangers: Vec<u32>,
     /// The sets of them that there are.
     sets: FxHashMap<Strangers, u32>,
+    /// Hooks by their programs, set of strangers, and `run_together`.
+    hooks: FxHashMap<(Vec<u32>, u32, bool), u32>,
     runners: Runners,
 }
 
@@ -241,6 +248,7 @@ impl<'a> Builder<'a> {
             lifetimes: programs.iter().map(lifetime).collect(),
             strangers: numbered.filter(|(_, program)| is_stranger(program)).map(|(number, _)| number).collect(),
             sets: FxHashMap::default(),
+            hooks: FxHashMap::default(),
             runners: Runners::default(),
         }
     }
@@ -260,7 +268,7 @@ impl<'a> Builder<'a> {
     /// What the recorder puts around others to count them is on nothing else.
     fn counts_others(&self, program: u32) -> bool {
         let program = &self.programs[program as usize];
-        let recorder = self.states.session.as_ref().and_then(|session| session.recorder_pid);
+        let recorder = self.states.recorder_pid();
         program.info.is_none() && program.loader_pid.is_some() && program.loader_pid == recorder
     }
 
@@ -284,9 +292,12 @@ impl<'a> Builder<'a> {
     /// The hook that runs these programs, or strangers of a set; `run_together`: all whenever it is reached.
     fn hook(&mut self, programs: &[u32], strangers: Strangers, run_together: bool) -> u32 {
         let strangers = self.strangers(strangers);
-        let programs: BTreeSet<u32> = programs.iter().copied().collect();
-        let lifetimes = &self.lifetimes;
-        self.runners.add(programs.into_iter().map(|it| (it, lifetimes[it as usize].clone())), strangers, run_together)
+        let programs: Vec<u32> = programs.iter().copied().collect::<BTreeSet<u32>>().into_iter().collect();
+        let (lifetimes, runners) = (&self.lifetimes, &mut self.runners);
+        *self.hooks.entry((programs, strangers, run_together)).or_insert_with_key(|(programs, ..)| {
+            let programs = programs.iter().map(|it| (*it, lifetimes[*it as usize].clone()));
+            runners.add(programs, strangers, run_together)
+        })
     }
 
     fn candidates(&mut self, candidates: Candidates) -> u32 {
@@ -385,37 +396,45 @@ impl<'a> Builder<'a> {
     }
 
     fn probed(&mut self, symbols: &KernelSymbols) -> FxHashMap<u32, u32> {
-        let mut on: FxHashMap<&[u8], Vec<u32>> = FxHashMap::default();
+        let mut on: BTreeMap<&[u8], Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "kprobe") {
             let function = attachment.target.split(|byte| *byte == b'+').next().unwrap_or_default();
             on.entry(function).or_default().push(number);
         }
-        let probed = symbols.names().filter_map(|(number, name)| {
-            let programs = on.get(name.as_bytes())?;
-            Some((number, self.hook(programs, Strangers::OfTypes(&[ProgType::KPROBE]), false)))
+        let hooks = on.into_iter().map(|(function, programs)| {
+            (function, self.hook(&programs, Strangers::OfTypes(&[ProgType::KPROBE]), false))
         });
-        probed.collect()
+        let hooks: FxHashMap<&[u8], u32> = hooks.collect();
+        // Several functions may have one name.
+        symbols.names().filter_map(|(number, name)| Some((number, *hooks.get(name.as_bytes())?))).collect()
     }
 
     fn images(&mut self, images: &[Image], attached: &Attached) -> Vec<u32> {
         // The kernel names the image of an operation after its table's type and itself.
-        let mut operations: FxHashMap<String, Vec<u32>> = FxHashMap::default();
+        let mut operations: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "struct_ops") {
             let target = String::from_utf8_lossy(&attachment.target);
             if let Some(((kind, _), (_, member))) = target.split_once(' ').zip(target.rsplit_once('.')) {
                 operations.entry(format!("bpf__{kind}_{member}")).or_default().push(number);
             }
         }
+        let operations: FxHashMap<String, u32> = operations
+            .into_iter()
+            .map(|(name, programs)| (name, self.hook(&programs, Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false)))
+            .collect();
+        let no_operation = self.hook(&[], Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false);
+        // The kernel makes a trampoline anew whenever a program comes to its target or goes.
+        let mut trampolines: FxHashMap<(Option<(u32, u32)>, bool), u32> = FxHashMap::default();
         let dispatcher = self.candidates(XDP);
         let hooks = images.iter().map(|image| match image.kind {
             ImageKind::Dispatcher => dispatcher,
-            ImageKind::StructOps => {
-                let programs = operations.get(&image.name).map_or(&[][..], Vec::as_slice);
-                self.hook(programs, Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false)
-            }
+            ImageKind::StructOps => operations.get(&image.name).copied().unwrap_or(no_operation),
             ImageKind::Trampoline(key) => {
                 let with_counting = matches!(key, TrampolineKey::Program { .. });
-                self.hook(attached.to(key), Strangers::Unidentified { with_counting }, true)
+                let target = attached.target(key);
+                *trampolines
+                    .entry((target, with_counting))
+                    .or_insert_with(|| self.hook(attached.to(target), Strangers::Unidentified { with_counting }, true))
             }
         });
         hooks.collect()

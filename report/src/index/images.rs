@@ -109,14 +109,18 @@ impl Attached {
         }
     }
 
-    /// The programs that are attached to what a trampoline instruments.
-    pub(super) fn to(&self, key: TrampolineKey) -> &[u32] {
-        let target = match key {
+    /// BTF object and type of what a trampoline instruments.
+    pub(super) fn target(&self, key: TrampolineKey) -> Option<(u32, u32)> {
+        match key {
             TrampolineKey::Kernel { btf_obj_id, btf_id } => Some((btf_obj_id, btf_id)),
             TrampolineKey::Program { id, btf_id } => {
                 self.btf_of.get(&id).copied().flatten().filter(|id| *id != 0).map(|btf_obj_id| (btf_obj_id, btf_id))
             }
-        };
+        }
+    }
+
+    /// The programs that are attached to a target.
+    pub(super) fn to(&self, target: Option<(u32, u32)>) -> &[u32] {
         target.and_then(|target| self.programs.get(&target)).map_or(&[], Vec::as_slice)
     }
 }

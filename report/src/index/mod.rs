@@ -14,11 +14,12 @@ pub(crate) mod images;
 mod intervals;
 pub(crate) mod map_contents;
 pub(crate) mod programs;
-pub(crate) mod run_moments;
 pub(crate) mod runners;
 pub(crate) mod runs;
 pub(crate) mod sections;
+pub(crate) mod states;
 pub(crate) mod stream_symbols;
+pub(crate) mod student;
 pub(crate) mod symbolizer;
 pub(crate) mod symbols;
 pub(crate) mod tail_calls;
@@ -29,15 +30,14 @@ pub(crate) mod workload;
 use self::address::{AddressMap, Owner, Range};
 use self::hooks::Hooks;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
-use self::run_moments::RunMoments;
+use self::runs::RunSeries;
+use self::states::{Lost, States};
 use self::symbols::{KernelMaps, KernelSymbols, Kind};
 use self::tail_calls::TailCalls;
 use self::tasks::{Tasks, TasksBuilder};
 use self::workload::Workloads;
-use crate::index::boot_times::BootTimes;
 use crate::index::dedup::{DedupKey, DedupLog};
 use crate::index::file_functions::Files;
-use crate::index::map_contents::Contents;
 use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
@@ -45,7 +45,7 @@ use crate::input::scan::Scanner;
 use crate::input::threads::{MAX_THREADS, threads_there_are};
 use crate::model::Unit;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
-use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
+use bprec_format::bpf::prog_info::{BpfProgInfoSection, OLDEST_INFO_LEN, ProgInfo};
 use bprec_format::feature::Feature;
 use bprec_format::records::{LostSamples, Payload};
 use bprec_format::sampler::Parts;
@@ -77,8 +77,8 @@ pub(crate) struct Index {
     pub(crate) kernel: KernelMaps,
     /// Slice and offset of the records that have snapshots of counters.
     pub(crate) snapshots: Vec<(u32, u64)>,
-    /// When run statistics were read.
-    pub(crate) run_moments: RunMoments,
+    /// How often programs ran.
+    pub(crate) runs: RunSeries,
     pub(crate) states: States,
     /// Events whose samples were counted in the kernel, by position: the last account of each.
     pub(crate) aggregations: BTreeMap<usize, state::Aggregation>,
@@ -90,92 +90,6 @@ pub(crate) struct Index {
     pub(crate) problems: Vec<String>,
     /// Records that could not be read, beyond those in `problems`.
     pub(crate) bad_records: u64,
-}
-
-/// What only our own recordings say.
-#[derive(Debug, Default)]
-pub(crate) struct States {
-    pub(crate) session: Option<state::Session>,
-    /// What load times mean.
-    pub(crate) boot_times: BootTimes,
-    pub(crate) programs: BTreeMap<(u32, u64), state::Program>,
-    pub(crate) missed: Vec<state::Missed>,
-    /// By program id.
-    pub(crate) attachments: Vec<state::Attachment>,
-    pub(crate) released: BTreeMap<(u32, u64), state::Released>,
-    pub(crate) loss: Option<state::Loss>,
-    pub(crate) cpus_not_sampled: Vec<state::CpuNotSampled>,
-    pub(crate) sampler: Option<state::Sampler>,
-    pub(crate) cost: Option<state::Cost>,
-    pub(crate) maps: BTreeMap<u32, state::Map>,
-    /// What program arrays held, in the order of the readings.
-    pub(crate) prog_arrays: Vec<state::ProgArray>,
-    /// How many entries were read of maps that were read to their end, by id.
-    pub(crate) map_entries: BTreeMap<u32, u64>,
-    /// What maps held, by their id, if that is wanted.
-    pub(crate) contents: BTreeMap<u32, Contents>,
-    /// When run statistics were read, ns of the recording's clock.
-    pub(crate) read_at_ns: Vec<u64>,
-    /// Run statistics are not kept, or no longer.
-    pub(crate) stats_off: Option<state::StatsOff>,
-    /// How far functions of user space were named.
-    pub(crate) user_symbols: Option<state::UserSymbols>,
-}
-
-impl States {
-    /// Where the programs with an id are attached.
-    pub(crate) fn attachments_of(&self, id: Option<u32>) -> &[state::Attachment] {
-        let Some(id) = id else { return &[] };
-        let from = self.attachments.partition_point(|attachment| attachment.prog_id < id);
-        let of_id = &self.attachments[from..];
-        &of_id[..of_id.partition_point(|attachment| attachment.prog_id == id)]
-    }
-
-    /// Whether run statistics were kept then.
-    pub(crate) fn has_run_stats_at(&self, time_ns: u64) -> bool {
-        self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
-    }
-
-    /// Why not more is counted.
-    pub(crate) fn counters_note(&self) -> Option<String> {
-        counters_note(self.session.as_ref(), self.stats_off.as_ref())
-    }
-}
-
-/// Why not more is counted: what the session says, and until when there were run statistics.
-pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state::StatsOff>) -> Option<String> {
-    let said = session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty());
-    let start_ns = session.map_or(0, |session| session.start_ns);
-    let off = off.map(|off| match off.time_ns.checked_sub(start_ns).filter(|after_ns| *after_ns > 0) {
-        None => format!("no run statistics: {}", off.reason),
-        Some(after_ns) => format!("run statistics until {:.3} s only: {}", after_ns as f64 / 1e9, off.reason),
-    });
-    let notes: Vec<String> = said.into_iter().chain(off).collect();
-    (!notes.is_empty()).then(|| notes.join("; "))
-}
-
-/// What did not make it into the recording, by the three ways in which it is told.
-#[derive(Debug, Default)]
-pub(crate) struct Lost {
-    /// Records, of any event: LOST.
-    pub(crate) records: u64,
-    /// Samples by event: LOST_SAMPLES.
-    pub(crate) samples: BTreeMap<usize, u64>,
-    /// Samples of LOST_SAMPLES that name no event of the recording, where there are several.
-    pub(crate) samples_of_any: u64,
-    /// Samples that a BPF filter dropped, by event.
-    pub(crate) filtered: BTreeMap<usize, u64>,
-    /// THROTTLE records by event.
-    pub(crate) throttled: BTreeMap<usize, u64>,
-}
-
-impl Lost {
-    /// At most so much is lost of an event whose losses are not known.
-    pub(crate) fn of_any_event(&self) -> u64 {
-        let named = if self.samples_of_any > 0 { self.samples.values().copied().collect() } else { Vec::new() };
-        let all = [self.records, self.samples_of_any].into_iter().chain(named);
-        all.fold(0, u64::saturating_add)
-    }
 }
 
 /// Problems that are kept in words.
@@ -196,6 +110,12 @@ pub(crate) struct Wanted {
 }
 
 impl Index {
+    /// Another tool had run statistics on, at the start or later.
+    pub(crate) fn were_statistics_on_for_others(&self) -> bool {
+        let were_on = self.states.session.as_ref().is_some_and(|session| session.stats_were_on);
+        were_on || self.runs.were_on_for_others()
+    }
+
     /// What the weights of an event's samples are. Those that our sampling program makes are of the event that carries it.
     pub(crate) fn unit(&self, recording: &Recording<'_>, event: usize) -> Unit {
         let attr = &recording.event(event).attr;
@@ -429,9 +349,7 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
         let states = &mut self.index.states;
         match state {
-            State::RunStats(read) if states.read_at_ns.last() != Some(&read.time_ns) => {
-                states.read_at_ns.push(read.time_ns);
-            }
+            State::RunStats(stats) if states.has_run_stats_at(stats.time_ns) => self.index.runs.add(&stats),
             State::Session(session) => {
                 states.boot_times.begin(session.to_boottime_ns);
                 states.session = Some(session);
@@ -479,8 +397,7 @@ impl<'r, 'a> Walk<'r, 'a> {
     }
 
     fn aggregation(&mut self, aggregation: state::Aggregation) {
-        let mut events = self.recording.events.all().iter();
-        let Some(event) = events.position(|event| event.ids.contains(&aggregation.event_id)) else { return };
+        let Some(event) = self.recording.events.index_of_id(aggregation.event_id) else { return };
         // Without that field nothing says how many samples a record is.
         if self.recording.event(event).layout.sample_type().contains(SampleType::WEIGHT) {
             let last = self.index.aggregations.entry(event).or_insert(aggregation);
@@ -493,15 +410,12 @@ impl<'r, 'a> Walk<'r, 'a> {
     fn finish(mut self) -> Index {
         let infos = self.infos();
         let btf = self.btf();
-        let mut programs =
-            Programs::join(std::mem::take(&mut self.side).into_vec(), &infos, &btf, &self.index.states.boot_times);
         let mut index = self.index;
         index.states.missed = self.missed.into_vec();
         index.states.attachments = self.attachments.into_vec();
         index.states.prog_arrays = self.prog_arrays.into_vec();
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
-        let (states, read_at_ns) = (&index.states, index.states.read_at_ns.iter().copied());
-        index.run_moments = RunMoments::new(read_at_ns.filter(|time_ns| states.has_run_stats_at(*time_ns)));
+        let mut programs = Programs::join(self.side.into_vec(), &infos, &btf, &index.states);
         let mut symbols = self.symbols.into_vec();
         symbols.extend(sections::kernel_symbols(self.recording.sections(), self.recording.endian()));
         index.symbols = KernelSymbols::new(symbols);
@@ -513,21 +427,38 @@ impl<'r, 'a> Walk<'r, 'a> {
             |owner| move |(start, end)| Range { start, end, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
         let hooks = index.symbols.of_kind(Kind::Hook).map(always(Owner::Hook));
         // Without programs on tracepoints or on probes of user space, what is there is no program's.
+        let has_tracepoints = index.states.attachments.iter().any(hooks::is_tracepoint);
+        let has_user_probes = index.states.attachments.iter().any(hooks::is_user_probe);
         let events = index.symbols.of_kind(Kind::Event).map(always(Owner::Event));
-        let events = events.filter(|_| index.states.attachments.iter().any(hooks::is_tracepoint));
+        let events = events.filter(|_| has_tracepoints);
         let user_probes = index.symbols.of_kind(Kind::UserProbe).map(always(Owner::Hook));
-        let user_probes = user_probes.filter(|_| index.states.attachments.iter().any(hooks::is_user_probe));
+        let user_probes = user_probes.filter(|_| has_user_probes);
         let interpreter = index.symbols.of_kind(Kind::Interpreter).map(always(Owner::Interpreter));
         let ranges = std::mem::take(&mut programs.ranges);
         index.bpf_span = address::span(&ranges);
         index.map =
             AddressMap::new(ranges.into_iter().chain(hooks).chain(events).chain(user_probes).chain(interpreter));
         index.hooks = Hooks::new(&index.symbols, &programs.list, &index.states, &programs.images, &programs.attached);
+        if index.hooks.is_incomplete() {
+            index.problems.push(
+                "more programs meet at hooks than are kept: of some hooks it is not known whose their cost is".into(),
+            );
+        }
         let maps_of = |program: &Program| {
             let info = program.info.and_then(|info| infos.get(info.at));
             info.and_then(ProgInfo::map_ids).into_iter().flat_map(|ids| ids.iter())
         };
         index.tail_calls = TailCalls::new(&programs.list, maps_of, &index.states);
+        let start_ns = index.start_ns().or(index.runs.moments_ns().next());
+        for program in &programs.list {
+            // A load before the recording's start is that of a program which was there.
+            if let (Some(key), Some(loaded_ns)) = (program.key(), program.loaded_ns)
+                && start_ns.is_some_and(|start_ns| start_ns <= loaded_ns)
+            {
+                index.runs.loaded(key, loaded_ns);
+            }
+        }
+        index.runs.settle();
         index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states)).collect();
         index.programs = programs;
         index
@@ -537,7 +468,22 @@ impl<'r, 'a> Walk<'r, 'a> {
         let mut infos = Vec::new();
         for section in self.recording.sections_of(Feature::BPF_PROG_INFO) {
             match BpfProgInfoSection::new(&section.bytes, section.offset, self.recording.endian()) {
-                Ok(section) => infos.extend(self.keep_good(section)),
+                Ok(entries) => {
+                    let mut cut = 0u64;
+                    let entries = entries.filter(|entry| {
+                        let is_whole = entry.as_ref().map_or(true, sections::is_whole);
+                        cut += u64::from(!is_whole);
+                        is_whole
+                    });
+                    infos.extend(self.keep_good(entries));
+                    if cut > 0 {
+                        let at = section.offset;
+                        self.problem(format!(
+                            "bpf_prog_info section at offset {at:#x}: {cut} entries left out, with an info of less than \
+                             {OLDEST_INFO_LEN} bytes, which is that of Linux 5.0"
+                        ));
+                    }
+                }
                 Err(error) => self.problem(error.to_string()),
             }
         }
@@ -584,12 +530,5 @@ fn is_guarded(known: &Program, states: &States) -> bool {
 
 /// Whether a state is a snapshot of counters, or says how to read those.
 fn is_snapshot(state: &State) -> bool {
-    matches!(
-        state,
-        State::RunStats(_)
-            | State::StatsOff(_)
-            | State::CounterEvents(_)
-            | State::ProgramCounters(_)
-            | State::SharedCounters(_)
-    )
+    matches!(state, State::StatsOff(_) | State::CounterEvents(_) | State::ProgramCounters(_) | State::SharedCounters(_))
 }

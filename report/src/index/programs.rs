@@ -5,9 +5,9 @@
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
 use crate::index::address::{Owner, Range};
-use crate::index::boot_times::BootTimes;
 use crate::index::dedup::DedupKey;
 use crate::index::images::{Attached, Image};
+use crate::index::states::States;
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
@@ -95,10 +95,21 @@ pub(crate) struct ProgInfoSummary {
     pub(crate) uid: Option<u32>,
 }
 
+/// A program of which a recording has the BPF_EVENT alone: no info, no code, no place that it is attached to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Announced {
+    pub(crate) id: u32,
+    pub(crate) tag: Option<[u8; 8]>,
+    pub(crate) loaded_ns: Option<u64>,
+    pub(crate) loader_pid: Option<u32>,
+}
+
 /// The programs of a recording, their images, and where all of it was.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     pub(crate) list: Vec<Program>,
+    /// Programs that are not in the list, as nothing can be charged to them.
+    pub(crate) announced: Vec<Announced>,
     /// Position of a program by its key.
     pub(crate) by_key: FxHashMap<(u32, u64), u32>,
     pub(crate) images: Vec<Image>,
@@ -140,13 +151,12 @@ struct Timeline {
 }
 
 impl Programs {
-    /// Joins the side band with the program infos and their BTF. `boot_times` is what load
-    /// times mean.
+    /// Joins the side band with the program infos and their BTF. `states` has what load times mean, and where programs are attached.
     pub(crate) fn join(
         mut side: Vec<SideEvent>,
         infos: &[ProgInfo<'_>],
         btf: &BTreeMap<u32, Btf<'_>>,
-        boot_times: &BootTimes,
+        states: &States,
     ) -> Programs {
         // What a tool synthesized has no time and comes first. The sort keeps the order of records of one time.
         side.sort_by_key(|event| event.time_ns);
@@ -154,7 +164,7 @@ impl Programs {
         for event in side {
             timeline.step(event);
         }
-        timeline.finish(infos, btf, boot_times)
+        timeline.finish(infos, btf, states)
     }
 }
 
@@ -291,7 +301,7 @@ impl Timeline {
         }
     }
 
-    fn finish(mut self, infos: &[ProgInfo<'_>], btf: &BTreeMap<u32, Btf<'_>>, boot_times: &BootTimes) -> Programs {
+    fn finish(mut self, infos: &[ProgInfo<'_>], btf: &BTreeMap<u32, Btf<'_>>, states: &States) -> Programs {
         for known in &mut self.known {
             known.loaded_ns = known.loaded_ns.filter(|time| *time > 0);
         }
@@ -311,7 +321,8 @@ impl Timeline {
         of_program.sort_unstable();
         for (info_index, info) in infos.iter().enumerate() {
             let program = owners[info_index];
-            let since = info.load_time_ns().and_then(|load_time_ns| boot_times.to_recording(load_time_ns)).unwrap_or(0);
+            let since =
+                info.load_time_ns().and_then(|load_time_ns| states.boot_times.to_recording(load_time_ns)).unwrap_or(0);
             let types = info.btf_id().and_then(|id| btf.get(&id));
             for function in info.functions() {
                 let name = function.type_id.and_then(|id| types?.func_name(id)).map(lossy);
@@ -348,14 +359,47 @@ impl Timeline {
             }
         }
         self.place_symbols(&symbol_functions, &mut ranges);
+        let announced = self.set_announced_apart(&mut ranges, states);
         self.name_functions(infos);
         place_interpreters(self.interpreters, &mut ranges);
         ranges.extend(self.out_of_line);
         let keyed = |(at, program): (usize, &Program)| Some((program.key()?, at as u32));
         let by_key = self.known.iter().enumerate().filter_map(keyed).collect();
-        let mut programs = Programs { list: self.known, by_key, ranges, ..Programs::default() };
+        let mut programs = Programs { list: self.known, announced, by_key, ranges, ..Programs::default() };
         programs.place_images(self.images, infos);
         programs
+    }
+
+    /// Takes the programs out that are known by their BPF_EVENT alone: there may be many, and a program takes far more memory.
+    fn set_announced_apart(&mut self, ranges: &mut [Range], states: &States) -> Vec<Announced> {
+        let mut announced = Vec::new();
+        let mut numbers = Vec::with_capacity(self.known.len());
+        let mut kept = 0;
+        self.known.retain(|known| {
+            numbers.push(kept);
+            let is_known = known.info.is_some()
+                || known.interpreted
+                || !known.functions.is_empty()
+                || !states.attachments_of(known.id).is_empty();
+            match known.id.filter(|_| !is_known) {
+                Some(id) => {
+                    let Program { tag, loaded_ns, loader_pid, .. } = *known;
+                    announced.push(Announced { id, tag, loaded_ns, loader_pid });
+                    false
+                }
+                None => {
+                    kept += 1;
+                    true
+                }
+            }
+        });
+        self.known.shrink_to_fit();
+        for range in ranges {
+            if let Owner::Function { program, .. } = &mut range.owner {
+                *program = numbers[*program as usize];
+            }
+        }
+        announced
     }
 
     /// The program of each info: one of its id that is not taken, the one that has its code if there are several.
@@ -440,6 +484,8 @@ impl Timeline {
                         }
                     }
                     let at = *places.entry((program, symbol.addr)).or_insert_with(|| {
+                        // Most programs have one.
+                        known.reserve_exact(usize::from(known.is_empty()));
                         known.push(Function { name, addr: Some(symbol.addr) });
                         known.len() as u32 - 1
                     });
@@ -473,7 +519,7 @@ impl Timeline {
                 }
             }
             if known.functions.is_empty() {
-                known.functions.push(Function { name: info_name.unwrap_or_default(), addr: None });
+                known.functions = vec![Function { name: info_name.unwrap_or_default(), addr: None }];
             }
         }
     }
@@ -518,8 +564,12 @@ fn place_interpreters(mut entries: Vec<u64>, ranges: &mut Vec<Range>) {
     }));
 }
 
+/// The longest name of a symbol that is kept, in bytes. The kernel's longest is 511 (`KSYM_NAME_LEN`), and each function of each view has it again.
+const LONGEST_SYMBOL: usize = 511;
+
 /// Tag and name of a function in `bpf_prog_<tag>_<name>`; what does not look so is all name.
 fn symbol_name(symbol: &[u8]) -> (Option<[u8; 8]>, String) {
+    let symbol = symbol.get(..LONGEST_SYMBOL).unwrap_or(symbol);
     let split = || {
         let rest = symbol.strip_prefix(b"bpf_prog_")?;
         let (tag, name) = rest.split_at_checked(16)?;

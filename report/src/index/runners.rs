@@ -33,8 +33,12 @@ pub(crate) struct Runners {
     /// Each once.
     groups: Vec<Group>,
     numbers: FxHashMap<Group, u32>,
-    /// Programs in all groups together, as often as they were looked at.
+    /// Programs in all groups together.
     members: usize,
+    /// Programs that were there at all changes of all hooks together.
+    looked_at: usize,
+    /// Some hooks had more programs than are kept.
+    is_incomplete: bool,
 }
 
 #[derive(Debug)]
@@ -56,8 +60,10 @@ enum Attached {
 /// From when on what is there, ascending.
 type Timeline<T> = Vec<(u64, T)>;
 
-/// What groups may come to: a recording in which more programs meet at hooks is from no machine.
+/// Most programs in all groups together, for memory. Recordings of machines have a few thousand.
 const MAX_MEMBERS: usize = 1 << 20;
+/// Most programs to look at, for time: all that are on a hook at each change of it.
+const MAX_LOOKED_AT: usize = 1 << 27;
 
 impl Runners {
     /// Adds a set of programs of which it is not known where they are attached, each with its number and the time it was there.
@@ -83,16 +89,23 @@ impl Runners {
         if here.is_empty() {
             return Attached::Nothing;
         }
+        self.looked_at = self.looked_at.saturating_add(here.len());
+        if self.looked_at > MAX_LOOKED_AT {
+            self.is_incomplete = true;
+            return Attached::TooMany;
+        }
+        let group = Group { programs: here.iter().copied().collect(), run_together };
+        if let Some(number) = self.numbers.get(&group) {
+            return Attached::Group(*number);
+        }
         if self.members.saturating_add(here.len()) > MAX_MEMBERS {
+            self.is_incomplete = true;
             return Attached::TooMany;
         }
         self.members += here.len();
-        let group = Group { programs: here.iter().copied().collect(), run_together };
-        let next = self.groups.len() as u32;
-        let number = *self.numbers.entry(group.clone()).or_insert(next);
-        if number == next {
-            self.groups.push(group);
-        }
+        let number = self.groups.len() as u32;
+        self.numbers.insert(group.clone(), number);
+        self.groups.push(group);
         Attached::Group(number)
     }
 
@@ -122,6 +135,11 @@ impl Runners {
     /// Groups of programs that share a hook, by number.
     pub(crate) fn groups(&self) -> &[Group] {
         &self.groups
+    }
+
+    /// Whether more programs met at hooks than are kept: of some hooks it is not known then who is on them.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 }
 

@@ -1,395 +1,553 @@
-//! Run statistics: what the kernel counted between two snapshots.
+//! How often a program ran between two moments, for how long, and how sure that is: everyone asks here.
+//!
+//! Counts are read at moments, and each moment tells for how long statistics had been on. From one moment to the next:
+//! - On (for 98 % of it): what grew is what happened. Statistics were on for a part of it, a *window*: what grew, by that part, is a rate.
+//! - Off, a *gap*: what grew was counted for somebody else, nobody knows in how much of it, and is not used. Its rate is the mean of those of the
+//!   windows beside it, by their lengths, of which none counts for more than a usual window's; before the first window and behind the last it is theirs.
+//! - So each window `w` stands for a time `Λ`, of which `o` was seen: `runs = Σ rate·Λ`. Nothing is pooled: a busy time weighs as much as it is long,
+//!   however little of it was seen. A part of a stretch has its part of the runs, so that parts add up to the whole, wherever it is cut.
+//! - Windows that follow each other are alike but for chance. Of their difference `d`, `v = d²·o'/(o + o')` is the variance of the rate of the
+//!   one that saw `o`, the other having seen `o'`; the mean of two neighbours. The variance of the runs is `Σ v·Λ·(Λ − o)`: none where all was seen.
+//! - The margin is Student's quantile of 95 % times the root of that, by the degrees of freedom of this sum of squares. Of fewer than five
+//!   windows it is not less than chance alone would have it, and where no run was seen there may have been three for all that was seen.
 
-use crate::input::window::Window;
+mod margin;
+
+use crate::input::window::Window as Selected;
+use crate::model::{Anomaly, Known, Reason, SnapshotFault};
 use bprec_format::state::{ProgramRuns, RunStats};
+use margin::{margin, time_margin_ns};
 use rustc_hash::FxHashMap;
 
-/// By part of the window, in order: the first and last snapshot in it. Nearly always there is one part.
-type Snapshots = Vec<(usize, Part)>;
-
-/// What the snapshots in one part of the window come to.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    first: Snapshot,
-    last: Snapshot,
-    windows: Windows,
-}
-
-/// Counts of a program at one moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Snapshot {
-    time_ns: u64,
-    /// For how long statistics had been on; as long as time has passed where they always are.
-    on_ns: Option<u64>,
-    runs: ProgramRuns,
-}
-
-/// Sums over the times that statistics were on, from which follows how far an estimate may be off.
-#[derive(Debug, Clone, Copy, Default)]
-struct Windows {
-    count: f64,
-    on: f64,
-    runs: f64,
-    time_ns: f64,
-    on_squared: f64,
-    runs_squared: f64,
-    on_runs: f64,
-}
-
-/// First and last snapshot of each program in each part of the window.
-#[derive(Debug, Default)]
-pub(crate) struct RunHistory {
-    snapshots: FxHashMap<(u32, u64), Snapshots>,
-    first_on: Option<On>,
-    last_on: Option<On>,
-    /// Snapshots were taken.
-    pub(crate) any: bool,
-}
-
-/// What happened between snapshots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RunDelta {
-    pub(crate) runs: u64,
-    pub(crate) time_ns: u64,
-    pub(crate) misses: Option<u64>,
-    /// From when to when, ns of the recording's clock.
-    pub(crate) span: (u64, u64),
-    /// Set where statistics were on for a part of that time only: runs and time are estimates from this part.
-    pub(crate) estimate: Option<Estimate>,
-}
-
-/// Why nothing is known of the runs in a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoRuns {
-    /// No two snapshots, or counts that do not grow.
-    NoSnapshots,
-    /// Statistics were hardly on while the program was there.
-    NoWindows,
-}
-
-/// How a number was estimated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Estimate {
-    /// For how long of the time statistics were on.
-    pub(crate) on_ns: u64,
-    /// Half of the 95 % confidence interval of the runs; `None` when there were too few windows to tell.
-    pub(crate) runs_margin: Option<u64>,
-}
-
-impl RunHistory {
-    pub(crate) fn add(&mut self, stats: &RunStats, window: &Window) {
-        let Some(part) = window.part_of(stats.time_ns) else { return };
-        self.any = true;
-        if let Some(on_ns) = stats.on_ns {
-            let on = (stats.time_ns, on_ns);
-            self.first_on = Some(self.first_on.map_or(on, |first| first.min(on)));
-            self.last_on = Some(self.last_on.map_or(on, |last| last.max(on)));
-        }
-        for program in &stats.programs {
-            let snapshot = Snapshot { time_ns: stats.time_ns, on_ns: stats.on_ns, runs: *program };
-            let parts = self.snapshots.entry((program.id, program.load_time_ns)).or_default();
-            let at = parts.partition_point(|(number, _)| *number < part);
-            if parts.get(at).is_none_or(|(number, _)| *number != part) {
-                // The first is as large as it has to be: there is one for each program.
-                parts.reserve_exact(usize::from(parts.is_empty()));
-                parts.insert(at, (part, Part { first: snapshot, last: snapshot, windows: Windows::default() }));
-            }
-            let (_, part) = &mut parts[at];
-            if stats.time_ns < part.first.time_ns {
-                part.first = snapshot;
-            }
-            if stats.time_ns >= part.last.time_ns {
-                part.windows.add(&part.last, &snapshot);
-                part.last = snapshot;
-            }
-        }
-    }
-
-    /// What the program did in the window. One that was loaded in the window, at `loaded_ns`, started from 0; of any other
-    /// there must be two snapshots in a part of it.
-    ///
-    /// # Errors
-    /// When nothing can be said: also when the counts do not grow.
-    pub(crate) fn delta(
-        &self,
-        id: u32,
-        load_time_ns: u64,
-        loaded_ns: Option<u64>,
-        window: &Window,
-    ) -> Result<RunDelta, NoRuns> {
-        let loaded = loaded_ns.and_then(|loaded_ns| Some((window.part_of(loaded_ns)?, loaded_ns)));
-        let zero = ProgramRuns { recursion_misses: Some(0), ..ProgramRuns::default() };
-        let mut sum: Option<RunDelta> = None;
-        for (part, Part { first, last, windows }) in
-            self.snapshots.get(&(id, load_time_ns)).ok_or(NoRuns::NoSnapshots)?
-        {
-            let loaded = loaded.filter(|(loaded_in, _)| loaded_in == part).map(|(_, loaded_ns)| loaded_ns);
-            let (from_ns, from, to) = match loaded {
-                Some(loaded_ns) => (loaded_ns, &zero, &last.runs),
-                None if first.time_ns == last.time_ns => continue,
-                None => (first.time_ns, &first.runs, &last.runs),
-            };
-            let delta = between(from, to, (from_ns, last.time_ns)).ok_or(NoRuns::NoSnapshots)?;
-            let is_estimate = self.in_windows() && (loaded.is_some() || !is_throughout(first.on(), last.on()));
-            let delta = match is_estimate {
-                true => windows.estimate(&delta, loaded.is_some()).ok_or(NoRuns::NoWindows)?,
-                false => delta,
-            };
-            sum = Some(sum.map_or(delta, |sum| sum.and(&delta)));
-        }
-        sum.ok_or(NoRuns::NoSnapshots)
-    }
-
-    /// Statistics were on for a part of the time only.
-    fn in_windows(&self) -> bool {
-        self.first_on.zip(self.last_on).is_some_and(|(first, last)| !is_throughout(Some(first), Some(last)))
-    }
-}
-
-/// For how long statistics had been on at a time.
-pub(crate) type On = (u64, u64);
-
-/// Whether they were on all the time, as they are where nothing is told of it.
-pub(crate) fn is_throughout(first: Option<On>, last: Option<On>) -> bool {
-    first.zip(last).is_none_or(|((first_ns, first_on_ns), (last_ns, last_on_ns))| {
-        last_on_ns.saturating_sub(first_on_ns) as f64 >= last_ns.saturating_sub(first_ns) as f64 * ALWAYS
-    })
-}
-
-impl Snapshot {
-    fn on(&self) -> Option<On> {
-        Some((self.time_ns, self.on_ns?))
-    }
-}
-
-fn between(from: &ProgramRuns, to: &ProgramRuns, span: (u64, u64)) -> Option<RunDelta> {
-    Some(RunDelta {
-        runs: to.run_cnt.checked_sub(from.run_cnt)?,
-        time_ns: to.run_time_ns.checked_sub(from.run_time_ns)?,
-        misses: to.recursion_misses.zip(from.recursion_misses).and_then(|(to, from)| to.checked_sub(from)),
-        span,
-        estimate: None,
-    })
-}
-
-impl Windows {
-    fn add(&mut self, from: &Snapshot, to: &Snapshot) {
-        let (Some(from_on), Some(to_on)) = (from.on_ns, to.on_ns) else { return };
-        let on = to_on.saturating_sub(from_on) as f64;
-        let runs = to.runs.run_cnt.saturating_sub(from.runs.run_cnt) as f64;
-        if on > 0.0 {
-            self.count += 1.0;
-            self.on += on;
-            self.runs += runs;
-            self.time_ns += to.runs.run_time_ns.saturating_sub(from.runs.run_time_ns) as f64;
-            self.on_squared += on * on;
-            self.runs_squared += runs * runs;
-            self.on_runs += on * runs;
-        }
-    }
-
-    /// What happened in all of the time, by what happened while statistics were on; `None` where that was hardly ever. What came during
-    /// the recording may have been there for a moment only, which says nothing unless windows met it several times.
-    fn estimate(&self, all: &RunDelta, came_meanwhile: bool) -> Option<RunDelta> {
-        if self.on == 0.0 || came_meanwhile && self.count < FEW_WINDOWS {
-            return None;
-        }
-        let span_ns = all.span.1.saturating_sub(all.span.0) as f64;
-        let scaled = |counted: f64| (counted * (span_ns / self.on).max(1.0)).round() as u64;
-        let estimate = Estimate { on_ns: self.on as u64, runs_margin: self.margin(span_ns) };
-        Some(RunDelta { runs: scaled(self.runs), time_ns: scaled(self.time_ns), estimate: Some(estimate), ..*all })
-    }
-
-    /// Half of the 95 % confidence interval of the runs in `span_ns`: that of a ratio of two sums over windows. What never ran in a
-    /// window may have run between them, nobody knows how often.
-    fn margin(&self, span_ns: f64) -> Option<u64> {
-        if self.count < 2.0 || self.runs == 0.0 {
-            return None;
-        }
-        let rate = self.runs / self.on;
-        let squares = self.runs_squared - 2.0 * rate * self.on_runs + rate * rate * self.on_squared;
-        let unseen = (1.0 - self.on / span_ns).max(0.0);
-        let variance = squares.max(0.0) * self.count / (self.count - 1.0) * unseen;
-        Some((student_95(self.count - 1.0) * variance.sqrt() / self.on * span_ns).ceil() as u64)
-    }
-}
+/// Id and load time of a program.
+pub(crate) type Key = (u32, u64);
 
 /// Statistics that are on for less than this part of the time are on in windows.
 const ALWAYS: f64 = 0.98;
-/// What came during the recording has to have met so many windows.
-const FEW_WINDOWS: f64 = 3.0;
+/// What came during the recording has to have met so many windows: it may have been there for a moment only.
+const FEW_WINDOWS: usize = 3;
+/// Of more moments, or more points of all programs together, every other moment is dropped: what lies around it is one stretch then.
+const MOST_MOMENTS: usize = 1 << 13;
+const MOST_POINTS: usize = 1 << 20;
+/// Fewer moments are not dropped, however many programs there are.
+const LEAST_MOMENTS: usize = 64;
+/// What is kept for each interval of the time is kept for so many, or a few more.
+const MOST_CUTS: usize = 256;
 
-/// Quantile of Student's distribution for a two-sided interval of 95 %.
-fn student_95(degrees: f64) -> f64 {
-    const FIRST: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    // Beyond the table: the first terms of its expansion around the normal distribution's 1.96, right to 0.01 from there on.
-    FIRST.get(degrees as usize - 1).copied().unwrap_or(1.96 + 2.37 / degrees + 2.8 / (degrees * degrees))
+/// What the kernel counted of all programs, at moments that they have in common.
+#[derive(Debug, Default)]
+pub(crate) struct RunSeries {
+    moments: Vec<Moment>,
+    programs: FxHashMap<Key, Program>,
+    /// Of all programs.
+    points: usize,
+    /// For how long statistics had been on at the last moment, for us and for others, as it was told.
+    told: Option<(u64, u64)>,
+    windows: Vec<Window>,
+    /// Moments that all of the time is cut at.
+    cuts: Vec<u64>,
+    /// How long a window is that is beside a gap: the middle one of all.
+    usual_ns: f64,
 }
 
-impl RunDelta {
-    /// With what happened in another part of the window.
-    fn and(&self, other: &RunDelta) -> RunDelta {
-        RunDelta {
-            runs: self.runs.saturating_add(other.runs),
-            time_ns: self.time_ns.saturating_add(other.time_ns),
-            misses: self.misses.zip(other.misses).map(|(mine, theirs)| mine.saturating_add(theirs)),
-            span: (self.span.0.min(other.span.0), self.span.1.max(other.span.1)),
-            estimate: match (self.estimate, other.estimate) {
-                (Some(mine), Some(theirs)) => Some(Estimate {
-                    on_ns: mine.on_ns.saturating_add(theirs.on_ns),
-                    runs_margin: mine
-                        .runs_margin
-                        .zip(theirs.runs_margin)
-                        .map(|(mine, theirs)| mine.saturating_add(theirs)),
-                }),
-                (mine, theirs) => mine.or(theirs),
-            },
+/// When counts were read.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    time_ns: u64,
+    /// For how long statistics had been on since the first moment.
+    on_ns: u64,
+    /// Of how many programs: those that go are read by themselves.
+    read: usize,
+}
+
+/// A stretch in which statistics were on.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    /// The moment that it ends at.
+    until: u32,
+    from_ns: u64,
+    to_ns: u64,
+    /// How much of it was seen: all of it where they were on throughout.
+    on_ns: f64,
+}
+
+/// The counts of a program.
+#[derive(Debug, Default)]
+struct Program {
+    /// Where it began before the first moment that it was seen at: when it was loaded, with counts of nothing, or when it was found.
+    began: Option<Began>,
+    /// Moments at which it was seen first and last.
+    first: u32,
+    last: u32,
+    /// Runs and time as the kernel had them at last.
+    told: (u64, u64),
+    /// The first, and those at which a count had changed.
+    points: Vec<Point>,
+    /// The kernel tells what its recursion guard refused.
+    has_misses: bool,
+    fell: Option<SnapshotFault>,
+}
+
+/// When the counts of a program began, and what they were then.
+#[derive(Debug, Clone, Copy, Default)]
+struct Began {
+    time_ns: u64,
+    counts: ProgramRuns,
+}
+
+/// What had been counted while statistics were on.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    moment: u32,
+    /// The moment that the program had been seen at before.
+    since: u32,
+    runs: u64,
+    time_ns: u64,
+    misses: u64,
+}
+
+/// What a program did in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Stretch {
+    pub(crate) runs: f64,
+    pub(crate) time_ns: f64,
+    /// Runs that the kernel's recursion guard kept from happening: those are counted always.
+    pub(crate) misses: Option<f64>,
+    /// Runs that were seen, and the time in them.
+    pub(crate) counted: f64,
+    pub(crate) counted_time_ns: f64,
+    /// For how long runs were counted.
+    pub(crate) counted_ns: f64,
+    /// How long it is in all.
+    pub(crate) length_ns: f64,
+    /// From when to when, ns of the recording's clock.
+    pub(crate) span: (u64, u64),
+    /// Statistics were on for a part of the time only, or it begins or ends between two readings.
+    pub(crate) is_estimate: bool,
+    /// Half of the 95 % confidence interval of the runs; `None` when there were too few windows to tell.
+    pub(crate) margin: Option<f64>,
+    /// The same of the time in them, ns; `None` of no runs as well.
+    pub(crate) time_margin_ns: Option<f64>,
+}
+
+impl Stretch {
+    /// Runs of stretches that follow each other, as whole runs, which add up to those of all of them.
+    pub(crate) fn counts(steps: &[Stretch]) -> Vec<u64> {
+        let (mut sum, mut counted) = (0.0, 0);
+        let counts = steps.iter().map(|step| {
+            sum += step.runs;
+            let before = std::mem::replace(&mut counted, sum.round() as u64);
+            counted.saturating_sub(before)
+        });
+        counts.collect()
+    }
+
+    /// Runs, as a count.
+    pub(crate) fn count(&self) -> u64 {
+        self.runs.round() as u64
+    }
+
+    /// Time per run, ns; `None` of no runs.
+    pub(crate) fn ns_per_run(&self) -> Option<f64> {
+        (self.runs > 0.0).then(|| self.time_ns / self.runs)
+    }
+}
+
+impl RunSeries {
+    /// Takes in a reading, or a part of one. What is earlier than one before it is how programs began that had not been seen.
+    pub(crate) fn add(&mut self, stats: &RunStats) {
+        let last = self.moments.last().copied();
+        if last.is_some_and(|last| stats.time_ns < last.time_ns) {
+            for counts in &stats.programs {
+                let began = Began { time_ns: stats.time_ns, counts: *counts };
+                let of = self.programs.entry((counts.id, counts.load_time_ns)).or_default();
+                if of.points.is_empty() {
+                    of.began.get_or_insert(began);
+                }
+            }
+            return;
         }
+        if last.is_none_or(|last| stats.time_ns > last.time_ns) {
+            let last = last.unwrap_or(Moment { time_ns: stats.time_ns, on_ns: 0, read: 0 });
+            let passed_ns = stats.time_ns - last.time_ns;
+            let told = stats.on_ns.map(|on_ns| (on_ns, stats.others_ns.unwrap_or(0)));
+            // Where nothing is told of it they are on all the time.
+            let on_ns = self.told.zip(told).map_or(passed_ns, |(from, to)| on_between(from, to, passed_ns));
+            self.told = told;
+            self.moments.push(Moment { time_ns: stats.time_ns, on_ns: last.on_ns.saturating_add(on_ns), read: 0 });
+        }
+        let moment = self.moments.len() - 1;
+        self.moments[moment].read += stats.programs.len();
+        for program in &stats.programs {
+            let of = self.programs.entry((program.id, program.load_time_ns)).or_default();
+            let points = of.points.len();
+            let before = self.moments[of.last as usize];
+            of.add(program, moment as u32, self.moments[moment].on_ns > before.on_ns, before.time_ns);
+            self.points += of.points.len() - points;
+        }
+        if self.moments.len() > MOST_MOMENTS || self.points > MOST_POINTS && self.moments.len() > LEAST_MOMENTS {
+            self.thin();
+        }
+    }
+
+    /// Drops every other moment, but for the last.
+    fn thin(&mut self) {
+        let last = self.moments.len() - 1;
+        let kept = |moment: usize| moment.div_ceil(2);
+        self.moments = (0..=last).filter(|at| at % 2 == 0 || *at == last).map(|at| self.moments[at]).collect();
+        self.points = 0;
+        for program in self.programs.values_mut() {
+            program.first = kept(program.first as usize) as u32;
+            program.last = kept(program.last as usize) as u32;
+            for point in &mut program.points {
+                (point.moment, point.since) = (kept(point.moment as usize) as u32, point.since / 2);
+            }
+            // Of several at one moment the last is what had been counted by then.
+            program.points.reverse();
+            program.points.dedup_by_key(|point| point.moment);
+            program.points.reverse();
+            program.points.shrink_to_fit();
+            self.points += program.points.len();
+        }
+    }
+
+    /// A program came at that time: it began with nothing. One that came while counts were read may be among them: what it had run by then
+    /// was before they were read.
+    pub(crate) fn loaded(&mut self, key: Key, loaded_ns: u64) {
+        if let Some(program) = self.programs.get_mut(&key).filter(|program| !program.points.is_empty()) {
+            let time_ns = loaded_ns.min(self.moments[program.first as usize].time_ns.saturating_sub(1));
+            program.began = Some(Began { time_ns, ..Began::default() });
+        }
+    }
+
+    /// Nothing more will be asked of a program.
+    pub(crate) fn forget(&mut self, key: Key) {
+        self.points -= self.programs.remove(&key).map_or(0, |program| program.points.len());
+    }
+
+    /// All that has been taken in can be asked for.
+    pub(crate) fn settle(&mut self) {
+        let windows = self.moments.windows(2).zip(1..).filter_map(|(pair, until)| window(pair[0], pair[1], until));
+        self.windows = windows.collect();
+        let beside_gaps = self.windows.windows(2).filter(|pair| pair[0].to_ns < pair[1].from_ns);
+        let mut lengths: Vec<f64> = beside_gaps.flat_map(|pair| [pair[0].on_ns, pair[1].on_ns]).collect();
+        lengths.sort_by(f64::total_cmp);
+        self.usual_ns = lengths.get(lengths.len() / 2).copied().unwrap_or(f64::INFINITY);
+        self.cuts = self.cut_at(MOST_CUTS);
+    }
+
+    /// Statistics had been on for others than the recorder.
+    pub(super) fn were_on_for_others(&self) -> bool {
+        self.told.is_some_and(|(_, others_ns)| others_ns > 0)
+    }
+
+    /// When counts were read, ns of the recording's clock, upwards.
+    pub(crate) fn moments_ns(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        self.moments.iter().map(|moment| moment.time_ns)
+    }
+
+    /// Whether something was read in the time that is selected.
+    pub(crate) fn is_in(&self, selected: &Selected) -> bool {
+        self.moments_ns().any(|time_ns| selected.contains(time_ns))
+    }
+
+    /// Whose counts were read, by id and load time.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        let mut keys: Vec<Key> = self.programs.keys().copied().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Moments that cut the time into intervals, not too many of them.
+    pub(crate) fn cuts(&self) -> &[u64] {
+        &self.cuts
+    }
+
+    /// Number of the interval between two cuts that a time is in; `None` before the first and behind the last.
+    pub(crate) fn interval(&self, time_ns: u64) -> Option<u32> {
+        let begun = self.cuts.partition_point(|cut_ns| *cut_ns <= time_ns);
+        (begun < self.cuts.len()).then(|| begun.checked_sub(1).map(|interval| interval as u32)).flatten()
+    }
+
+    /// What a program did in an interval between two cuts.
+    pub(crate) fn in_interval(&self, key: Key, interval: u32) -> Known<Stretch> {
+        match self.cuts.get(interval as usize..).unwrap_or_default() {
+            [from_ns, to_ns, ..] => self.between(key, *from_ns, *to_ns),
+            _ => Known::Unknown(Reason::NoSnapshots),
+        }
+    }
+
+    /// Moments to cut the time at, not many more than `most`: the ends of windows, so that each stretch between them has what was seen in it.
+    pub(crate) fn cut_at(&self, most: usize) -> Vec<u64> {
+        let (Some(first), Some(last)) = (self.moments.first(), self.moments.last()) else { return Vec::new() };
+        let all = usual(self.moments.iter().map(|moment| moment.read).collect());
+        let of_all = self.windows.iter().filter(|it| self.moments[it.until as usize].read >= all.div_ceil(2));
+        let ends: Vec<u64> = std::iter::once(first.time_ns).chain(of_all.map(|it| it.to_ns)).collect();
+        let every = ends.len().div_ceil(most.max(1)).max(1).next_power_of_two();
+        let mut cuts: Vec<u64> = ends.into_iter().step_by(every).collect();
+        if cuts.last() != Some(&last.time_ns) {
+            cuts.push(last.time_ns);
+        }
+        cuts
+    }
+
+    /// What a program did from one moment to another, as far as its counts are known.
+    pub(crate) fn between(&self, key: Key, from_ns: u64, to_ns: u64) -> Known<Stretch> {
+        let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
+        let (began_ns, ended_ns) = self.life(program);
+        self.over(program, &[(from_ns.max(began_ns), to_ns.min(ended_ns))])
+    }
+
+    /// What a program did in the time that is selected: in each part of it from the first reading to the last, or from when it came.
+    pub(crate) fn within(&self, key: Key, selected: &Selected) -> Known<Stretch> {
+        let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
+        self.over(program, &self.readings_in(program, selected))
+    }
+
+    /// The same from each of `cuts` to the next. Together that is what it did in all of the selected time.
+    pub(crate) fn steps(&self, key: Key, selected: &Selected, cuts: &[u64]) -> Known<Vec<Stretch>> {
+        let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
+        let ranges = self.readings_in(program, selected);
+        // Where nothing is known of the whole, nothing is known of its parts.
+        self.over(program, &ranges).map(|_| {
+            let mut steps = Vec::new();
+            for (from_ns, to_ns) in ranges {
+                let inside = cuts.partition_point(|cut| *cut <= from_ns)..cuts.partition_point(|cut| *cut < to_ns);
+                let inside = cuts.get(inside).unwrap_or_default();
+                let edges: Vec<u64> = [&[from_ns], inside, &[to_ns]].concat();
+                steps.extend(edges.windows(2).map(|pair| self.measure(program, &[(pair[0], pair[1])]).1));
+            }
+            steps
+        })
+    }
+
+    fn program(&self, key: Key) -> Option<&Program> {
+        self.programs.get(&key).filter(|program| !program.points.is_empty())
+    }
+
+    /// From when to when the counts of a program are known.
+    fn life(&self, program: &Program) -> (u64, u64) {
+        let at = |moment: u32| self.moments[moment as usize].time_ns;
+        (program.began.map_or_else(|| at(program.first), |began| began.time_ns), at(program.last))
+    }
+
+    /// In each part of the selected time from the first reading of a program to the last.
+    fn readings_in(&self, program: &Program, selected: &Selected) -> Vec<(u64, u64)> {
+        let seen = &self.moments[program.first as usize..=program.last as usize];
+        let readings = |(from_ns, to_ns): &(u64, u64)| {
+            let first = seen.partition_point(|moment| moment.time_ns < *from_ns);
+            let last = seen.partition_point(|moment| moment.time_ns <= *to_ns).checked_sub(1)?;
+            let came =
+                program.began.map(|began| began.time_ns).filter(|began_ns| (*from_ns..=*to_ns).contains(began_ns));
+            let from_ns = came.or(seen.get(first).map(|moment| moment.time_ns))?;
+            let to_ns = seen[last].time_ns;
+            (from_ns < to_ns || came == Some(to_ns)).then_some((from_ns, to_ns))
+        };
+        selected.parts().iter().filter_map(readings).collect()
+    }
+
+    fn over(&self, program: &Program, ranges: &[(u64, u64)]) -> Known<Stretch> {
+        if let Some(fell) = &program.fell {
+            return Known::Impossible(Box::new(Anomaly::SnapshotsDisagree { first: fell.clone(), more: 0 }));
+        }
+        if ranges.is_empty() || ranges.iter().any(|(from_ns, to_ns)| from_ns > to_ns) {
+            return Known::Unknown(Reason::NoSnapshots);
+        }
+        let (windows, stretch) = self.measure(program, ranges);
+        let is_seen = stretch.counted_ns > 0.0 || windows > 0 || stretch.length_ns == 0.0;
+        let is_partly_seen = stretch.counted_ns < stretch.length_ns * ALWAYS;
+        if !is_seen || is_partly_seen && program.began.is_some() && windows < FEW_WINDOWS {
+            return Known::Unknown(Reason::StatisticsWereOff);
+        }
+        Known::Value(stretch)
+    }
+
+    /// What a program did in these times, and how many windows stand for them.
+    fn measure(&self, program: &Program, ranges: &[(u64, u64)]) -> (usize, Stretch) {
+        let (from_ns, to_ns) = (ranges[0].0, ranges[ranges.len() - 1].1);
+        let strata = self.strata(program, from_ns, to_ns);
+        let overlap = |from: u64, to: u64| {
+            let parts = ranges.iter().map(|(a, b)| to.min(*b).saturating_sub(from.max(*a)));
+            parts.fold(0, u64::saturating_add) as f64
+        };
+        let mut stretch = Stretch { span: (from_ns, to_ns), length_ns: overlap(0, u64::MAX), ..Stretch::default() };
+        let mut stands: Vec<f64> = strata.iter().map(|it| overlap(it.from_ns, it.to_ns)).collect();
+        let seen = strata.iter().zip(&stands).map(|(it, inside)| inside * (it.on_ns / it.length_ns()));
+        let seen: Vec<f64> = seen.collect();
+        if let (Some(first), Some(last)) = (strata.first(), strata.last()) {
+            stands[0] += overlap(0, first.from_ns);
+            stands[strata.len() - 1] += overlap(last.to_ns, u64::MAX);
+        }
+        for (at, pair) in strata.windows(2).enumerate() {
+            let gap = overlap(pair[0].to_ns, pair[1].from_ns);
+            let [left, right] = [0, 1].map(|side| pair[side].on_ns.min(self.usual_ns));
+            stands[at] += gap * left / (left + right);
+            stands[at + 1] += gap * right / (left + right);
+        }
+        for ((it, stands), seen) in strata.iter().zip(&stands).zip(&seen) {
+            stretch.runs += it.runs * (stands / it.on_ns);
+            stretch.time_ns += it.time_ns * (stands / it.on_ns);
+            stretch.counted += it.runs * (seen / it.on_ns);
+            stretch.counted_time_ns += it.time_ns * (seen / it.on_ns);
+            stretch.counted_ns += seen;
+        }
+        let is_cut = |edge: u64| strata.iter().any(|it| it.runs > 0.0 && it.from_ns < edge && edge < it.to_ns);
+        let is_partly_seen = stretch.counted_ns < stretch.length_ns;
+        stretch.is_estimate =
+            is_partly_seen || ranges.iter().any(|(from_ns, to_ns)| is_cut(*from_ns) || is_cut(*to_ns));
+        (stretch.margin, stretch.time_margin_ns) = match is_partly_seen {
+            true => (margin(&strata, &stands, &seen), time_margin_ns(&strata, &stands, &seen)),
+            false => (Some(0.0), Some(0.0)),
+        };
+        let misses = ranges.iter().map(|(a, b)| self.misses_by(program, *b) - self.misses_by(program, *a));
+        stretch.misses = program.has_misses.then(|| misses.sum());
+        (stands.iter().filter(|stands| **stands > 0.0).count(), stretch)
+    }
+
+    /// The windows that stand for a time of a program's, and those beside them, with what it did in each.
+    fn strata(&self, program: &Program, from_ns: u64, to_ns: u64) -> Vec<Stratum> {
+        let own = self.windows.partition_point(|it| it.until <= program.first)
+            ..self.windows.partition_point(|it| it.until <= program.last);
+        let before = self.windows.partition_point(|it| it.to_ns <= from_ns).saturating_sub(2);
+        let behind = self.windows.partition_point(|it| it.from_ns < to_ns) + 2;
+        let came = program.began.filter(|_| before <= own.start).and_then(|began| {
+            let (first, seen) = (self.moments[program.first as usize], program.points.first()?);
+            // Before the first reading they had been on.
+            let lead_ns = self.moments[0].time_ns.saturating_sub(began.time_ns);
+            let from = Moment { time_ns: began.time_ns, on_ns: self.on_at(began.time_ns), read: 0 };
+            let window = window(from, Moment { on_ns: first.on_ns + lead_ns, ..first }, program.first)?;
+            let runs = seen.runs.saturating_sub(began.counts.run_cnt);
+            let time_ns = seen.time_ns.saturating_sub(began.counts.run_time_ns);
+            Some(Stratum::new(&window, runs as f64, time_ns as f64))
+        });
+        let of = |window: &Window| {
+            let at = program.points.partition_point(|point| point.moment < window.until);
+            let now = program.points.get(at).filter(|point| point.since < window.until);
+            let Some((now, before)) = now.zip(at.checked_sub(1)) else { return Stratum::new(window, 0.0, 0.0) };
+            let (runs, time_ns) = now.since(&program.points[before]);
+            // What was read of other programs alone cuts its time as well.
+            let on_ns =
+                |from: u32, to: u32| (self.moments[to as usize].on_ns - self.moments[from as usize].on_ns) as f64;
+            let part = on_ns(window.until - 1, window.until) / on_ns(now.since, now.moment);
+            Stratum::new(window, runs as f64 * part, time_ns as f64 * part)
+        };
+        let range = before.max(own.start)..behind.min(own.end);
+        came.into_iter().chain(self.windows.get(range).unwrap_or_default().iter().map(of)).collect()
+    }
+
+    /// For how long statistics had been on at a time, as if they had been evenly from one moment to the next.
+    fn on_at(&self, time_ns: u64) -> u64 {
+        let behind = self.moments.partition_point(|moment| moment.time_ns <= time_ns);
+        let Some(before) = behind.checked_sub(1).map(|at| self.moments[at]) else { return 0 };
+        let Some(next) = self.moments.get(behind) else { return before.on_ns };
+        let part = (time_ns - before.time_ns) as f64 / (next.time_ns - before.time_ns) as f64;
+        before.on_ns.saturating_add(((next.on_ns - before.on_ns) as f64 * part) as u64)
+    }
+
+    /// Runs that had been refused by then.
+    fn misses_by(&self, program: &Program, time_ns: u64) -> f64 {
+        let at = |moment: u32| self.moments[moment as usize].time_ns;
+        let next = program.points.partition_point(|point| at(point.moment) <= time_ns);
+        let before = next.checked_sub(1).map(|before| program.points[before].misses);
+        let Some(point) = program.points.get(next) else { return before.unwrap_or(0) as f64 };
+        let (began_ns, before) = match (before, program.began) {
+            (Some(before), _) => (at(point.since), before),
+            (None, Some(began)) => (began.time_ns, began.counts.recursion_misses.unwrap_or(0)),
+            (None, None) => return point.misses as f64,
+        };
+        let part = time_ns.saturating_sub(began_ns) as f64 / (at(point.moment) - began_ns).max(1) as f64;
+        before as f64 + point.misses.saturating_sub(before) as f64 * part
+    }
+}
+
+/// Number of programs in a usual reading of all: the square-weighted median. Many readings of one program that goes do not move it, nor does
+/// one reading of very many.
+fn usual(mut read: Vec<usize>) -> usize {
+    read.sort_unstable();
+    let square = |read: usize| (read as u64).pow(2);
+    let half = read.iter().map(|read| square(*read)).sum::<u64>() / 2;
+    let mut sum = 0;
+    let mut up_to = read.iter().skip_while(|read| {
+        sum += square(**read);
+        sum <= half
+    });
+    up_to.next().copied().unwrap_or(0)
+}
+
+/// For how long statistics were on between two moments that lie `passed_ns` apart. What was counted for others alone counts where they are known to have
+/// had them on all the time.
+fn on_between(from: (u64, u64), to: (u64, u64), passed_ns: u64) -> u64 {
+    let (ours_ns, others_ns) = (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1));
+    let on_ns = ours_ns.saturating_add(others_ns).min(passed_ns);
+    if ours_ns > 0 || on_ns as f64 >= passed_ns as f64 * ALWAYS { on_ns } else { 0 }
+}
+
+/// The window from one moment to the next; `None` where statistics were off.
+fn window(from: Moment, to: Moment, until: u32) -> Option<Window> {
+    let (length_ns, on_ns) = ((to.time_ns - from.time_ns) as f64, to.on_ns.saturating_sub(from.on_ns) as f64);
+    let on_ns = if on_ns >= length_ns * ALWAYS { length_ns } else { on_ns };
+    (on_ns > 0.0).then_some(Window { until, from_ns: from.time_ns, to_ns: to.time_ns, on_ns })
+}
+
+impl Program {
+    fn add(&mut self, now: &ProgramRuns, moment: u32, is_on: bool, before_ns: u64) {
+        let told = (now.run_cnt, now.run_time_ns);
+        let misses = now.recursion_misses.unwrap_or(0);
+        let Some(last) = self.points.last().copied() else {
+            (self.first, self.has_misses) = (moment, now.recursion_misses.is_some());
+            self.points = vec![Point { moment, since: moment, runs: told.0, time_ns: told.1, misses }];
+            (self.last, self.told) = (moment, told);
+            return;
+        };
+        if self.fell.is_some() || self.last == moment {
+            return;
+        }
+        for (what, from, to) in
+            [("runs", self.told.0, told.0), ("time", self.told.1, told.1), ("misses", last.misses, misses)]
+        {
+            if to < from {
+                self.fell = Some(SnapshotFault::Fell { what, from, to, after_ns: before_ns });
+                return;
+            }
+        }
+        // What is counted while the recording has statistics off is counted for somebody else.
+        let grown = if is_on { (told.0 - self.told.0, told.1 - self.told.1) } else { (0, 0) };
+        let since = self.last;
+        (self.last, self.told) = (moment, told);
+        if grown != (0, 0) || misses != last.misses {
+            let (runs, time_ns) = (last.runs.saturating_add(grown.0), last.time_ns.saturating_add(grown.1));
+            self.points.push(Point { moment, since, runs, time_ns, misses });
+        }
+    }
+}
+
+impl Point {
+    /// Runs and time since an earlier one.
+    fn since(&self, before: &Point) -> (u64, u64) {
+        (self.runs - before.runs, self.time_ns - before.time_ns)
+    }
+}
+
+/// What a program did in a window.
+#[derive(Debug, Clone, Copy)]
+struct Stratum {
+    from_ns: u64,
+    to_ns: u64,
+    on_ns: f64,
+    runs: f64,
+    time_ns: f64,
+}
+
+impl Stratum {
+    fn new(window: &Window, runs: f64, time_ns: f64) -> Stratum {
+        let Window { from_ns, to_ns, on_ns, .. } = *window;
+        Stratum { from_ns, to_ns, on_ns, runs, time_ns }
+    }
+
+    fn length_ns(&self) -> f64 {
+        (self.to_ns - self.from_ns) as f64
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::TimeRange;
-
-    fn stats(time_ns: u64, run_cnt: u64, run_time_ns: u64, misses: Option<u64>) -> RunStats {
-        let runs = ProgramRuns { id: 7, load_time_ns: 100, run_time_ns, run_cnt, recursion_misses: misses };
-        RunStats { time_ns, programs: vec![runs], on_ns: None }
-    }
-
-    #[test]
-    fn sums_over_parts_do_not_wrap() {
-        let delta = RunDelta {
-            runs: u64::MAX - 1,
-            time_ns: u64::MAX - 1,
-            misses: Some(u64::MAX - 1),
-            span: (0, 1),
-            estimate: Some(Estimate { on_ns: u64::MAX - 1, runs_margin: Some(u64::MAX - 1) }),
-        };
-        let sum = delta.and(&delta);
-        assert_eq!((sum.runs, sum.time_ns, sum.misses), (u64::MAX, u64::MAX, Some(u64::MAX)));
-        assert_eq!(sum.estimate, Some(Estimate { on_ns: u64::MAX, runs_margin: Some(u64::MAX) }));
-    }
-
-    #[test]
-    fn runs_are_the_difference_of_the_outermost_snapshots_in_the_window() {
-        let all = Window::new(&TimeRange::All, None).unwrap();
-        let mut history = RunHistory::default();
-        for snapshot in [stats(20, 15, 1500, Some(3)), stats(10, 10, 1000, Some(3)), stats(30, 40, 4100, Some(4))] {
-            history.add(&snapshot, &all);
-        }
-        assert_eq!(
-            history.delta(7, 100, None, &all),
-            Ok(RunDelta { runs: 30, time_ns: 3100, misses: Some(1), span: (10, 30), estimate: None })
-        );
-        assert_eq!(
-            history.delta(7, 100, Some(5), &all),
-            Ok(RunDelta { runs: 40, time_ns: 4100, misses: Some(4), span: (5, 30), estimate: None })
-        );
-        assert_eq!(history.delta(7, 101, None, &all), Err(NoRuns::NoSnapshots), "another program of that id");
-
-        let part = Window::new(&TimeRange::Absolute(Some(15), None), None).unwrap();
-        let mut history = RunHistory::default();
-        for snapshot in [stats(10, 10, 1000, None), stats(20, 15, 1500, None), stats(30, 40, 4100, None)] {
-            history.add(&snapshot, &part);
-        }
-        assert_eq!(
-            history.delta(7, 100, None, &part),
-            Ok(RunDelta { runs: 25, time_ns: 2600, misses: None, span: (20, 30), estimate: None })
-        );
-    }
-
-    #[test]
-    fn what_lies_between_parts_of_the_window_is_not_counted() {
-        let window = Window::new(&"0%-35%,75%-100%".parse().unwrap(), Some((0, 1000))).unwrap();
-        let mut history = RunHistory::default();
-        for at in 1..=10 {
-            history.add(&stats(at * 100, at * at, at, None), &window);
-        }
-        // From 1 at 100 to 9 at 300; from 64 at 800 to 100 at 1000.
-        let delta = history.delta(7, 100, None, &window).unwrap();
-        assert_eq!((delta.runs, delta.time_ns, delta.span), (8 + 36, 2 + 2, (100, 1000)));
-        assert_eq!(history.delta(7, 100, Some(50), &window).unwrap().runs, 9 + 36, "loaded at 50");
-    }
-
-    #[test]
-    fn one_snapshot_or_a_falling_count_say_nothing() {
-        let all = Window::new(&TimeRange::All, None).unwrap();
-        let mut history = RunHistory::default();
-        history.add(&stats(10, 10, 1000, None), &all);
-        assert_eq!(history.delta(7, 100, None, &all), Err(NoRuns::NoSnapshots));
-        history.add(&stats(20, 9, 1000, None), &all);
-        assert_eq!(history.delta(7, 100, None, &all), Err(NoRuns::NoSnapshots));
-    }
-
-    /// 10 windows of 10 in 1000: what ran evenly is known to the run, what ran in one of them alone hardly at all.
-    #[test]
-    fn runs_in_windows_are_scaled_to_all_of_the_time() {
-        let all = Window::new(&TimeRange::All, None).unwrap();
-        let history = |runs_in: fn(u64) -> u64| {
-            let mut history = RunHistory::default();
-            let mut runs = 0;
-            history.add(&RunStats { on_ns: Some(0), ..stats(0, 0, 0, None) }, &all);
-            for window in 1..=10 {
-                runs += runs_in(window);
-                history.add(&RunStats { on_ns: Some(window * 10), ..stats(window * 100, runs, runs * 5, None) }, &all);
-            }
-            history.delta(7, 100, None, &all).unwrap()
-        };
-        let even = history(|_| 20);
-        assert_eq!((even.runs, even.time_ns), (2000, 10_000));
-        assert_eq!(even.estimate, Some(Estimate { on_ns: 100, runs_margin: Some(0) }));
-        let bursts = history(|window| if window == 3 { 200 } else { 0 });
-        assert_eq!(bursts.runs, 2000);
-        // Deviations of the windows from their mean of 20: 180² + 9 · 20²; of ten windows, 90 % of the time unseen.
-        let expected = 2.262 * f64::sqrt((180.0 * 180.0 + 9.0 * 400.0) * 10.0 / 9.0 * 0.9) * 10.0;
-        let margin = bursts.estimate.unwrap().runs_margin.unwrap();
-        assert!((margin as f64 - expected).abs() <= 1.0, "{margin} {expected}");
-    }
-
-    /// Windows of 10 in 100, in each 20 runs, read when each begins and ends. Somebody else has the kernel count 1000 runs between them.
-    #[test]
-    fn what_others_have_counted_between_windows_is_not_scaled() {
-        let all = Window::new(&TimeRange::All, None).unwrap();
-        let mut history = RunHistory::default();
-        let (mut on, mut runs) = (0, 0);
-        for window in 0..10 {
-            runs += 1000;
-            history.add(&RunStats { on_ns: Some(on), ..stats(window * 100 + 50, runs, runs, None) }, &all);
-            (on, runs) = (on + 10, runs + 20);
-            history.add(&RunStats { on_ns: Some(on), ..stats(window * 100 + 60, runs, runs, None) }, &all);
-        }
-        // 2 runs and 2 ns a ns, from 50 to 960.
-        let delta = history.delta(7, 100, None, &all).unwrap();
-        assert_eq!((delta.runs, delta.time_ns, delta.estimate.unwrap().on_ns), (1820, 1820, 100));
-    }
-
-    /// Windows of 10 in 100 go on while a program comes, runs, and goes.
-    #[test]
-    fn nothing_is_known_of_what_came_and_went_between_windows() {
-        let all = Window::new(&TimeRange::All, None).unwrap();
-        let other = |time_ns, on_ns| {
-            let runs = ProgramRuns { id: 8, load_time_ns: 1, ..ProgramRuns::default() };
-            RunStats { time_ns, programs: vec![runs], on_ns: Some(on_ns) }
-        };
-        let mut history = RunHistory::default();
-        (0..10).for_each(|window| history.add(&other(window * 100, window * 10), &all));
-        history.add(&RunStats { on_ns: Some(20), ..stats(230, 0, 0, None) }, &all);
-        assert_eq!(history.delta(7, 100, Some(229), &all), Err(NoRuns::NoWindows), "one look");
-        history.add(&RunStats { on_ns: Some(20), ..stats(260, 0, 0, None) }, &all);
-        assert_eq!(history.delta(7, 100, Some(229), &all), Err(NoRuns::NoWindows), "two looks, no window");
-        history.add(&RunStats { on_ns: Some(30), ..stats(320, 500, 500, None) }, &all);
-        assert_eq!(
-            history.delta(7, 100, Some(229), &all),
-            Err(NoRuns::NoWindows),
-            "one window says nothing of another time"
-        );
-        assert_eq!(history.delta(8, 1, None, &all).unwrap().runs, 0);
-        assert_eq!(
-            history.delta(8, 1, None, &all).unwrap().estimate.unwrap().runs_margin,
-            None,
-            "of none there is no spread"
-        );
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
-use bprec_format::bpf::prog_info::{BpfProgInfoSection, Function, ProgInfo};
+use bprec_format::bpf::prog_info::{BpfProgInfoSection, Function, OLDEST_INFO_LEN, ProgInfo};
 use bprec_format::feature::{Feature, Partial, SymbolFile, SymbolFileKind};
 use bprec_format::state::KernelSymbol;
 use bprec_format::{Endian, FeatureSection};
@@ -35,7 +35,13 @@ pub(crate) fn btf_with<'s>(
 pub(crate) fn prog_infos<'s>(sections: &'s [FeatureSection<'_>], endian: Endian) -> impl Iterator<Item = ProgInfo<'s>> {
     let sections = sections.iter().filter(|section| section.feature == Feature::BPF_PROG_INFO);
     let infos = sections.flat_map(move |section| BpfProgInfoSection::new(&section.bytes, section.offset, endian));
-    infos.flatten().flatten()
+    infos.flatten().flatten().filter(is_whole)
+}
+
+/// True for an info of the length that the oldest kernel with BPF_EVENT gives. Shorter ones are left out, as no recorder writes them and a
+/// section of nothing else would make far more programs than its bytes can stand for.
+pub(crate) fn is_whole(info: &ProgInfo<'_>) -> bool {
+    info.info().len() >= OLDEST_INFO_LEN
 }
 
 /// The symbol of a function as perf makes it up: `bpf_prog_<tag>_<name>`, with the function's own tag.

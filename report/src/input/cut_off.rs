@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bprec_format::feature::Feature;
 use bprec_format::journal::recording_id;
 use bprec_format::{Error, File, Metadata, Problem};
 
@@ -29,8 +30,8 @@ pub(crate) enum Cause {
 pub(crate) enum Journal {
     /// There is none.
     None,
-    /// What the recorder had put aside for the feature sections.
-    Read,
+    /// What the recorder had put aside for the feature sections, but for those that are damaged.
+    Read(Vec<(Feature, Error)>),
     /// It cannot be read.
     Unusable(Error),
 }
@@ -42,7 +43,7 @@ impl CutOff {
         let cause = if file.is_unfinished() {
             Cause::Recorder(match journal.map(|journal| metadata.add_journal(journal, recording_id(file))) {
                 None => Journal::None,
-                Some(Ok(())) => Journal::Read,
+                Some(Ok(damaged)) => Journal::Read(damaged),
                 Some(Err(error)) => Journal::Unusable(error),
             })
         } else if there < data.size {
@@ -81,7 +82,13 @@ impl fmt::Display for CutOff {
                 write!(f, "cut off while it was written, at offset {at:#x}: ")?;
                 match journal {
                     Journal::None => f.write_str("no features, and the last records may be missing"),
-                    Journal::Read => f.write_str("the last records may be missing"),
+                    Journal::Read(damaged) => {
+                        f.write_str("the last records may be missing")?;
+                        if !damaged.is_empty() {
+                            f.write_str("; its journal is damaged, left out: ")?;
+                        }
+                        write_features(f, damaged)
+                    }
                     Journal::Unusable(error) => write!(f, "its journal is unusable: {error}"),
                 }
             }
@@ -89,6 +96,19 @@ impl fmt::Display for CutOff {
             Cause::Stream(error) => write!(f, "cut off: {error}"),
         }
     }
+}
+
+/// Each feature with the first thing that is wrong with it.
+fn write_features(f: &mut fmt::Formatter<'_>, damaged: &[(Feature, Error)]) -> fmt::Result {
+    let mut named = Vec::new();
+    for (feature, error) in damaged {
+        if !named.contains(feature) {
+            let separator = if named.is_empty() { "" } else { ", " };
+            write!(f, "{separator}{feature} ({error})")?;
+            named.push(*feature);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

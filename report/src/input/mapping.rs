@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
 
-use memmap2::Mmap;
 #[cfg(unix)]
 use memmap2::UncheckedAdvice;
+use memmap2::{Mmap, MmapOptions};
 
 /// The bytes of a file.
 #[derive(Debug)]
@@ -23,13 +23,14 @@ pub(super) struct Mapping {
 impl Mapping {
     /// `None` for an empty file, which cannot be mapped.
     pub(super) fn new(file: &File) -> io::Result<Option<Mapping>> {
-        if file.metadata()?.len() == 0 {
+        let len = length(file)?;
+        if len == 0 {
             return Ok(None);
         }
         // SAFETY: the mapping is private and read-only, and nothing here writes to the file. Another process could: then bytes
         // change under us, which all readers bear since they check every value they use and keep no assumption about bytes
         // read before. If it is truncated, touching the lost pages raises SIGBUS, upon which they become zeros.
-        let bytes = unsafe { Mmap::map(file) }?;
+        let bytes = unsafe { MmapOptions::new().len(len).map(file) }?;
         Ok(Some(Mapping {
             #[cfg(unix)]
             guard: sigbus::Guard::new(&bytes)?,
@@ -65,6 +66,16 @@ impl Mapping {
         #[cfg(not(unix))]
         drop(part);
     }
+}
+
+/// Bytes of a file.
+fn length(file: &File) -> io::Result<usize> {
+    // The standard library asks by a call that takes a path as well, which a confined reader no longer has.
+    #[cfg(unix)]
+    let bytes = rustix::fs::fstat(file)?.st_size;
+    #[cfg(not(unix))]
+    let bytes = file.metadata()?.len();
+    usize::try_from(bytes).map_err(io::Error::other)
 }
 
 impl Deref for Mapping {

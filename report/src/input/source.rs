@@ -144,7 +144,7 @@ impl Source {
                     Recording::open_with_events(input).and_then(|recording| Window::of(range, &recording, None));
                 input.checked(window)
             }
-            TimeRange::All | TimeRange::Absolute(..) => Window::new(range, None),
+            TimeRange::All | TimeRange::Absolute(..) | TimeRange::Plain(..) => Window::new(range, None),
         }
     }
 

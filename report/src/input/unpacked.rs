@@ -14,6 +14,8 @@ use crate::Input;
 const BLOCK_BYTES: usize = 2 << 20;
 /// The least.
 const BLOCK_MIN_BYTES: usize = 64 << 10;
+/// A block is this part of the input. Four exist at a time: one is filled, two wait and one is read, together at most twice the input.
+const BLOCK_PART: usize = 2;
 /// Blocks that wait to be looked at.
 const WAITING_BLOCKS: usize = 2;
 /// The most that is kept.
@@ -169,7 +171,7 @@ impl<'a> Unpacked<'a> {
     /// Makes blocks: `exchange` takes one that is full for one that is empty.
     fn produce(&self, exchange: &mut dyn FnMut(Block) -> Option<Block>) {
         let total_bytes = self.packed_bytes();
-        let block_bytes = total_bytes.saturating_mul(KEPT_TIMES / 2).clamp(BLOCK_MIN_BYTES, BLOCK_BYTES);
+        let block_bytes = (total_bytes / BLOCK_PART).clamp(BLOCK_MIN_BYTES, BLOCK_BYTES);
         let (mut packed_bytes, mut unpacked_bytes) = (0, 0);
         let mut block = Block::default();
         for (file, (bytes, offset)) in self.streams.iter().enumerate() {

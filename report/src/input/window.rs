@@ -1,5 +1,7 @@
 //! The part of the recording's time that is looked at.
 
+use std::ops::RangeInclusive;
+
 use crate::input::recording::Recording;
 use crate::options::PARTS;
 use crate::{Error, Result, TimeRange};
@@ -20,19 +22,18 @@ impl Window {
         Window { parts: vec![(0, u64::MAX)], whole: true }
     }
 
-    /// Works out `range` in a recording that started at `start_ns`, where it says so. Seconds count from there, unless they are so many
-    /// that they are of the recording's clock.
+    /// Works out `range` in a recording that started at `start_ns`, where it says so.
     ///
     /// # Errors
     /// When a part of its time is asked of a recording without times, or a time that it does not have.
     pub(crate) fn of(range: &TimeRange, recording: &Recording<'_>, start_ns: Option<u64>) -> Result<Window> {
         let span = match range {
-            TimeRange::Percent(_) | TimeRange::Absolute(..) => span(recording),
+            TimeRange::Percent(_) | TimeRange::Absolute(..) | TimeRange::Plain(..) => span(recording),
             TimeRange::All => None,
         };
         match (range, span) {
-            (TimeRange::Absolute(from, to), Some((first, last))) => {
-                Window::new(&anchored(*from, *to, (start_ns.unwrap_or(first), first, last))?, span)
+            (TimeRange::Absolute(..) | TimeRange::Plain(..), Some((first, last))) => {
+                Window::new(&anchored(range, (start_ns.unwrap_or(first), first, last))?, span)
             }
             _ => Window::new(range, span),
         }
@@ -45,7 +46,9 @@ impl Window {
     pub(crate) fn new(range: &TimeRange, span: Option<(u64, u64)>) -> Result<Window> {
         let parts = match range {
             TimeRange::All => return Ok(Window::everything()),
-            TimeRange::Absolute(from, to) => vec![(from.unwrap_or(0), to.unwrap_or(u64::MAX))],
+            TimeRange::Absolute(from, to) | TimeRange::Plain(from, to) => {
+                vec![(from.unwrap_or(0), to.unwrap_or(u64::MAX))]
+            }
             TimeRange::Percent(parts) => {
                 let Some((first, last)) = span else {
                     return Err(Error::option("--time", "%", "the samples of this recording have no time"));
@@ -68,14 +71,21 @@ impl Window {
         self.whole || self.parts.iter().any(|(from, to)| (*from..=*to).contains(&time_ns))
     }
 
-    /// The part that a time is in.
-    pub(crate) fn part_of(&self, time_ns: u64) -> Option<usize> {
-        self.parts.iter().position(|(from, to)| (*from..=*to).contains(&time_ns))
+    /// The parts, in order: from and to, both included.
+    pub(crate) fn parts(&self) -> &[(u64, u64)] {
+        &self.parts
     }
 
     /// Whether all of the time between two moments is in it.
     pub(crate) fn holds(&self, from_ns: u64, to_ns: u64) -> bool {
-        self.part_of(from_ns).is_some() && self.part_of(from_ns) == self.part_of(to_ns)
+        let has_both = |(from, to): &(u64, u64)| (*from..=*to).contains(&from_ns) && (*from..=*to).contains(&to_ns);
+        self.parts.iter().any(has_both)
+    }
+
+    /// Its parts from `first` to `last`; none where that is all of the time.
+    pub(crate) fn selected(&self, first: u64, last: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let parts = self.parts.iter().filter(|_| !self.whole);
+        parts.map(move |(from, to)| (first.max(*from), last.min(*to))).filter(|(from, to)| from <= to)
     }
 
     /// How much of the time from `first` to `last` is in it.
@@ -93,9 +103,21 @@ pub(crate) fn since(time_ns: u64, start_ns: u64) -> i64 {
     }
 }
 
-/// A range in ns of the recording's clock, of a recording that started at the first of these times and has samples between the others.
-fn anchored(from: Option<u64>, to: Option<u64>, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
-    let is_of_clock = from.or(to).is_some_and(|time| time >= start) || to.is_some_and(|time| time >= start);
+/// A range in ns of the recording's clock, of a recording that started at the first of these times and has samples between the others. Plain
+/// seconds count from its start, unless they fit its clock alone.
+fn anchored(range: &TimeRange, (start, first, last): (u64, u64, u64)) -> Result<TimeRange> {
+    let (from, to, is_of_clock) = match *range {
+        TimeRange::Absolute(from, to) => (from, to, true),
+        TimeRange::Plain(from, to) => {
+            let (elapsed, clock) = (0..=last.saturating_sub(start), start.min(first)..=last);
+            let bounds = || from.into_iter().chain(to);
+            let is_inside = |span: &RangeInclusive<u64>| bounds().all(|time| span.contains(&time));
+            let reaches = |span: &RangeInclusive<u64>| bounds().any(|time| span.contains(&time));
+            let is_of_clock = is_inside(&clock) && !is_inside(&elapsed) || reaches(&clock) && !reaches(&elapsed);
+            (from, to, is_of_clock && bounds().next().is_some())
+        }
+        TimeRange::All | TimeRange::Percent(_) => return Ok(range.clone()),
+    };
     let at = |time: u64| if is_of_clock { time } else { start.saturating_add(time) };
     let (from_ns, to_ns) = (from.map(at), to.map(at));
     if from_ns.is_some_and(|from| from > last) || to_ns.is_some_and(|to| to < start.min(first)) {
@@ -170,13 +192,28 @@ mod tests {
     #[test]
     fn seconds_count_from_the_start_unless_they_are_of_the_clock() {
         const S: u64 = 1_000_000_000;
-        let of = |from, to| anchored(from, to, (100 * S, 101 * S, 110 * S));
+        let of = |from, to| anchored(&TimeRange::Plain(from, to), (100 * S, 101 * S, 110 * S));
         let absolute = |from, to| TimeRange::Absolute(Some(from), Some(to));
         assert_eq!(of(Some(S), Some(2 * S)).unwrap(), absolute(101 * S, 102 * S));
         assert_eq!(of(Some(101 * S), Some(102 * S)).unwrap(), absolute(101 * S, 102 * S));
         assert_eq!(of(None, Some(3 * S)).unwrap(), TimeRange::Absolute(None, Some(103 * S)));
         let error = of(Some(10 * S + 1), None).unwrap_err().to_string();
         assert!(error.contains("from 1.000000000 s to 10.000000000 s after its start"), "{error}");
+        assert_eq!(of(Some(105 * S), Some(500 * S)).unwrap(), absolute(105 * S, 500 * S));
+    }
+
+    /// A machine that had been up for 30 s when a recording of a minute began: its first 60 s and its clock have seconds in common.
+    #[test]
+    fn seconds_that_fit_both_count_from_the_start() {
+        const S: u64 = 1_000_000_000;
+        let times = (30 * S, 30 * S, 90 * S);
+        let of = |range: &str| anchored(&range.parse().unwrap(), times).unwrap();
+        let absolute = |from, to| TimeRange::Absolute(Some(from), Some(to));
+        assert_eq!(of("40,50"), absolute(70 * S, 80 * S));
+        assert_eq!(of("@40,50"), absolute(40 * S, 50 * S));
+        assert_eq!(of("70,80"), absolute(70 * S, 80 * S), "only the clock has these");
+        assert_eq!(of("40,"), TimeRange::Absolute(Some(70 * S), None));
+        assert_eq!(of(","), TimeRange::Absolute(None, None));
     }
 
     #[test]

@@ -8,12 +8,14 @@ use crate::index::Index;
 use crate::index::map_contents::Contents;
 use crate::input::recording::Recording;
 use crate::input::window::since;
+use crate::model::Header;
 use crate::options::{Paint, glob};
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::MapType;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
 use bprec_format::feature::Feature;
 use bprec_format::state;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -31,6 +33,8 @@ pub struct MapsOptions {
     pub limit: Option<usize>,
     /// As one JSON document instead of text.
     pub json: bool,
+    /// With what the header of the recording says in that document.
+    pub header: Option<Header>,
     /// Whether text has colours.
     pub paint: Paint,
 }
@@ -61,12 +65,77 @@ impl MapFilter {
     }
 }
 
-/// A program as a map refers to it.
+/// A program that uses maps.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct User {
+pub(crate) struct User<'a> {
     pub(crate) id: u32,
     pub(crate) load_time_ns: u64,
-    pub(crate) name: String,
+    pub(crate) name: &'a str,
+    /// Its BTF: it may tell what the map does not.
+    btf_id: Option<u32>,
+    is_asked: bool,
+}
+
+/// Which programs use which maps.
+#[derive(Debug, Default)]
+struct Uses<'a> {
+    users: Vec<User<'a>>,
+    /// Map and position of the user, ascending, each once.
+    uses: Vec<(u32, u32)>,
+}
+
+impl<'a> Uses<'a> {
+    fn new(recording: &Recording<'_>, index: &'a Index, programs: &[ProgFilter]) -> Uses<'a> {
+        let mut users: Vec<User<'a>> = Vec::new();
+        let mut uses: Vec<(u32, u32)> = Vec::new();
+        for section in recording.sections_of(Feature::BPF_PROG_INFO) {
+            let infos = BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian());
+            for info in infos.into_iter().flatten().flatten() {
+                let Some(maps) = info.map_ids().filter(|maps| !maps.is_empty()) else { continue };
+                let (id, load_time_ns) = (info.id().unwrap_or(0), info.load_time_ns().unwrap_or(0));
+                let name = index.programs.by_key(id, load_time_ns).map_or("", |known| known.name());
+                let tag = info.tag().map(|tag| tag.0);
+                let is_asked = programs.iter().any(|filter| filter.matches(Some(id), tag, name));
+                uses.extend(maps.iter().map(|map| (map, users.len() as u32)));
+                let btf_id = info.btf_id().filter(|id| *id != 0);
+                users.push(User { id, load_time_ns, name, btf_id, is_asked });
+            }
+        }
+        // Programs in the order in which they are listed, each once.
+        let mut order: Vec<u32> = (0..users.len() as u32).collect();
+        order.sort_by_key(|at| &users[*at as usize]);
+        let is_same = |a: &User<'_>, b: &User<'_>| (a.id, a.load_time_ns, a.name) == (b.id, b.load_time_ns, b.name);
+        let mut listed: Vec<User<'a>> = Vec::with_capacity(users.len());
+        let mut places = vec![0; users.len()];
+        for at in order {
+            let user = &users[at as usize];
+            if !listed.last().is_some_and(|last| is_same(last, user)) {
+                listed.push(user.clone());
+            }
+            places[at as usize] = listed.len() as u32 - 1;
+        }
+        uses.iter_mut().for_each(|(_, user)| *user = places[*user as usize]);
+        uses.sort_unstable();
+        uses.dedup();
+        Uses { users: listed, uses }
+    }
+
+    /// The maps that are used.
+    fn maps(&self) -> impl Iterator<Item = u32> {
+        self.uses.chunk_by(|a, b| a.0 == b.0).map(|uses| uses[0].0)
+    }
+
+    /// The programs that use a map.
+    fn of(&self, map: u32) -> impl ExactSizeIterator<Item = &User<'a>> {
+        let from = self.uses.partition_point(|(of, _)| *of < map);
+        let uses = &self.uses[from..][..self.uses[from..].partition_point(|(of, _)| *of == map)];
+        uses.iter().map(|(_, user)| &self.users[*user as usize])
+    }
+
+    /// The BTF of the programs that use a map.
+    fn btf(&self, map: u32) -> BTreeSet<u32> {
+        self.of(map).filter_map(|user| user.btf_id).collect()
+    }
 }
 
 /// Types of a map's keys and values; 0 where it has none.
@@ -81,10 +150,9 @@ pub(crate) struct Types<'a> {
 /// One map.
 pub(crate) struct Map<'a> {
     pub(crate) id: u32,
-    pub(crate) name: String,
+    pub(crate) name: &'a str,
     /// What it is, unless the recording only has its id.
     pub(crate) about: Option<&'a state::Map>,
-    pub(crate) users: Vec<User>,
     pub(crate) types: Option<Types<'a>>,
     pub(crate) contents: Option<&'a Contents>,
 }
@@ -97,14 +165,20 @@ impl Map<'_> {
 
 /// The maps to be shown, and what their values refer to.
 pub(crate) struct MapsReport<'a> {
-    pub(crate) maps: Vec<Map<'a>>,
+    /// Ids of the maps, ascending: there may be very many of which nothing else is known.
+    pub(crate) ids: Vec<u32>,
     pub(crate) problems: Vec<String>,
+    uses: Uses<'a>,
     /// By id.
     names: BTreeMap<u32, String>,
+    /// The last program of each id.
+    programs: FxHashMap<u32, &'a str>,
     pub(crate) limit: Option<usize>,
     /// When the recording started, ns of its clock.
     start_ns: u64,
     index: &'a Index,
+    /// By id.
+    btf: &'a BTreeMap<u32, Btf<'a>>,
     endian: bprec_format::Endian,
 }
 
@@ -117,67 +191,64 @@ impl<'a> MapsReport<'a> {
     ) -> MapsReport<'a> {
         let mut problems = recording.problems().to_vec();
         problems.extend(index.problems.iter().cloned());
-        let mut users: BTreeMap<u32, BTreeSet<User>> = BTreeMap::new();
-        // The BTF of the programs that use a map: it may tell what the map does not.
-        let mut blobs: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-        let mut asked: BTreeSet<u32> = BTreeSet::new();
-        for section in recording.sections_of(Feature::BPF_PROG_INFO) {
-            let infos = BpfProgInfoSection::new(&section.bytes, section.offset, recording.endian());
-            for info in infos.into_iter().flatten().flatten() {
-                let (id, load_time_ns) = (info.id().unwrap_or(0), info.load_time_ns().unwrap_or(0));
-                let known = index.programs.by_key(id, load_time_ns);
-                let name = known.map(|known| known.name().to_owned()).unwrap_or_default();
-                let tag = info.tag().map(|tag| tag.0);
-                let is_asked = options.programs.iter().any(|filter| filter.matches(Some(id), tag, &name));
-                for map in info.map_ids().into_iter().flat_map(|ids| ids.iter()) {
-                    users.entry(map).or_default().insert(User { id, load_time_ns, name: name.clone() });
-                    blobs.entry(map).or_default().extend(info.btf_id().filter(|id| *id != 0));
-                    if is_asked {
-                        asked.insert(map);
-                    }
-                }
-            }
-        }
+        let uses = Uses::new(recording, index, &options.programs);
         let states = &index.states;
         let declared = names::Declared::new(btf);
-        let names: BTreeMap<u32, String> =
-            states.maps.values().map(|about| (about.id, declared.name(about, blobs.get(&about.id)))).collect();
-        let ids: BTreeSet<u32> =
-            users.keys().chain(states.maps.keys()).chain(states.contents.keys()).copied().collect();
-        let maps = ids.into_iter().filter(|id| options.programs.is_empty() || asked.contains(id)).map(|id| {
-            let about = states.maps.get(&id);
-            let name = names.get(&id).cloned().unwrap_or_default();
-            let blobs = blobs.remove(&id).unwrap_or_default();
-            Map {
-                id,
-                name,
-                about,
-                users: users.remove(&id).unwrap_or_default().into_iter().collect(),
-                types: about.and_then(|about| types(about, btf, &blobs)),
-                contents: states.contents.get(&id),
-            }
-        });
-        // By its whole name, or by what the kernel keeps of it.
-        let is_asked = |map: &Map<'_>| {
-            let kept = map.about.map(|about| String::from_utf8_lossy(&about.name)).unwrap_or_default();
-            options.maps.is_empty()
-                || options.maps.iter().any(|filter| filter.matches(map.id, &map.name) || filter.matches(map.id, &kept))
-        };
-        MapsReport {
-            maps: maps.filter(is_asked).collect(),
+        let name = |about: &state::Map| (about.id, declared.name(about, &uses.btf(about.id)));
+        let names: BTreeMap<u32, String> = states.maps.values().map(name).collect();
+        let ids: BTreeSet<u32> = uses.maps().chain(states.maps.keys().chain(states.contents.keys()).copied()).collect();
+        let mut report = MapsReport {
+            ids: Vec::new(),
             problems,
             names,
+            programs: {
+                let known = index.programs.list.iter();
+                known.filter_map(|known| Some((known.id?, known.name()))).collect()
+            },
+            uses,
             limit: options.limit,
             start_ns: states.session.as_ref().map_or(0, |session| session.start_ns),
             index,
+            btf,
             endian: recording.endian(),
-        }
+        };
+        report.ids = ids.into_iter().filter(|id| report.is_asked(*id, options)).collect();
+        report
+    }
+
+    fn is_asked(&self, id: u32, options: &MapsOptions) -> bool {
+        // By its whole name, or by what the kernel keeps of it.
+        let is_named = || {
+            let kept = self.index.states.maps.get(&id).map(|about| String::from_utf8_lossy(&about.name));
+            let (whole, kept) = (self.map_name(id).unwrap_or_default(), kept.unwrap_or_default());
+            options.maps.iter().any(|filter| filter.matches(id, whole) || filter.matches(id, &kept))
+        };
+        (options.programs.is_empty() || self.uses.of(id).any(|user| user.is_asked))
+            && (options.maps.is_empty() || is_named())
+    }
+
+    /// The maps, made one at a time.
+    pub(crate) fn maps(&self) -> impl Iterator<Item = Map<'_>> {
+        self.ids.iter().map(|id| {
+            let about = self.index.states.maps.get(id);
+            Map {
+                id: *id,
+                name: self.map_name(*id).unwrap_or_default(),
+                about,
+                types: about.and_then(|about| types(about, self.btf, &self.uses.btf(*id))),
+                contents: self.index.states.contents.get(id),
+            }
+        })
+    }
+
+    /// The programs that use a map.
+    pub(crate) fn users(&self, map: &Map<'_>) -> impl ExactSizeIterator<Item = &User<'a>> {
+        self.uses.of(map.id)
     }
 
     /// Name of a program by its id.
     pub(crate) fn program_name(&self, id: u32) -> Option<&str> {
-        let mut known = self.index.programs.list.iter().rev();
-        known.find(|known| known.id == Some(id)).map(|known| known.name()).filter(|name| !name.is_empty())
+        self.programs.get(&id).copied().filter(|name| !name.is_empty())
     }
 
     /// When a map was read, since the recording's start.

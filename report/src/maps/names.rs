@@ -24,9 +24,9 @@ impl<'a> Declared<'a> {
     }
 
     /// The name of a map: whole, if one declaration alone fits. `programs` are the BTF of those that use it.
-    pub(super) fn name(&self, about: &state::Map, programs: Option<&BTreeSet<u32>>) -> String {
+    pub(super) fn name(&self, about: &state::Map, programs: &BTreeSet<u32>) -> String {
         let whole = || {
-            let btf = programs.into_iter().flatten().chain([&about.btf_id]).collect::<BTreeSet<_>>();
+            let btf = programs.iter().chain([&about.btf_id]).collect::<BTreeSet<_>>();
             let fitting: Vec<&DeclaredMap<'a>> = btf.into_iter().flat_map(|btf| self.fitting(*btf, about)).collect();
             only_one(fitting.iter().copied())
                 .or_else(|| only_one(fitting.iter().copied().filter(|map| map.max_entries == Some(about.max_entries))))
@@ -77,7 +77,7 @@ mod tests {
             max_entries: 64,
             ..state::Map::default()
         };
-        Declared { by_btf: BTreeMap::from([(3, maps)]) }.name(&about, Some(&BTreeSet::from([3])))
+        Declared { by_btf: BTreeMap::from([(3, maps)]) }.name(&about, &BTreeSet::from([3]))
     }
 
     #[test]

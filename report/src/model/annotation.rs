@@ -146,16 +146,12 @@ pub struct CodeLine {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct SourceLine {
     /// Name of the file, as the compiler was given it.
-    #[serde(serialize_with = "shared_text")]
-    #[schemars(with = "String")]
     pub file: Arc<str>,
     /// From 1; 0 for code that the compiler could assign to none.
     pub line: u32,
     /// From 1; 0 when the compiler gave none.
     pub column: u16,
     /// The line, without what indents it.
-    #[serde(serialize_with = "shared_text")]
-    #[schemars(with = "String")]
     pub text: Arc<str>,
 }
 
@@ -260,10 +256,6 @@ pub struct LineRow {
     pub helper: Option<Count>,
     /// Both, of the weight of all samples of the event; `null` when there are none.
     pub percent: Option<f64>,
-}
-
-fn shared_text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(text)
 }
 
 fn address<S: serde::Serializer>(addr: &u64, serializer: S) -> Result<S::Ok, S::Error> {

@@ -215,7 +215,7 @@ pub struct Exact {
     pub deviation_ns: Option<f64>,
 }
 
-known_members!(ExactMembers { exact, exact_unknown, exact_reason }: Exact);
+known_members!(ExactMembers { exact, exact_unknown, exact_reason }: Box<Exact>);
 
 impl Exact {
     /// Whether it is of all of this time, but for a twentieth of it.

@@ -2,6 +2,7 @@
 
 use super::diff_note::DiffNote;
 use super::known::{Known, coded, coded_schema, known_members};
+use super::text::decimal;
 use super::{Reason, Unit};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -47,14 +48,14 @@ impl Diff {
         self.matched_programs
     }
 
-    /// Conditions that were met.
+    /// Judgments of numbers that are shown to be beyond a bound.
     pub fn failed(&self) -> usize {
-        self.gate.iter().filter(|judgment| judgment.verdict == Verdict::Exceeded).count()
+        self.gate.iter().filter(|judgment| judgment.verdict == Verdict::Fail).count()
     }
 
-    /// Conditions that could not be judged.
-    pub fn not_judged(&self) -> usize {
-        self.gate.iter().filter(|judgment| matches!(judgment.verdict, Verdict::NotJudged { .. })).count()
+    /// Judgments that show neither.
+    pub fn undecided(&self) -> usize {
+        self.gate.iter().filter(|judgment| matches!(judgment.verdict, Verdict::Undecided { .. })).count()
     }
 }
 
@@ -272,37 +273,181 @@ pub struct Judgment {
     pub condition: String,
     /// The program; `null` for all together, and where none is meant.
     pub program: Option<String>,
+    /// Whether the bound is one of the change; otherwise it is one of the new number.
+    pub is_relative: bool,
     /// Before, where it is known.
     pub base: Option<f64>,
     /// After, where it is known.
     pub new: Option<f64>,
     /// The change in per cent of the base, where it is known.
     pub percent: Option<f64>,
+    /// The interval that the bound is compared with: of the change in per cent where that is bounded, otherwise of the new number. `null` where
+    /// there is no telling.
+    pub interval: Option<PossibleRange>,
+    /// The least change in per cent, or number, beyond the bound that a comparison as uncertain as this one shows in 19 of 20 cases; `null`
+    /// where none is.
+    pub least_shown: Option<f64>,
+    /// Whether the bound is above the numbers that it allows, for `least_shown`; otherwise it is below them.
+    #[serde(skip)]
+    pub(crate) is_upper: bool,
     /// What it came to.
     pub verdict: Verdict,
+}
+
+/// From where to where a number may be.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct PossibleRange {
+    /// The lower end.
+    pub from: f64,
+    /// The upper end; `null`: there is none, as the base cannot be told from 0.
+    pub to: Option<f64>,
 }
 
 coded! {
     /// What a condition came to.
     Verdict {
-        /// The number is beyond the bound, with the confidence that is asked for.
-        Exceeded = "exceeded",
-        /// That cannot be said of it.
-        Held = "held",
-        /// Nothing can be said.
-        NotJudged {
+        /// The number is shown to be beyond the bound: all of the interval is.
+        Fail = "fail",
+        /// It is shown to be within: nothing of the interval is beyond.
+        Within = "ok",
+        /// Neither is shown.
+        Undecided {
             /// Why.
             reason: Reason,
-        } = "not_judged",
+        } = "undecided",
+    }
+}
+
+impl Verdict {
+    /// The word before the condition.
+    pub fn mark(&self) -> &'static str {
+        match self {
+            Verdict::Fail => "FAIL",
+            Verdict::Within => "ok",
+            Verdict::Undecided { .. } => "?",
+        }
     }
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Exceeded => f.write_str("exceeded"),
-            Verdict::Held => f.write_str("held"),
-            Verdict::NotJudged { reason } => write!(f, "not judged: {reason}"),
+            Verdict::Fail => f.write_str("shown to be beyond the bound"),
+            Verdict::Within => f.write_str("shown to be within the bound"),
+            Verdict::Undecided { reason } => write!(f, "{reason}"),
         }
+    }
+}
+
+impl Judgment {
+    /// What was measured, what is possible, and what would have been shown.
+    pub fn evidence(&self) -> String {
+        // Counts are whole.
+        let plain = |value: f64| decimal(value).trim_end_matches(".0").to_owned();
+        let unit = |value: f64, round: fn(f64) -> f64| match self.is_relative {
+            true => percents(value, round),
+            false => plain(value),
+        };
+        let mut text = match (self.is_relative, self.percent, self.new) {
+            (true, Some(percent), _) => format!("{} % measured", percents(percent, f64::round)),
+            (true, None, Some(new)) if self.base == Some(0.0) && new > 0.0 => "+∞ % measured".to_owned(),
+            (false, _, Some(new)) => format!("{} measured", plain(new)),
+            _ => String::new(),
+        };
+        let mut add = |more: &str| {
+            if !text.is_empty() {
+                text += ", ";
+            }
+            text += more;
+        };
+        let sign = if self.is_relative { " %" } else { "" };
+        match self.interval {
+            Some(PossibleRange { from, to }) if to != Some(from) => {
+                let to = to.map_or("+∞".to_owned(), |to| unit(to, f64::ceil));
+                add(&format!("{}…{to}{sign} possible", unit(from, f64::floor)));
+            }
+            Some(_) => {}
+            None => add(&self.verdict.to_string()),
+        }
+        let number = if self.is_relative { "change" } else { "value" };
+        let side = if self.is_upper { "above" } else { "below" };
+        match self.least_shown {
+            Some(least) => {
+                let away = if self.is_upper { f64::ceil } else { f64::floor };
+                text += &format!(" ({number}s {side} {}{sign} would have been shown)", unit(least, away));
+            }
+            None if self.new.is_some() => text += &format!(" (no {number} would have been shown)"),
+            None => {}
+        }
+        text
+    }
+}
+
+/// A change with its sign, by a rounding of its last digit: an interval that is shown is never narrower than it is.
+fn percents(value: f64, round: fn(f64) -> f64) -> String {
+    let (scale, decimals) = if value.abs() < 99.95 { (10.0, 1) } else { (1.0, 0) };
+    // What rounds to nothing is no fall.
+    let rounded = round(value * scale) / scale + 0.0;
+    format!("{rounded:+.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judgment(condition: &str, verdict: Verdict) -> Judgment {
+        Judgment {
+            condition: condition.into(),
+            program: Some("p".into()),
+            is_relative: true,
+            base: Some(478.3),
+            new: Some(1_273.7),
+            percent: Some(166.3),
+            interval: Some(PossibleRange { from: -176.6, to: Some(522.6) }),
+            least_shown: None,
+            is_upper: true,
+            verdict,
+        }
+    }
+
+    #[test]
+    fn a_judgment_says_what_it_rests_on() {
+        let made = judgment("prog:p time/run +2%", Verdict::Undecided { reason: Reason::NotShown });
+        assert_eq!(made.evidence(), "+166 % measured, -177…+523 % possible (no change would have been shown)");
+        let least = |interval, least_shown| Judgment { interval, least_shown, ..made.clone() };
+        let narrow = least(Some(PossibleRange { from: 161.0, to: Some(171.0) }), Some(8.71));
+        assert_eq!(
+            narrow.evidence(),
+            "+166 % measured, +161…+171 % possible (changes above +8.8 % would have been shown)"
+        );
+        let unbounded = least(Some(PossibleRange { from: 1.99, to: None }), None);
+        assert_eq!(unbounded.evidence(), "+166 % measured, +1.9…+∞ % possible (no change would have been shown)");
+        let reason = Reason::TooFewIntervals;
+        let short = Judgment { interval: None, verdict: Verdict::Undecided { reason }, ..made.clone() };
+        assert!(short.evidence().starts_with("+166 % measured, too few independent intervals"), "{}", short.evidence());
+        let number = Judgment { is_relative: false, least_shown: Some(2_000.0), ..made };
+        let shown = Some(PossibleRange { from: 1_100.0, to: Some(1_450.0) });
+        assert_eq!(
+            Judgment { interval: shown, ..number.clone() }.evidence(),
+            "1,274 measured, 1,100…1,450 possible (values above 2,000 would have been shown)"
+        );
+        let count = Judgment { interval: Some(PossibleRange { from: 7.0, to: Some(7.0) }), new: Some(7.0), ..number };
+        let lower = Judgment { is_upper: false, ..count };
+        assert_eq!(lower.evidence(), "7 measured (values below 2,000 would have been shown)");
+        let none = Judgment { program: None, base: None, new: None, percent: None, interval: None, ..lower };
+        let reason = Reason::NoProgramMatches;
+        let none = Judgment { least_shown: None, verdict: Verdict::Undecided { reason }, ..none };
+        assert_eq!(none.evidence(), "no program matches it");
+    }
+
+    /// Ends are rounded away from the middle, so that no bound lies within an interval and beyond its text.
+    #[test]
+    fn ends_of_intervals_are_rounded_outwards() {
+        assert_eq!(percents(2.01, f64::ceil), "+2.1");
+        assert_eq!(percents(2.01, f64::floor), "+2.0");
+        assert_eq!(percents(-0.04, f64::round), "+0.0");
+        assert_eq!(percents(-0.04, f64::floor), "-0.1");
+        assert_eq!(percents(-2.01, f64::floor), "-2.1");
+        assert_eq!(percents(523.1, f64::ceil), "+524");
     }
 }

@@ -8,6 +8,9 @@ use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
+/// Fewer recordings of a side say little of what differs between them.
+pub(crate) const FEW_RECORDINGS: usize = 4;
+
 coded! {
     /// A note of a comparison.
     DiffNote {
@@ -36,6 +39,11 @@ coded! {
             /// Which side lacks it.
             lacks: DiffSide,
         } = "event_not_compared",
+        /// Events are not compared, as there are too many for the programs.
+        EventsLeftOut {
+            /// How many.
+            events: usize,
+        } = "events_left_out",
         /// Events are sampled at other rates.
         SampledAtOtherRate {
             /// Which event.
@@ -107,6 +115,8 @@ coded! {
         Marks {
             /// Of intervals and marks, in per cent.
             confidence_percent: f64,
+            /// Recordings of the side that has fewer.
+            recordings: usize,
         } = "marks",
     }
 }
@@ -123,6 +133,11 @@ impl fmt::Display for DiffNote {
             DiffNote::EventNotCompared { event, lacks } => {
                 write!(f, "! {event} is not compared: not every recording of the {lacks} side has it")
             }
+            DiffNote::EventsLeftOut { events } => write!(
+                f,
+                "! {} not compared, as there are too many for so many programs (--event compares them)",
+                counted(*events as u64, "more event")
+            ),
             DiffNote::SampledAtOtherRate { event, base_weight, new_weight } => write!(
                 f,
                 "{event}: a sample stands for {} on the base side and for {} on the new side; weights are compared, not samples",
@@ -164,11 +179,13 @@ impl fmt::Display for DiffNote {
                 "{} without samples and runs, or beyond --limit, not shown (--all shows them)",
                 counted(*programs as u64, "program")
             ),
-            DiffNote::Marks { confidence_percent } => write!(
-                f,
-                "* chance does not explain the change (at {confidence_percent} % for each number), ? undecided; [from to] is the \
-                 confidence interval"
-            ),
+            DiffNote::Marks { confidence_percent, recordings } => {
+                write!(f, "* beyond chance within these recordings (at {confidence_percent} % for each number)")?;
+                if *recordings < FEW_RECORDINGS {
+                    f.write_str("; other load on the machine changes it as easily: give several recordings per side")?;
+                }
+                f.write_str("; ? undecided; [from to] is the confidence interval")
+            }
         }
     }
 }

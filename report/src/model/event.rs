@@ -5,6 +5,7 @@ use super::program::RunsMembers;
 use super::{Known, Note, Reason, Runs};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Samples, and the sum of their weights (periods).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -102,9 +103,41 @@ pub struct Line {
     /// Its shares.
     #[serde(flatten)]
     pub shares: Shares,
-    /// By column, for lines that have columns.
+    /// By column, for lines that have columns. Lines without charges have theirs in common.
     #[serde(flatten)]
-    pub columns: Option<Columns>,
+    pub columns: Option<Arc<Columns>>,
+}
+
+/// Time in programs that samples cannot see, by the kernel's run statistics: it comes on top of what is charged by samples.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct UnsampledTime {
+    /// Time of all CPUs, ns.
+    pub time_ns: u64,
+    /// Its share of what the machine's CPUs could have done.
+    pub machine_percent: Option<f64>,
+}
+
+/// Ticks of the sampling timer that did not come: the kernel merges those that are late, as under an emulator or on a virtual CPU that sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct LateTicks {
+    /// Time of all CPUs, ns: the weight that samples would have with every tick.
+    pub capacity_ns: u64,
+    /// Share of that time for which ticks came.
+    pub arrived_percent: f64,
+    /// Time that they are missing from.
+    pub missing: MissingTicks,
+}
+
+/// Time that ticks of the sampling timer are missing from, by the run statistics of programs that samples hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingTicks {
+    /// From all of the time alike: shares of the machine are of the ticks that came.
+    All,
+    /// From idle time: shares of the machine are right, and idle is more than its samples say.
+    Idle,
+    /// Statistics do not tell: shares of the machine may be too low.
+    Unknown,
 }
 
 /// One program's line of the ledger.
@@ -119,12 +152,15 @@ pub struct Row {
     /// Why samples cannot be taken in it, or are too few, in words; then none is not 0 %.
     pub blind: Option<Reason>,
     /// Where samples of time and the kernel's statistics say different things of the same.
-    pub disagreement: Option<super::Disagreement>,
+    pub disagreement: Option<Box<super::Disagreement>>,
     /// What of the event there is in a run, estimated from samples and run counts; it costs nothing beyond sampling.
     pub sampled_per_run: Known<SampledPerRun>,
-    /// What is charged to it; without members when [`Row::blind`] says why that is not known.
+    /// What is charged to it; without members when [`Row::blind`] says why that is not known. Programs without samples have one line in common.
     #[serde(flatten)]
-    pub line: Option<Line>,
+    pub line: Option<Arc<Line>>,
+    /// Time in it that samples cannot see, where run statistics tell it. Its cost is the sum of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsampled: Option<UnsampledTime>,
     /// Its parts, largest first; without `--by` not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<Part>>,
@@ -144,19 +180,22 @@ pub struct SampledPerRun {
 pub struct GroupRow {
     /// What they have in common.
     pub name: String,
-    /// Their positions in [`super::Report::programs`].
-    pub programs: Vec<usize>,
+    /// Their positions in [`super::Report::programs`]; the same in all events.
+    pub programs: Arc<[usize]>,
     /// So many of them the event cannot see, or sees too few samples of.
     pub blind_programs: usize,
     /// What is charged to them; without members when the event can see none of them. Inclusive is what ran under any of them.
     #[serde(flatten)]
     pub line: Option<Line>,
+    /// Time in those that samples cannot see, where run statistics tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsampled: Option<UnsampledTime>,
     /// Of so many of them runs are known: if not of all, the sums of `runs` are lower bounds.
     pub programs_with_runs: usize,
     /// Sums of what the kernel's statistics say of those.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
-    pub runs: Known<Runs>,
+    pub runs: Known<Box<Runs>>,
 }
 
 /// A part of a program's cost.
@@ -176,7 +215,7 @@ pub struct Others {
     pub programs: usize,
     /// What is charged to them.
     #[serde(flatten)]
-    pub line: Line,
+    pub line: Arc<Line>,
 }
 
 /// Of what an event's periods are the count.
@@ -199,7 +238,7 @@ pub struct Hot {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mangled: Option<String>,
     /// Kernel, module, file.
-    pub object: String,
+    pub object: Arc<str>,
     /// How much.
     #[serde(flatten)]
     pub share: Share,
@@ -297,10 +336,23 @@ known_members!(IdleMembers { idle, idle_unknown, idle_reason }: Share);
 known_members!(BusyMembers { busy, busy_unknown, busy_reason }: u64);
 known_members!(MachineMembers { machine, machine_unknown, machine_reason }: u64);
 known_members!(LostMembers { lost, lost_unknown, lost_reason }: u64);
-known_members!(EntryMembers { entry_unattributed, entry_unattributed_unknown, entry_unattributed_reason }: Line);
-known_members!(InterpretedMembers { interpreted, interpreted_unknown, interpreted_reason }: Line);
-known_members!(UnknownCodeMembers { unknown_kernel_code, unknown_kernel_code_unknown, unknown_kernel_code_reason }: Line);
+known_members!(EntryMembers { entry_unattributed, entry_unattributed_unknown, entry_unattributed_reason }: Arc<Line>);
+known_members!(InterpretedMembers { interpreted, interpreted_unknown, interpreted_reason }: Arc<Line>);
+known_members!(UnknownCodeMembers { unknown_kernel_code, unknown_kernel_code_unknown, unknown_kernel_code_reason }: Arc<Line>);
 known_members!(BlindSpotMembers { blind_spot, blind_spot_unknown, blind_spot_reason }: Count);
+
+impl EventReport {
+    /// A count as a share of the machine, in per cent; of all samples where the machine's maximum is not known.
+    pub(crate) fn percent(&self, count: Count) -> Option<f64> {
+        let whole = self.machine.value().copied().unwrap_or(self.samples.weight);
+        (whole > 0).then(|| count.weight as f64 * 100.0 / whole as f64)
+    }
+
+    /// Shares of the machine are scaled up, as ticks of the timer are missing from all of the time.
+    pub(crate) fn is_scaled(&self) -> bool {
+        self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
+    }
+}
 
 /// The ledger of one event.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -321,10 +373,14 @@ pub struct EventReport {
     #[serde(flatten, serialize_with = "BusyMembers::serialize")]
     #[schemars(with = "BusyMembers")]
     pub busy: Known<u64>,
-    /// All that the machine's CPUs could have done meanwhile, in the unit of the weight.
+    /// Weight that shares of the machine are of: all that its CPUs could have done meanwhile, in the unit of the weight, or where ticks are
+    /// missing from all of the time ([`EventReport::late_ticks`]) the weight of those that came.
     #[serde(flatten, serialize_with = "MachineMembers::serialize")]
     #[schemars(with = "MachineMembers")]
     pub machine: Known<u64>,
+    /// Set where less than 95 % of the timer's ticks came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_ticks: Option<LateTicks>,
     /// Samples that did not make it into the recording.
     #[serde(flatten, serialize_with = "LostMembers::serialize")]
     #[schemars(with = "LostMembers")]
@@ -340,7 +396,7 @@ pub struct EventReport {
     #[serde(rename = "timer")]
     pub is_timer: bool,
     /// How its samples were counted, if not one by one.
-    pub aggregated: Option<Aggregated>,
+    pub aggregated: Option<Box<Aggregated>>,
     /// Programs that are shown, in order; none where they are put together.
     pub rows: Vec<Row>,
     /// Programs put together, in order: with `--by` owner, name, type or hook.
@@ -354,23 +410,26 @@ pub struct EventReport {
     /// In code that runs programs, no telling which.
     #[serde(flatten, serialize_with = "EntryMembers::serialize")]
     #[schemars(with = "EntryMembers")]
-    pub entry_unattributed: Known<Line>,
+    pub entry_unattributed: Known<Arc<Line>>,
     /// In the interpreter, no telling which program.
     #[serde(flatten, serialize_with = "InterpretedMembers::serialize")]
     #[schemars(with = "InterpretedMembers")]
-    pub interpreted: Known<Line>,
+    pub interpreted: Known<Arc<Line>>,
     /// In code that nothing accounts for, where BPF code could be. Only what is known to be BPF is: it is no part of the total.
     #[serde(flatten, serialize_with = "UnknownCodeMembers::serialize")]
     #[schemars(with = "UnknownCodeMembers")]
-    pub unknown_kernel_code: Known<Line>,
+    pub unknown_kernel_code: Known<Arc<Line>>,
     /// All that is charged to BPF: every program, and the lines that no program could be told for.
-    pub total: Line,
+    pub total: Arc<Line>,
+    /// Time in all programs that samples cannot see, where run statistics tell it: not in the total.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsampled: Option<UnsampledTime>,
     /// How its samples came about, if our sampling program made them.
-    pub bpf_sampler: Option<BpfSampler>,
+    pub bpf_sampler: Option<Box<BpfSampler>>,
     /// What was hit most, when no program is known.
     pub hot: Vec<Hot>,
     /// The rows by their sources, where exact counters are one.
     pub sources: Vec<SourceRow>,
     /// What has to be said beside the numbers.
-    pub notes: Vec<Note>,
+    pub notes: Arc<[Note]>,
 }

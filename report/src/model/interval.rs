@@ -19,6 +19,11 @@ pub struct Interval {
     pub to_unix_ns: Option<u64>,
     /// CPU time that watching took, of one CPU, since the interval before: recording, charging and showing; `null` when that is not known.
     pub own_cpu_percent: Option<f64>,
+    /// What counting runs took of this machine since the interval before; `null` when that is not known.
+    pub counting_percent: Option<f64>,
+    /// Over how long samples were taken, ns, where that is longer than the interval.
+    #[serde(skip)]
+    pub sampled_ns: Option<u64>,
     /// What is charged, and the programs.
     pub report: Report,
 }
@@ -35,6 +40,8 @@ impl Interval {
             to_ns,
             to_unix_ns,
             own_cpu_percent: None,
+            counting_percent: None,
+            sampled_ns: None,
             report,
         }
     }
@@ -57,7 +64,7 @@ impl History {
     /// Adds an interval. What is known of programs that are no longer in it goes.
     pub fn push(&mut self, report: &Report) {
         let mut before = std::mem::take(&mut self.programs);
-        for program in &report.programs {
+        for program in report.programs.iter() {
             let key = (program.id, program.load_time_ns);
             let mut values = before.remove(&key).unwrap_or_default();
             values.push_back(program.runs.value().and_then(|runs| runs.cpu_percent));

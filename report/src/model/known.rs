@@ -34,8 +34,8 @@ pub enum Known<T> {
     Value(T),
     /// The recording does not tell.
     Unknown(Reason),
-    /// The recording tells something that cannot be true.
-    Impossible(Anomaly),
+    /// The recording tells something that cannot be true. In a box: it is rare, and larger than most values.
+    Impossible(Box<Anomaly>),
 }
 
 impl<T> Known<T> {
@@ -127,7 +127,7 @@ impl<T: JsonSchema> JsonSchema for Known<T> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lack {
     Reason(Reason),
-    Anomaly(Anomaly),
+    Anomaly(Box<Anomaly>),
 }
 
 impl Serialize for Lack {
@@ -309,6 +309,8 @@ coded! {
         NoSuchEvent = "no_such_event",
         /// Intervals are too few, or depend on each other too much, to tell how far a number may be off.
         TooFewIntervals = "too_few_intervals",
+        /// The interval of a number has its bound inside.
+        NotShown = "not_shown",
         /// No program is meant by a condition.
         NoProgramMatches = "no_program_matches",
         /// The recording has no `bpf_prog_info` of the program.
@@ -392,6 +394,7 @@ impl fmt::Display for Reason {
             Reason::NotInRecordings { side } => write!(f, "it is in no recording of the {side} side"),
             Reason::NoSuchEvent => f.write_str("not every recording has samples of the event"),
             Reason::TooFewIntervals => f.write_str("too few independent intervals to estimate the error"),
+            Reason::NotShown => f.write_str("the bound lies inside the interval"),
             Reason::NoProgramMatches => f.write_str("no program matches it"),
             Reason::NoMapMemory => f.write_str("the recording lacks the memory size of some of its maps"),
             Reason::NoProgInfo => f.write_str("the recording has no bpf_prog_info of it"),

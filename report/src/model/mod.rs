@@ -9,6 +9,7 @@ mod counters;
 mod diff;
 mod diff_note;
 mod event;
+mod header;
 mod interval;
 mod known;
 mod note;
@@ -30,14 +31,16 @@ pub use counters::{
     Event, EventPerRun, Exact, NamedReading, PERCENTILES, PerRun, Percentile, RefusedTarget, StatRow, StatSnapshot,
 };
 pub use diff::{
-    Change, Diff, DiffEvent, DiffMetric, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, ProgramDiff,
-    Status, Verdict, diff_schema,
+    Change, Diff, DiffEvent, DiffMetric, DiffRecording, Estimate, Judgment, MetricDiff, MetricValue, PossibleRange,
+    ProgramDiff, Status, Verdict, diff_schema,
 };
 pub use diff_note::DiffNote;
+pub(crate) use diff_note::FEW_RECORDINGS;
 pub use event::{
-    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, GroupRow, Hot, Line, Others, Part,
-    Row, SampledPerRun, Share, Shares, SourceRow, Unit,
+    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, GroupRow, Hot, LateTicks, Line,
+    MissingTicks, Others, Part, Row, SampledPerRun, Share, Shares, SourceRow, Unit, UnsampledTime,
 };
+pub use header::Header;
 pub use interval::{History, Interval};
 pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
 pub use note::{Disagreement, NotMeasured, Note};
@@ -57,6 +60,7 @@ pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, T
 use crate::options::By;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// Version of the documents of `--json`: counted up when a member goes away or changes its meaning.
 pub const JSON_VERSION: u32 = 2;
@@ -76,7 +80,7 @@ pub struct Report {
     /// What exact counters count; `null` when the recording has none.
     pub counting: Option<Counting>,
     /// Every program of the recording, by id and load time.
-    pub programs: Vec<Program>,
+    pub programs: Arc<Vec<Program>>,
     /// One ledger per event.
     pub events: Vec<EventReport>,
     /// Perf events that carry programs.

@@ -1,7 +1,7 @@
 //! What has to be said beside numbers. As with reasons, the enums say what, and the prose is made here alone.
 
 use super::known::{coded, coded_schema};
-use super::{Anomaly, Reason};
+use super::{Anomaly, MissingTicks, Reason};
 use crate::model::text::{counted, decimal, grouped, listed, seconds};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -117,6 +117,8 @@ coded! {
         } = "estimated",
         /// Some value is less than what counting adds.
         BelowOverhead = "below_overhead",
+        /// Run statistics were on in short windows. Margins do not cover that counting slows a load which keeps a CPU busy.
+        RunsInWindows = "runs_in_windows",
         /// Events took turns on the hardware.
         EventsTookTurns = "events_took_turns",
         /// Events that were asked for are not counted.
@@ -148,7 +150,7 @@ coded! {
             /// From when to when, ns since the start; all of the time without.
             interval: Option<(i64, i64)>,
             /// What cannot be true.
-            anomaly: Anomaly,
+            anomaly: Box<Anomaly>,
         } = "impossible",
         /// Numbers of an interval that are not known.
         IntervalUnknown {
@@ -208,6 +210,11 @@ coded! {
             /// How many.
             programs: usize,
         } = "quiet_programs",
+        /// Programs that ran and have no sample of the event have no row: there are too many rows.
+        UnsampledLeftOut {
+            /// How many.
+            programs: usize,
+        } = "unsampled_left_out",
         /// The event carries a program, and lacks samples for it.
         CarriesProgram {
             /// The program, with its id.
@@ -235,6 +242,15 @@ coded! {
             /// Stacks that there was room for.
             entries: u32,
         } = "overflow",
+        /// Ticks of the sampling timer are missing.
+        LateTicks {
+            /// Share of the machine's time for which ticks came.
+            arrived_percent: f64,
+            /// Time that they are missing from.
+            missing: MissingTicks,
+        } = "late_ticks",
+        /// Programs marked `~` have their cost from run statistics.
+        UnsampledTime = "unsampled_time",
         /// The share of the machine is not known.
         MachineUnknown {
             /// Why.
@@ -277,6 +293,11 @@ coded! {
             /// Why.
             cause: String,
         } = "user_symbols_cut",
+        /// The recorder had no descriptor of some programs when they were unloaded.
+        LastRunsUnknown {
+            /// How many.
+            programs: u64,
+        } = "last_runs_unknown",
         /// Hardware traces are not decoded.
         TracesNotDecoded {
             /// What made them, if that is known.
@@ -310,6 +331,11 @@ coded! {
             /// Their ids.
             ids: Vec<u32>,
         } = "not_captured",
+        /// Programs that ended long ago are not kept while counting goes on.
+        EndedNotListed {
+            /// Number of programs.
+            programs: u64,
+        } = "ended_not_listed",
     }
 }
 
@@ -341,6 +367,10 @@ impl fmt::Display for Note {
                 f.write_str("; ± is the 95 % confidence interval")
             }
             Note::BelowOverhead => f.write_str("≈0: less than the counting overhead"),
+            Note::RunsInWindows => f.write_str(
+                "≈RUNS are from short windows. Counting slows a load that keeps a CPU busy: its programs ran more often than shown, beyond ± \
+                 (record --budget 100 counts all runs)",
+            ),
             Note::EventsTookTurns => {
                 f.write_str("[n%]: events were multiplexed; counted for n % of the time and scaled")
             }
@@ -373,6 +403,14 @@ impl fmt::Display for Note {
                 let s = if *programs == 1 { "" } else { "s" };
                 write!(f, "{programs} program{s} without samples or runs not shown (--all shows them)")
             }
+            Note::UnsampledLeftOut { programs } => {
+                let have = if *programs == 1 { "has" } else { "have" };
+                write!(
+                    f,
+                    "{} without samples of this event {have} no row, as many events would have the same ones (--event lists them)",
+                    counted(*programs as u64, "program")
+                )
+            }
             Note::CarriesProgram { program } => write!(
                 f,
                 "this event carries program {program}: it has only samples that the program lets through, and none from \
@@ -400,7 +438,20 @@ impl fmt::Display for Note {
                 "[overflow]: samples that did not fit into {} stacks (bprec record --aggregate-entries)",
                 grouped((*entries).into())
             ),
-            Note::MachineUnknown { reason } => write!(f, "%MACHINE: n/a, {reason}"),
+            Note::LateTicks { arrived_percent, missing } => {
+                write!(f, "only {arrived_percent:.0} % of the timer's ticks came, as late ones are merged: ")?;
+                match missing {
+                    MissingTicks::All => f.write_str("%MACHINE is scaled up and marked ≈"),
+                    MissingTicks::Idle => f.write_str("by run statistics idle CPUs lack them, so idle is more than its samples say"),
+                    MissingTicks::Unknown => {
+                        write!(f, "%MACHINE may be too low, by up to {:.1} times", 100.0 / arrived_percent)
+                    }
+                }
+            }
+            Note::UnsampledTime => f.write_str(
+                "~ with ≈%MACHINE: samples cannot see the program; RUNS × NS/RUN, and the samples of the code that runs it",
+            ),
+            Note::MachineUnknown { reason } => write!(f, "%MACHINE: n/a, {reason}; SELF%, HELPER%, ENTRY%, TOTAL%: of all samples"),
             Note::IdleWithoutSymbols => {
                 f.write_str("no kernel symbols in the recording: the idle task counts as idle, except for BPF")
             }
@@ -442,6 +493,9 @@ impl fmt::Display for Note {
                 let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
                 write!(f, "not counted: {programs} unloaded too soon or not captured: {}", listed(&ids))
             }
+            Note::EndedNotListed { programs } => {
+                write!(f, "{} that ended earlier: not listed, as only the newest are kept", counted(*programs, "more program"))
+            }
             Note::TracesNotDecoded { kind, bytes } => {
                 let kind = kind.as_deref().unwrap_or("of an unknown type");
                 write!(
@@ -457,6 +511,11 @@ impl fmt::Display for Note {
                 counted(*records, "record")
             ),
             Note::UserSymbolsCut { cause } => write!(f, "some user functions have no names: {cause}"),
+            Note::LastRunsUnknown { programs } => write!(
+                f,
+                "runs of {} between the last reading and the unload are unknown: the recorder had no descriptor",
+                counted(*programs, "program")
+            ),
             Note::CutOff => f.write_str("the recording was cut off: it ends where the recorder wrote last"),
         }
     }

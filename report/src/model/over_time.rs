@@ -4,6 +4,7 @@ use super::known::known_members;
 use super::{Count, CounterSource, Known, Program, TimeBound, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// What each program cost in each interval: the document of `bprec report --over-time --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -16,7 +17,7 @@ pub struct OverTime {
     pub interval_ns: u64,
     /// Every program of the recording, by id and load time.
     #[serde(skip)]
-    pub programs: Vec<Program>,
+    pub programs: Arc<Vec<Program>>,
     /// One for each event that is asked for.
     pub events: Vec<EventOverTime>,
 }

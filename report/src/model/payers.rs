@@ -3,6 +3,7 @@
 use super::{Count, Known, Note, Program, Recording, Unit};
 use crate::options::Payer;
 use serde::{Serialize, Serializer};
+use std::sync::Arc;
 
 /// What programs cost those that ran when they did: the document of `bprec report --payers --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -18,7 +19,7 @@ pub struct Payers {
     pub keys: Vec<Payer>,
     /// Every program of the recording, by id and load time.
     #[serde(skip)]
-    pub programs: Vec<Program>,
+    pub programs: Arc<Vec<Program>>,
     /// One for each event that is asked for.
     pub events: Vec<EventPayers>,
     /// What could not be read, in words.
@@ -38,6 +39,9 @@ pub struct EventPayers {
     pub samples: Count,
     /// All that the machine's CPUs could have done meanwhile, in the unit of the weight.
     pub machine: Known<u64>,
+    /// Shares of the machine are scaled up, as ticks of the timer are missing from all of the time.
+    #[serde(skip)]
+    pub is_scaled: bool,
     /// Those that BPF is charged to, the one that pays most first; then those that are only in [`EventPayers::rows`] as others.
     pub payers: Vec<PayerRow>,
     /// What each program costs each payer; the costliest program first, and of each the payer who pays most.

@@ -7,7 +7,7 @@ use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// A moment of which the recording knows a lower and an upper bound.
@@ -44,6 +44,8 @@ pub struct Runs {
     pub ns_per_run: Option<f64>,
     /// Time in it of one CPU's time; `null` when the time between the snapshots is not known.
     pub cpu_percent: Option<f64>,
+    /// The same of the machine's time; `null` also when the number of its CPUs is not known.
+    pub machine_percent: Option<f64>,
     /// Runs that the recursion guard refused; `null` when the kernel does not tell.
     pub misses: Option<u64>,
     /// Set where the kernel counted for a part of the time only: count and time are estimates for all of it.
@@ -60,19 +62,54 @@ pub struct RunsEstimate {
     pub counted_for_ns: u64,
     /// Half of the 95 % confidence interval of the count; `null` when there were too few windows to tell.
     pub count_margin: Option<u64>,
+    /// The same of the time in the runs, ns; `null` also where none was counted.
+    pub time_margin_ns: Option<u64>,
 }
 
 impl Runs {
+    /// True if the kernel counted in windows; false if it lacks an edge of the time alone.
+    pub(crate) fn is_from_windows(&self) -> bool {
+        let length_ns = self.span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns));
+        self.estimate.zip(length_ns).is_some_and(|(estimate, length_ns)| estimate.counted_for_ns < length_ns / 2)
+    }
+
+    /// Rates are of the time `span`, shares of the machine of all of its CPUs, which [`Runs::on`] tells.
     pub(crate) fn new(count: u64, time_ns: u64, misses: Option<u64>, span: Option<(u64, u64)>) -> Runs {
         let ns_per_run = (count > 0).then(|| time_ns as f64 / count as f64);
         let length_ns = span.map(|(from_ns, to_ns)| to_ns.saturating_sub(from_ns)).filter(|ns| *ns > 0);
         let per_second = length_ns.map(|length_ns| count as f64 * 1e9 / length_ns as f64);
         let cpu_percent = length_ns.map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64);
-        Runs { count, per_second, time_ns, ns_per_run, cpu_percent, misses, estimate: None, span }
+        Runs {
+            count,
+            per_second,
+            time_ns,
+            ns_per_run,
+            cpu_percent,
+            machine_percent: None,
+            misses,
+            estimate: None,
+            span,
+        }
+    }
+
+    /// The same on a machine of so many CPUs.
+    pub(crate) fn on(self, cpus: Option<u32>) -> Runs {
+        let machine_percent = self.cpu_percent.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus));
+        Runs { machine_percent, ..self }
+    }
+
+    /// Half of the 95 % confidence interval of the count: 0 where all runs were counted, `None` where it is not known.
+    pub(crate) fn count_margin(&self) -> Option<u64> {
+        self.estimate.map_or(Some(0), |estimate| estimate.count_margin)
+    }
+
+    /// The same of the time, ns.
+    pub(crate) fn time_margin_ns(&self) -> Option<u64> {
+        self.estimate.map_or(Some(0), |estimate| estimate.time_margin_ns)
     }
 }
 
-known_members!(RunsMembers { runs, runs_unknown, runs_reason }: Runs);
+known_members!(RunsMembers { runs, runs_unknown, runs_reason }: Box<Runs>);
 known_members!(MapMemoryMembers { map_memory_bytes, map_memory_unknown, map_memory_reason }: u64);
 
 /// A process that holds a program.
@@ -148,11 +185,11 @@ pub struct Program {
     /// What the kernel's statistics say of it in the window.
     #[serde(flatten, serialize_with = "RunsMembers::serialize")]
     #[schemars(with = "RunsMembers")]
-    pub runs: Known<Runs>,
+    pub runs: Known<Box<Runs>>,
     /// What was counted exactly in the window.
     #[serde(flatten, serialize_with = "ExactMembers::serialize")]
     #[schemars(with = "ExactMembers")]
-    pub exact: Known<Exact>,
+    pub exact: Known<Box<Exact>>,
     /// The same of its functions other than the entry that were counted.
     pub exact_functions: Vec<Exact>,
     /// Where statistics and exact counters say different things of the same.
@@ -166,8 +203,8 @@ pub struct Identity {
     pub name: String,
     /// Its type; empty where that is not known.
     pub prog_type: String,
-    /// Where it is attached.
-    pub attached: BTreeSet<String>,
+    /// Attach points, sorted.
+    pub attached: Vec<String>,
 }
 
 /// Whether a kernel of this release makes tags with SHA-256, as from Linux 6.18 on, and not with SHA-1: tags of both kinds cannot be compared.
@@ -195,7 +232,12 @@ impl Program {
         Identity {
             name: self.name.clone(),
             prog_type: self.prog_type.map_or_else(String::new, |prog_type| prog_type.to_string()),
-            attached: self.attachments.iter().cloned().collect(),
+            attached: {
+                let mut attached = self.attachments.clone();
+                attached.sort();
+                attached.dedup();
+                attached
+            },
         }
     }
 
@@ -211,6 +253,11 @@ impl Program {
     /// What it is called, also where it has no name.
     pub fn label(&self) -> String {
         program_label(&self.name, None, self.tag)
+    }
+
+    /// Whether a recorder runs it for itself, or a loader that tries what the kernel can: those have no name.
+    pub(crate) fn is_of_tools(&self) -> bool {
+        self.name.is_empty() || self.name.starts_with("bprec_")
     }
 
     /// The same with the id that tells it from its equals.
@@ -245,7 +292,7 @@ pub struct MissedProgram {
     /// When it was seen, ns since the recording's start.
     pub time_ns: Option<i64>,
     /// Why, in words.
-    pub reason: String,
+    pub reason: Cow<'static, str>,
 }
 
 /// A CPU that was not sampled for a part of the time.
@@ -286,6 +333,8 @@ pub struct StatisticsCost {
     pub time_ns: u64,
     /// Of one CPU.
     pub cpu_percent: Option<f64>,
+    /// Of the machine.
+    pub machine_percent: Option<f64>,
 }
 
 /// Hardware traces in a recording, which are not decoded.
@@ -317,6 +366,9 @@ pub struct Recording {
     pub start_unix_ns: Option<u64>,
     /// Time that the report is about, ns.
     pub elapsed_ns: Option<u64>,
+    /// The parts of its time that were selected, ns since it started; empty where that is all of it.
+    #[serde(skip)]
+    pub selected: Vec<(i64, i64)>,
     /// What was recorded, in words.
     pub target: Option<String>,
     /// Why the event is not the one that was asked for.
@@ -325,6 +377,8 @@ pub struct Recording {
     pub counters: Option<String>,
     /// Why not more.
     pub counters_note: Option<String>,
+    /// Another tool had run statistics on, at the start or later.
+    pub statistics_of_others: bool,
     /// Records of any kind that did not make it into the recording, where losses are not counted by event.
     pub lost_records: u64,
     /// The kernel did not count losses.

@@ -67,8 +67,8 @@ pub(crate) fn counted(number: u64, thing: &str) -> String {
 
 /// ns as seconds.
 pub(crate) fn seconds(ns: i64) -> String {
-    let sign = if ns < 0 { "-" } else { "" };
     let ms = (ns.unsigned_abs() + 500_000) / 1_000_000;
+    let sign = if ns < 0 && ms > 0 { "-" } else { "" };
     format!("{sign}{}.{:03}", ms / 1000, ms % 1000)
 }
 
@@ -109,14 +109,48 @@ pub(crate) fn is_steering(c: char) -> bool {
 /// Whether all of it is ASCII that a terminal shows.
 #[inline]
 pub(crate) fn is_plain(text: &[u8]) -> bool {
-    // Without a way out in the middle, several bytes are looked at at once.
-    text.iter().fold(true, |plain, byte| plain & (b' '..=b'~').contains(byte))
+    // Without a way out in the middle of a chunk, several bytes are looked at at once.
+    text.chunks(64).all(|chunk| chunk.iter().fold(true, |plain, byte| plain & (b' '..=b'~').contains(byte)))
 }
 
 /// One decimal below 1000, whole thousands apart above; what is whole but for the rounding of a float stays whole.
 pub(crate) fn decimal(value: f64) -> String {
     // What one decimal would round up to a thousand has none.
     if value >= 999.95 { grouped(value.round() as u64) } else { fixed(value, 1) }
+}
+
+/// A count that is estimated, as exactly as it is known: `≈80k ±40%`, or `≈80k ≤200k` where it may be hardly any. `margin` is half of its interval.
+pub(crate) fn estimated(count: u64, margin: Option<u64>) -> String {
+    let Some(margin) = margin else { return format!("≈{}", rounded(count as f64, 3)) };
+    if margin >= count {
+        let most = count.saturating_add(margin);
+        return format!("≈{} ≤{}", rounded(count as f64, 2), rounded(most as f64, 2));
+    }
+    let percent = margin as f64 * 100.0 / count as f64;
+    let (digits, percent) = match percent {
+        10.0.. => (2, format!("{percent:.0}")),
+        1.0.. => (3, fixed(percent, 1)),
+        0.05.. => (4, fixed(percent, 1)),
+        _ => (5, "<0.1".into()),
+    };
+    format!("≈{} ±{percent}%", rounded(count as f64, digits))
+}
+
+/// A number of so many digits that count: `1.23M`.
+fn rounded(number: f64, digits: i32) -> String {
+    // Powers of ten that it is rounded to a multiple of.
+    let size =
+        std::iter::successors(Some(1.0), |power| Some(power * 10.0)).take_while(|power| *power <= number).count();
+    let unit = 10f64.powi((size as i32 - digits).max(0));
+    let number = (number / unit).round() * unit;
+    let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let Some((scale, name)) = units.into_iter().find(|(scale, _)| number >= *scale) else {
+        return format!("{number:.0}");
+    };
+    // Digits that are 0 because they are rounded are left out.
+    let text = format!("{:.3}", number / scale);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text}{name}")
 }
 
 /// A few names, and how many more.
@@ -187,6 +221,26 @@ mod tests {
             assert_eq!(fixed(value, 1), format!("{value:.1}"));
             assert_eq!(fixed(value, 2), format!("{value:.2}"));
         }
+    }
+
+    #[test]
+    fn estimates_are_as_exact_as_they_are_known() {
+        assert_eq!(estimated(78_214, Some(32_603)), "≈78k ±42%");
+        assert_eq!(estimated(80_000, None), "≈80k");
+        assert_eq!(estimated(590_992, Some(9_000)), "≈591k ±1.5%");
+        assert_eq!(estimated(748_925, Some(900)), "≈748.9k ±0.1%");
+        assert_eq!(estimated(748_925, Some(9)), "≈748.93k ±<0.1%");
+        assert_eq!(estimated(1_234_567, Some(123_457)), "≈1.2M ±10%");
+        assert_eq!(estimated(999_600, Some(20_000)), "≈1M ±2.0%");
+        assert_eq!(estimated(0, None), "≈0");
+        assert_eq!(estimated(0, Some(57)), "≈0 ≤57");
+        assert_eq!(estimated(120, Some(700)), "≈120 ≤820");
+        assert_eq!(estimated(7, Some(2)), "≈7 ±29%");
+    }
+
+    #[test]
+    fn times_that_round_to_nothing_have_no_sign() {
+        assert_eq!([-400_000, -600_000, 400_000].map(seconds), ["0.000", "-0.001", "0.000"]);
     }
 
     #[test]

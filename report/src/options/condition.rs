@@ -62,6 +62,19 @@ pub(crate) enum Bound {
     Below(f64),
 }
 
+impl Bound {
+    /// The number, or the factor of the base, that it is.
+    pub(crate) fn limit(self) -> f64 {
+        let (Bound::Grows(limit) | Bound::Falls(limit) | Bound::Above(limit) | Bound::Below(limit)) = self;
+        limit
+    }
+
+    /// Whether what it forbids is above it.
+    pub(crate) fn is_upper(self) -> bool {
+        matches!(self, Bound::Grows(_) | Bound::Above(_))
+    }
+}
+
 impl Selector {
     /// Whether a program is one of these.
     pub(crate) fn matches(&self, name: &str, prog_type: &str, owners: &[String]) -> bool {
@@ -108,7 +121,9 @@ impl Fault {
     /// Points at the place.
     fn in_text(self, text: &str) -> Error {
         let before = text[..self.at].chars().count();
-        let problem = format!("{} at character {}\n  {text}\n  {:before$}^", self.problem, before + 1, "");
+        // The width of a format has a limit, a text has none.
+        let blanks = " ".repeat(before);
+        let problem = format!("{} at character {}\n  {text}\n  {blanks}^", self.problem, before + 1);
         Error::option("--fail-if", text, problem)
     }
 }
@@ -311,6 +326,14 @@ mod tests {
         assert_eq!(parsed("total samples < 1k"), (Selector::Total, Metric::Samples, Bound::Below(1_000.0)));
         assert_eq!(parsed("total cost +0%"), (Selector::Total, Metric::Cost, Bound::Grows(1.0)));
         assert_eq!("prog:x cost > 5ms".parse::<Condition>().unwrap().to_string(), "prog:x cost > 5ms");
+    }
+
+    #[test]
+    fn a_condition_of_any_length_is_an_error() {
+        let text = format!("prog:{} cost", "x".repeat(70_000));
+        let error = text.parse::<Condition>().unwrap_err().to_string();
+        let caret = error.lines().last().unwrap();
+        assert_eq!(caret.len(), 2 + text.len() + 1, "{}", &error[..80]);
     }
 
     /// The caret stands below the character that is wrong.

@@ -33,6 +33,8 @@ pub struct Options {
     pub percent_limit: Option<f64>,
     /// Also programs without samples or runs.
     pub all: bool,
+    /// Programs of recorders, and those without a name that a loader tries the kernel with, are one line.
+    pub folds_tools: bool,
     /// Names of functions in user space as their files have them, instead of as their languages do.
     pub keep_mangled: bool,
     /// Threads that charge samples; `None`: as many as the machine has CPUs. The report does not depend on it.
@@ -275,6 +277,8 @@ pub enum Sort {
     Runs,
     /// Time per run.
     NsPerRun,
+    /// Time of all runs.
+    Cpu,
     /// Runs refused by the recursion guard.
     Misses,
     /// Program id.
@@ -294,6 +298,7 @@ named! { Sort, "--sort",
     Total = "total",
     Runs = "runs",
     NsPerRun = "ns/run",
+    Cpu = "cpu",
     Misses = "misses",
     Id = "id",
     Name = "name",
@@ -367,7 +372,7 @@ impl FromStr for CpuList {
     }
 }
 
-/// A part of the recording's time: `START,STOP` in seconds of its clock, either may be empty; or `A%-B%` of its length, or
+/// A part of the recording's time: `START,STOP` in seconds, either may be empty; `@START,STOP` in seconds of its clock; or `A%-B%` of its length, or
 /// `A%/N` for the N-th slice of A per cent. Several parts of the percent form are separated by commas.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum TimeRange {
@@ -376,6 +381,9 @@ pub enum TimeRange {
     All,
     /// From and to, in ns of the recording's clock.
     Absolute(Option<u64>, Option<u64>),
+    /// From and to, in ns. Reports count them from the recording's start, unless they can only be of its clock, which perf counts by; commands
+    /// that copy or print records, as those have it, by the clock.
+    Plain(Option<u64>, Option<u64>),
     /// Parts of its length, each from and to, 0 to 100 %, in units of a millionth of it.
     Percent(Vec<(u64, u64)>),
 }
@@ -393,9 +401,12 @@ impl FromStr for TimeRange {
             return parts.map(TimeRange::Percent).ok_or_else(|| bad("expected parts like 10%-20% or 10%/2"));
         }
         let (start, stop) = text.split_once(',').ok_or_else(|| bad("expected START,STOP in seconds, or 10%-20%"))?;
+        let is_clock = text.contains('@');
         let seconds = |text: &str| match text.trim() {
             "" => Ok(None),
-            text => nanoseconds(text).map(Some).ok_or_else(|| bad("expected seconds like 12.345678")),
+            text => nanoseconds(text.strip_prefix('@').unwrap_or(text))
+                .map(Some)
+                .ok_or_else(|| bad("expected seconds like 12.345678")),
         };
         let (start, stop) = (seconds(start)?, seconds(stop)?);
         if let (Some(start), Some(stop)) = (start, stop)
@@ -403,7 +414,7 @@ impl FromStr for TimeRange {
         {
             return Err(bad("it stops before it starts"));
         }
-        Ok(TimeRange::Absolute(start, stop))
+        Ok(if is_clock { TimeRange::Absolute(start, stop) } else { TimeRange::Plain(start, stop) })
     }
 }
 
@@ -462,18 +473,22 @@ mod tests {
     #[test]
     fn times_are_exact() {
         let absolute = |text: &str| match text.parse().unwrap() {
-            TimeRange::Absolute(from, to) => (from, to),
+            TimeRange::Plain(from, to) => (from, to),
             other => panic!("{other:?}"),
         };
         assert_eq!(absolute("1.5,2"), (Some(1_500_000_000), Some(2_000_000_000)));
         assert_eq!(absolute(",0.000000001"), (None, Some(1)));
         assert_eq!(absolute("16777217.000000001,"), (Some(16_777_217_000_000_001), None));
+        for clock in ["@1.5,2", "@1.5,@2"] {
+            let expected = TimeRange::Absolute(Some(1_500_000_000), Some(2_000_000_000));
+            assert_eq!(clock.parse::<TimeRange>().unwrap(), expected);
+        }
         assert_eq!("10%-20%".parse::<TimeRange>().unwrap(), TimeRange::Percent(vec![(100_000, 200_000)]));
         assert_eq!(
             "10%/2,0%-1%".parse::<TimeRange>().unwrap(),
             TimeRange::Percent(vec![(100_000, 200_000), (0, 10_000)])
         );
-        for bad in ["", "5", "2,1", "1.2.3,4", "20%-10%", "60%/2", "x%", "-1,2"] {
+        for bad in ["", "5", "2,1", "1.2.3,4", "20%-10%", "60%/2", "x%", "-1,2", "@,", "@@1,2"] {
             assert!(bad.parse::<TimeRange>().is_err(), "{bad}");
         }
     }

@@ -96,7 +96,7 @@ pub enum Tone {
     Red,
     /// Warm, better, passed.
     Green,
-    /// Limited, or not judged.
+    /// Limited, or undecided.
     Yellow,
 }
 

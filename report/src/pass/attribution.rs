@@ -288,7 +288,7 @@ impl<'i> Attributor<'i> {
                 Charge::Program { program, function: None, column: Column::Entry, called }
             }
             Runner::Several { group, strangers } => {
-                let interval = self.index.run_moments.interval(time_ns);
+                let interval = self.index.runs.interval(time_ns);
                 Charge::SharedEntry { group, strangers, interval }
             }
             Runner::Unknown => Charge::Entry,

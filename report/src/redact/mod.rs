@@ -9,15 +9,17 @@ mod programs;
 mod records;
 mod shift;
 mod state;
+mod target;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use bprec_format::feature::tracing::TracingData;
-use bprec_format::feature::{BuildIds, EventDesc, Feature, Payload as _, Text, TextList};
+use bprec_format::feature::{BuildIds, EventDesc, Feature, GroupDesc, Payload as _, Text, TextList};
 use bprec_format::{Endian, EventAttr, FeatureSection, FileAttr, Metadata, SampleType, event_type, misc, software};
 
 use names::{Kind, Names};
+use rustc_hash::FxHashSet;
 use shift::Shift;
 
 /// What is redacted.
@@ -49,12 +51,15 @@ pub struct Redactor {
     names: Names,
     shift: Shift,
     programs: bool,
+    /// Ids of events that are the output of programs.
+    outputs: FxHashSet<u64>,
 }
 
 impl Redactor {
     /// One with replacements that nobody can foresee.
     pub fn new(what: Redact) -> Redactor {
-        Redactor { names: Names::default(), shift: Shift::random(), programs: what == Redact::MachineAndPrograms }
+        let programs = what == Redact::MachineAndPrograms;
+        Redactor { names: Names::default(), shift: Shift::random(), programs, outputs: FxHashSet::default() }
     }
 
     /// What a recording is called whose file has this path.
@@ -64,7 +69,9 @@ impl Redactor {
     }
 
     /// The events of a recording, redacted.
-    pub(crate) fn events(&self, metadata: &Metadata<'_>) -> Metadata<'static> {
+    pub(crate) fn events(&mut self, metadata: &Metadata<'_>) -> Metadata<'static> {
+        let outputs = metadata.attrs().iter().filter(|event| is_output(&event.attr));
+        self.outputs.extend(outputs.flat_map(|event| &event.ids));
         let attrs = metadata.attrs().iter();
         let attrs = attrs.map(|event| FileAttr { attr: self.attr(&event.attr), ids: event.ids.clone() }).collect();
         metadata.redescribed(attrs, Vec::new())
@@ -103,7 +110,7 @@ impl Redactor {
         ]
         .into_iter()
         .fold(SampleType(0), SampleType::with);
-        if (attr.kind, attr.config) != (event_type::SOFTWARE, software::BPF_OUTPUT) {
+        if !is_output(attr) {
             removed = removed.with(SampleType::RAW);
         }
         // Beyond this a number of a PMU's may be a pointer of the recorder's: to the name of a function or a file.
@@ -160,16 +167,21 @@ impl Redactor {
                     .iter()
                     .map(|event| {
                         let mut attr = Vec::new();
-                        if let Ok(known) = EventAttr::parse(event.attr, 0, endian) {
-                            self.attr(&known).encode(&mut attr, endian);
-                        }
-                        (attr, self.event_name(event.name))
+                        let known = EventAttr::parse(event.attr, 0, endian).ok();
+                        known.iter().for_each(|known| self.attr(known).encode(&mut attr, endian));
+                        (attr, self.event_name(event.name, known.as_ref().is_some_and(is_output)))
                     })
                     .collect();
                 for (event, (attr, name)) in events.events.iter_mut().zip(&replaced) {
                     (event.attr, event.name) = (attr, name);
                 }
                 events.to_bytes(endian)
+            }
+            Feature::GROUP_DESC => {
+                let mut groups = GroupDesc::parse(bytes, offset, endian).ok()?.value;
+                let names: Vec<Vec<u8>> = groups.0.iter().map(|group| self.event_name(group.name, false)).collect();
+                groups.0.iter_mut().zip(&names).for_each(|(group, name)| group.name = name);
+                groups.to_bytes(endian)
             }
             Feature::TRACING_DATA => {
                 let formats = TracingData::parse(bytes, offset, endian).ok()?.value;
@@ -186,7 +198,6 @@ impl Redactor {
             | Feature::NUMA_TOPOLOGY
             | Feature::BRANCH_STACK
             | Feature::PMU_MAPPINGS
-            | Feature::GROUP_DESC
             | Feature::STAT
             | Feature::CACHE
             | Feature::SAMPLE_TIME
@@ -202,4 +213,9 @@ impl Redactor {
             _ => return None,
         })
     }
+}
+
+/// An event that programs write to. Its samples are ours, or may be anything.
+fn is_output(attr: &EventAttr) -> bool {
+    (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT)
 }

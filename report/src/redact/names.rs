@@ -21,6 +21,17 @@ pub(super) enum Kind {
     Map,
     File,
     Recording,
+    Event,
+    /// A network namespace, by its name.
+    Network,
+    /// A namespace of any kind, by its number.
+    Namespace,
+    /// A table and a chain of iptables.
+    Table,
+    Chain,
+    /// A place that a program is attached to, and how, neither of which has a form that is known here.
+    Target,
+    Attachment,
 }
 
 impl Kind {
@@ -36,6 +47,13 @@ impl Kind {
             Kind::Map => "map-",
             Kind::File => "file-",
             Kind::Recording => "recording-",
+            Kind::Event => "event-",
+            Kind::Network => "netns-",
+            Kind::Namespace => "ns-",
+            Kind::Table => "table-",
+            Kind::Chain => "chain-",
+            Kind::Target => "target-",
+            Kind::Attachment => "kind-",
         }
     }
 }
@@ -139,34 +157,75 @@ impl Names {
         words.take(id.len()).collect()
     }
 
-    /// A text of the recorder's: paths and addresses in it are replaced.
-    pub(super) fn prose(&mut self, text: &str, shift: &Shift) -> String {
-        if text.starts_with('/') {
-            // The path of a file, which may have blanks, and where in it.
-            let end = text.find("+0x").unwrap_or(text.len());
-            let path = self.replace(Kind::Path, &text.as_bytes()[..end]);
-            return String::from_utf8_lossy(&path).into_owned() + &text[end..];
-        }
-        text.split_inclusive(char::is_whitespace).map(|word| self.word(word, shift)).collect()
+    /// The number of a namespace.
+    pub(super) fn namespace(&mut self, inode: u64) -> u64 {
+        self.number(Kind::Namespace, &inode.to_le_bytes()).into()
     }
 
-    fn word(&mut self, word: &str, shift: &Shift) -> String {
-        if let Some(start) = word.find('/').filter(|start| word[..*start].chars().all(|c| c.is_ascii_punctuation())) {
-            let end = word.trim_end_matches(|c: char| c.is_whitespace() || "),.;:'\"".contains(c)).len().max(start);
-            let path = self.replace(Kind::Path, &word.as_bytes()[start..end]);
-            return word[..start].to_owned() + &String::from_utf8_lossy(&path) + &word[end..];
-        }
-        let Some(start) = word.find("0x") else { return word.to_owned() };
-        let digits = &word[start + 2..];
-        let digits = &digits[..digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len())];
-        match u64::from_str_radix(digits, 16) {
-            Ok(addr) if digits.len() >= ADDRESS_DIGITS => {
-                let rest = &word[start + 2 + digits.len()..];
-                format!("{}{:#x}{rest}", &word[..start], shift.of(addr))
+    /// A message of the recorder's. Addresses in it are moved. A path may have blanks, so that nothing tells where it ends: the message ends
+    /// where one begins.
+    pub(super) fn message(&mut self, text: &str, shift: &Shift) -> String {
+        let is_edge = |c: char| c.is_whitespace() || "(),.;:'\"`".contains(c);
+        let (mut kept, mut at) = (String::new(), 0);
+        for word in text.split_inclusive(char::is_whitespace) {
+            let bare = word.trim_start_matches(is_edge);
+            let start = at + word.len() - bare.len();
+            let bare = bare.trim_end_matches(is_edge);
+            if bare.contains('/') && event(bare, shift).is_none() {
+                let path = self.replace(Kind::Path, &text.as_bytes()[start..]);
+                return kept + &text[at..start] + &String::from_utf8_lossy(&path);
             }
-            _ => word.to_owned(),
+            kept += &moved(word, shift);
+            at += word.len();
+        }
+        kept
+    }
+
+    /// The name of an event. One that is neither a word nor of the form `pmu/terms/modifiers` is replaced.
+    pub(super) fn event(&mut self, name: &str, shift: &Shift) -> String {
+        event(name, shift)
+            .unwrap_or_else(|| String::from_utf8_lossy(&self.replace(Kind::Event, name.as_bytes())).into_owned())
+    }
+}
+
+/// The name of an event with its addresses moved; `None` when it may have something else in it.
+fn event(name: &str, shift: &Shift) -> Option<String> {
+    let Some((pmu, rest)) = name.split_once('/') else {
+        return name.bytes().all(|byte| byte.is_ascii_graphic()).then(|| moved(name, shift));
+    };
+    let is_breakpoint =
+        pmu.strip_prefix("mem:0x").is_some_and(|addr| addr.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let is_known = if is_breakpoint {
+        // `mem:0x1000/4:rw`
+        rest.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b':')
+    } else {
+        let (terms, modifiers) = rest.rsplit_once('/')?;
+        let is_term = |term: &str| term.splitn(2, '=').all(is_identifier);
+        let is_modifier = |byte: u8| byte.is_ascii_alphanumeric() || byte == b':';
+        is_identifier(pmu)
+            && terms.split(',').all(|term| term.is_empty() || is_term(term))
+            && modifiers.bytes().all(is_modifier)
+    };
+    is_known.then(|| moved(name, shift))
+}
+
+/// A name of the kernel's: of a PMU, an event, a tracepoint, a term, a type.
+pub(super) fn is_identifier(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}
+
+/// A text with the addresses in it moved.
+fn moved(text: &str, shift: &Shift) -> String {
+    let mut parts = text.split("0x");
+    let mut moved = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (digits, rest) = part.split_at(part.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(part.len()));
+        match u64::from_str_radix(digits, 16) {
+            Ok(addr) if digits.len() >= ADDRESS_DIGITS => moved += &format!("{:#x}{rest}", shift.of(addr)),
+            _ => moved += &format!("0x{part}"),
         }
     }
+    moved
 }
 
 #[cfg(test)]
@@ -174,15 +233,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_keep_all_but_paths_and_addresses() {
+    fn messages_end_where_a_path_begins() {
         let (mut names, shift) = (Names::default(), Shift::random());
-        for plain in ["system wide", "1 of 2: EPERM", "cpu/cycles/u", "raw_syscalls:sys_enter", "foo+0x10", ""] {
-            assert_eq!(names.prose(plain, &shift), plain);
+        for plain in
+            ["system wide", "1 of 2: EPERM", "no cpu/cycles/u: ENOENT", "raw_syscalls:sys_enter", "foo+0x10", ""]
+        {
+            assert_eq!(names.message(plain, &shift), plain);
         }
-        assert_eq!(names.prose("open /srv/a: denied (/etc/b)", &shift), "open /path-1: denied (/path-2)");
-        assert_eq!(names.prose("/srv/a+0x10 and 2 more", &shift), "/path-1+0x10 and 2 more");
+        assert_eq!(names.message("cannot open (/srv/a b: denied)", &shift), "cannot open (/path-1");
+        assert_eq!(names.message("file=/srv/c: denied", &shift), "/path-2");
+        assert_eq!(names.message("/srv/my secrets/d: denied", &shift), "/path-3");
         let addr = 0xffff_8880_1234_5678;
-        assert_eq!(names.prose("mem:0xffff888012345678:rw", &shift), format!("mem:{:#x}:rw", shift.of(addr)));
+        assert_eq!(names.message("at 0xffff888012345678, why", &shift), format!("at {:#x}, why", shift.of(addr)));
+    }
+
+    #[test]
+    fn names_of_events_have_no_paths() {
+        let (mut names, shift) = (Names::default(), Shift::random());
+        for plain in
+            ["cycles:ppp", "cpu/cycles/u", "cpu/event=0x3c,name=mine/", "r3c", "mem:0x1000/4:rw", "{a,b}:S", ""]
+        {
+            assert_eq!(names.event(plain, &shift), plain);
+        }
+        for secret in ["uprobe/path=/srv/a,offset=0x10/", "/srv/a", "a b", "cpu/a b/", "x/y"] {
+            assert!(names.event(secret, &shift).starts_with("event-"), "{secret}");
+        }
+        let addr = 0xffff_8880_1234_5678;
+        assert_eq!(names.event("mem:0xffff888012345678:rw", &shift), format!("mem:{:#x}:rw", shift.of(addr)));
+        let term = names.event("kprobe/func=0xffff888012345678/", &shift);
+        assert_eq!(term, format!("kprobe/func={:#x}/", shift.of(addr)));
     }
 
     #[test]

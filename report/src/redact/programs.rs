@@ -1,11 +1,12 @@
 //! What the kernel says of BPF programs: addresses and code, and in their types the files that they were compiled from.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use bprec_format::bpf::Elements;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf, write_section as write_btf};
 use bprec_format::bpf::prog_info::{
-    Array, BpfProgInfoSection, DEFAULT_INFO_LEN, LineInfo, ProgInfo, ProgInfoBuf, write_section as write_info,
+    Array, BpfProgInfoSection, DEFAULT_INFO_LEN, LineInfo, ProgInfo, ProgInfoBuf, SectionOrder, write_encoded,
 };
 use bprec_format::feature::Feature;
 use bprec_format::{Endian, FeatureSection};
@@ -38,18 +39,20 @@ impl Redactor {
         machine: &str,
     ) -> [(Feature, Vec<u8>); 2] {
         let of = |feature| sections.iter().filter(move |section| section.feature == feature && section.is_whole);
-        let infos: Vec<ProgInfo<'_>> = of(Feature::BPF_PROG_INFO)
-            .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
-            .flatten()
-            .map_while(Result::ok)
-            .collect();
+        // Read twice: kept, they could take many times the bytes of the section.
+        let infos = || {
+            of(Feature::BPF_PROG_INFO)
+                .filter_map(|section| BpfProgInfoSection::new(&section.bytes, section.offset, endian).ok())
+                .flatten()
+                .map_while(Result::ok)
+        };
         let blobs: Vec<(u32, &[u8])> = of(Feature::BPF_BTF)
             .filter_map(|section| BpfBtfSection::new(&section.bytes, section.offset, endian).ok())
             .flatten()
             .map_while(Result::ok)
             .collect();
         let mut lines = BTreeMap::<u32, Lines>::new();
-        for info in &infos {
+        for info in infos() {
             let lines = lines.entry(info.btf_id().unwrap_or_default()).or_default();
             for line in info.line_info().into_iter().flat_map(|lines: Elements<'_, LineInfo>| lines.iter()) {
                 lines.files.insert(line.file_name_off);
@@ -67,15 +70,17 @@ impl Redactor {
             }
         }
         let none = BTreeMap::new();
-        let infos: Vec<ProgInfoBuf> = infos
-            .iter()
-            .map(|info| {
-                let files = info.btf_id().and_then(|id| files.get(&id)).unwrap_or(&none);
-                self.program(info, files, machine)
-            })
-            .collect();
+        let mut encoded = Vec::new();
+        let mut ordered: Vec<(SectionOrder, Range<usize>)> = Vec::new();
+        for info in infos() {
+            let files = info.btf_id().and_then(|id| files.get(&id)).unwrap_or(&none);
+            let start = encoded.len();
+            self.program(&info, files, machine).encode(&mut encoded, DEFAULT_INFO_LEN);
+            ordered.push((info.section_order(), start..encoded.len()));
+        }
+        let ordered = ordered.into_iter().map(|(order, range)| (order, &encoded[range])).collect();
         let mut sections = [(Feature::BPF_PROG_INFO, Vec::new()), (Feature::BPF_BTF, Vec::new())];
-        write_info(&mut sections[0].1, endian, &infos, DEFAULT_INFO_LEN);
+        write_encoded(&mut sections[0].1, endian, ordered);
         let types: Vec<(u32, &[u8])> = types.iter().map(|(id, blob)| (*id, blob.as_slice())).collect();
         write_btf(&mut sections[1].1, endian, &types);
         sections
@@ -171,13 +176,17 @@ impl Redactor {
         ProgInfoBuf { endian, ..ProgInfoBuf::new(info, arrays) }
     }
 
-    /// The name of a symbol of the kernel: that of a program's function has its tag, too.
+    /// The name of a symbol of the kernel: that of a program's function has its tag, too. `bpf_prog_run_xdp` is a function of the kernel's.
     pub(super) fn symbol(&mut self, symbol: &[u8]) -> Vec<u8> {
         const TAG_DIGITS: usize = 16;
         let parts = symbol.strip_prefix(b"bpf_prog_").and_then(|rest| rest.split_at_checked(TAG_DIGITS));
-        let Some((digits, name)) = parts.filter(|_| self.programs) else { return symbol.to_vec() };
-        let tag = std::str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        let tag = self.names.tag(tag.unwrap_or_default().to_be_bytes());
+        let parts = parts.filter(|(_, name)| matches!(name.first(), None | Some(b'_' | b' ')) && self.programs);
+        let parts = parts.and_then(|(digits, name)| {
+            let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+            Some((u64::from_str_radix(digits, 16).ok()?, name))
+        });
+        let Some((tag, name)) = parts else { return symbol.to_vec() };
+        let tag = self.names.tag(tag.to_be_bytes());
         let mut symbol = format!("bpf_prog_{:016x}", u64::from_be_bytes(tag)).into_bytes();
         // A symbol in a list of the kernel's may have its module behind it.
         let (name, module) = name.split_at(name.iter().position(|byte| *byte == b' ').unwrap_or(name.len()));

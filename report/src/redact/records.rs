@@ -2,12 +2,13 @@
 
 use bprec_format::records::user::{EventUpdate, ThreadMap, ThreadMapEntry, Update};
 use bprec_format::records::{Payload, UserPayload, write_record};
-use bprec_format::state::State;
+use bprec_format::state::{self, State};
 use bprec_format::{
     CONTEXT_MAX, Endian, Event, Record, RecordType, SampleFields, SampleId, SampleLayout, Words, context, misc, sampler,
 };
 
 use super::Redactor;
+use super::names::{Kind, is_identifier};
 use crate::input::event_kind::EventKind;
 
 /// Why a record is left out.
@@ -78,9 +79,14 @@ impl Redactor {
                 chain.ips = Words::new(&words, endian);
                 write(&Payload::CallchainDeferred(chain))
             }
+            Payload::Namespaces(mut namespaces) => {
+                for link in &mut namespaces.links {
+                    link.ino = self.names.namespace(link.ino);
+                }
+                write(&Payload::Namespaces(namespaces))
+            }
             Payload::Fork(_)
             | Payload::Exit(_)
-            | Payload::Namespaces(_)
             | Payload::Switch(_)
             | Payload::Lost(_)
             | Payload::LostSamples(_)
@@ -113,7 +119,7 @@ impl Redactor {
                 write(&UserPayload::ThreadMap(ThreadMap { entries }))
             }
             UserPayload::EventUpdate(EventUpdate { id, update: Update::Name(name) }) => {
-                let name = self.event_name(name);
+                let name = self.event_name(name, self.outputs.contains(&id));
                 write(&UserPayload::EventUpdate(EventUpdate { id, update: Update::Name(&name) }))
             }
             UserPayload::EventUpdate(EventUpdate { update: Update::Other { .. }, .. }) => Err(REMOVED),
@@ -131,9 +137,25 @@ impl Redactor {
         }
     }
 
-    /// The name of an event, which may have an address or the path of a file in it.
-    pub(super) fn event_name(&mut self, name: &[u8]) -> Vec<u8> {
-        self.names.prose(&String::from_utf8_lossy(name), &self.shift).into_bytes()
+    /// The name of an event.
+    pub(super) fn event(&mut self, name: &str) -> String {
+        if let Some((event, program)) = name.strip_suffix(')').and_then(|name| name.rsplit_once(" ("))
+            && is_identifier(program)
+        {
+            // One that carries a program of the user's.
+            let program = if self.programs { self.program_name(program) } else { program.to_owned() };
+            return format!("{} ({program})", self.names.event(event, &self.shift));
+        }
+        self.names.event(name, &self.shift)
+    }
+
+    /// The name of an event, `is_output`: what a program puts out, called as the map that it goes through.
+    pub(super) fn event_name(&mut self, name: &[u8], is_output: bool) -> Vec<u8> {
+        let text = String::from_utf8_lossy(name);
+        if is_output && self.programs && ![state::EVENT_NAME, sampler::EVENT_NAME].contains(&&*text) {
+            return self.names.replace(Kind::Map, name);
+        }
+        self.event(&text).into_bytes()
     }
 
     fn sample(

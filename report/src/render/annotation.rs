@@ -14,7 +14,7 @@ use std::io;
 /// Widths of the columns of cost.
 const WIDTHS: [usize; 4] = [8, 7, 7, 8];
 /// The columns of cost.
-pub(super) const COSTS: [&str; 4] = ["SAMPLES", "COST%", "SELF%", "HELPER%"];
+pub(super) const COSTS: [&str; 4] = ["SAMPLES", "%COST", "%SELF", "%HELPER"];
 
 pub(super) fn table(annotation: &Annotation, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     for (nth, program) in annotation.programs.iter().enumerate() {
@@ -41,7 +41,7 @@ pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram, out: &mu
     let name = if program.name.is_empty() { UNNAMED } else { &program.name };
     out.line(&Line::of(Tone::Bold, format!("# {name} ({})", facts.join(", "))))?;
     let samples = program.charged.map_or_else(|| format!("{UNKNOWN} samples"), |it| counted(it.samples, "sample"));
-    writeln!(out, "# {samples} of {}: {} % of all", annotation.event, percent(program.percent))?;
+    writeln!(out, "# {samples} of {}: {} % of all samples", annotation.event, percent(program.percent))?;
     if let Some(reason) = &program.blind {
         writeln!(out, "# no cost of its code: {reason}")?;
     }
@@ -57,7 +57,7 @@ pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram, out: &mu
     if let Some(reason) = &annotation.no_helper {
         writeln!(out, "# helper: {reason}")?;
     }
-    writeln!(out, "# COST% of what is charged to the program, SELF% of its self, HELPER% of its helper")
+    writeln!(out, "# %COST of what is charged to the program, %SELF of its self, %HELPER of its helper")
 }
 
 fn percent(percent: Option<f64>) -> String {

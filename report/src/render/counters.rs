@@ -39,8 +39,7 @@ pub(super) fn table(report: &CountersReport, out: &mut Screen<'_>, width: usize)
 }
 
 /// What the cells are.
-const LEGEND: &str =
-    "TIME: s since the start, below the line the total; CPU%: of one CPU; n/a!: cannot be true, see below";
+const LEGEND: &str = "TIME: s since the start, below the line the total; n/a!: cannot be true, see below";
 
 /// Rows, and behind a rule their totals.
 struct Block {
@@ -73,7 +72,7 @@ fn programs(report: &CountersReport) -> Block {
         Column::text("SOURCE"),
         Column::number("RUNS"),
         Column::number("NS/RUN"),
-        Column::number("CPU%").share(),
+        Column::number("%ONE-CPU").share(),
         Column::number("MISSES"),
     ];
     let none = Counting::default();
@@ -94,8 +93,7 @@ fn programs(report: &CountersReport) -> Block {
                 }
                 Some(counts) => {
                     let exact = &counts.values;
-                    cells.push(grouped(exact.runs));
-                    cells.push(cells::time(exact));
+                    cells.extend(cells::runs_and_time(row.source, exact));
                     cells.push(cpu_percent(counts));
                     cells.push(number(exact.misses));
                     let is_exact = row.source == CounterSource::Exact;

@@ -2,10 +2,12 @@
 
 use super::cells::plain;
 use super::screen::Screen;
-use crate::model::{Columns, Count, Counting, EventReport, Known, Line, PERCENTILES, Program, Report, Runs, Share};
+use crate::model::{
+    Columns, Count, Counting, EventReport, Known, Line, PERCENTILES, Program, Report, Runs, Share, UnsampledTime,
+};
 use std::io;
 
-const COLUMNS: [&str; 33] = [
+const COLUMNS: [&str; 35] = [
     "event",
     "kind",
     "id",
@@ -30,6 +32,8 @@ const COLUMNS: [&str; 33] = [
     "busy_percent",
     "bpf_percent",
     "samples_percent",
+    "unsampled_ns",
+    "unsampled_machine_percent",
     "runs",
     "run_time_ns",
     "misses",
@@ -64,7 +68,7 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
     for row in &event.rows {
         let program = &report.programs[row.program];
         let cells = line("program").program(program).facts(program);
-        let cells = cells.ledger(row.line.as_ref());
+        let cells = cells.ledger(row.line.as_deref()).unsampled(row.unsampled.as_ref());
         let cells = cells.set("disagreement", plain(row.disagreement.as_ref()));
         lines.push(cells.exact(program, report.counting.as_ref()));
         for part in row.parts.iter().flatten() {
@@ -73,7 +77,8 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
     }
     for group in &event.groups {
         let cells = line("group").set("name", group.name.clone()).set("programs", group.programs.len().to_string());
-        lines.push(cells.ledger(group.line.as_ref()).runs(group.runs.value()));
+        let cells = cells.ledger(group.line.as_ref()).unsampled(group.unsampled.as_ref());
+        lines.push(cells.runs(group.runs.value().map(AsRef::as_ref)));
     }
     for (kind, others) in [("others", &event.others), ("counting", &event.counting_programs)] {
         if others.programs > 0 {
@@ -81,14 +86,14 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
             lines.push(cells.ledger(Some(&others.line)));
         }
     }
-    lines.push(line("entry").sum(event.entry_unattributed.value()));
-    lines.push(line("interpreted").sum(event.interpreted.value()));
-    lines.push(line("total").sum(Some(&event.total)));
+    lines.push(line("entry").sum(event.entry_unattributed.value().map(AsRef::as_ref)));
+    lines.push(line("interpreted").sum(event.interpreted.value().map(AsRef::as_ref)));
+    lines.push(line("total").sum(Some(&event.total)).unsampled(event.unsampled.as_ref()));
     if let Some(statistics) = report.recording.cost.and_then(|cost| cost.run_statistics) {
         lines.push(line("run_statistics").set("run_time_ns", statistics.time_ns.to_string()));
     }
     if event.unknown_kernel_code.is_value() {
-        lines.push(line("unknown_kernel_code").sum(event.unknown_kernel_code.value()));
+        lines.push(line("unknown_kernel_code").sum(event.unknown_kernel_code.value().map(AsRef::as_ref)));
     }
     lines.push(line("samples").count(Some(event.samples)));
     lines.push(line("idle").count(event.idle.value().map(|idle| idle.count)));
@@ -135,7 +140,7 @@ impl Cells {
     }
 
     fn facts(self, program: &Program) -> Cells {
-        self.runs(program.runs.value())
+        self.runs(program.runs.value().map(AsRef::as_ref))
             .set("loaded_ns", plain(program.loaded.map(|loaded| loaded.before_ns)))
             .set("unloaded_ns", plain(program.unloaded.map(|unloaded| unloaded.before_ns)))
             .set("attached", program.attachments.join(" "))
@@ -167,10 +172,16 @@ impl Cells {
             .set("samples_percent", plain(shares.samples))
     }
 
+    fn unsampled(self, unsampled: Option<&UnsampledTime>) -> Cells {
+        self.set("unsampled_ns", plain(unsampled.map(|it| it.time_ns)))
+            .set("unsampled_machine_percent", plain(unsampled.and_then(|it| it.machine_percent)))
+    }
+
     /// The same by column.
     fn ledger(self, line: Option<&Line>) -> Cells {
         let cells = self.sum(line);
-        let Some(Columns { own, helper, entry, entry_shared, inclusive }) = line.and_then(|line| line.columns.as_ref())
+        let Some(Columns { own, helper, entry, entry_shared, inclusive }) =
+            line.and_then(|line| line.columns.as_deref())
         else {
             return cells;
         };

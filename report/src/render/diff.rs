@@ -55,7 +55,7 @@ fn rows(
     let name = event.map(|(name, _)| name);
     let is_time = event.is_none_or(|(_, unit)| unit == Unit::Nanoseconds);
     let per_run = name.map_or_else(String::new, |name| format!("{name}/RUN"));
-    let cost = if is_time { "%BASE" } else { "PER CPU-S" };
+    let cost = if is_time { "%MACHINE" } else { "PER CPU-S" };
     let mut columns = vec![Column::text("PROGRAM").always().cut_to(16)];
     let mut add = |names: [String; 4], order: u8| {
         let [base, new, change, interval] = names;
@@ -69,7 +69,7 @@ fn rows(
     let columns_of = |base: &str, new: &str, change: &str| {
         [base.to_owned(), new.to_owned(), change.to_owned(), "[FROM TO]".to_owned()]
     };
-    add(columns_of(cost, if is_time { "%NEW" } else { "NEW PER CPU-S" }, "ΔCOST"), 2);
+    add(columns_of(cost, if is_time { "NEW %MACHINE" } else { "NEW PER CPU-S" }, "ΔCOST"), 2);
     if has_runs {
         add(columns_of("NS/RUN", "NEW NS/RUN", "ΔNS/RUN"), 2);
         add(columns_of("RUNS/S", "NEW RUNS/S", RUNS_CHANGE), 8);
@@ -136,9 +136,9 @@ fn change_tone(cell: &str) -> Option<Tone> {
 
 fn verdict_tone(verdict: &Verdict) -> Tone {
     match verdict {
-        Verdict::Exceeded => Tone::Red,
-        Verdict::Held => Tone::Green,
-        Verdict::NotJudged { .. } => Tone::Yellow,
+        Verdict::Fail => Tone::Red,
+        Verdict::Within => Tone::Green,
+        Verdict::Undecided { .. } => Tone::Yellow,
     }
 }
 
@@ -189,27 +189,14 @@ fn signed(percent: f64) -> String {
 }
 
 fn judged(judgment: &Judgment) -> String {
-    let mark = match judgment.verdict {
-        Verdict::Exceeded => "FAIL",
-        Verdict::Held => "ok",
-        Verdict::NotJudged { .. } => "??",
-    };
-    let mut text = format!("{mark} {}", judgment.condition);
+    let mut text = format!("{} {}", judgment.verdict.mark(), judgment.condition);
     if let Some(program) = &judgment.program {
         text += &format!(": {program}");
     }
-    match (judgment.base, judgment.new) {
-        (Some(base), Some(new)) => text += &format!(": {} -> {}", decimal(base), decimal(new)),
-        (None, Some(new)) => text += &format!(": {}", decimal(new)),
-        _ => {}
+    if let (true, Some(base), Some(new)) = (judgment.is_relative, judgment.base, judgment.new) {
+        text += &format!(": {} -> {}", decimal(base), decimal(new));
     }
-    if let Some(percent) = judgment.percent {
-        text += &format!(" ({}%)", signed(percent));
-    }
-    if let Verdict::NotJudged { .. } = judgment.verdict {
-        text += &format!(": {}", judgment.verdict);
-    }
-    text
+    text + ": " + &judgment.evidence()
 }
 
 const CSV: [&str; 20] = [
@@ -259,7 +246,14 @@ pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
         line[4] = judgment.verdict.code().to_owned();
         line[8] = judgment.condition.clone();
         (line[10], line[12], line[15]) = (plain(judgment.base), plain(judgment.new), plain(judgment.percent));
-        if let Verdict::NotJudged { reason } = &judgment.verdict {
+        if let Some(interval) = judgment.interval {
+            if judgment.is_relative {
+                (line[16], line[17]) = (plain(Some(interval.from)), plain(interval.to));
+            } else {
+                line[13] = plain(interval.to.zip(judgment.new).map(|(to, new)| to - new));
+            }
+        }
+        if let Verdict::Undecided { reason } = &judgment.verdict {
             line[19] = reason.to_string();
         }
         out.values(line, ",")?;

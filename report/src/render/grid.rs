@@ -6,6 +6,9 @@ use crate::model::text::{UNKNOWN, chars, fit, fit_middle, printable};
 use crate::options::Tone;
 use std::io;
 
+/// Parts of a table whose cells are kept from the time they are measured until they are written.
+const PARTS_KEPT: usize = 2;
+
 /// A column: its name, and what becomes of it when the table is too wide.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
@@ -165,7 +168,10 @@ impl Grid {
                 continue;
             }
             let next = (0..columns.len()).filter(|at| widths[*at].is_some() && columns[*at].drop_order > 0);
-            match next.max_by_key(|at| (columns[*at].drop_order, *at)) {
+            // A number is whole or not there: part of it would read as another one.
+            let last_number =
+                (1..columns.len()).rfind(|at| widths[*at].is_some() && columns[*at].align == Align::Right);
+            match next.max_by_key(|at| (columns[*at].drop_order, *at)).or(last_number) {
                 Some(at) => widths[at] = None,
                 None => break,
             }
@@ -194,14 +200,41 @@ impl Sheet {
         grid
     }
 
-    /// Writes it, `width` columns wide where that is possible. The names of the columns that are there.
-    pub(super) fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<Vec<&str>> {
+    /// Writes it, `width` columns wide where that is possible.
+    pub(super) fn write(&self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         let grid = self.grid();
         let layout = grid.layout(width);
         layout.write(&self.rows, out)?;
-        layout.write_totals(&self.totals, out)?;
-        let shown = self.columns.iter().zip(&layout.widths).filter(|(_, width)| width.is_some());
-        Ok(shown.map(|(column, _)| column.name()).collect())
+        layout.write_totals(&self.totals, out)
+    }
+
+    /// Writes a table of `columns` from numbered parts of its rows, and returns the names of the columns that fit. Parts beyond the first
+    /// few are made twice, for the widths and for the text: their cells take too much memory to be kept.
+    pub(super) fn write_parts(
+        columns: Vec<Column>,
+        part: impl Fn(usize) -> Option<Sheet>,
+        out: &mut Screen<'_>,
+        width: usize,
+    ) -> io::Result<Vec<String>> {
+        let (mut grid, mut kept, mut parts) = (Grid::new(columns), Vec::new(), 0);
+        while let Some(sheet) = part(parts) {
+            grid.fit(&sheet.rows);
+            grid.fit(&sheet.totals);
+            parts += 1;
+            if parts <= PARTS_KEPT {
+                kept.push(sheet);
+            }
+        }
+        let layout = grid.layout(width);
+        layout.write(&[], out)?;
+        let mut totals = Vec::new();
+        for sheet in kept.into_iter().chain((PARTS_KEPT..parts).filter_map(part)) {
+            sheet.rows.iter().try_for_each(|row| out.line(&layout.line(row)))?;
+            totals.extend(sheet.totals);
+        }
+        layout.write_totals(&totals, out)?;
+        let shown = layout.columns.iter().zip(&layout.widths).filter(|(_, width)| width.is_some());
+        Ok(shown.map(|(column, _)| column.name.clone()).collect())
     }
 
     /// Its header, rows and totals, each a line, `width` columns wide where that is possible.
@@ -360,5 +393,11 @@ mod tests {
         let narrow = grid.layout(15);
         assert_eq!(narrow.line(&rows[0]).text, "n/a  a_lon…gram");
         assert_eq!(narrow.line(&rows[1]).text, "  7  short");
+        let columns = ["PAYER", "SAMPLES", "%BPF"]
+            .map(|name| if name == "PAYER" { Column::text(name) } else { Column::number(name) });
+        let mut grid = Grid::new(columns.map(Column::always).into());
+        let rows = [cells(&["a_payer", "12,345", "99.95"])];
+        grid.fit(&rows);
+        assert_eq!(grid.layout(20).line(&rows[0]).text, "a_payer   12,345", "a number is not cut");
     }
 }

@@ -1,6 +1,7 @@
 //! Models as JSON: what they serialize to, with what a terminal would obey escaped. `docs/json.md` says what each member
 //! means, and when the version changes.
 
+use crate::model::Header;
 use crate::model::text::{is_plain, is_steering};
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
@@ -11,6 +12,20 @@ pub(super) fn pretty(model: &impl Serialize, out: &mut dyn Write) -> io::Result<
     let mut serializer = Serializer::with_formatter(&mut *out, Escaping(PrettyFormatter::new()));
     model.serialize(&mut serializer)?;
     writeln!(out)
+}
+
+/// The same with what the header of the recording says, if that is wanted, in front.
+pub(super) fn pretty_under(header: Option<&Header>, model: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct UnderHeader<'a, M> {
+        header: &'a Header,
+        #[serde(flatten)]
+        model: &'a M,
+    }
+    match header {
+        Some(header) => pretty(&UnderHeader { header, model }, out),
+        None => pretty(model, out),
+    }
 }
 
 /// One document on one line.

@@ -1,7 +1,8 @@
 //! Maps as one JSON document.
 
 use super::json;
-use crate::maps::{Entry, Frame, Map, MapsReport, Shown, User};
+use crate::maps::{Entry, Frame, Map, MapsReport, Shown};
+use crate::model::Header;
 use bprec_format::bpf::btf::Value;
 use bprec_format::bpf::names::map_flags;
 use serde::ser::{Error as _, SerializeMap};
@@ -12,16 +13,16 @@ use std::io::{self, Write};
 /// Version of the document: counted up when a member goes away or changes its meaning.
 const VERSION: u32 = 1;
 
-pub(crate) fn write(report: &MapsReport<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut dyn Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Document<'d> {
         format: &'static str,
         version: u32,
-        maps: Vec<MapDocument<'d>>,
+        maps: Maps<'d>,
         problems: &'d [String],
     }
-    let maps = report.maps.iter().map(|map| map_document(report, map)).collect();
-    json::pretty(&Document { format: "bprec maps", version: VERSION, maps, problems: &report.problems }, out)
+    let document = Document { format: "bprec maps", version: VERSION, maps: Maps(report), problems: &report.problems };
+    json::pretty_under(header, &document, out)
 }
 
 /// A map; of one of which only the id is recorded all else is not known.
@@ -37,7 +38,7 @@ struct MapDocument<'d> {
     memory_bytes: Option<u64>,
     flags: Vec<String>,
     frozen: Option<bool>,
-    programs: Vec<UserDocument<'d>>,
+    programs: Users<'d>,
     key_type: Option<String>,
     value_type: Option<String>,
     types: Vec<String>,
@@ -58,6 +59,37 @@ struct ContentsDocument<'d> {
     entries: usize,
     cut: Option<String>,
     list: Entries<'d>,
+}
+
+/// The maps, made one at a time.
+struct Maps<'d>(&'d MapsReport<'d>);
+
+impl Serialize for Maps<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.maps().map(|map| OneMap(self.0, map)))
+    }
+}
+
+struct OneMap<'d>(&'d MapsReport<'d>, Map<'d>);
+
+impl Serialize for OneMap<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        map_document(self.0, &self.1).serialize(serializer)
+    }
+}
+
+/// The programs that use a map, made one at a time.
+struct Users<'d>(&'d MapsReport<'d>, &'d Map<'d>);
+
+impl Serialize for Users<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let users = self.0.users(self.1);
+        serializer.collect_seq(users.map(|user| UserDocument {
+            id: user.id,
+            load_time_ns: user.load_time_ns,
+            name: user.name,
+        }))
+    }
 }
 
 /// The entries, made one at a time: there may be many.
@@ -91,10 +123,9 @@ fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument
         let new = types.map(|types| types.btf.definitions(id)).unwrap_or_default();
         definitions.extend(new.into_iter().filter(|new| !definitions.contains(new)).collect::<Vec<_>>());
     }
-    let user = |user: &'d User| UserDocument { id: user.id, load_time_ns: user.load_time_ns, name: &user.name };
     MapDocument {
         id: map.id,
-        name: about.map(|_| map.name.as_str()),
+        name: about.map(|_| map.name),
         map_type: map.map_type().map(|it| it.to_string()),
         key_bytes: about.map(|about| about.key_bytes),
         value_bytes: about.map(|about| about.value_bytes),
@@ -102,7 +133,7 @@ fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument
         memory_bytes: about.and_then(|about| about.memlock_bytes),
         flags: about.into_iter().flat_map(|about| map_flags(about.flags)).collect(),
         frozen: about.map(|about| about.frozen),
-        programs: map.users.iter().map(user).collect(),
+        programs: Users(report, map),
         key_type: types.and_then(|types| named(types.key)),
         value_type: types.and_then(|types| named(types.value)),
         types: definitions,

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 /// Of a share as a cell shows it, by perf's limits: red from 5 % on, green from 0.5 % on.
 pub(super) fn share_tone(cell: &str) -> Option<Tone> {
-    // Signs of estimates and sums stand before the number, the letter of its source behind it.
-    let number = cell.trim_matches(|c: char| !c.is_ascii_digit());
+    // Signs of estimates and sums stand before the number.
+    let number = cell.trim_start_matches(|c: char| !c.is_ascii_digit());
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     match whole {
         "" => None,
@@ -94,7 +94,7 @@ mod tests {
             ("0.50", Some(Tone::Green)),
             ("≈4.99", Some(Tone::Green)),
             ("≥5.00", Some(Tone::Red)),
-            ("12.34s", Some(Tone::Red)),
+            ("12.34", Some(Tone::Red)),
             ("1,200.00", Some(Tone::Red)),
             ("n/a", None),
             ("", None),

@@ -13,7 +13,7 @@ const NO_LINE: &str = "(no line information)";
 
 pub(super) fn table(report: &LinesReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     for event in &report.events {
-        writeln!(out, "# {}: {} samples; % of all of them", event.name, grouped(event.samples.samples))?;
+        writeln!(out, "# {}: {} samples", event.name, grouped(event.samples.samples))?;
         if let Some(reason) = &event.no_helper {
             writeln!(out, "# helper: {reason}")?;
         }
@@ -26,7 +26,7 @@ pub(super) fn table(report: &LinesReport, out: &mut Screen<'_>, width: usize) ->
 /// The lines of an event.
 pub(super) fn sheet(event: &EventLines) -> Sheet {
     let columns = vec![
-        Column::number("%").share().always(),
+        Column::number("%SAMPLES").share().always(),
         Column::number("SELF").always(),
         Column::number("HELPER").always(),
         Column::number("ID").always(),

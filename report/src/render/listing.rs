@@ -83,16 +83,23 @@ impl Interval {
         let Some(event) = self.report.events.get(event) else { return Listing::default() };
         let mut sheet = table::sheet(&self.report, event, Rates::PerSecond);
         // What it is the history of stands beside it.
-        let at =
-            sheet.columns.iter().position(|column| column.name() == "CPU%").map_or(sheet.columns.len(), |at| at + 1);
-        sheet.columns.insert(at, Column::text("CPU% BEFORE").droppable(HISTORY_ORDER));
+        let at = sheet
+            .columns
+            .iter()
+            .position(|column| column.name() == table::STATISTICS)
+            .map_or(sheet.columns.len(), |at| at + 1);
+        sheet.columns.insert(at, Column::text("STATS% BEFORE").droppable(HISTORY_ORDER));
         let programs = event.rows.iter().map(|row| self.report.programs.get(row.program));
         let bars = programs.map(|program| program.map(|it| spark(history.of(it))).unwrap_or_default());
         let bars = bars.chain(std::iter::repeat(String::new()));
         sheet.rows.iter_mut().chain(&mut sheet.totals).zip(bars).for_each(|(row, bars)| row.insert(at, bars));
         let items = event.rows.iter().map(|row| Some(row.program)).collect();
         let notes = text(|out| table::notes(&self.report, Some(event), out));
-        Listing { above: vec![clean(&interval::totals(self))], notes, ..Listing::of(&sheet, items, width) }
+        Listing {
+            above: interval::totals(self, width).iter().map(|line| clean(line)).collect(),
+            notes,
+            ..Listing::of(&sheet, items, width)
+        }
     }
 }
 

@@ -9,15 +9,15 @@ use bprec_format::bpf::names::map_flags;
 use std::io;
 
 pub(crate) fn write(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result<()> {
-    for (n, map) in report.maps.iter().enumerate() {
+    for (n, map) in report.maps().enumerate() {
         if n > 0 {
             writeln!(out)?;
         }
         out.line(&Line::of(Tone::Bold, format!("MAP {} {}", map.id, map.name)))?;
-        facts(map, out)?;
-        users(map, out)?;
-        types(map, out)?;
-        contents(report, map, out)?;
+        facts(&map, out)?;
+        users(report, &map, out)?;
+        types(&map, out)?;
+        contents(report, &map, out)?;
     }
     for problem in &report.problems {
         writeln!(out, "problem: {}", problem)?;
@@ -41,11 +41,19 @@ fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
     )
 }
 
-fn users(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
-    if map.users.is_empty() {
+/// Most programs that are listed of a map: JSON has all.
+const USERS: usize = 100;
+
+fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+    let users = report.users(map);
+    let more = users.len().saturating_sub(USERS);
+    if users.len() == 0 {
         return writeln!(out, "  used by no program of the recording");
     }
-    let users: Vec<String> = map.users.iter().map(|user| format!("{} {}", user.id, user.name)).collect();
+    let mut users: Vec<String> = users.take(USERS).map(|user| format!("{} {}", user.id, user.name)).collect();
+    if more > 0 {
+        users.push(format!("+{} more", grouped(more as u64)));
+    }
     writeln!(out, "  used by {}", users.join(", "))
 }
 

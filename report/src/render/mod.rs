@@ -24,6 +24,7 @@ mod spark;
 mod stat;
 mod table;
 mod tree;
+mod without_table;
 
 pub use html::{PageTable, TablesPage};
 pub(crate) use json_maps::write as write_maps_json;
@@ -33,7 +34,7 @@ pub use stat::{StatFormat, StatWriter};
 use crate::Result;
 use crate::maps::MapsReport;
 use crate::model::{
-    Advice, Annotation, CountersReport, Diff, Interval, LinesReport, OverTime, Page, Payers, Report, Trees,
+    Advice, Annotation, CountersReport, Diff, Header, Interval, LinesReport, OverTime, Page, Payers, Report, Trees,
 };
 use crate::options::{Paint, TableStyle, TextStyle, Tone};
 use line::Line;
@@ -57,7 +58,18 @@ pub trait Document: Serialize {
     where
         Self: Sized,
     {
-        Ok(json::pretty(self, out)?)
+        self.write_json_under(None, out)
+    }
+
+    /// The same with what the header of the recording says, if that is wanted, in the member `header`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn write_json_under(&self, header: Option<&Header>, out: &mut dyn Write) -> Result<()>
+    where
+        Self: Sized,
+    {
+        Ok(json::pretty_under(header, self, out)?)
     }
 
     /// A line of column names, and one line for each row.
@@ -239,13 +251,17 @@ fn write_wrapped_in(tone: Option<Tone>, note: &str, out: &mut Screen<'_>, width:
         line.push(text, tone);
         out.line(&line)
     };
+    let mut chars = text.len();
     for word in note.split(' ') {
-        if text.chars().count() + 1 + word.chars().count() > width && text.len() > 4 {
+        let word_chars = word.chars().count();
+        if chars + 1 + word_chars > width && text.len() > 4 {
             write(out, &text)?;
             text = String::from("#  ");
+            chars = text.len();
         }
         text.push(' ');
         text.push_str(word);
+        chars += 1 + word_chars;
     }
     write(out, &text)
 }

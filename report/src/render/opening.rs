@@ -11,7 +11,11 @@ use std::io;
 pub(super) fn measured(recording: &Recording, event: &str) -> String {
     let mut parts = vec![event.to_owned()];
     if let Some(ns) = recording.elapsed_ns {
-        parts.push(format!("{} s", seconds(i64::try_from(ns).unwrap_or(i64::MAX))));
+        let selected =
+            recording.selected.iter().map(|(from, to)| format!("{} s to {} s", seconds(*from), seconds(*to)));
+        let selected = selected.collect::<Vec<_>>().join(", ");
+        let length = format!("{} s", seconds(i64::try_from(ns).unwrap_or(i64::MAX)));
+        parts.push(if selected.is_empty() { length } else { format!("{length} (from {selected} after its start)") });
     }
     if let Some(cpus) = recording.cpus {
         parts.push(format!("{cpus} CPU{}", if cpus == 1 { "" } else { "s" }));
@@ -55,6 +59,13 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>
             ),
         };
         write_wrapped(&note, out, width)?;
+    }
+    if recording.statistics_of_others {
+        write_wrapped(
+            "another tool had the kernel's run statistics on: all BPF programs took longer for that",
+            out,
+            width,
+        )?;
     }
     // Where counts are not from where they were asked to be.
     if let Some(note) = &recording.counters_note {

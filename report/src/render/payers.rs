@@ -1,6 +1,6 @@
 //! Who pays: the payers, and what each program costs each of them.
 
-use super::cells::{percent, plain};
+use super::cells::{of_machine, percent, plain};
 use super::grid::{Column, Sheet};
 use super::opening::measured;
 use super::screen::Screen;
@@ -12,7 +12,7 @@ use std::io;
 
 /// What the shares are of.
 pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
-    IRQ%: of the row's samples, those in interrupts, charged to the task that they interrupted";
+    %ROW IN IRQ: of the row's samples, those in interrupts, charged to the task that they interrupted";
 
 pub(super) fn table(report: &Payers, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     for (nth, event) in report.events.iter().enumerate() {
@@ -21,7 +21,8 @@ pub(super) fn table(report: &Payers, out: &mut Screen<'_>, width: usize) -> io::
         }
         writeln!(out, "# {}", measured(&report.recording, &event.name))?;
         let samples = counted(event.samples.samples, "sample");
-        let (bpf, share) = (grouped(event.total.count.samples), percent(event.total.machine_percent));
+        let (bpf, share) =
+            (grouped(event.total.count.samples), of_machine(event.total.machine_percent, event.is_scaled));
         writeln!(out, "# {samples} · {bpf} in BPF ({share} % of the machine)")?;
         writeln!(out, "#")?;
         payers(report, event).write(out, width)?;
@@ -65,7 +66,7 @@ pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
         Column::number("%BPF").always(),
         Column::number("%PAYER").share().always(),
         Column::number("%MACHINE").share().droppable(2),
-        Column::number("IRQ%").droppable(1).nothing("0.0"),
+        Column::number("%ROW IN IRQ").droppable(1).nothing("0.0"),
     ]);
     let line = |payer: Vec<String>, numbers: [String; 5]| payer.into_iter().chain(numbers).collect::<Vec<_>>();
     let rows = event.payers.iter().map(|row| {
@@ -75,7 +76,7 @@ pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
                 grouped(row.count.samples),
                 percent(row.bpf_percent),
                 percent(row.payer_percent),
-                percent(row.machine_percent),
+                of_machine(row.machine_percent, event.is_scaled),
                 interrupts(row.in_interrupts_percent),
             ],
         )
@@ -88,7 +89,7 @@ pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
         grouped(total.count.samples),
         percent(total.bpf_percent),
         String::new(),
-        percent(total.machine_percent),
+        of_machine(total.machine_percent, event.is_scaled),
         String::new(),
     ];
     Sheet { columns, rows, totals: vec![line(first, shares)] }
@@ -113,7 +114,7 @@ pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) ->
         Column::number("%PAYER").share().always(),
         Column::number("%BPF").droppable(3),
         Column::number("%MACHINE").share().droppable(2),
-        Column::number("IRQ%").droppable(1).nothing("0.0"),
+        Column::number("%ROW IN IRQ").droppable(1).nothing("0.0"),
     ]);
     let mut rows: Vec<Vec<String>> = Vec::with_capacity(event.rows.len());
     let mut last = None;
@@ -130,7 +131,7 @@ pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) ->
             percent(row.program_percent),
             percent(row.payer_percent),
             percent(row.bpf_percent),
-            percent(row.machine_percent),
+            of_machine(row.machine_percent, event.is_scaled),
             interrupts(row.in_interrupts_percent),
         ]);
         rows.push(cells);
@@ -139,7 +140,7 @@ pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) ->
     let line = |name: String, samples: u64, bpf: Option<f64>, machine: Option<f64>| {
         let mut cells = vec![String::new(); keys + 8];
         (cells[1], cells[keys + 2]) = (name, grouped(samples));
-        (cells[keys + 5], cells[keys + 6]) = (percent(bpf), percent(machine));
+        (cells[keys + 5], cells[keys + 6]) = (percent(bpf), of_machine(machine, event.is_scaled));
         cells
     };
     let others = &event.others;

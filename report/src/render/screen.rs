@@ -42,12 +42,16 @@ impl<'o> Screen<'o> {
     }
 
     /// Writes values with `separator` between them; what has it, or a quote, is quoted (RFC 4180, but lines end in a plain newline).
+    /// A text that a spreadsheet would run is none: it begins with an apostrophe.
     pub(super) fn values(&mut self, values: impl IntoIterator<Item = String>, separator: &str) -> io::Result<()> {
         for (at, value) in values.into_iter().enumerate() {
             if at > 0 {
                 self.out.write_all(separator.as_bytes())?;
             }
-            let value = printable(&value);
+            let value = match is_formula(&value) {
+                true => format!("'{}", printable(&value)).into(),
+                false => printable(&value),
+            };
             let value: Cow<'_, str> = match value.contains(separator) || value.contains('"') {
                 true => format!("\"{}\"", value.replace('"', "\"\"")).into(),
                 false => value,
@@ -55,6 +59,19 @@ impl<'o> Screen<'o> {
             self.out.write_all(value.as_bytes())?;
         }
         self.out.write_all(b"\n")
+    }
+}
+
+/// Whether spreadsheets take a value for a formula, which may start programs: by its first character, and numbers are none.
+fn is_formula(value: &str) -> bool {
+    let is_number = |rest: &str| {
+        rest.starts_with(|c: char| c.is_ascii_digit())
+            && rest.bytes().all(|byte| byte.is_ascii_digit() || b".e%".contains(&byte))
+    };
+    match value.chars().next() {
+        Some('+' | '-') => value.len() > 1 && !is_number(&value[1..]),
+        Some('=' | '@' | '\t' | '\r' | '\n' | '＝' | '＋' | '－' | '＠') => true,
+        _ => false,
     }
 }
 
@@ -83,6 +100,19 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "≈ a\\u{1b}[0m\\u{a}b\\u{202e}\n\n\"a,\"\"\\u{d}\",\\u{9b},c\na\\u{9}b\tc\n"
+        );
+    }
+
+    #[test]
+    fn no_value_is_a_formula() {
+        let mut out = Vec::new();
+        let values = ["=cmd|'/C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "＝1", "--", "-x", "=a,b"];
+        Screen::new(&mut out).values(values.map(str::to_owned), ",").unwrap();
+        let numbers = ["-1", "+5%", "-1.5e9", "-", "0", "", "≥3", "a=b"];
+        Screen::new(&mut out).values(numbers.map(str::to_owned), ",").unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "'=cmd|'/C calc'!A0,'+1+1,'-1+1,'@SUM(1),'\\u{9}=1,'\\u{d}=1,'＝1,'--,'-x,\"'=a,b\"\n-1,+5%,-1.5e9,-,0,,≥3,a=b\n"
         );
     }
 

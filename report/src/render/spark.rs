@@ -116,7 +116,7 @@ impl<'r> SparkColumn<'r> {
         scale: Scale,
     ) -> SparkColumn<'r> {
         let rows = over_time.rows.iter().filter_map(|row| Some((row.program?, row)));
-        let grouped = event.groups.iter().flat_map(|group| &group.programs).copied();
+        let grouped = event.groups.iter().flat_map(|group| group.programs.iter()).copied();
         SparkColumn {
             programs: &report.programs,
             over_time,

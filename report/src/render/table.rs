@@ -1,19 +1,21 @@
 //! The table for people: an opening that says what was measured, one row per program, the lines that no program could be
 //! told for, the total, and notes on everything that is not a plain number.
 
-use super::cells::{self, exact_columns, moment, number, percent};
+use super::cells::{
+    self, Few, NOTHING, estimate, exact_columns, moment, number, percent, push_cost_cells, push_ledger_cells,
+};
 use super::grid::{Column, Grid, Sheet};
-use super::line::{Line as ScreenLine, share_tone};
-use super::opening::{missing, opening};
+use super::opening::opening;
 use super::screen::Screen;
 use super::spark::{Scale, SparkColumn, fitting_bars};
+use super::without_table::{hottest, same_rows};
 use super::{write_notes, write_wrapped};
-use crate::model::text::{UNKNOWN, counted, grouped, seconds};
+use crate::model::text::{UNKNOWN, estimated, grouped, listed, seconds};
 use crate::model::{
-    Columns, Count, EventReport, GroupRow, Known, Line, MissedProgram, OverTime, Part, Program, Recording, Report, Row,
-    Runs, RunsEstimate, Share, StatisticsCost,
+    Columns, Count, EventReport, GroupRow, Line, MissedProgram, OverTime, Part, Program, Report, Row, Runs,
+    RunsEstimate, StatisticsCost,
 };
-use crate::options::{By, Group, TableColumns, TableStyle, Tone};
+use crate::options::{By, Group, TableColumns, TableStyle};
 use crate::{Error, Result};
 use std::io;
 
@@ -22,26 +24,34 @@ const LEGEND: [(&str, &str); 9] = [
     ("%MACHINE", "of all CPUs' time"),
     ("%BUSY", "of non-idle time"),
     ("%BPF", "of all BPF"),
-    ("SELF%", "in its own code, of all samples"),
-    ("HELPER%", "in kernel code it called, of all samples"),
-    ("ENTRY%", "in code that runs it, of all samples"),
-    ("TOTAL%", "in it and in programs it leads to, of all samples"),
-    ("CPU%", "time in it by the kernel's statistics, of one CPU"),
+    ("SELF%", "in its own code"),
+    ("HELPER%", "in kernel code it called"),
+    ("ENTRY%", "in code that runs it"),
+    ("TOTAL%", "in it and in programs it leads to"),
+    (STATISTICS, "of the machine, time in it by the kernel's run statistics"),
     ("MISSES", "runs that the kernel's recursion guard refused"),
 ];
 
-/// What the letters behind numbers are.
-const SOURCES_LEGEND: &str = "e: counted exactly, at the run; s: the kernel's run statistics; events per run, IPC and \
-    P50 to P99.9 (ns per run) are exact; SAMPLES and shares are sampled";
+/// With exact counters.
+const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly, at the run";
 
 /// Of groups whose programs do not all have run statistics.
 const PARTIAL_RUNS: &str = "≥: a sum that lacks programs with unknown runs";
 
+/// Of groups, whose programs have lifetimes of their own.
+const GROUP_RATES: &str = "STATS%, RUNS/S: of all the time shown, also where its programs were there for a part of it";
+
 /// Where entry is shared.
 const SHARED_ENTRY: &str = "≈ENTRY%: includes a share, by runs, of code that runs several programs";
 
+/// Below the total: time in programs that samples cannot see.
+const UNSAMPLED: &str = "+ programs marked ~";
+
+/// Rows of programs whose cells are there at a time.
+const ROWS_AT_ONCE: usize = 1 << 10;
+
 /// Above the comparison.
-const SOURCES: &str = "the same by source: exact (e), the kernel's statistics (s), samples";
+const SOURCES: &str = "the same by source: exact counters, the kernel's run statistics, samples";
 
 pub(super) fn write(
     report: &Report,
@@ -52,13 +62,13 @@ pub(super) fn write(
     let width = style.text.width;
     let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
     for (nth, (index, event)) in shown.enumerate() {
-        // Whoever asks for a column that there is not gets nothing else.
         let spark = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns))).map(|(it, interval_ns)| {
             let scale = Scale::new(it, interval_ns, fitting_bars(width / SPARK_PART));
             SparkColumn::new(report, event, it, scale)
         });
         let table = Table::new(report, event, Rates::Count, spark);
-        let sheet = styled(table.sheet(), style)?;
+        // Whoever asks for a column that there is not gets nothing else.
+        let columns = styled(table.without_rows(), style)?.columns;
         if nth > 0 {
             writeln!(out)?;
         }
@@ -66,7 +76,9 @@ pub(super) fn write(
         if report.programs.is_empty() {
             hottest(event, out, width)?;
         } else {
-            let shown = sheet.write(out, width)?;
+            let part = |nth| styled(table.part(nth)?, style).ok();
+            let shown = Sheet::write_parts(columns, part, out, width)?;
+            let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
             table.sources(out, width)?;
             let legend = if style.legend { table.legend(&shown) } else { Vec::new() };
             write_notes(&[legend, table.notes()].concat(), out, width)?;
@@ -116,6 +128,18 @@ pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates) -> Sheet
     Table::new(report, event, rates, None).sheet()
 }
 
+/// The table of an event of an interval, and its notes.
+pub(super) fn write_interval(
+    report: &Report,
+    event: &EventReport,
+    out: &mut Screen<'_>,
+    width: usize,
+) -> io::Result<()> {
+    let table = Table::new(report, event, Rates::PerSecond, None);
+    table.sheet().write(out, width)?;
+    write_notes(&table.notes(), out, width)
+}
+
 /// What is said below a table.
 pub(super) fn notes(report: &Report, event: Option<&EventReport>, out: &mut Screen<'_>) -> io::Result<()> {
     if let Some(event) = event {
@@ -126,12 +150,15 @@ pub(super) fn notes(report: &Report, event: Option<&EventReport>, out: &mut Scre
     closing(report, out, usize::MAX)
 }
 
+/// The column of the time in a program by run statistics.
+pub(super) const STATISTICS: &str = "STATS%";
+
 /// The column of what a program and those that it leads to cost together.
 const INCLUSIVE: &str = "TOTAL%";
 
 /// The columns in order. The first to go are those with the highest number: who costs most, by what, and whose it is stays longest.
 fn columns(report: &Report, event: &EventReport, shows_per_run: bool, rates: Rates) -> Vec<Column> {
-    let share = |name: &str, order| Column::number(name).droppable(order).nothing("0.00");
+    let share = |name: &str, order| Column::number(name).droppable(order).nothing(NOTHING);
     let [first, name] = match report.by {
         Some(By::Group(group)) => [
             "PROGRAMS",
@@ -144,21 +171,26 @@ fn columns(report: &Report, event: &EventReport, shows_per_run: bool, rates: Rat
         ],
         Some(By::Split(_)) | None => ["ID", "PROGRAM"],
     };
+    // An interval has few samples, and all runs.
+    let (kind, machine, inclusive, runs, cpu) = match rates {
+        Rates::Count => (3, 1, 4, 5, 9),
+        Rates::PerSecond => (18, 4, 17, 3, 1),
+    };
     let mut columns = vec![
         Column::number(first).always(),
         Column::text(name).cut_to(24).always(),
-        Column::text("TYPE").droppable(3).cut_to(10),
-        share("%MACHINE", 1).share(),
+        Column::text("TYPE").droppable(kind).cut_to(10),
+        share("%MACHINE", machine).share(),
         share("%BUSY", 15),
         share("%BPF", 8),
         Column::number("SAMPLES").droppable(14),
         share("SELF%", 11).share(),
         share("HELPER%", 12).share(),
         share("ENTRY%", 13).share(),
-        share(INCLUSIVE, 4).share(),
-        Column::number(if rates == Rates::PerSecond { "RUNS/S" } else { "RUNS" }).droppable(5),
+        share(INCLUSIVE, inclusive).share(),
+        Column::number(if rates == Rates::PerSecond { "RUNS/S" } else { "RUNS" }).droppable(runs),
         Column::number("NS/RUN").droppable(2),
-        Column::number("CPU%").share().droppable(9).nothing("0.00"),
+        Column::number(STATISTICS).share().droppable(cpu).nothing(NOTHING),
         Column::number("MISSES").droppable(10),
     ];
     if shows_per_run {
@@ -190,26 +222,6 @@ fn shows_per_run(report: &Report, event: &EventReport) -> bool {
     !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
 }
 
-/// Appends the cells of a line from `%MACHINE` to `TOTAL%`.
-fn push_ledger_cells(cells: &mut Vec<String>, line: &Line) {
-    let shares = &line.shares;
-    cells.extend([percent(shares.machine), percent(shares.busy), percent(shares.bpf), grouped(line.count.samples)]);
-    let share = |share: &Known<Share>| match share {
-        Known::Value(share) => percent(share.percent),
-        Known::Unknown(crate::model::Reason::NotForThisLine) => String::new(),
-        Known::Unknown(_) | Known::Impossible(_) => UNKNOWN.into(),
-    };
-    match &line.columns {
-        Some(columns) => {
-            let [own, helper, entry, inclusive] =
-                [&columns.own, &columns.helper, &columns.entry, &columns.inclusive].map(share);
-            let is_shared = columns.has_shared_entry();
-            cells.extend([own, helper, if is_shared { format!("≈{entry}") } else { entry }, inclusive]);
-        }
-        None => cells.extend([const { String::new() }; 4]),
-    }
-}
-
 struct Table<'r> {
     report: &'r Report,
     event: &'r EventReport,
@@ -228,9 +240,31 @@ impl<'r> Table<'r> {
         Table { report, event, columns, shows_per_run, rates, spark }
     }
 
+    fn without_rows(&self) -> Sheet {
+        Sheet { columns: self.columns.clone(), rows: Vec::new(), totals: Vec::new() }
+    }
+
     fn sheet(&self) -> Sheet {
-        let [rows, totals] = self.rows();
-        Sheet { columns: self.columns.clone(), rows, totals }
+        let [others, totals] = self.other_rows();
+        let mut rows = self.rows(&self.event.rows);
+        rows.extend(others);
+        Sheet { rows, totals, ..self.without_rows() }
+    }
+
+    /// Part `nth` of its rows, the last with the totals: cells take more memory than the report that they are made from.
+    fn part(&self, nth: usize) -> Option<Sheet> {
+        let mut programs = self.event.rows.chunks(ROWS_AT_ONCE);
+        if nth == programs.len() {
+            let [rows, totals] = self.other_rows();
+            return Some(Sheet { rows, totals, ..self.without_rows() });
+        }
+        Some(Sheet { rows: self.rows(programs.nth(nth)?), ..self.without_rows() })
+    }
+
+    fn rows(&self, of: &[Row]) -> Vec<Vec<String>> {
+        let mut rows = Vec::with_capacity(of.len());
+        of.iter().for_each(|row| self.program(row, &mut rows));
+        rows
     }
 
     /// The first cells of a row.
@@ -248,21 +282,23 @@ impl<'r> Table<'r> {
             program.label() + blind,
             program.prog_type.map_or_else(|| UNKNOWN.into(), |prog_type| prog_type.to_string()),
         ]);
-        match &row.line {
-            Some(line) => push_ledger_cells(&mut cells, line),
-            None => cells.resize(11, UNKNOWN.into()),
-        }
+        push_cost_cells(&mut cells, row.line.as_deref(), row.unsampled.as_ref(), self.event, self.few());
         cells.extend(match &self.report.counting {
-            None => statistics(program.runs.value(), self.rates),
+            None => statistics(program.runs.value().map(AsRef::as_ref), self.rates),
             Some(_) => best_runs(program, self.rates),
         });
         if self.shows_per_run {
             cells.push(row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
-                format!("{}±{}", crate::model::text::decimal(it.value), crate::model::text::decimal(it.margin))
+                let [value, margin, most] =
+                    [it.value, it.margin, it.value + it.margin].map(crate::model::text::decimal);
+                // It may be hardly any.
+                if it.margin < it.value { format!("{value}±{margin}") } else { format!("{value} ≤{most}") }
             }));
         }
         let counting = self.report.counting.iter();
-        cells.extend(counting.flat_map(|counting| cells::exact(program.exact.value(), counting.events.len())));
+        cells.extend(
+            counting.flat_map(|counting| cells::exact(program.exact.value().map(AsRef::as_ref), counting.events.len())),
+        );
         if self.rates == Rates::PerSecond {
             cells.push(cells::memory(program.map_memory_bytes.value().copied()));
         }
@@ -282,11 +318,8 @@ impl<'r> Table<'r> {
         let blind = if group.blind_programs > 0 { "~" } else { "" };
         let mut cells =
             self.cells([grouped(group.programs.len() as u64), format!("{}{blind}", group.name), String::new()]);
-        match &group.line {
-            Some(line) => push_ledger_cells(&mut cells, line),
-            None => cells.resize(11, UNKNOWN.into()),
-        }
-        let [runs, time, cpu, misses] = statistics(group.runs.value(), self.rates);
+        push_cost_cells(&mut cells, group.line.as_ref(), group.unsampled.as_ref(), self.event, self.few());
+        let [runs, time, cpu, misses] = statistics(group.runs.value().map(AsRef::as_ref), self.rates);
         let is_part = group.programs_with_runs < group.programs.len();
         let sum = |cell: String| if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell };
         cells.extend([sum(runs), time, sum(cpu), sum(misses)]);
@@ -295,23 +328,30 @@ impl<'r> Table<'r> {
 
     fn line(&self, name: &str, line: &Line) -> Vec<String> {
         let mut cells = self.cells([String::new(), name.to_owned(), String::new()]);
-        push_ledger_cells(&mut cells, line);
+        push_ledger_cells(&mut cells, line, self.event, self.few());
         self.filled(cells)
     }
 
     /// A line of what is in no share but that of the machine.
-    fn unplaced(&self, name: &str, samples: Option<u64>, machine: Option<f64>) -> Vec<String> {
+    fn unplaced(&self, name: &str, samples: Option<u64>, machine: String) -> Vec<String> {
         let mut cells = vec![String::new(); 7];
-        (cells[1], cells[3], cells[6]) = (name.to_owned(), percent(machine), number(samples));
+        (cells[1], cells[3], cells[6]) = (name.to_owned(), machine, number(samples));
         self.filled(cells)
     }
 
     /// What the recording's own run statistics took, which is in the samples of the lines above.
     fn run_statistics(&self, statistics: &StatisticsCost) -> Vec<String> {
-        let mut cells = vec![String::new(); 14];
-        (cells[1], cells[13]) =
-            ("[run statistics, by this recording]".to_owned(), format!("≈{}", percent(statistics.cpu_percent)));
+        let mut cells = vec![String::new(); 4];
+        (cells[1], cells[3]) = ("[cost of counting runs]".to_owned(), estimate(statistics.machine_percent));
         self.filled(cells)
+    }
+
+    /// An interval has few samples.
+    fn few(&self) -> Few {
+        match self.rates {
+            Rates::Count => Few::AsTheyAre,
+            Rates::PerSecond => Few::AtMost,
+        }
     }
 
     fn filled(&self, mut cells: Vec<String>) -> Vec<String> {
@@ -326,11 +366,10 @@ impl<'r> Table<'r> {
         cells
     }
 
-    /// Rows, and behind the rule the totals.
-    fn rows(&self) -> [Vec<Vec<String>>; 2] {
+    /// Rows of anything but programs, and behind the rule the totals.
+    fn other_rows(&self) -> [Vec<Vec<String>>; 2] {
         let event = self.event;
         let (mut rows, mut totals) = (Vec::new(), Vec::new());
-        event.rows.iter().for_each(|row| self.program(row, &mut rows));
         rows.extend(event.groups.iter().map(|group| self.group(group)));
         let (others, counting) = (&event.others, &event.counting_programs);
         if others.programs > 0 {
@@ -339,7 +378,8 @@ impl<'r> Table<'r> {
             rows.push(self.with_spark(line, SparkColumn::others));
         }
         if counting.programs > 0 {
-            let line = self.line(&format!("(counting, {} programs)", counting.programs), &counting.line);
+            let whose = if self.rates == Rates::PerSecond { "bprec and probes" } else { "counting" };
+            let line = self.line(&format!("({whose}, {} programs)", counting.programs), &counting.line);
             rows.push(self.with_spark(line, SparkColumn::counting));
         }
         for (name, line) in
@@ -350,22 +390,27 @@ impl<'r> Table<'r> {
             }
         }
         totals.push(self.with_spark(self.line("TOTAL", &event.total), SparkColumn::total));
+        if let Some(unsampled) = &event.unsampled {
+            let mut line = self.filled(vec![String::new(), UNSAMPLED.to_owned()]);
+            line[3] = estimate(unsampled.machine_percent);
+            totals.push(line);
+        }
         // Below that it would say 0.00.
         let tells = |it: &StatisticsCost| it.cpu_percent.is_some_and(|percent| percent >= 0.005);
         if let Some(statistics) = self.report.recording.cost.and_then(|cost| cost.run_statistics).filter(tells) {
             totals.push(self.run_statistics(&statistics));
         }
         if let Some(line) = event.unknown_kernel_code.value().filter(|line| line.count.samples > 0) {
-            totals.push(self.unplaced("[unknown kernel code]", Some(line.count.samples), line.shares.machine));
+            totals.push(self.unplaced("[unknown kernel code]", Some(line.count.samples), percent(line.shares.machine)));
         }
         if let Some(aggregated) = &event.aggregated {
             // Of neither can it be told whether it was BPF, or idle.
             if aggregated.overflow.samples > 0 {
                 let samples = Some(aggregated.overflow.samples);
-                totals.push(self.unplaced("[overflow]", samples, aggregated.overflow_machine_percent));
+                totals.push(self.unplaced("[overflow]", samples, percent(aggregated.overflow_machine_percent)));
             }
             let samples = aggregated.blind_spot.value().map(|count| count.samples);
-            totals.push(self.unplaced("[blind spot]", samples, aggregated.blind_spot_machine_percent));
+            totals.push(self.unplaced("[blind spot]", samples, percent(aggregated.blind_spot_machine_percent)));
         }
         [rows, totals]
     }
@@ -378,18 +423,18 @@ impl<'r> Table<'r> {
         let columns = [
             Column::number("ID"),
             Column::text("PROGRAM"),
-            Column::number("RUNS e"),
-            Column::number("RUNS s"),
-            Column::number("NS/RUN e"),
-            Column::number("NS/RUN s"),
-            Column::number("NS/RUN sampled"),
+            Column::number("EXACT RUNS"),
+            Column::number("STATS RUNS"),
+            Column::number("EXACT NS/RUN"),
+            Column::number("STATS NS/RUN"),
+            Column::number("SAMPLED NS/RUN"),
             Column::number("MEASURED"),
         ];
         let mut rows = Vec::new();
         for source in &self.event.sources {
             let program = &self.report.programs[source.program];
             let Some(exact) = program.exact.value() else { continue };
-            let [runs, time, ..] = statistics(program.runs.value(), Rates::Count);
+            let [runs, time, ..] = statistics(program.runs.value().map(AsRef::as_ref), Rates::Count);
             rows.push(vec![
                 program.id.map_or(UNKNOWN.into(), |id| id.to_string()),
                 program.label(),
@@ -427,13 +472,16 @@ impl<'r> Table<'r> {
         let mut notes = vec![means.map(|(name, means)| format!("{name}: {means}")).collect::<Vec<_>>().join("; ")];
         notes.retain(|note| !note.is_empty());
         if !self.event.sources.is_empty() {
-            notes.push(SOURCES_LEGEND.to_owned());
+            notes.push(EXACT_LEGEND.to_owned());
         }
-        let lines = self.event.rows.iter().filter_map(|row| row.line.as_ref());
+        let lines = self.event.rows.iter().filter_map(|row| row.line.as_deref());
         let mut lines = lines.chain(self.event.groups.iter().filter_map(|group| group.line.as_ref()));
-        let has_shared_entry = |line: &Line| line.columns.as_ref().is_some_and(Columns::has_shared_entry);
+        let has_shared_entry = |line: &Line| line.columns.as_deref().is_some_and(Columns::has_shared_entry);
         if shown.contains(&"ENTRY%") && lines.any(has_shared_entry) {
             notes.push(SHARED_ENTRY.to_owned());
+        }
+        if !self.event.groups.is_empty() && shown.contains(&STATISTICS) {
+            notes.push(GROUP_RATES.to_owned());
         }
         if self.event.groups.iter().any(|group| group.programs_with_runs < group.programs.len()) {
             notes.push(PARTIAL_RUNS.to_owned());
@@ -443,11 +491,32 @@ impl<'r> Table<'r> {
 
     fn notes(&self) -> Vec<String> {
         let spark = self.spark.iter().map(SparkColumn::note);
-        spark.chain(self.event.notes.iter().map(|note| note.to_string())).collect()
+        let sources = self.source_of_runs();
+        spark.chain(sources).chain(self.event.notes.iter().map(|note| note.to_string())).collect()
+    }
+
+    /// A note on the source of runs and times per run, if exact counters are one.
+    fn source_of_runs(&self) -> Option<String> {
+        let programs = self.event.rows.iter().map(|row| &self.report.programs[row.program]);
+        let (exact, others): (Vec<_>, Vec<_>) = programs.partition(|program| program.exact_throughout().is_some());
+        let by_statistics = others.into_iter().filter(|program| program.runs.is_value());
+        let by_statistics: Vec<String> = by_statistics.map(Program::label_with_id).collect();
+        if exact.is_empty() {
+            return None;
+        }
+        let (exactly, rates) = match self.rates {
+            Rates::Count => ("RUNS and NS/RUN are", ""),
+            Rates::PerSecond => ("NS/RUN is", "RUNS/S, "),
+        };
+        let but = match by_statistics.is_empty() {
+            true => String::new(),
+            false => format!(", but of these programs by the kernel's run statistics: {}", listed(&by_statistics)),
+        };
+        Some(format!("{exactly} counted exactly{but}; {rates}{STATISTICS} and MISSES are the kernel's run statistics"))
     }
 }
 
-/// Runs, time per run, share of a CPU and misses, as the kernel counts them.
+/// Runs, time per run, share of the machine and misses, as the kernel counts them.
 fn statistics(runs: Option<&Runs>, rates: Rates) -> [String; 4] {
     match runs {
         Some(runs) => {
@@ -455,66 +524,33 @@ fn statistics(runs: Option<&Runs>, rates: Rates) -> [String; 4] {
                 Rates::Count => grouped(runs.count),
                 Rates::PerSecond => runs.per_second.map_or(UNKNOWN.into(), crate::model::text::decimal),
             };
-            let time = cells::ns_per_run(runs);
-            let [count, time] = match runs.estimate {
-                None => [count, time],
-                Some(_) if rates == Rates::PerSecond => [format!("≈{count}"), format!("≈{time}")],
-                Some(RunsEstimate { count_margin: None, .. }) => [format!("≈{count}"), format!("≈{time}")],
-                Some(RunsEstimate { count_margin: Some(margin), .. }) => {
-                    [format!("≈{count}±{}", grouped(margin)), format!("≈{time}")]
-                }
+            let count = match (runs.estimate, rates) {
+                (None, _) => count,
+                (Some(estimate), Rates::Count) => estimated(runs.count, estimate.count_margin),
+                (Some(estimate), Rates::PerSecond) => per_second(runs, &estimate),
             };
-            [count, time, percent(runs.cpu_percent), number(runs.misses)]
+            // Time per run is of runs that were counted.
+            [count, cells::ns_per_run(runs), percent(runs.machine_percent), number(runs.misses)]
         }
         None => [const { UNKNOWN }; 4].map(Into::into),
     }
 }
 
-/// The same from the best source, with a letter that names it.
+/// Runs per second, where they are estimated.
+fn per_second(runs: &Runs, estimate: &RunsEstimate) -> String {
+    let Some(rate) = runs.per_second else { return UNKNOWN.into() };
+    let scale = if runs.count > 0 { rate / runs.count as f64 } else { 0.0 };
+    estimated(rate.round() as u64, estimate.count_margin.map(|margin| (margin as f64 * scale).ceil() as u64))
+}
+
+/// The same from the best source: runs and time per run of exact counters where they counted throughout, and the rest by statistics, as
+/// [`Table::source_of_runs`] says.
 fn best_runs(program: &Program, rates: Rates) -> [String; 4] {
-    let [runs, time, cpu, misses] =
-        statistics(program.runs.value(), rates).map(|cell| if cell == UNKNOWN { cell } else { format!("{cell}s") });
-    match program.exact_throughout() {
-        None => [runs, time, cpu, misses],
-        Some(exact) => {
-            let exact_time = cells::time(exact);
-            let time = if exact_time == UNKNOWN { time } else { format!("{exact_time}e") };
-            let runs = if rates == Rates::Count { format!("{}e", grouped(exact.runs)) } else { runs };
-            [runs, time, cpu, misses]
-        }
-    }
-}
-
-/// Names the events that a table stands for, too.
-fn same_rows(events: &[&EventReport], recording: &Recording) -> Option<String> {
-    let name = |event: &&EventReport| {
-        let mut parts = match event.samples.samples {
-            0 => vec!["no samples".to_owned()],
-            samples => vec![counted(samples, "sample"), format!("{} in BPF", grouped(event.total.count.samples))],
-        };
-        parts.extend(missing(event, recording));
-        format!("{} ({})", event.name, parts.join(", "))
-    };
-    let names: Vec<String> = events.iter().map(name).collect();
-    let more = counted(events.len() as u64, "more event");
-    (!events.is_empty())
-        .then(|| format!("{more} with rows of the same programs (-e NAME shows one): {}", names.join(", ")))
-}
-
-/// What was hit most, when there is no program.
-fn hottest(event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    writeln!(out, "# no BPF programs in this recording; its hottest symbols:")?;
-    out.line(&ScreenLine::of(Tone::Bold, "SAMPLES%    SAMPLES  SYMBOL OR ADDRESS".to_owned()))?;
-    for hot in &event.hot {
-        let share = percent(hot.share.percent);
-        let mut line = ScreenLine::default();
-        line.push(&format!("{share:>8}"), share_tone(&share));
-        line.push(&format!("  {:>9}  {}  {}", grouped(hot.share.count.samples), hot.name, hot.object), None);
-        line.trim_end();
-        line.cut(width);
-        out.line(&line)?;
-    }
-    Ok(())
+    let [runs, time, cpu, misses] = statistics(program.runs.value().map(AsRef::as_ref), rates);
+    let Some(exact) = program.exact_throughout() else { return [runs, time, cpu, misses] };
+    let time = if exact.time.is_value() { cells::time(exact) } else { time };
+    let runs = if rates == Rates::Count { grouped(exact.runs) } else { runs };
+    [runs, time, cpu, misses]
 }
 
 /// Programs that were not captured which a note names.

@@ -10,8 +10,7 @@ use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree,
 use std::io;
 
 /// What the columns are.
-const LEGEND: &str =
-    "SAMPLES and %PROGRAM: in it and in what it called; SELF%: in itself alone; both of what is charged to the program";
+const LEGEND: &str = "SAMPLES and %PROGRAM: in it and in what it called; SELF %PROGRAM: in itself alone; both of what is charged to the program";
 /// What is more where programs ran inside others,
 const LEGEND_INSIDE: &str =
     "%TOTAL: the same with other programs that ran there (→), of the program's TOTAL; those have trees of their own";
@@ -46,7 +45,7 @@ fn columns() -> Vec<Column> {
         Column::number("SAMPLES").always(),
         Column::number("%BPF").droppable(1),
         Column::number("%PROGRAM").share().always(),
-        Column::number("SELF%").always(),
+        Column::number("SELF %PROGRAM").always(),
         Column::number("%TOTAL").droppable(2),
         Column::text("PROGRAM, AND WHAT IT CALLED").always().cut_to(24),
     ]

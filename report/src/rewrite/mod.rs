@@ -233,6 +233,9 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             let late = metadata.attrs().len() - known;
             self.summary.problems.push(format!("{late} events became known after the first records: left out"));
         }
+        let unfit = rewriter.unfit_features(metadata);
+        let left_out = unfit.iter().map(|(feature, error)| format!("feature {feature} is damaged, left out: {error}"));
+        self.summary.problems.extend(left_out);
         let span = self.span_section(metadata);
         let header = match &mut self.redactor {
             Some(redactor) => rewriter.finish(&redactor.sections(metadata), span.as_slice(), &mut self.buffer),

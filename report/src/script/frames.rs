@@ -1,6 +1,8 @@
 //! What follows the addresses of frames, kept while nothing changes at them: call chains meet the same frames again and again.
 
-use rustc_hash::FxHashMap;
+use std::hash::BuildHasher;
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::text::{PADDING_BYTES, Text};
 use crate::input::cache::prefetch;
@@ -8,14 +10,15 @@ use crate::input::cache::prefetch;
 /// So many frames are kept, by the hash of their address.
 const KEPT_BITS: u32 = 16;
 /// Texts of so many bytes are kept; beyond that all of them are made anew.
-const TEXT_BYTES_MAX: usize = 4 << 20;
+const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Texts of frames.
 pub(super) struct FrameTexts {
     kept: Box<[Kept]>,
     /// Each text once: many addresses have the same. Padding at the end.
     texts: Vec<u8>,
-    numbers: FxHashMap<Box<[u8]>, u32>,
+    /// Numbers by the hash of the text.
+    numbers: FxHashMap<u64, u32>,
     /// By number: where in the texts it starts, and its length.
     places: Vec<(u32, u32)>,
     scratch: Text,
@@ -76,15 +79,20 @@ impl FrameTexts {
     fn make(&mut self, at: usize, (space, ip): (u32, u64), write: impl FnOnce(&mut Text)) {
         self.scratch.clear();
         write(&mut self.scratch);
-        let text = match self.numbers.get(self.scratch.as_bytes()) {
-            Some(number) => *number,
-            None => self.add(),
+        let hash = FxBuildHasher.hash_one(self.scratch.as_bytes());
+        let is_same = |number: &u32| {
+            let (start, len) = self.places[*number as usize];
+            self.texts[start as usize..][..len as usize] == *self.scratch.as_bytes()
+        };
+        let text = match self.numbers.get(&hash).copied().filter(is_same) {
+            Some(number) => number,
+            None => self.add(hash),
         };
         self.kept[at] = Kept { ip, space, text };
     }
 
     /// Keeps the text that was made, and gives it a number.
-    fn add(&mut self) -> u32 {
+    fn add(&mut self, hash: u64) -> u32 {
         let text = self.scratch.as_bytes();
         if self.texts.len() + text.len() > TEXT_BYTES_MAX {
             self.kept.fill(NEVER);
@@ -99,7 +107,7 @@ impl FrameTexts {
         self.texts.extend_from_slice(&[0; PADDING_BYTES]);
         let number = self.places.len() as u32;
         self.places.push(place);
-        self.numbers.insert(text.into(), number);
+        self.numbers.insert(hash, number);
         number
     }
 }

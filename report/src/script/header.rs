@@ -4,7 +4,7 @@ use crate::index::sections::{btf_of, symbol_files, symbol_of};
 use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
-use crate::model::text::{clean, printable};
+use crate::model::Header;
 use crate::{Input, Result};
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
@@ -19,46 +19,37 @@ use bprec_format::{AttrFlags, Event, FeatureSection, ReadFormat, Record, RecordT
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Every feature of the recording, in lines that start with `# `.
+/// Every feature of the recording.
 ///
 /// # Errors
 /// When the recording cannot be read at all.
-pub fn header(input: &Input) -> Result<String> {
-    input.checked(Recording::open(input).map(|recording| all(&recording)))
+pub fn header(input: &Input) -> Result<Header> {
+    input.checked(Recording::open(input).map(|recording| Header::new(all(&recording))))
 }
 
-fn all(recording: &Recording<'_>) -> String {
-    let mut lines = vec!["# ========".to_owned()];
+fn all(recording: &Recording<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
     for section in recording.sections() {
-        lines.extend(feature(recording, section).into_iter().map(|line| format!("# {line}")));
+        lines.extend(feature(recording, section));
         if section.feature == Feature::CMDLINE {
-            lines.extend(events(recording).map(|line| format!("# {line}")));
+            lines.extend(events(recording));
         }
     }
     if !recording.sections().iter().any(|section| section.feature == Feature::CMDLINE) {
-        lines.extend(events(recording).map(|line| format!("# {line}")));
+        lines.extend(events(recording));
     }
     let Told { longest_gap_ns, traces } = Told::of(recording);
-    lines.extend(longest_gap_ns.map(|ns| format!("# longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
+    lines.extend(longest_gap_ns.map(|ns| format!("longest time between two drains : {:.1} ms", ns as f64 / 1e6)));
     if traces.bytes > 0 {
         let kind = traces.kind().unwrap_or_else(|| "of an unknown type".into());
-        lines.push(format!("# hardware trace data : {} bytes ({kind}), not decoded here", traces.bytes));
+        lines.push(format!("hardware trace data : {} bytes ({kind}), not decoded here", traces.bytes));
     }
     let missing = (1..=Feature::CLN_SIZE.0).map(Feature);
     let missing = missing.filter(|feature| recording.sections_of(*feature).next().is_none());
     let missing: Vec<String> = missing.filter_map(|feature| feature.name().map(str::to_owned)).collect();
-    lines.push(format!("# missing features: {}", missing.join(" ")));
-    lines.extend(recording.problems().iter().map(|problem| format!("# problem: {problem}")));
-    lines.extend(["# ========", "#", ""].map(str::to_owned));
-    lines.iter().map(|line| printable_line(line)).collect::<Vec<_>>().join("\n")
-}
-
-/// A line of the header as a terminal may have it. Parts of a program are set off by a tab.
-fn printable_line(line: &str) -> String {
-    match line.split_once("# \t") {
-        Some(("", rest)) => format!("# \t{}", printable(rest)),
-        _ => clean(line),
-    }
+    lines.push(format!("missing features: {}", missing.join(" ")));
+    lines.extend(recording.problems().iter().map(|problem| format!("problem: {problem}")));
+    lines
 }
 
 /// What the records say, other than the sections.

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 
-use bprec_format::feature::tracing::{EventFormat, PrintFormat};
+use bprec_format::feature::tracing::{EventFormat, FieldLayout};
 use bprec_format::records::CallchainDeferred;
 use bprec_format::sampler::Payload;
 use bprec_format::state::State;
@@ -19,10 +20,17 @@ use super::memory;
 use super::sampled;
 use super::state;
 use super::tasks::Tasks;
-use super::text::{Plain, Text, dotted};
+use super::text::{Name, Text, dotted};
 
 /// What is not known.
 const UNKNOWN: &[u8] = b"[unknown]";
+
+/// Bytes of text that a tracepoint's fields have in any case, and more for each byte of raw data. A number of one byte takes five in an array.
+const TRACE_FIXED_BYTES: usize = 4 << 10;
+const TRACE_BYTES_PER_BYTE: usize = 16;
+
+/// Text of a call chain beyond which no frame begins: more than [`super::MAX_STACK`] frames with the longest names that are shown.
+const FRAMES_BYTES: usize = 2 << 20;
 
 /// How lines look.
 pub(crate) struct Style {
@@ -30,7 +38,7 @@ pub(crate) struct Style {
     pub(crate) nanoseconds: bool,
     pub(crate) chains: bool,
     pub(crate) max_stack: usize,
-    /// Width of the longest event name.
+    /// Width of the column of event names.
     pub(crate) event_width: usize,
 }
 
@@ -64,28 +72,43 @@ pub(crate) struct EventPlan {
     pub(crate) name: Cow<'static, str>,
     pub(crate) kind: EventKind,
     /// Of a tracepoint.
-    pub(crate) format: Option<TracepointFormat>,
+    pub(crate) format: Option<Arc<TracepointFormat>>,
 }
 
 /// Of an event of which nothing is known but that it is there.
 pub(super) static UNKNOWN_EVENT: EventPlan =
     EventPlan { name: Cow::Borrowed("[unknown]"), kind: EventKind::Other, format: None };
 
-/// How the fields of a tracepoint are shown: as the kernel would, or one by one.
+/// The fields of a tracepoint, which are shown one by one.
 pub(crate) struct TracepointFormat {
-    pub(crate) print: Option<PrintFormat>,
-    /// The text of its format.
-    pub(crate) text: Vec<u8>,
+    fields: Vec<(Box<str>, FieldLayout)>,
     /// Byte order of its fields.
-    pub(crate) endian: Endian,
+    endian: Endian,
 }
 
 impl TracepointFormat {
+    pub(crate) fn new(format: &EventFormat<'_>, endian: Endian) -> TracepointFormat {
+        let own = format.fields.iter().filter(|field| !field.is_common());
+        TracepointFormat { fields: own.map(|field| (field.name.into(), field.layout())).collect(), endian }
+    }
+
+    /// `prev_comm="bash" prev_pid=12`. Fields may overlap in the raw data: what has become much longer than it ends there.
     fn show(&self, raw: &[u8]) -> String {
-        match &self.print {
-            Some(print) => print.text(raw, self.endian),
-            None => EventFormat::parse(&self.text).map_or_else(String::new, |format| format.text(raw, self.endian)),
+        let max_bytes = TRACE_FIXED_BYTES + TRACE_BYTES_PER_BYTE * raw.len();
+        let mut out = String::new();
+        for (name, layout) in &self.fields {
+            if out.len() > max_bytes {
+                out.push_str(" …");
+                break;
+            }
+            if !out.is_empty() {
+                out.push(' ');
+            }
+            out.push_str(name);
+            out.push('=');
+            layout.write(raw, self.endian, &mut out);
         }
+        out
     }
 }
 
@@ -95,7 +118,7 @@ impl Style {
         let has = |field| self.fields.has(field);
         if has(Field::Comm) {
             let width = if stamp.has_chain { 0 } else { 16 };
-            let _ = write!(out, "{:>width$} ", Plain(stamp.comm));
+            let _ = write!(out, "{:>width$} ", Name(stamp.comm));
         }
         let pid_tid = stamp.pid_tid.map(|(pid, tid)| (pid as i32, tid as i32));
         let _ = match (has(Field::Pid), has(Field::Tid), pid_tid) {
@@ -147,12 +170,12 @@ impl Style {
             self.number(out, Field::Period, line.period, |out, period| write!(out, "{period:>10} "));
         }
         if has(Field::Event) {
-            let _ = write!(out, "{:>width$}: ", Plain(line.plan.name.as_bytes()), width = self.event_width);
+            let _ = write!(out, "{:>width$}: ", Name(line.plan.name.as_bytes()), width = self.event_width);
         }
         if has(Field::Trace)
             && let (Some(format), Some(raw)) = (&line.plan.format, fields.raw)
         {
-            let _ = write!(out, "{}", Plain(format.show(raw).trim_end().as_bytes()));
+            let _ = out.write_str(&format.show(raw));
         }
         let pid = fields.pid_tid.map_or(u32::MAX, |(pid, _)| pid);
         if has(Field::Addr) {
@@ -173,7 +196,7 @@ impl Style {
         }
         if has(Field::Cgroup) {
             self.number(out, Field::Cgroup, fields.cgroup, |out, id| match tasks.cgroup(id) {
-                Some(path) => write!(out, " {} ", Plain(path)),
+                Some(path) => write!(out, " {} ", Name(path)),
                 None => write!(out, " cgroup:{id} "),
             });
         }
@@ -238,6 +261,10 @@ impl Style {
                 continue;
             }
             if shown == self.max_stack {
+                break;
+            }
+            if out.len() - start > FRAMES_BYTES {
+                out.push_str("\t[more frames]\n");
                 break;
             }
             shown += 1;
@@ -305,14 +332,14 @@ impl Style {
         if has(Field::Sym) {
             let (name, offset) = place.symbol.map_or((UNKNOWN, None), |(name, offset)| (name, Some(offset)));
             out.push(' ');
-            out.push_plain(name);
+            out.push_name(name);
             if let Some(offset) = offset.filter(|_| has(Field::Symoff)) {
                 let _ = write!(out, "+{offset:#x}");
             }
         }
         if has(Field::Dso) {
             out.push_str(" (");
-            out.push_plain(place.dso.unwrap_or(UNKNOWN));
+            out.push_name(place.dso.unwrap_or(UNKNOWN));
             out.push(')');
         }
     }

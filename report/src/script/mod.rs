@@ -38,7 +38,7 @@ pub use side::Show;
 
 use naming::Naming;
 use order::Order;
-use printer::{Batch, Printed, Printer, Share};
+use printer::{Batch, Printed, Printer, Share, Sink};
 use team::Team;
 use text::Text;
 
@@ -46,7 +46,7 @@ use text::Text;
 pub const MAX_STACK: usize = 127;
 /// Text is written out when this much of it is there.
 const WRITE_BYTES: usize = 64 << 10;
-/// A recording of fewer bytes is printed before threads have started.
+/// Bytes of a recording for each thread: fewer are printed before a thread has started.
 const SHARED_BYTES: usize = 1 << 20;
 /// Records are handed to threads in batches of about this many.
 const BATCH_RECORDS: usize = 4096;
@@ -119,8 +119,10 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     let path = source.path().to_owned();
     let window = source.window(&options.time)?;
     let lasting = source.lasting();
-    let is_small = lasting.is_some_and(|input| input.parts().is_empty() && input.bytes().len() < SHARED_BYTES);
-    let threads = if is_small { 1 } else { threads_there_are() };
+    // A thread is worth its memory from this size on.
+    let worth = lasting
+        .map_or(1, |input| if input.parts().is_empty() { input.bytes().len() / SHARED_BYTES } else { MAX_THREADS });
+    let threads = threads_there_are().min(worth);
     let threads = options.threads.unwrap_or(threads).clamp(1, MAX_THREADS);
     let needs_ahead = lasting.filter(|_| options.needs_names());
     let mut ahead = needs_ahead.map(|input| ahead::symbols(input, threads)).unwrap_or_default();
@@ -274,6 +276,12 @@ impl Script<'_, '_, '_> {
         match &mut self.events {
             None => self.events = Some(Arc::new(Events::new(metadata.attrs(), metadata.endian()).map_err(failed)?)),
             Some(events) => {
+                // Batches under way share the events, and a change copies all of them.
+                if self.renames == RENAMES_MAX
+                    && let Printers::Team(team) = &mut self.printers
+                {
+                    team.wait(self.out)?;
+                }
                 for attr in metadata.attrs().iter().skip(events.all().len()) {
                     Arc::make_mut(events).push(attr).map_err(failed)?;
                 }
@@ -309,7 +317,11 @@ impl Script<'_, '_, '_> {
         self.before += run.entries.len() as u64;
         let batch = Batch { events, naming: self.naming.clone(), run, before };
         match &mut self.printers {
-            Printers::Alone(printer) => printer.batch(&batch, Share::ALL, |text| write_if_much(self.out, text)),
+            Printers::Alone(printer) => {
+                let mut sink = Direct { out: self.out, result: Ok(()) };
+                printer.batch(&batch, Share::ALL, &mut sink);
+                sink.result
+            }
             Printers::Team(team) => team.submit(batch, self.out),
         }
     }
@@ -320,7 +332,9 @@ impl Script<'_, '_, '_> {
         match self.printers {
             Printers::Alone(mut printer) => {
                 if let Some(events) = &self.events {
-                    printer.give_up_waiting(events);
+                    let mut sink = Direct { out, result: Ok(()) };
+                    printer.give_up_waiting(events, &mut sink);
+                    sink.result?;
                 }
                 write_out(out, &printer.text)?;
                 printed.merge(printer.finish());
@@ -339,6 +353,21 @@ impl Script<'_, '_, '_> {
             first_unreadable: printed.first_unreadable.map(|(_, error)| error),
             problems,
         })
+    }
+}
+
+/// Writes text out where it is made. After an error the rest is dropped.
+struct Direct<'o> {
+    out: &'o mut dyn Write,
+    result: Result<()>,
+}
+
+impl Sink for Direct<'_> {
+    fn take_much(&mut self, text: &mut Text) {
+        match self.result {
+            Ok(()) => self.result = write_if_much(self.out, text),
+            Err(_) => text.clear(),
+        }
     }
 }
 

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use bprec_format::feature::tracing::{EventFormat, PrintFormat, TracingData};
+use rustc_hash::FxHashMap;
+
+use bprec_format::feature::tracing::TracingData;
 use bprec_format::feature::{Feature, Partial, Payload as _, Text};
 use bprec_format::{EventAttr, Metadata, event_type, sampler};
 
 use super::line::{EventPlan, TracepointFormat};
 use crate::index::stream_symbols::SectionSymbols;
 use crate::input::event_kind::EventKind;
+
+/// The widest column for names of events: every line is as wide.
+const EVENT_WIDTH_MAX: usize = 128;
 
 /// The names that a recording's sections have for events and for code.
 #[derive(Default)]
@@ -17,7 +22,7 @@ pub(super) struct Naming {
     pub(super) plans: Vec<EventPlan>,
     /// What registers are called on the machine that was recorded, where that is known.
     pub(super) registers: &'static [&'static str],
-    /// Width of the longest name of an event.
+    /// Width of the column for names of events: as wide as the longest, but for very long ones.
     pub(super) event_width: usize,
     /// Of code.
     pub(super) code: Arc<SectionSymbols>,
@@ -31,8 +36,8 @@ impl Naming {
         let arch = arch.and_then(|section| Text::parse(&section.bytes, section.offset, metadata.endian()).ok());
         let arch = arch.map(|partial: Partial<Text<'_>>| String::from_utf8_lossy(partial.value.0).into_owned());
         let registers = arch.and_then(|arch| sampler::register_names(&arch)).unwrap_or_default();
-        let event_width = names.iter().map(String::len).max().unwrap_or(0);
-        let formats = formats(metadata, names.len());
+        let event_width = names.iter().map(String::len).max().unwrap_or(0).min(EVENT_WIDTH_MAX);
+        let formats = formats(metadata);
         let plans = metadata.attrs().iter().zip(names).zip(formats);
         let plans = plans.map(|((event, name), format)| EventPlan {
             kind: EventKind::of(&event.attr, &name),
@@ -43,24 +48,18 @@ impl Naming {
     }
 }
 
-/// By event: the format of a tracepoint.
-fn formats(metadata: &Metadata<'_>, events: usize) -> Vec<Option<TracepointFormat>> {
-    let mut formats: Vec<Option<TracepointFormat>> = (0..events).map(|_| None).collect();
+/// By event: the format of a tracepoint, which several events may share.
+fn formats(metadata: &Metadata<'_>) -> Vec<Option<Arc<TracepointFormat>>> {
+    let id = |attr: &EventAttr| (attr.kind == event_type::TRACEPOINT).then_some(attr.config);
+    let mut formats: FxHashMap<u64, Option<Arc<TracepointFormat>>> =
+        metadata.attrs().iter().filter_map(|event| Some((id(&event.attr)?, None))).collect();
     for section in metadata.feature(Feature::TRACING_DATA) {
         let Ok(tracing) = TracingData::parse(&section.bytes, section.offset, metadata.endian()) else { continue };
-        for (_, text) in tracing.value.systems.iter().flat_map(|s| s.formats.iter().map(move |text| (s, text))) {
-            let Some(format) = EventFormat::parse(text) else { continue };
-            let is_its = |attr: &EventAttr| attr.kind == event_type::TRACEPOINT && attr.config == u64::from(format.id);
-            for (slot, event) in formats.iter_mut().zip(metadata.attrs()) {
-                if is_its(&event.attr) {
-                    *slot = Some(TracepointFormat {
-                        print: PrintFormat::parse(&format),
-                        text: text.to_vec(),
-                        endian: tracing.value.endian,
-                    });
-                }
+        for (_, format) in tracing.value.events() {
+            if let Some(slot) = formats.get_mut(&u64::from(format.id)) {
+                *slot = Some(Arc::new(TracepointFormat::new(&format, tracing.value.endian)));
             }
         }
     }
-    formats
+    metadata.attrs().iter().map(|event| formats.get(&id(&event.attr)?)?.clone()).collect()
 }

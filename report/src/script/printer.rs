@@ -23,6 +23,17 @@ use crate::pass::readings::Readings;
 
 /// A thread's part of a batch are blocks of so many records.
 pub(super) const BLOCK_RECORDS: usize = 512;
+/// Text of one record beyond which no line begins: each of its counters has a line with the whole call chain.
+const RECORD_TEXT_BYTES: usize = 1 << 19;
+
+/// Where text goes, so that little of it waits in memory.
+pub(super) trait Sink {
+    /// Called behind each record: takes the text away when there is much.
+    fn take_much(&mut self, text: &mut Text);
+
+    /// A block of the batch ends with the last byte of the text.
+    fn end_block(&mut self, _text: &Text) {}
+}
 
 /// Records in their order, with what the recording had said of itself when it was their turn.
 pub(super) struct Batch<'a> {
@@ -141,16 +152,8 @@ impl<'o> Printer<'o> {
         }
     }
 
-    /// Prints the blocks of a batch that are its own, and learns from all of it. `done` is called behind each block.
-    ///
-    /// # Errors
-    /// When `done` says so.
-    pub(super) fn batch<E>(
-        &mut self,
-        batch: &Batch<'_>,
-        share: Share,
-        mut done: impl FnMut(&mut Text) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Prints the blocks of a batch that are its own, and learns from all of it.
+    pub(super) fn batch(&mut self, batch: &Batch<'_>, share: Share, sink: &mut dyn Sink) {
         self.name(&batch.naming);
         let events = &batch.events;
         for (block, entries) in batch.run.entries.chunks(BLOCK_RECORDS).enumerate() {
@@ -161,14 +164,14 @@ impl<'o> Printer<'o> {
                 if let Some((bytes, offset)) = batch.run.bytes(entry)
                     && let Ok(record) = Record::parse_alone(bytes, offset, events.endian())
                 {
-                    self.record(events, entry.event as usize, &record, is_own);
+                    self.record(events, entry.event as usize, &record, is_own, sink);
+                    sink.take_much(&mut self.text);
                 }
             }
             if is_own {
-                done(&mut self.text)?;
+                sink.end_block(&self.text);
             }
         }
-        Ok(())
     }
 
     fn name(&mut self, naming: &Arc<Naming>) {
@@ -186,12 +189,12 @@ impl<'o> Printer<'o> {
     }
 
     /// Prints a record if it is asked for, and learns from it.
-    fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool) {
+    fn record(&mut self, events: &Events, index: usize, record: &Record<'_>, is_own: bool, sink: &mut dyn Sink) {
         let Some(event) = events.all().get(index) else { return };
         let done = match record.kind {
             RecordType::SAMPLE | RecordType::CALLCHAIN_DEFERRED if !is_own => Ok(()),
             RecordType::SAMPLE => self.sample_or_wait(events, index, record),
-            RecordType::CALLCHAIN_DEFERRED => self.user_chain(events, event, record),
+            RecordType::CALLCHAIN_DEFERRED => self.user_chain(events, event, record, sink),
             kind if self.options.show.shows(kind) || tasks::is_of_interest(kind) => {
                 self.side_band(event, record, is_own)
             }
@@ -249,7 +252,13 @@ impl<'o> Printer<'o> {
     }
 
     /// The user part of call chains: with the samples that wait for it, or on its own.
-    fn user_chain(&mut self, events: &Events, event: &Event, record: &Record<'_>) -> bprec_format::Result<()> {
+    fn user_chain(
+        &mut self,
+        events: &Events,
+        event: &Event,
+        record: &Record<'_>,
+        sink: &mut dyn Sink,
+    ) -> bprec_format::Result<()> {
         let (payload, id) = Payload::decode(record, &event.layout)?;
         let Payload::CallchainDeferred(chain) = payload else { return Ok(()) };
         if self.options.keep_chains_apart {
@@ -263,14 +272,16 @@ impl<'o> Printer<'o> {
         let tid = id.pid_tid.map_or(u32::MAX, |(_, tid)| tid);
         for (sample, is_its) in self.deferred.take(tid, chain.cookie) {
             self.waited(events, &sample, Some(chain.ips).filter(|_| is_its));
+            sink.take_much(&mut self.text);
         }
         Ok(())
     }
 
     /// What the recording ends without.
-    pub(super) fn give_up_waiting(&mut self, events: &Events) {
+    pub(super) fn give_up_waiting(&mut self, events: &Events, sink: &mut dyn Sink) {
         while let Some(sample) = self.deferred.next() {
             self.waited(events, &sample, None);
+            sink.take_much(&mut self.text);
         }
     }
 
@@ -324,7 +335,12 @@ impl<'o> Printer<'o> {
         let mut growth = std::mem::take(&mut self.growth);
         let mut taken = self.readings.take(events, index, fields, record.offset, &mut growth);
         if self.is_wanted(fields) {
+            let start = self.text.len();
             for (member, period) in &growth {
+                if self.text.len() - start > RECORD_TEXT_BYTES {
+                    self.text.push_str("# and lines of more counters with the same call chain\n");
+                    break;
+                }
                 self.sample_line(events, *member, record, fields, Some(*period));
             }
         } else {

@@ -25,7 +25,10 @@ fn write(out: &mut Text, state: &State) -> Result {
         State::Program(it) => write_program(out, it),
         State::Missed(it) => write!(out, "missed: program {} at {} ns: {}", it.id, it.time_ns, text(&it.reason)),
         State::RunStats(it) => {
-            write!(out, "run stats at {} ns:", it.time_ns)?;
+            write!(out, "run stats at {} ns", it.time_ns)?;
+            it.on_ns.map_or(Ok(()), |on_ns| write!(out, ", on for {on_ns} ns"))?;
+            it.others_ns.filter(|ns| *ns > 0).map_or(Ok(()), |others_ns| write!(out, ", for others {others_ns} ns"))?;
+            write!(out, ":")?;
             each(out, &it.programs, |out, program| {
                 write!(out, " program {} {} runs {} ns", program.id, program.run_cnt, program.run_time_ns)?;
                 program.recursion_misses.map_or(Ok(()), |misses| write!(out, " {misses} misses"))
@@ -83,10 +86,10 @@ fn write(out: &mut Text, state: &State) -> Result {
                 it.programs,
                 it.missed
             )?;
-            match it.longest_gap_ns {
-                Some(gap_ns) => write!(out, ", longest gap {gap_ns} ns, {} B overrun", it.overrun_bytes),
-                None => Ok(()),
+            if let Some(gap_ns) = it.longest_gap_ns {
+                write!(out, ", longest gap {gap_ns} ns, {} B overrun", it.overrun_bytes)?;
             }
+            it.unheld.filter(|unheld| *unheld > 0).map_or(Ok(()), |unheld| write!(out, ", {unheld} programs not held"))
         }
         State::KernelSymbols(symbols) => {
             write!(out, "kernel symbols:")?;
@@ -226,7 +229,7 @@ mod tests {
         let runs = |id| ProgramRuns { id, run_cnt: 3, run_time_ns: 40, ..ProgramRuns::default() };
         let programs = vec![runs(1), ProgramRuns { recursion_misses: Some(2), ..runs(2) }];
         assert_eq!(
-            line(&State::RunStats(RunStats { time_ns: 100, programs, on_ns: None })),
+            line(&State::RunStats(RunStats { time_ns: 100, programs, ..RunStats::default() })),
             "run stats at 100 ns: program 1 3 runs 40 ns; program 2 3 runs 40 ns 2 misses"
         );
         assert_eq!(line(&State::RunStats(RunStats::default())), "run stats at 0 ns: none");

@@ -1,41 +1,107 @@
 //! Several threads that print: each is handed every batch and prints some of its blocks, and the text is put together in order.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use bprec_format::Events;
 
-use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, Share};
+use super::printer::{BLOCK_RECORDS, Batch, Printed, Printer, Share, Sink};
 use super::text::Text;
 use crate::Result;
 
 /// So many batches are on their way at once: one that is printed, and one that waits for it.
 const BATCHES: usize = 2;
+/// A thread hands its text over in pieces of about this size, at the end of a record.
+const PIECE_BYTES: usize = 256 << 10;
+/// So many pieces of a thread wait to be written; then it does.
+const PIECES: usize = 8;
 
 /// What a thread is to do.
 enum Job<'a> {
-    /// Print its blocks of a batch, into memory that was used before.
-    Print(Arc<Batch<'a>>, Share, Blocks),
-    /// Print what still waits.
+    /// Print its blocks of a batch.
+    Print(Arc<Batch<'a>>, Share),
+    /// Print what still waits, as one more block.
     End(Arc<Events>),
 }
 
-/// The text of a thread's blocks of a batch.
+/// Text of a thread, which goes on where the piece before ends.
 #[derive(Default)]
-struct Blocks {
+struct Piece {
     text: Text,
-    /// Where each block ends.
+    /// Where blocks end.
     ends: Vec<usize>,
+}
+
+/// Hands text over in pieces.
+struct Pieces {
+    finished: SyncSender<Piece>,
+    /// Pieces that were written out: their memory is used again.
+    spare: Receiver<Piece>,
+    ends: Vec<usize>,
+    /// Nobody takes pieces any more.
+    is_over: bool,
+}
+
+impl Pieces {
+    fn hand_over(&mut self, text: &mut Text) {
+        let Piece { text: empty, ends } = self.spare.try_recv().unwrap_or_default();
+        let piece = Piece { text: std::mem::replace(text, empty), ends: std::mem::replace(&mut self.ends, ends) };
+        self.is_over |= self.finished.send(piece).is_err();
+    }
+}
+
+impl Sink for Pieces {
+    fn take_much(&mut self, text: &mut Text) {
+        if self.is_over {
+            text.clear();
+        } else if text.len() >= PIECE_BYTES {
+            self.hand_over(text);
+        }
+    }
+
+    fn end_block(&mut self, text: &Text) {
+        self.ends.push(text.len());
+    }
 }
 
 struct Member<'scope, 'a> {
     jobs: SyncSender<Job<'a>>,
-    done: Receiver<Blocks>,
+    done: Receiver<Piece>,
+    spare: Sender<Piece>,
+    /// The piece that is being written, how much of it was, and how many of its blocks.
+    piece: Piece,
+    written: usize,
+    blocks: usize,
     handle: ScopedJoinHandle<'scope, Printed>,
+}
+
+impl Member<'_, '_> {
+    /// Writes out its next block.
+    fn write_block(&mut self, out: &mut dyn Write) -> Result<()> {
+        loop {
+            let text = self.piece.text.as_bytes();
+            if let Some(end) = self.piece.ends.get(self.blocks) {
+                out.write_all(&text[self.written..*end])?;
+                (self.written, self.blocks) = (*end, self.blocks + 1);
+                return Ok(());
+            }
+            out.write_all(&text[self.written..])?;
+            // Where a thread has panicked, nothing comes: that is passed on at the end.
+            let Ok(next) = self.done.recv() else {
+                self.written = text.len();
+                return Ok(());
+            };
+            let mut empty = std::mem::replace(&mut self.piece, next);
+            (self.written, self.blocks) = (0, 0);
+            empty.text.clear();
+            empty.ends.clear();
+            // A thread that has ended needs no memory.
+            let _ = self.spare.send(empty);
+        }
+    }
 }
 
 /// The threads.
@@ -43,8 +109,6 @@ pub(super) struct Team<'scope, 'a> {
     members: Vec<Member<'scope, 'a>>,
     /// Of each batch that is on its way: its blocks, and how many members share them.
     under_way: VecDeque<(usize, usize)>,
-    /// Memory that is free.
-    spare: Vec<Blocks>,
 }
 
 impl<'scope, 'a> Team<'scope, 'a> {
@@ -60,13 +124,15 @@ impl<'scope, 'a> Team<'scope, 'a> {
         let members = (0..threads).map_while(|_| {
             // As many as are under way, so that nobody waits for room.
             let (jobs, todo) = sync_channel(BATCHES + 1);
-            let (finished, done) = sync_channel(BATCHES + 1);
+            let (finished, done) = sync_channel(PIECES);
+            let (spare, empty) = channel();
             let printer = printer();
-            let handle = Builder::new().spawn_scoped(scope, move || work(printer, &todo, &finished)).ok()?;
-            Some(Member { jobs, done, handle })
+            let pieces = Pieces { finished, spare: empty, ends: Vec::new(), is_over: false };
+            let handle = Builder::new().spawn_scoped(scope, move || work(printer, &todo, pieces)).ok()?;
+            Some(Member { jobs, done, spare, piece: Piece::default(), written: 0, blocks: 0, handle })
         });
         let members: Vec<_> = members.collect();
-        (!members.is_empty()).then(|| Team { members, under_way: VecDeque::new(), spare: Vec::new() })
+        (!members.is_empty()).then(|| Team { members, under_way: VecDeque::new() })
     }
 
     /// Has a batch printed. The text of an earlier one is written out.
@@ -83,7 +149,18 @@ impl<'scope, 'a> Team<'scope, 'a> {
         for (index, member) in self.members.iter().enumerate() {
             let share = if index < of { Share { index, of } } else { Share::NONE };
             // A thread that is gone has panicked, which is passed on when it is waited for.
-            let _ = member.jobs.send(Job::Print(batch.clone(), share, self.spare.pop().unwrap_or_default()));
+            let _ = member.jobs.send(Job::Print(batch.clone(), share));
+        }
+        Ok(())
+    }
+
+    /// Waits for all batches and writes out their text.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn wait(&mut self, out: &mut dyn Write) -> Result<()> {
+        while !self.under_way.is_empty() {
+            self.write_oldest(out)?;
         }
         Ok(())
     }
@@ -93,16 +170,13 @@ impl<'scope, 'a> Team<'scope, 'a> {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn finish(mut self, events: Option<Arc<Events>>, out: &mut dyn Write) -> Result<Printed> {
-        while !self.under_way.is_empty() {
-            self.write_oldest(out)?;
-        }
+        self.wait(out)?;
         // Only the first has samples that wait.
         if let Some(events) = events
-            && let Some(first) = self.members.first()
+            && let Some(first) = self.members.first_mut()
             && first.jobs.send(Job::End(events)).is_ok()
-            && let Ok(blocks) = first.done.recv()
         {
-            out.write_all(blocks.text.as_bytes())?;
+            first.write_block(out)?;
         }
         let mut printed = Printed::default();
         for Member { jobs, handle, .. } in self.members {
@@ -117,37 +191,24 @@ impl<'scope, 'a> Team<'scope, 'a> {
 
     fn write_oldest(&mut self, out: &mut dyn Write) -> Result<()> {
         let Some((count, of)) = self.under_way.pop_front() else { return Ok(()) };
-        // Where a thread has panicked, nothing comes: that is passed on at the end.
-        let parts: Vec<Blocks> = self.members.iter().map(|member| member.done.recv().unwrap_or_default()).collect();
-        for number in 0..count {
-            let (part, block) = (&parts[number % of], number / of);
-            let start = block.checked_sub(1).map_or(Some(0), |before| part.ends.get(before).copied());
-            let range = start.zip(part.ends.get(block).copied());
-            let text = range.and_then(|(start, end)| part.text.as_bytes().get(start..end));
-            out.write_all(text.unwrap_or_default())?;
-        }
-        self.spare.extend(parts);
-        Ok(())
+        (0..count).try_for_each(|block| self.members[block % of].write_block(out))
     }
 }
 
-fn work(mut printer: Printer<'_>, todo: &Receiver<Job<'_>>, finished: &SyncSender<Blocks>) -> Printed {
+fn work(mut printer: Printer<'_>, todo: &Receiver<Job<'_>>, mut pieces: Pieces) -> Printed {
     while let Ok(job) = todo.recv() {
-        let mut ends = Vec::new();
         match job {
-            Job::Print(batch, share, mut blocks) => {
-                blocks.text.clear();
-                blocks.ends.clear();
-                ends = blocks.ends;
-                printer.text = blocks.text;
-                let Ok(()) = printer.batch(&batch, share, |text| {
-                    ends.push(text.len());
-                    Ok::<(), Infallible>(())
-                });
+            Job::Print(batch, share) => printer.batch(&batch, share, &mut pieces),
+            Job::End(events) => {
+                printer.give_up_waiting(&events, &mut pieces);
+                pieces.end_block(&printer.text);
             }
-            Job::End(events) => printer.give_up_waiting(&events),
         }
-        if finished.send(Blocks { text: std::mem::take(&mut printer.text), ends }).is_err() {
+        // Text with the end of its last block; threads without a block have none.
+        if !pieces.ends.is_empty() {
+            pieces.hand_over(&mut printer.text);
+        }
+        if pieces.is_over {
             break;
         }
     }

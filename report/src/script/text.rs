@@ -4,6 +4,10 @@ use std::fmt;
 
 use crate::model::text::{is_plain, is_steering, printable};
 
+/// Bytes of text that are shown of a name. The names of tasks, code and files stand in many lines, and those of kernels are shorter, but for some paths.
+const NAME_BYTES: usize = 1 << 10;
+/// Limit for a name with anything but printable ASCII, which takes far longer to print.
+const ESCAPED_NAME_BYTES: usize = 1 << 9;
 /// What [`Text::push_padded`] copies at once.
 pub(crate) const PADDING_BYTES: usize = 64;
 
@@ -60,13 +64,11 @@ impl Text {
         self.0.extend_from_slice(&address(addr));
     }
 
-    /// Appends a name as [`Plain`] does.
-    pub(crate) fn push_plain(&mut self, name: &[u8]) {
-        if is_plain(name) {
-            self.0.extend_from_slice(name);
-        } else {
-            // Writing to a text cannot fail.
-            let _ = fmt::write(self, format_args!("{}", Plain(name)));
+    /// Appends a name as [`Name`] does.
+    pub(crate) fn push_name(&mut self, name: &[u8]) {
+        match changed(name) {
+            None => self.0.extend_from_slice(name),
+            Some(text) => self.0.extend_from_slice(text.as_bytes()),
         }
     }
 }
@@ -129,19 +131,62 @@ impl fmt::Display for Plain<'_> {
             // ASCII is UTF-8.
             return f.pad(std::str::from_utf8(self.0).unwrap_or_default());
         }
-        let mut text = String::new();
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                if is_steering(c) {
-                    let mut utf8 = [0; 4];
-                    c.encode_utf8(&mut utf8).bytes().for_each(|b| text.push_str(&format!("\\x{b:02x}")));
-                } else {
-                    text.push(c);
-                }
+        f.pad(&escaped(self.0, usize::MAX))
+    }
+}
+
+/// Text as [`Plain`] prints it, ended by `…` once it has `most_bytes`.
+fn escaped(bytes: &[u8], most_bytes: usize) -> String {
+    // A byte makes at least one. What is behind may cut a character in two, and is not shown.
+    let bytes = bytes.get(..most_bytes.saturating_add(4)).unwrap_or(bytes);
+    let mut text = String::with_capacity((4 * bytes.len()).min(most_bytes.saturating_add(8)));
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if text.len() >= most_bytes {
+                return text + "…";
             }
-            chunk.invalid().iter().for_each(|b| text.push_str(&format!("\\x{b:02x}")));
+            if is_steering(c) {
+                push_escaped(&mut text, c.encode_utf8(&mut [0; 4]).as_bytes());
+            } else {
+                text.push(c);
+            }
         }
-        f.pad(&text)
+        if text.len() >= most_bytes && !chunk.invalid().is_empty() {
+            return text + "…";
+        }
+        push_escaped(&mut text, chunk.invalid());
+    }
+    text
+}
+
+fn push_escaped(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        let escape = [b'\\', b'x', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        // ASCII is UTF-8.
+        text.push_str(std::str::from_utf8(&escape).unwrap_or_default());
+    }
+}
+
+/// The text of a name that is too long or has to be escaped; `None` of any other, which is shown as it is.
+fn changed(name: &[u8]) -> Option<String> {
+    // A name may be long, and many lines have it.
+    match is_plain(&name[..name.len().min(NAME_BYTES)]) {
+        true if name.len() <= NAME_BYTES => None,
+        true => Some(escaped(name, NAME_BYTES)),
+        false => Some(escaped(name, ESCAPED_NAME_BYTES)),
+    }
+}
+
+/// Prints a name that other lines repeat as [`Plain`] does, but not much of one that is very long.
+pub(crate) struct Name<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match changed(self.0) {
+            None => Plain(self.0).fmt(f),
+            Some(text) => f.pad(&text),
+        }
     }
 }
 
@@ -159,6 +204,15 @@ mod tests {
         assert_eq!(Plain(b"\x1b]0;x\x07\xffok\xc3\xa9").to_string(), "\\x1b]0;x\\x07\\xffok\u{e9}");
         assert_eq!(Plain("a\u{202e}b".as_bytes()).to_string(), "a\\xe2\\x80\\xaeb");
         assert_eq!(format!("{:>5}", Plain(b"sh")), "   sh");
+        for (name, shown) in
+            [(&[b'a'; 2000], "a".repeat(1024)), (&[7; 2000], "\\x07".repeat(128)), (&[255; 2000], "\\xff".repeat(128))]
+        {
+            assert_eq!(Name(name).to_string(), shown.clone() + "…");
+            let mut text = Text::default();
+            text.push_name(name);
+            assert_eq!(text.as_bytes(), (shown + "…").as_bytes());
+        }
+        assert_eq!(Name(&[b'a'; 1024]).to_string(), "a".repeat(1024));
         // Forgetting to say that a name is one changes nothing.
         let mut text = Text::default();
         text.line(format_args!("{}\n{:>3}é", "a\u{1b}[0m\u{202e}", '\r'));

@@ -10,8 +10,9 @@ use crate::pass::attribution::Attribution;
 use crate::pass::{SampleView, Selection, Sink, run};
 use crate::sinks::mappings::Mappings;
 use bprec_format::misc;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 /// How many are kept.
 const HOTTEST: usize = 40;
@@ -24,7 +25,7 @@ pub(crate) struct Hot {
     pub(crate) name: String,
     /// The name as the file has it, where that is another one.
     pub(crate) mangled: Option<String>,
-    pub(crate) object: String,
+    pub(crate) object: Arc<str>,
     pub(crate) count: Count,
 }
 
@@ -53,7 +54,8 @@ pub(crate) fn hottest(recording: &Recording<'_>, index: &Index, selection: &Sele
     let options = Options { threads: Some(1), ..selection.options.clone() };
     let selection = Selection { options: &options, ..selection.clone() };
     let (sink, _) = run(recording, index, &selection, sink, |_, _| {});
-    sink.places.into_iter().map(|places| name(places, index, &maps, selection.options)).collect()
+    let mut objects = Objects::default();
+    sink.places.into_iter().map(|places| name(places, &mut objects, index, &maps, selection.options)).collect()
 }
 
 /// Counts samples by place.
@@ -105,25 +107,46 @@ impl Sink for HotSink<'_> {
     }
 }
 
-fn name(places: FxHashMap<Place, Count>, index: &Index, maps: &Mappings<'_>, options: &Options) -> Vec<Hot> {
+/// Names of kernel, modules and files, each once: they can be long, and the events many.
+#[derive(Default)]
+struct Objects(FxHashSet<Arc<str>>);
+
+impl Objects {
+    fn get(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(name) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = name.into();
+        self.0.insert(Arc::clone(&new));
+        new
+    }
+}
+
+fn name(
+    places: FxHashMap<Place, Count>,
+    objects: &mut Objects,
+    index: &Index,
+    maps: &Mappings<'_>,
+    options: &Options,
+) -> Vec<Hot> {
     let mut places: Vec<(Place, Count)> = places.into_iter().collect();
     places.sort_by_key(|(place, count)| (Reverse(count.weight), Reverse(count.samples), *place));
     let hot = places.into_iter().take(HOTTEST).map(|(place, count)| {
         let mut mangled = None;
         let (name, object) = match place {
-            Place::Kernel(symbol) => (index.symbols.name(symbol), "[kernel]".into()),
-            Place::KernelAddr(addr) => (format!("{addr:#x}"), index.kernel.find(addr).unwrap_or("[kernel]").to_owned()),
+            Place::Kernel(symbol) => (index.symbols.name(symbol), "[kernel]"),
+            Place::KernelAddr(addr) => (format!("{addr:#x}"), index.kernel.find(addr).unwrap_or("[kernel]")),
             Place::Function(file, number) => {
                 let own = maps.function_name(file, number);
                 let name = function_name(own, options);
                 mangled = Some(String::from_utf8_lossy(own).into_owned()).filter(|own| *own != name);
-                (name, maps.file(file).to_owned())
+                (name, maps.file(file))
             }
-            Place::File(file, offset) => (format!("{offset:#x}"), maps.file(file).to_owned()),
-            Place::User(addr) => (format!("{addr:#x}"), "[unknown]".into()),
-            Place::Other => ("(other)".into(), String::new()),
+            Place::File(file, offset) => (format!("{offset:#x}"), maps.file(file)),
+            Place::User(addr) => (format!("{addr:#x}"), "[unknown]"),
+            Place::Other => ("(other)".into(), ""),
         };
-        Hot { name, mangled, object, count }
+        Hot { name, mangled, object: objects.get(object), count }
     });
     hot.collect()
 }

@@ -2,6 +2,9 @@
 
 use crate::pass::attribution::{Attribution, Charge, Column};
 use crate::pass::{SampleView, Sink};
+use crate::sinks::by_event::ByEvent;
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 /// Weights of a program in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,8 +19,8 @@ pub(crate) struct Weights {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventIntervals {
     /// By program, for those that have samples.
-    pub(crate) programs: Vec<Option<Box<[Weights]>>>,
-    /// All that is charged to BPF.
+    pub(crate) programs: FxHashMap<u32, Box<[Weights]>>,
+    /// All that is charged to BPF; empty where nothing is.
     pub(crate) bpf: Vec<u64>,
 }
 
@@ -26,29 +29,25 @@ pub(crate) struct EventIntervals {
 pub(crate) struct IntervalSink {
     /// Moments, upwards: one more than there are intervals.
     moments: Vec<u64>,
-    programs: usize,
-    pub(crate) events: Vec<EventIntervals>,
+    pub(crate) events: ByEvent<EventIntervals>,
 }
 
 impl IntervalSink {
-    pub(crate) fn new(moments: Vec<u64>, programs: usize, events: usize) -> IntervalSink {
-        let intervals = moments.len().saturating_sub(1);
-        let event = EventIntervals { programs: vec![None; programs], bpf: vec![0; intervals] };
-        IntervalSink { moments, programs, events: vec![event; events] }
+    pub(crate) fn new(moments: Vec<u64>, events: usize) -> IntervalSink {
+        IntervalSink { moments, events: ByEvent::new(events) }
     }
 }
 
 impl EventIntervals {
-    fn of(&mut self, program: u32, interval: usize) -> &mut Weights {
-        let intervals = self.bpf.len();
-        let of_program = &mut self.programs[program as usize];
-        &mut of_program.get_or_insert_with(|| vec![Weights::default(); intervals].into())[interval]
+    fn of(&mut self, program: u32, interval: usize, intervals: usize) -> &mut Weights {
+        let of_program = self.programs.entry(program);
+        &mut of_program.or_insert_with(|| vec![Weights::default(); intervals].into())[interval]
     }
 }
 
 impl Sink for IntervalSink {
     fn fork(&self) -> Self {
-        IntervalSink::new(self.moments.clone(), self.programs, self.events.len())
+        IntervalSink::new(self.moments.clone(), self.events.len())
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
@@ -59,40 +58,44 @@ impl Sink for IntervalSink {
         let Some(time_ns) = sample.time_ns else { return Ok(()) };
         let behind = self.moments.partition_point(|moment| *moment <= time_ns);
         let Some(interval) = behind.checked_sub(1).filter(|_| behind < self.moments.len()) else { return Ok(()) };
-        let (event, weight) = (&mut self.events[sample.event], sample.count.weight);
+        let (event, weight) = (self.events.of(sample.event), sample.count.weight);
+        let intervals = self.moments.len() - 1;
         if is_bpf {
+            event.bpf.resize(intervals, 0);
             event.bpf[interval] = event.bpf[interval].saturating_add(weight);
         }
         let mut entered = None;
         if let Charge::Program { program, column, .. } = attribution.charge {
-            let weights = event.of(program, interval);
+            let weights = event.of(program, interval, intervals);
             weights.charged = weights.charged.saturating_add(weight);
             entered = (column == Column::Entry).then_some(program);
         }
         for program in attribution.programs().iter().filter(|program| Some(**program) != entered) {
-            let weights = event.of(*program, interval);
+            let weights = event.of(*program, interval, intervals);
             weights.inside = weights.inside.saturating_add(weight);
         }
         Ok(())
     }
 
     fn merge(&mut self, other: Self) {
-        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+        self.events.merge(other.events, |mine, theirs| {
+            mine.bpf.resize(mine.bpf.len().max(theirs.bpf.len()), 0);
             for (mine, theirs) in mine.bpf.iter_mut().zip(theirs.bpf) {
                 *mine = mine.saturating_add(theirs);
             }
-            for (mine, theirs) in mine.programs.iter_mut().zip(theirs.programs) {
-                match (mine, theirs) {
-                    (Some(mine), Some(theirs)) => {
-                        for (mine, theirs) in mine.iter_mut().zip(theirs) {
+            for (program, theirs) in theirs.programs {
+                match mine.programs.entry(program) {
+                    Entry::Vacant(new) => {
+                        new.insert(theirs);
+                    }
+                    Entry::Occupied(mut known) => {
+                        for (mine, theirs) in known.get_mut().iter_mut().zip(theirs) {
                             mine.charged = mine.charged.saturating_add(theirs.charged);
                             mine.inside = mine.inside.saturating_add(theirs.inside);
                         }
                     }
-                    (mine @ None, theirs) => *mine = theirs,
-                    (Some(_), None) => {}
                 }
             }
-        }
+        });
     }
 }

@@ -7,6 +7,7 @@ use crate::model::Count;
 use crate::options::{Payer, Split};
 use crate::pass::attribution::{Attribution, Charge, Column};
 use crate::pass::{SampleView, Sink};
+use crate::sinks::by_event::ByEvent;
 use crate::sinks::sharing::{Sharers, share_out};
 use bprec_format::misc;
 use bprec_format::state::OVERFLOW_PID;
@@ -84,6 +85,90 @@ impl Charges {
     }
 }
 
+/// Charges by program, of the programs that have any. Events and programs may be many, and few of their pairs are charged.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProgramCharges {
+    /// In the order in which they were first charged.
+    list: Vec<(u32, Charges)>,
+    /// Positions in `list`, each at the lowest bits of its program's number or the next place that was free: a power of two, and at
+    /// least twice as many as are taken.
+    places: Vec<u32>,
+}
+
+/// A place without a position.
+const FREE: u32 = u32::MAX;
+
+impl ProgramCharges {
+    /// The charges of a program.
+    pub(crate) fn get(&self, program: u32) -> Charges {
+        self.position(program).map_or(Charges::default(), |at| self.list[at].1)
+    }
+
+    /// Whether a program has charges.
+    pub(crate) fn has(&self, program: u32) -> bool {
+        self.position(program).is_some()
+    }
+
+    /// The programs that have charges, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Charges)> {
+        self.list.iter().map(|(program, charges)| (*program, charges))
+    }
+
+    /// The sum of all charges.
+    pub(crate) fn sum(&self) -> Charges {
+        let mut sum = Charges::default();
+        self.list.iter().for_each(|(_, charges)| sum.merge(charges));
+        sum
+    }
+
+    #[inline]
+    fn of(&mut self, program: u32) -> &mut Charges {
+        let at = match self.position(program) {
+            Some(at) => at,
+            None => self.add(program),
+        };
+        &mut self.list[at].1
+    }
+
+    #[inline]
+    fn position(&self, program: u32) -> Option<usize> {
+        let mask = self.places.len().checked_sub(1)?;
+        let mut place = program as usize & mask;
+        loop {
+            let at = self.places[place] as usize;
+            if self.list.get(at)?.0 == program {
+                return Some(at);
+            }
+            place = (place + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, program: u32) -> usize {
+        self.list.push((program, Charges::default()));
+        let last = self.list.len() - 1;
+        if self.list.len() * 2 > self.places.len() {
+            self.places = vec![FREE; (self.list.len() * 4).next_power_of_two()];
+            (0..last).for_each(|at| self.place(at));
+        }
+        self.place(last);
+        last
+    }
+
+    fn place(&mut self, at: usize) {
+        let mask = self.places.len() - 1;
+        let mut place = self.list[at].0 as usize & mask;
+        while self.places[place] != FREE {
+            place = (place + 1) & mask;
+        }
+        self.places[place] = at as u32;
+    }
+
+    fn merge(&mut self, other: &ProgramCharges) {
+        other.iter().for_each(|(program, charges)| self.of(program).merge(charges));
+    }
+}
+
 /// The ledger of one event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EventLedger {
@@ -101,8 +186,7 @@ pub(crate) struct EventLedger {
     pub(crate) has_foreign_tasks: bool,
     /// Counted in the kernel without room for where they were.
     pub(crate) overflow: Count,
-    /// By program.
-    pub(crate) programs: Vec<Charges>,
+    pub(crate) programs: ProgramCharges,
     /// By program and part.
     pub(crate) parts: FxHashMap<(u32, Key), Charges>,
     /// By group of programs: what ran under any of them.
@@ -117,10 +201,6 @@ pub(crate) struct EventLedger {
 const MAX_CPUS: u32 = 1 << 16;
 
 impl EventLedger {
-    pub(crate) fn new(programs: usize) -> EventLedger {
-        EventLedger { programs: vec![Charges::default(); programs], ..EventLedger::default() }
-    }
-
     /// Counts a sample, or several that one record stands for, whosever they are.
     #[inline]
     pub(crate) fn sample(&mut self, count: Count, time_ns: Option<u64>, cpu: Option<u32>) {
@@ -150,14 +230,14 @@ impl EventLedger {
             Charge::Interpreted => self.interpreted.merge(count),
             Charge::UnknownCode => self.unknown_code.merge(count),
             Charge::Program { program, column, .. } => {
-                self.programs[program as usize].column(column).merge(count);
+                self.programs.of(program).column(column).merge(count);
                 if split.is_some() {
                     self.parts.entry((program, part)).or_default().column(column).merge(count);
                 }
             }
         }
         for program in attribution.programs() {
-            self.programs[*program as usize].total.merge(count);
+            self.programs.of(*program).total.merge(count);
             if split.is_some_and(|split| split.payer().is_some()) {
                 self.parts.entry((*program, part)).or_default().total.merge(count);
             }
@@ -192,7 +272,7 @@ impl EventLedger {
     }
 
     fn charge_share(&mut self, program: u32, part: Key, share: Count, split: Option<Split>) {
-        let charges = &mut self.programs[program as usize];
+        let charges = self.programs.of(program);
         charges.add_shared_entry(share);
         charges.total.merge(share);
         if let Some(split) = split {
@@ -239,9 +319,7 @@ impl EventLedger {
         self.guarded.merge(other.guarded);
         self.overflow.merge(other.overflow);
         self.has_foreign_tasks |= other.has_foreign_tasks;
-        for (mine, theirs) in self.programs.iter_mut().zip(&other.programs) {
-            mine.merge(theirs);
-        }
+        self.programs.merge(&other.programs);
         if self.groups.len() < other.groups.len() {
             self.groups.resize(other.groups.len(), Count::default());
         }
@@ -287,8 +365,7 @@ pub(crate) struct LedgerSink<'i> {
     split: Option<Split>,
     /// By program, where programs are put together.
     group_of: &'i [Option<u32>],
-    /// By event.
-    pub(crate) events: Vec<EventLedger>,
+    events: ByEvent<EventLedger>,
 }
 
 impl<'i> LedgerSink<'i> {
@@ -299,7 +376,12 @@ impl<'i> LedgerSink<'i> {
         group_of: &'i [Option<u32>],
         events: usize,
     ) -> LedgerSink<'i> {
-        LedgerSink { index, split, group_of, events: vec![EventLedger::new(index.programs.list.len()); events] }
+        LedgerSink { index, split, group_of, events: ByEvent::new(events) }
+    }
+
+    /// The ledgers.
+    pub(crate) fn finish(self) -> ByEvent<EventLedger> {
+        self.events
     }
 
     fn part(&self, split: Split, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<Key> {
@@ -348,7 +430,7 @@ impl Sink for LedgerSink<'_> {
             (_, Some(split)) => self.part(split, sample, attribution)?,
         };
         let is_idle = attribution.charge == Charge::Elsewhere && self.is_idle(sample);
-        let ledger = &mut self.events[sample.event];
+        let ledger = self.events.of(sample.event);
         ledger.sample(count, sample.time_ns, sample.cpu);
         if sample.pid_tid.0 == OVERFLOW_PID && self.index.aggregations.contains_key(&sample.event) {
             ledger.overflow.merge(count);
@@ -370,8 +452,33 @@ impl Sink for LedgerSink<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
-            mine.merge(theirs);
+        self.events.merge(other.events, EventLedger::merge);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that fall on one place, that wrap around, and that come again.
+    #[test]
+    fn charges_of_any_programs_are_found_again() {
+        let programs: Vec<u32> = (0..300).map(|at| at * 1024 % 4099 * 77).chain([u32::MAX, u32::MAX - 1]).collect();
+        let count = |weight| Count { samples: 1, weight };
+        let (mut one, mut other) = (ProgramCharges::default(), ProgramCharges::default());
+        for (program, weight) in programs.iter().zip(1..) {
+            one.of(*program).own.merge(count(weight));
+            one.of(*program).total.merge(count(weight));
+            other.of(*program).helper.merge(count(weight));
         }
+        one.merge(&other);
+        for (program, weight) in programs.iter().zip(1..) {
+            let expected =
+                Charges { own: count(weight), helper: count(weight), total: count(weight), ..Charges::default() };
+            assert_eq!(one.get(*program), expected);
+        }
+        assert_eq!((one.iter().count(), one.get(5)), (programs.len(), Charges::default()));
+        let weights = (1..=programs.len() as u64).sum::<u64>();
+        assert_eq!((one.sum().own.weight, one.sum().sum().weight), (weights, 2 * weights));
     }
 }

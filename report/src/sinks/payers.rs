@@ -1,5 +1,6 @@
 //! Who pays: the charges of the ledger by what ran, and all samples of whatever ran.
 
+use super::by_event::ByEvent;
 use super::ledger::{Key, payer_key};
 use super::sharing::{part_of, share_out};
 use super::timeline::Charged;
@@ -45,6 +46,19 @@ impl PayerNumbers {
             self.keys.len() as u32 - 1
         })
     }
+
+    /// The keys of a payer, in the order in which they are asked for.
+    fn keys_of(&self, payer: u32) -> Vec<Key> {
+        let mut keys = Vec::new();
+        let mut next = Some(payer);
+        while let Some(payer) = next {
+            let (before, key) = self.keys[payer as usize];
+            keys.push(key);
+            next = before;
+        }
+        keys.reverse();
+        keys
+    }
 }
 
 /// The charges of an event.
@@ -74,8 +88,7 @@ pub(crate) struct PayersSink<'i> {
     /// Where interrupts enter the kernel, ascending.
     interrupts: &'i [(u64, u64)],
     payers: PayerNumbers,
-    /// By event.
-    pub(crate) events: Vec<EventPaid>,
+    pub(crate) events: ByEvent<EventPaid>,
 }
 
 /// Where interrupts enter the kernel, ascending.
@@ -90,37 +103,24 @@ impl<'i> PayersSink<'i> {
         interrupts: &'i [(u64, u64)],
         events: usize,
     ) -> PayersSink<'i> {
-        PayersSink {
-            index,
-            keys,
-            interrupts,
-            payers: PayerNumbers::default(),
-            events: vec![EventPaid::default(); events],
-        }
+        PayersSink { index, keys, interrupts, payers: PayerNumbers::default(), events: ByEvent::new(events) }
     }
 
     /// The keys of a payer, in the order in which they are asked for.
     pub(crate) fn keys_of(&self, payer: u32) -> Vec<Key> {
-        let mut keys = Vec::new();
-        let mut next = Some(payer);
-        while let Some(payer) = next {
-            let (before, key) = self.payers.keys[payer as usize];
-            keys.push(key);
-            next = before;
-        }
-        keys.reverse();
-        keys
+        self.payers.keys_of(payer)
     }
 
     /// Shares what hooks of several programs cost between those, by the weights of each group in each interval; without weights it is nobody's.
     pub(crate) fn share_entry(&mut self, groups: &[Group], weights: impl Fn(&Group, Option<u32>) -> Option<Vec<u64>>) {
-        for at in 0..self.events.len() {
-            let mut charges = std::mem::take(&mut self.events[at].charges);
+        let payers = &self.payers;
+        for event in self.events.iter_mut() {
+            let charges = &mut event.charges;
             let (mut parts, mut shares) = (Vec::new(), BTreeMap::new());
             charges.retain(|(charged, payer), paid| {
                 let Charged::Sharers(sharers) = charged else { return true };
                 // Numbers of payers depend on the order of samples, their keys do not.
-                parts.push((*sharers, (self.keys_of(*payer), *payer, *sharers, paid.in_interrupts), paid.count));
+                parts.push((*sharers, (payers.keys_of(*payer), *payer, *sharers, paid.in_interrupts), paid.count));
                 false
             });
             share_out(parts, groups, &weights, |program, (_, payer, sharers, in_interrupts), share| {
@@ -133,7 +133,6 @@ impl<'i> PayersSink<'i> {
                     charges.entry((charged, payer)).or_default().merge(Paid { count, in_interrupts });
                 }
             }
-            self.events[at].charges = charges;
         }
     }
 
@@ -186,7 +185,7 @@ impl Sink for PayersSink<'_> {
             Some(_) if self.is_in_interrupt(sample)? => sample.count,
             _ => Count::default(),
         };
-        let event = &mut self.events[sample.event];
+        let event = self.events.of(sample.event);
         event.all(payer, sample.count);
         if let Some(charged) = charged {
             event.charges.entry((charged, payer)).or_default().merge(Paid { count: sample.count, in_interrupts });
@@ -201,14 +200,14 @@ impl Sink for PayersSink<'_> {
             let before = before.map(|before| numbers[before as usize]);
             numbers.push(self.payers.number(before, key));
         }
-        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+        self.events.merge(other.events, |mine, theirs| {
             for (payer, count) in numbers.iter().zip(theirs.all) {
                 mine.all(*payer, count);
             }
             for ((charged, payer), paid) in theirs.charges {
                 mine.charges.entry((charged, numbers[payer as usize])).or_default().merge(paid);
             }
-        }
+        });
     }
 }
 
@@ -275,9 +274,9 @@ mod tests {
             for (comm, cpu, samples) in payers {
                 let comm = sink.payers.number(None, *comm);
                 let payer = sink.payers.number(Some(comm), *cpu);
-                sink.events[0].all(payer, count(*samples));
+                sink.events.of(0).all(payer, count(*samples));
                 let paid = Paid { count: count(*samples), in_interrupts: Count::default() };
-                sink.events[0].charges.entry((Charged::Program(7), payer)).or_default().merge(paid);
+                sink.events.of(0).charges.entry((Charged::Program(7), payer)).or_default().merge(paid);
             }
             sink
         };

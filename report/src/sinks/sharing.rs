@@ -12,6 +12,9 @@ pub(crate) struct Sharers {
     pub(crate) interval: Option<u32>,
 }
 
+/// Most shares that are in memory at a time, of all intervals and programs of a group.
+const MAX_SHARES: usize = 1 << 16;
+
 /// Hands out what sharers have in common, by the weights of their groups in each interval: `give` gets whose a share is, the part and the share;
 /// nobody's is what strangers may have had, and all of a group without weights. The order of `parts` does not matter.
 pub(crate) fn share_out<K: Ord>(
@@ -25,18 +28,25 @@ pub(crate) fn share_out<K: Ord>(
         let Sharers { group, strangers, .. } = parts[0].0;
         let group = &groups[group as usize];
         let intervals: Vec<_> = parts.chunk_by(|a, b| a.0 == b.0).collect();
-        let weights = intervals.iter().map(|parts| {
-            let weights = weights(group, parts[0].0.interval)?;
-            Some((parts.iter().map(|(.., count)| *count).sum(), with_strangers(weights, strangers)))
-        });
-        let weights: Vec<Option<(Count, Vec<u64>)>> = weights.collect();
-        let mut shares = shares_of(weights.iter().flatten()).into_iter();
-        for (parts, weights) in intervals.into_iter().zip(&weights) {
-            let mut sharing = weights.as_ref().and_then(|_| Some(Sharing { left: shares.next()? }));
-            for (_, part, count) in parts {
-                let (shares, nobodys) = sharing.as_mut().map_or((Vec::new(), *count), |sharing| sharing.take(*count));
-                let shares = group.programs.iter().map(|program| Some(*program)).zip(shares).chain([(None, nobodys)]);
-                shares.filter(|(_, share)| *share != Count::default()).for_each(|(who, share)| give(who, part, share));
+        // Shares of one call to `shares_of` are rounded together.
+        for intervals in intervals.chunks((MAX_SHARES / (group.programs.len() + 1)).max(1)) {
+            let weights = intervals.iter().map(|parts| {
+                let weights = weights(group, parts[0].0.interval)?;
+                Some((parts.iter().map(|(.., count)| *count).sum(), with_strangers(weights, strangers)))
+            });
+            let weights: Vec<Option<(Count, Vec<u64>)>> = weights.collect();
+            let mut shares = shares_of(weights.iter().flatten()).into_iter();
+            for (parts, weights) in intervals.iter().zip(&weights) {
+                let mut sharing = weights.as_ref().and_then(|_| Some(Sharing { left: shares.next()? }));
+                for (_, part, count) in *parts {
+                    let (shares, nobodys) =
+                        sharing.as_mut().map_or((Vec::new(), *count), |sharing| sharing.take(*count));
+                    let shares =
+                        group.programs.iter().map(|program| Some(*program)).zip(shares).chain([(None, nobodys)]);
+                    shares
+                        .filter(|(_, share)| *share != Count::default())
+                        .for_each(|(who, share)| give(who, part, share));
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use crate::index::runners::Group;
 use crate::model::Count;
 use crate::pass::attribution::{Attribution, Charge};
 use crate::pass::{SampleView, Sink};
+use crate::sinks::by_event::ByEvent;
 use crate::sinks::sharing::{Sharers, share_out};
 use rustc_hash::FxHashMap;
 
@@ -42,13 +43,13 @@ pub(crate) struct TimelineSink {
     start_ns: u64,
     interval_ns: u64,
     /// By event: whom, and in which interval; `None` for samples that do not say when they were taken.
-    pub(crate) events: Vec<FxHashMap<(Charged, Option<u64>), Count>>,
+    pub(crate) events: ByEvent<FxHashMap<(Charged, Option<u64>), Count>>,
 }
 
 impl TimelineSink {
     /// Intervals are counted from `start_ns`, and what a clock that is behind says to be earlier is in the first.
     pub(crate) fn new(start_ns: u64, interval_ns: u64, events: usize) -> TimelineSink {
-        TimelineSink { start_ns, interval_ns: interval_ns.max(1), events: vec![FxHashMap::default(); events] }
+        TimelineSink { start_ns, interval_ns: interval_ns.max(1), events: ByEvent::new(events) }
     }
 }
 
@@ -80,13 +81,13 @@ impl Sink for TimelineSink {
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let Some(charged) = Charged::of(attribution.charge) else { return Ok(()) };
         let interval = sample.time_ns.map(|time_ns| time_ns.saturating_sub(self.start_ns) / self.interval_ns);
-        self.events[sample.event].entry((charged, interval)).or_default().merge(sample.count);
+        self.events.of(sample.event).entry((charged, interval)).or_default().merge(sample.count);
         Ok(())
     }
 
     fn merge(&mut self, other: Self) {
-        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+        self.events.merge(other.events, |mine, theirs| {
             theirs.into_iter().for_each(|(key, count)| mine.entry(key).or_default().merge(count));
-        }
+        });
     }
 }

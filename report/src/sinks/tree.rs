@@ -7,6 +7,7 @@ use crate::index::runners::Group;
 use crate::model::Count;
 use crate::pass::attribution::{Attribution, Charge, outer_frames};
 use crate::pass::{SampleView, Sink};
+use crate::sinks::by_event::ByEvent;
 use crate::sinks::sharing::{Sharers, share_out};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -79,8 +80,7 @@ impl EventTrees {
 #[derive(Debug)]
 pub(crate) struct TreeSink<'i> {
     index: &'i Index,
-    /// By event.
-    pub(crate) events: Vec<EventTrees>,
+    pub(crate) events: ByEvent<EventTrees>,
     places: AddressCache<Place>,
     /// Memory for the frames at hand, innermost first,
     way: Vec<Place>,
@@ -98,14 +98,14 @@ struct Segment {
 
 impl<'i> TreeSink<'i> {
     pub(crate) fn new(index: &'i Index, events: usize) -> TreeSink<'i> {
-        let events = vec![EventTrees::default(); events];
+        let events = ByEvent::new(events);
         let places = AddressCache::new(index.map.len(), Place::Unnamed);
         TreeSink { index, events, places, way: Vec::new(), segments: Vec::new() }
     }
 
     /// Shares what hooks of several programs cost between those, by the weights of each group in each interval; without weights it is nobody's.
     pub(crate) fn share_entry(&mut self, groups: &[Group], weights: impl Fn(&Group, Option<u32>) -> Option<Vec<u64>>) {
-        for trees in &mut self.events {
+        for trees in self.events.iter_mut() {
             let shared = std::mem::take(&mut trees.shared_entry);
             let parts = shared.into_iter().map(|(sharers, count)| (sharers, (), count)).collect();
             share_out(parts, groups, &weights, |program, (), share| {
@@ -151,7 +151,7 @@ impl<'i> TreeSink<'i> {
         mut inner: Option<Place>,
     ) -> bprec_format::Result<()> {
         self.find_way(sample, attribution)?;
-        let trees = &mut self.events[sample.event];
+        let trees = self.events.of(sample.event);
         let mut start = 0;
         for (nth, Segment { program, end }) in self.segments.iter().enumerate() {
             // It is in its tree once.
@@ -217,11 +217,11 @@ impl Sink for TreeSink<'_> {
             Charge::Elsewhere | Charge::UnknownCode => return Ok(()),
             Charge::Program { function: Some(_), .. } => return self.add_ways(sample, attribution, None),
             Charge::Program { program, function: None, .. } => {
-                self.events[sample.event].add_entry(program, count);
+                self.events.of(sample.event).add_entry(program, count);
                 (Place::Program(program), attribution.programs().len() > 1)
             }
             Charge::SharedEntry { group, strangers, interval } => {
-                let trees = &mut self.events[sample.event];
+                let trees = self.events.of(sample.event);
                 trees.shared_entry.entry(Sharers { group, strangers, interval }).or_default().merge(count);
                 (Place::OtherPrograms, !attribution.programs().is_empty())
             }
@@ -231,7 +231,7 @@ impl Sink for TreeSink<'_> {
     }
 
     fn merge(&mut self, other: Self) {
-        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+        self.events.merge(other.events, |mine, theirs| {
             // A node's number is larger than its parent's.
             let mut numbers: Vec<u32> = Vec::with_capacity(theirs.nodes.len());
             for node in theirs.nodes {
@@ -245,6 +245,6 @@ impl Sink for TreeSink<'_> {
             for (sharers, count) in theirs.shared_entry {
                 mine.shared_entry.entry(sharers).or_default().merge(count);
             }
-        }
+        });
     }
 }

@@ -6,8 +6,9 @@ export PATH=/usr/sbin:/usr/bin:/busybox HOME=/tmp TERM=dumb LC_ALL=C
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev 2>/dev/null
-mkdir -p /dev/shm
+mkdir -p /dev/shm /dev/pts
 mount -t tmpfs tmpfs /dev/shm
+mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /tmp
 mount -t tmpfs tmpfs /run
 mount -t debugfs debugfs /sys/kernel/debug

@@ -17,19 +17,45 @@ const OBJECT: &[u8] = include_bytes!("empty.bpf.o");
 pub(super) struct EmptyProgram {
     program: OwnedFd,
     /// The same, which no pair is ever put around.
-    bare: OwnedFd,
+    bare: BareProgram,
+}
+
+/// A program that does nothing, and that nothing is ever put around.
+#[derive(Debug)]
+pub(super) struct BareProgram(OwnedFd);
+
+impl BareProgram {
+    pub(super) fn load() -> Result<BareProgram> {
+        load().map(BareProgram)
+    }
+
+    /// Its id.
+    pub(super) fn id(&self) -> Result<u32> {
+        Ok(sys::FdInfo::of_own(self.0.as_fd())?.prog_id.unwrap_or(0))
+    }
+
+    /// Runs that run statistics have counted of it, and the time that they took by these.
+    pub(super) fn counted(&self) -> Result<(u64, u64)> {
+        sys::prog_summary(self.0.as_fd(), 0).map(|(info, _)| (info.run_cnt, info.run_time_ns))
+    }
+
+    /// Runs it; the mean time of a run.
+    pub(super) fn run(&self, runs: u32) -> Result<u64> {
+        run(self.0.as_fd(), runs)
+    }
+}
+
+fn load() -> Result<OwnedFd> {
+    let refused = |(source, log)| Error::Load { program: EMPTY, source, log };
+    let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(refused)?;
+    let program = object.progs().find(|program| program.name() == EMPTY);
+    let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
+    program.ok_or_else(|| unfit("it is not there".to_owned()))
 }
 
 impl EmptyProgram {
     pub(super) fn load() -> Result<EmptyProgram> {
-        let program = || {
-            let refused = |(source, log)| Error::Load { program: EMPTY, source, log };
-            let object = quietly(|| ObjectBuilder::default().open_memory(OBJECT)?.load()).map_err(refused)?;
-            let program = object.progs().find(|program| program.name() == EMPTY);
-            let program = program.and_then(|program| program.as_fd().try_clone_to_owned().ok());
-            program.ok_or_else(|| unfit("it is not there".to_owned()))
-        };
-        Ok(EmptyProgram { program: program()?, bare: program()? })
+        Ok(EmptyProgram { program: load()?, bare: BareProgram::load()? })
     }
 
     pub(super) fn program(&self) -> BorrowedFd<'_> {
@@ -38,7 +64,7 @@ impl EmptyProgram {
 
     /// The runs that run statistics have counted of the program without a pair.
     pub(super) fn counted_runs(&self) -> Result<u64> {
-        sys::prog_summary(self.bare.as_fd(), 0).map(|(info, _)| info.run_cnt)
+        self.bare.counted().map(|(runs, _)| runs)
     }
 
     /// Runs it; the mean time of a run.
@@ -48,7 +74,7 @@ impl EmptyProgram {
 
     /// Runs the copy of it that nothing is ever put around; the mean time of a run.
     pub(super) fn run_bare(&self, runs: u32) -> Result<u64> {
-        run(self.bare.as_fd(), runs)
+        self.bare.run(runs)
     }
 
     /// The type of its function.

@@ -25,4 +25,4 @@ pub use per_cpu::{Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS};
 pub use probe::Probe;
 pub use refusal::{Refusals, makes_tail_calls, tail_calls_are_counted};
 pub use source::Source;
-pub use statistics::statistics_run_ns;
+pub use statistics::{StatsCost, StatsProbe};

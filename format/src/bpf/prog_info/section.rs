@@ -41,16 +41,31 @@ impl<'a> Iterator for BpfProgInfoSection<'a> {
     }
 }
 
+/// Position of a program in the section: ascending by id, then by load time.
+pub type SectionOrder = (Option<u32>, Option<u64>);
+
+impl ProgInfo<'_> {
+    /// Position of the program in a section that is written.
+    pub fn section_order(&self) -> SectionOrder {
+        (self.id(), self.load_time_ns())
+    }
+}
+
 /// Appends the section: the programs in ascending order of id, as perf writes them. All must be in the byte order of
 /// the file. `max_info_len` as in [`ProgInfoBuf::encode`].
 pub fn write_section(out: &mut Vec<u8>, endian: Endian, programs: &[ProgInfoBuf], max_info_len: usize) {
     let mut ordered: Vec<&ProgInfoBuf> = programs.iter().collect();
-    ordered.sort_by_key(|program| {
-        let view = program.view();
-        (view.id(), view.load_time_ns())
-    });
+    ordered.sort_by_key(|program| program.view().section_order());
     Writer::new(out, endian).u32(ordered.len() as u32);
     for program in ordered {
         program.encode(out, max_info_len);
     }
+}
+
+/// Appends the section of blobs that [`ProgInfoBuf::encode`] wrote. They need less memory than a [`ProgInfoBuf`] each.
+pub fn write_encoded(out: &mut Vec<u8>, endian: Endian, mut blobs: Vec<(SectionOrder, &[u8])>) {
+    blobs.sort_by_key(|(order, _)| *order);
+    out.reserve_exact(4 + blobs.iter().map(|(_, blob)| blob.len()).sum::<usize>());
+    Writer::new(out, endian).u32(blobs.len() as u32);
+    blobs.iter().for_each(|(_, blob)| out.extend_from_slice(blob));
 }

@@ -2,12 +2,12 @@
 
 use crate::Endian;
 use byteorder::{BigEndian, ByteOrder, LittleEndian};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// A tracepoint: its id and the fields of its raw data.
 ///
-/// The text has lines `name: N`, `ID: n` and `print fmt: …`, and for each field a line
-/// `field:DECLARATION; offset:n; size:n; signed:n;`.
+/// The text has lines `name: N` and `ID: n`, and for each field a line `field:DECLARATION; offset:n; size:n; signed:n;`. Its
+/// line `print fmt: …`, an expression of C, is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventFormat<'a> {
     /// Its name, like `sched_switch`.
@@ -16,8 +16,6 @@ pub struct EventFormat<'a> {
     pub id: u32,
     /// Its fields in the order of the text, the `common_*` ones first.
     pub fields: Vec<Field<'a>>,
-    /// How the kernel would print it, as C arguments of `printf`.
-    pub print_fmt: Option<&'a str>,
 }
 
 /// A field of a tracepoint's raw data.
@@ -44,37 +42,23 @@ impl<'a> EventFormat<'a> {
             Ok(text) => text,
             Err(error) => std::str::from_utf8(text.get(..error.valid_up_to())?).ok()?,
         };
-        let (mut name, mut id, mut print_fmt, mut fields) = (None, None, None, Vec::new());
+        let (mut name, mut id, mut fields) = (None, None, Vec::new());
         for line in text.lines() {
             let line = line.trim();
             if let Some(value) = line.strip_prefix("name:") {
                 name = Some(value.trim());
             } else if let Some(value) = line.strip_prefix("ID:") {
                 id = value.trim().parse().ok();
-            } else if let Some(value) = line.strip_prefix("print fmt:") {
-                print_fmt = Some(value.trim());
             } else if line.starts_with("field:") {
                 fields.extend(Field::parse(line));
             }
         }
-        Some(EventFormat { name: name?, id: id?, fields, print_fmt })
+        Some(EventFormat { name: name?, id: id?, fields })
     }
 
     /// The field with a name.
     pub fn field(&self, name: &str) -> Option<&Field<'a>> {
         self.fields.iter().find(|field| field.name == name)
-    }
-
-    /// The event's own fields of some raw data: `prev_comm="bash" prev_pid=12`.
-    pub fn text(&self, raw: &[u8], endian: Endian) -> String {
-        let mut out = String::new();
-        for field in self.fields.iter().filter(|field| !field.is_common()) {
-            if !out.is_empty() {
-                out.push(' ');
-            }
-            let _ = write!(out, "{}={}", field.name, field.text(raw, endian));
-        }
-        out
     }
 }
 
@@ -113,84 +97,38 @@ impl<'a> Field<'a> {
         self.name.starts_with("common_")
     }
 
-    /// True when the field holds a pointer.
-    fn is_pointer(&self) -> bool {
-        self.type_name.ends_with('*')
-    }
-
-    /// The field's bytes: for `__data_loc` and `__rel_data_loc` those that it points to. `None` when the raw data is
-    /// too short for them.
-    pub fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
-        self.place().bytes(raw, endian)
-    }
-
-    /// For data of varying length, which is behind the fixed fields: whether its place counts from the field's end.
-    fn is_elsewhere(&self) -> Option<bool> {
-        if self.type_name.starts_with("__rel_data_loc") {
-            Some(true)
-        } else if self.type_name.starts_with("__data_loc") {
-            Some(false)
-        } else {
-            None
-        }
-    }
-
-    /// The type of an element, where the field is an array.
+    /// Type of an element, if the field is an array.
     fn element_type(&self) -> &'a str {
         let element = self.type_name.trim_start_matches("__rel_data_loc").trim_start_matches("__data_loc");
         element.trim().trim_end_matches("[]").trim()
     }
 
-    /// Where its value is, without its names.
-    pub(super) fn place(&self) -> Place {
-        Place {
-            offset: self.offset as usize,
-            size_bytes: self.size_bytes as usize,
-            is_relative: self.is_elsewhere(),
-            is_array: self.is_elsewhere().is_some() || !self.dimensions.is_empty(),
-            is_signed: self.is_signed.unwrap_or(false),
-            element_bytes: self.element_bytes(self.element_type()),
-        }
-    }
-
-    /// The value of a field that is one number of at most 64 bits, extended to 64 bits by its sign.
-    pub fn number(&self, raw: &[u8], endian: Endian) -> Option<u64> {
-        self.place().number(raw, endian)
-    }
-
-    /// The value as text: numbers in decimal, pointers in hexadecimal, `char` arrays as strings, other arrays in
-    /// braces, anything else as bytes in hexadecimal; `?` when the raw data is too short.
-    pub fn text(&self, raw: &[u8], endian: Endian) -> String {
-        let Some(bytes) = self.bytes(raw, endian) else { return "?".to_owned() };
-        let is_array = self.is_elsewhere().is_some() || !self.dimensions.is_empty();
-        let element = self.element_type();
-        if is_array && matches!(element, "char" | "const char" | "unsigned char" | "signed char") {
-            let string = bytes.split(|b| *b == 0).next().unwrap_or_default();
-            return format!("{:?}", String::from_utf8_lossy(string));
-        }
+    /// Where the value is, and how it reads, without the names.
+    pub fn layout(&self) -> FieldLayout {
+        let is_relative = self.type_name.starts_with("__rel_data_loc");
+        let is_elsewhere = is_relative || self.type_name.starts_with("__data_loc");
         let is_signed = self.is_signed.unwrap_or(false);
-        if !is_array {
-            return match integer(bytes, endian, is_signed) {
-                Some(value) if self.is_pointer() => format!("{value:#x}"),
-                Some(value) if is_signed => (value as i64).to_string(),
-                Some(value) => value.to_string(),
-                None => hex(bytes),
-            };
+        let element = self.element_type();
+        let kind = if !is_elsewhere && self.dimensions.is_empty() {
+            if self.type_name.ends_with('*') { Kind::Pointer } else { Kind::Number { is_signed } }
+        } else if matches!(element, "char" | "const char" | "unsigned char" | "signed char") {
+            Kind::Text
+        } else {
+            self.element_bytes(element).map_or(Kind::Bytes, |bytes| Kind::Numbers { bytes, is_signed })
+        };
+        FieldLayout {
+            offset: self.offset,
+            size_bytes: self.size_bytes,
+            is_relative: is_elsewhere.then_some(is_relative),
+            kind,
         }
-        let Some(element_bytes) = self.element_bytes(element) else { return hex(bytes) };
-        let items: Vec<String> = bytes
-            .chunks_exact(element_bytes)
-            .filter_map(|item| integer(item, endian, is_signed))
-            .map(|value| if is_signed { (value as i64).to_string() } else { value.to_string() })
-            .collect();
-        format!("{{{}}}", items.join(", "))
     }
 
     /// Bytes of one element of an array: what the declared length leaves, or what the element's type takes everywhere.
-    fn element_bytes(&self, element: &str) -> Option<usize> {
-        let declared: Option<usize> = self.dimensions.strip_prefix('[').and_then(|d| d.strip_suffix(']')?.parse().ok());
+    fn element_bytes(&self, element: &str) -> Option<u8> {
+        let declared: Option<u32> = self.dimensions.strip_prefix('[').and_then(|d| d.strip_suffix(']')?.parse().ok());
         let size = match declared {
-            Some(len) => (self.size_bytes as usize).checked_div(len)?,
+            Some(len) => self.size_bytes.checked_div(len)?,
             None => match element {
                 "u8" | "s8" | "__u8" | "__s8" | "bool" => 1,
                 "u16" | "s16" | "__u16" | "__s16" | "short" | "unsigned short" => 2,
@@ -199,26 +137,42 @@ impl<'a> Field<'a> {
                 _ => return None,
             },
         };
-        (1..=8).contains(&size).then_some(size)
+        u8::try_from(size).ok().filter(|size| (1..=8).contains(size))
     }
 }
 
-/// Where a field's value is in raw data.
+/// Where a field's value is in raw data, and how it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    offset: usize,
-    size_bytes: usize,
-    /// Of data of varying length: whether its place counts from the field's end.
+pub struct FieldLayout {
+    offset: u32,
+    size_bytes: u32,
+    /// Of data of varying length, which is behind the fixed fields: whether its place counts from the field's end.
     is_relative: Option<bool>,
-    is_array: bool,
-    is_signed: bool,
-    element_bytes: Option<usize>,
+    kind: Kind,
 }
 
-impl Place {
-    pub(super) fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
-        let end = self.offset.checked_add(self.size_bytes)?;
-        let own = raw.get(self.offset..end)?;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Number {
+        is_signed: bool,
+    },
+    Pointer,
+    /// An array of characters.
+    Text,
+    /// Any other array of numbers.
+    Numbers {
+        bytes: u8,
+        is_signed: bool,
+    },
+    Bytes,
+}
+
+impl FieldLayout {
+    /// The field's bytes: for `__data_loc` and `__rel_data_loc` those that it points to. `None` when the raw data is
+    /// too short for them.
+    pub fn bytes<'r>(&self, raw: &'r [u8], endian: Endian) -> Option<&'r [u8]> {
+        let end = (self.offset as usize).checked_add(self.size_bytes as usize)?;
+        let own = raw.get(self.offset as usize..end)?;
         let Some(is_relative) = self.is_relative else { return Some(own) };
         // Upper half: length, lower half: where.
         let place = endian.u32_at(own, 0)?;
@@ -227,23 +181,46 @@ impl Place {
         raw.get(at..at.checked_add(len)?)
     }
 
-    /// The value, if it is one number of at most 64 bits, extended to 64 bits by its sign.
-    pub(super) fn number(&self, raw: &[u8], endian: Endian) -> Option<u64> {
-        if self.is_array { None } else { integer(self.bytes(raw, endian)?, endian, self.is_signed) }
+    /// Appends the value: numbers in decimal, pointers in hexadecimal, `char` arrays as quoted strings, other arrays in
+    /// braces, anything else as bytes in hexadecimal; `?` when the raw data is too short.
+    pub fn write(&self, raw: &[u8], endian: Endian, out: &mut String) {
+        let Some(bytes) = self.bytes(raw, endian) else { return out.push('?') };
+        // Writing to a string cannot fail.
+        let _ = match self.kind {
+            Kind::Text => {
+                let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
+                write!(out, "{:?}", String::from_utf8_lossy(text))
+            }
+            Kind::Number { is_signed } => number(bytes, endian, is_signed, out),
+            Kind::Pointer => match integer(bytes, endian, false) {
+                Some(value) => write!(out, "{value:#x}"),
+                None => hex(bytes, out),
+            },
+            Kind::Numbers { bytes: size, is_signed } => {
+                out.push('{');
+                for (at, item) in bytes.chunks_exact(size.into()).enumerate() {
+                    out.push_str(if at > 0 { ", " } else { "" });
+                    let _ = number(item, endian, is_signed, out);
+                }
+                out.push('}');
+                Ok(())
+            }
+            Kind::Bytes => hex(bytes, out),
+        };
     }
+}
 
-    pub(super) fn is_signed(&self) -> bool {
-        self.is_signed
-    }
-
-    /// Bytes of one element of an array, where they are known.
-    pub(super) fn element_bytes(&self) -> Option<usize> {
-        self.element_bytes
+/// Appends a number, or what is no number as bytes.
+fn number(bytes: &[u8], endian: Endian, is_signed: bool, out: &mut String) -> fmt::Result {
+    match integer(bytes, endian, is_signed) {
+        Some(value) if is_signed => write!(out, "{}", value as i64),
+        Some(value) => write!(out, "{value}"),
+        None => hex(bytes, out),
     }
 }
 
 /// An integer of 1 to 8 bytes, extended to 64 bits.
-pub(super) fn integer(bytes: &[u8], endian: Endian, is_signed: bool) -> Option<u64> {
+fn integer(bytes: &[u8], endian: Endian, is_signed: bool) -> Option<u64> {
     let len = bytes.len();
     (1..=8).contains(&len).then(|| match (endian, is_signed) {
         (Endian::Little, false) => LittleEndian::read_uint(bytes, len),
@@ -253,10 +230,7 @@ pub(super) fn integer(bytes: &[u8], endian: Endian, is_signed: bool) -> Option<u
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let mut out = String::from("0x");
-    for byte in bytes {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
+fn hex(bytes: &[u8], out: &mut String) -> fmt::Result {
+    out.push_str("0x");
+    bytes.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
 }

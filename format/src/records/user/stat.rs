@@ -130,6 +130,9 @@ impl SchedstatCpu {
     }
 }
 
+/// Counts that a SCHEDSTAT_DOMAIN has in any version.
+const FEWEST_DOMAIN_COUNTS: usize = 36;
+
 /// SCHEDSTAT_DOMAIN: `timestamp u64, cpu u32, version u16, domain u16`, then `u32` counts: 36 in versions 15 and 16, 45 in
 /// version 17; the record has room for the longest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,8 +153,12 @@ impl SchedstatDomain {
     pub(super) fn parse(r: &mut Reader<'_>) -> Result<SchedstatDomain> {
         let (timestamp, cpu) = (r.u64("SCHEDSTAT_DOMAIN timestamp")?, r.u32("SCHEDSTAT_DOMAIN cpu")?);
         let (version, domain) = (r.u16("SCHEDSTAT_DOMAIN version")?, r.u16("SCHEDSTAT_DOMAIN domain")?);
+        let mut counts = Vec::new();
+        for _ in 0..FEWEST_DOMAIN_COUNTS {
+            counts.push(r.u32("SCHEDSTAT_DOMAIN counts")?);
+        }
         let endian = r.endian();
-        let counts = r.rest().as_chunks::<4>().0.iter().map(|count| endian.u32(*count)).collect();
+        counts.extend(r.rest().as_chunks::<4>().0.iter().map(|count| endian.u32(*count)));
         Ok(SchedstatDomain { timestamp, cpu, version, domain, counts })
     }
 

@@ -84,6 +84,7 @@ impl Recording<'_> {
             wakeups: account.wakeups,
             programs: programs.infos.len() as u32 + programs.let_go,
             missed: self.sources.programs.counts().1,
+            unheld: Some(self.sources.programs.unheld()),
             longest_gap_ns: Some(u64::try_from(account.longest_gap.as_nanos()).unwrap_or(u64::MAX)),
             overrun_bytes: account.overrun_bytes,
             statistics_ns: self.statistics_ns(),

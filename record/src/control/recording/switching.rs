@@ -32,7 +32,7 @@ impl Recording<'_> {
                 return Ok(());
             }
         };
-        let next = Sink::next(rotation.path(), &self.opened.events).and_then(|mut sink| {
+        let next = Sink::next(rotation.path(), &self.opened.events, rotation.closed_files()).and_then(|mut sink| {
             let level = self.options.compression_level;
             level.map_or(Ok(()), |level| sink.compress(level)).inspect_err(|_| sink.discard())?;
             let tally = tally_of_file(&self.opened, self.options).map(|tally| tally.with(came));
@@ -83,7 +83,7 @@ impl Recording<'_> {
         self.leftovers.extend(closed.sink.leftover());
         // What stays now is tried again when the next file is complete, and told at the end.
         self.leftovers.retain(|journal| journal.remove().is_err());
-        if let Some(rotation) = &mut self.rotation {
+        if let Some(rotation) = &self.rotation {
             rotation.closed(path);
         }
         drop((closed, programs, named_by));
@@ -119,7 +119,7 @@ impl Recording<'_> {
 
     /// The last file is complete, too.
     pub(super) fn close_last(&mut self, last: &mut Closed) {
-        let Some(rotation) = &mut self.rotation else { return };
+        let Some(rotation) = &self.rotation else { return };
         match rotation.vacate() {
             Ok(path) => {
                 last.sink.moved_to(&path);

@@ -7,6 +7,7 @@
 mod budget;
 mod calibration;
 mod offer;
+mod reading;
 pub(crate) mod refusal;
 mod target;
 
@@ -17,20 +18,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{EVENTS_MAX, Profiler, Refusals, Source as EventSource};
-use bprec_format::state::{CounterEvent, CounterEvents, CounterTier, CounterUnit, ProgramCounters, State};
+use bprec_bpf::{EVENTS_MAX, Profiler, Refusals};
+use bprec_format::state::{CounterEvents, CounterTier, ProgramCounters, State};
 
 use super::inventory::{Known, Programs};
 use super::statistics::Statistics;
 use super::{Context, Source};
 use crate::events::machine;
 use crate::events::syntax::groups::{Counting, Wanted};
-use crate::options::{Budget, Exact as Asked};
+use crate::options::Exact as Asked;
 use crate::{Level, Result, sys};
 
 use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
 pub(crate) use offer::ExactOffer;
+use reading::sources;
 use refusal::{not_allowed, too_often};
 pub(crate) use target::Pattern;
 use target::{Candidate, Target};
@@ -76,6 +78,8 @@ struct Exact {
     per_cpu: bool,
     /// What counting may take of a second, ns; `None` without a limit.
     budget_ns: Option<f64>,
+    /// Run statistics are paid of it as well.
+    is_budget_shared: bool,
     next_adapt: Instant,
     /// What to attach to, and what became of it. The thread ends with the first.
     to_attach: Sender<Candidate>,
@@ -199,7 +203,7 @@ impl Source for ExactCounters {
     fn poll(&mut self, _now: Instant, context: &mut Context<'_>) -> Result<()> {
         let Stage::Counting(exact) = &mut self.stage else { return Ok(()) };
         for id in &context.news.loaded {
-            context.programs.known().filter(|known| known.program.id() == *id).for_each(|known| exact.join(known));
+            context.programs.known().filter(|known| known.id() == *id).for_each(|known| exact.join(known));
         }
         context.news.released.iter().for_each(|id| exact.released(*id));
         let states = exact.take_and_adapt(context.statistics);
@@ -255,7 +259,7 @@ impl Prepared {
             events,
             absent,
             calibration: None,
-            budget_ppm: asked.budget.map(|budget| (budget.part * 1e6).round() as u32),
+            budget_ppm: asked.budget.of_exact().map(|part| (part * 1e6).round() as u32),
             note: String::new(),
         };
         Ok(Prepared { shared: Shared { profiler, _events: open }, calibrations, described })
@@ -308,7 +312,8 @@ impl Exact {
             next_look_at_stats: now + LOOK_AT_STATS_EVERY,
             described,
             per_cpu: asked.per_cpu,
-            budget_ns: asked.budget.map(Budget::ns_per_second),
+            budget_ns: asked.budget.exact_ns(),
+            is_budget_shared: asked.budget.is_shared(),
             next_adapt: now + ADAPT_FIRST,
             to_attach,
             attached,
@@ -360,10 +365,9 @@ impl Exact {
 
     /// Looks how often programs run before each of their runs is met by us, and settles what is to become of them, and of run statistics.
     fn look_first(&mut self, candidates: &mut [Candidate], programs: &Programs, statistics: &mut Statistics) {
-        let (Some(mut budget_ns), Some(_), Some(_)) = (self.budget_ns, self.costs, statistics.are_used().then_some(()))
-        else {
+        if self.budget_ns.is_none() || self.costs.is_none() || !statistics.are_used() {
             return;
-        };
+        }
         let mut rates = Rates::begin(programs);
         // A short look may have met a burst.
         let looks = [(); 2].map(|()| {
@@ -371,8 +375,7 @@ impl Exact {
             (rates.look(programs), rates.all)
         });
         statistics.adapt(looks[0].1.min(looks[1].1));
-        budget_ns -= statistics.taken_ns();
-        let Some(costs) = self.costs else { return };
+        let (Some(budget_ns), Some(costs)) = (self.left_ns(statistics), self.costs) else { return };
         let mut chosen: Vec<(&mut Candidate, u32)> =
             candidates.iter_mut().filter_map(|it| it.program_id().map(|id| (it, id))).collect();
         let [least, most] = [f64::min, f64::max].map(|pick| {
@@ -389,6 +392,12 @@ impl Exact {
                 (Verdict::TooOften, _) => candidate.set_every(HARDLY_ANY),
             }
         }
+    }
+
+    /// What is left of the budget for counting, ns of each second.
+    fn left_ns(&self, statistics: &Statistics) -> Option<f64> {
+        let statistics_ns = if self.is_budget_shared { statistics.taken_ns() } else { 0.0 };
+        self.budget_ns.map(|budget_ns| (budget_ns - statistics_ns).max(0.0))
     }
 
     /// What there is to say about all of it.
@@ -474,10 +483,9 @@ impl Exact {
     }
 
     fn adapt(&mut self, now: Instant, statistics: &Statistics) {
-        let (Some(budget_ns), Some(costs)) = (self.budget_ns, self.costs) else { return };
+        let (Some(left_ns), Some(costs)) = (self.left_ns(statistics), self.costs) else { return };
         let live = self.targets.iter_mut().filter(|target| target.is_attached());
         let rates: Vec<f64> = live.map(|target| target.rate(now)).collect();
-        let left_ns = (budget_ns - statistics.taken_ns()).max(0.0);
         let live = self.targets.iter_mut().filter(|target| target.is_attached());
         for (target, verdict) in live.zip(budget::divide(&rates, costs, left_ns)) {
             match verdict {
@@ -547,51 +555,4 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
         }
     });
     attached.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
-}
-
-/// How each event is read. A group of software events never waits for hardware; any other does as a whole.
-fn sources(events: &[CounterEvent]) -> Vec<EventSource> {
-    let groups = events.chunk_by(|a, b| a.group == b.group);
-    let of_group = |group: &[CounterEvent]| -> Vec<EventSource> {
-        let never_waits = group.iter().all(|event| event.software);
-        let source = |(index, event): (usize, &CounterEvent)| match never_waits {
-            true if event.unit == CounterUnit::NANOSECONDS => EventSource::Clock,
-            true => EventSource::Always,
-            false if index == 0 => EventSource::Leading,
-            false => EventSource::Following,
-        };
-        group.iter().enumerate().map(source).collect()
-    };
-    groups.flat_map(of_group).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_wait_is_read_with_its_times_once_a_group() {
-        let event = |group, software, unit| CounterEvent {
-            name: String::new(),
-            attr_type: 0,
-            config: 0,
-            group,
-            unit,
-            software,
-        };
-        let (number, clock) = (CounterUnit::EVENTS, CounterUnit::NANOSECONDS);
-        let events = [
-            // {cycles,instructions,cpu-clock}
-            event(0, false, number),
-            event(0, false, number),
-            event(0, true, clock),
-            // cpu-clock, {page-faults,task-clock}, cycles
-            event(3, true, clock),
-            event(4, true, number),
-            event(4, true, clock),
-            event(6, false, number),
-        ];
-        use EventSource::{Always, Clock, Following, Leading};
-        assert_eq!(sources(&events), [Leading, Following, Following, Clock, Always, Clock, Leading]);
-    }
 }

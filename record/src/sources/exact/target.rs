@@ -81,7 +81,7 @@ impl Pattern {
     /// Whether a program is asked for, or some function of it.
     pub(crate) fn matches(&self, known: Known<'_>) -> bool {
         let name = known.name();
-        self.parts.iter().any(|(program, _)| is_program(program, &name, known.program.id()))
+        self.parts.iter().any(|(program, _)| is_program(program, &name, known.id()))
     }
 
     /// The functions of a program that are asked for; with a refusal they are to stay alone for that reason.
@@ -124,9 +124,7 @@ impl Pattern {
         chosen
             .map(|(index, type_id, name)| {
                 let place = match (refusal, type_id) {
-                    (None, Some(type_id)) => {
-                        known.program.as_fd().try_clone_to_owned().map(|fd| (fd, *type_id)).map_err(|it| it.to_string())
-                    }
+                    (None, Some(type_id)) => known.descriptor().map(|fd| (fd, *type_id)).map_err(|it| it.to_string()),
                     (Some(reason), _) => Err(reason.to_owned()),
                     (None, None) => Err("it has no BTF, which is needed to find its functions".to_owned()),
                 };

@@ -1,21 +1,24 @@
 //! A thread that takes hold of every BPF program the moment its load is announced.
 //!
 //! It has a small ring of its own on every CPU, woken by each load and unload. First it takes descriptors of all
-//! programs announced, so that none of them can go away any more, and only then asks what they are. It never touches a
-//! file: what it finds goes to the recorder through a channel without a bound.
+//! programs announced, so that none of them can go away any more, and only then asks what they are. Where descriptors are few, it asks each
+//! at once and gives its descriptor back. It never touches a file: what it finds goes to the recorder through a channel without a bound.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
 use bprec_format::records::{BpfEvent, BpfEventKind, Payload};
 use bprec_format::state::{Missed, Owner};
 use bprec_format::{Endian, EventAttr, RecordType, Records, SampleId, SampleLayout};
 
+use super::Holding;
+use super::holding::is_spare;
 use crate::drain::{Ring, fix_sample_id_trailer};
 use crate::events::Abilities;
 use crate::sys::{self, Waker};
@@ -23,20 +26,24 @@ use crate::{Error, Result};
 
 /// Pages of each of the watcher's rings: room for some 500 loads between two looks.
 const RING_PAGES: usize = 8;
+/// Time between two tries to take what the kernel refuses, as it does when there are no descriptors.
+const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// What was found.
 #[derive(Debug)]
 pub(crate) enum LoadEvent {
-    /// A program, held.
+    /// A program.
     Program(Box<LoadedProgram>),
     /// A program that was gone, or that the kernel would not give.
     Missed(Missed),
 }
 
-/// A program, held, and what the kernel told about it.
+/// A program that was loaded, and what the kernel told about it.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
-    pub(crate) program: Program,
+    pub(crate) id: u32,
+    /// Its descriptor, where it is to be held.
+    pub(crate) program: Option<Program>,
     pub(crate) snapshot: ProgSnapshot,
     /// When it was taken, ns of the recording's clock.
     pub(crate) taken_ns: u64,
@@ -62,8 +69,10 @@ pub(crate) struct LoadWatcher {
 /// What the thread is asked for.
 #[derive(Debug)]
 enum Command {
-    /// Listen to another CPU, which was not there before.
-    Watch(CpuRing),
+    /// Listen to this CPU, which was not there before.
+    Watch(u32, CpuRing),
+    /// This CPU has gone: nothing comes from there any more.
+    Forget(u32),
     /// Look once more, and end.
     Quit,
 }
@@ -73,10 +82,15 @@ impl LoadWatcher {
     ///
     /// # Errors
     /// When the events or the thread are refused.
-    pub(crate) fn start(abilities: Abilities, cpus: &[u32], btfs: Arc<BtfCache>) -> Result<LoadWatcher> {
+    pub(crate) fn start(
+        abilities: Abilities,
+        cpus: &[u32],
+        btfs: Arc<BtfCache>,
+        holding: Holding,
+    ) -> Result<LoadWatcher> {
         let attr = abilities.loads();
         let layout = SampleLayout::new(&attr, Endian::NATIVE);
-        let rings = cpus.iter().map(|cpu| CpuRing::open(&attr, *cpu)).collect::<Result<Vec<_>>>()?;
+        let rings = cpus.iter().map(|cpu| Ok((*cpu, CpuRing::open(&attr, *cpu)?))).collect::<Result<_>>()?;
         let (commanded, waker) = (Waker::new()?, Waker::new()?);
         let (found, events) = mpsc::channel();
         let (commands, received) = mpsc::channel();
@@ -87,9 +101,11 @@ impl LoadWatcher {
             commanded: commanded.clone(),
             waker: waker.clone(),
             btfs,
+            holding,
             found,
             queue: VecDeque::new(),
             seen: HashMap::new(),
+            refused: BTreeMap::new(),
             scratch: Vec::new(),
         };
         let thread = thread::Builder::new()
@@ -115,8 +131,13 @@ impl LoadWatcher {
     /// # Errors
     /// When the event is refused.
     pub(crate) fn watch(&self, cpu: u32) -> Result<()> {
-        self.command(Command::Watch(CpuRing::open(&self.attr, cpu)?));
+        self.command(Command::Watch(cpu, CpuRing::open(&self.attr, cpu)?));
         Ok(())
+    }
+
+    /// Has it give up what it has for a CPU that has gone offline.
+    pub(crate) fn forget(&self, cpu: u32) {
+        self.command(Command::Forget(cpu));
     }
 
     /// Has it look once more, ends it, and returns what it had found.
@@ -138,8 +159,6 @@ impl LoadWatcher {
 struct CpuRing {
     event: OwnedFd,
     ring: Ring,
-    /// The CPU has gone offline: nothing comes any more.
-    is_gone: bool,
 }
 
 impl CpuRing {
@@ -149,7 +168,7 @@ impl CpuRing {
         };
         let event = sys::perf_event_open(attr, -1, cpu as i32).map_err(refused("perf_event_open"))?;
         let ring = Ring::map(event.as_fd(), RING_PAGES * sys::page_bytes()).map_err(refused("mmap"))?;
-        Ok(CpuRing { event, ring, is_gone: false })
+        Ok(CpuRing { event, ring })
     }
 }
 
@@ -163,16 +182,20 @@ struct Taken {
 }
 
 struct Watcher {
-    rings: Vec<CpuRing>,
+    /// By CPU.
+    rings: BTreeMap<u32, CpuRing>,
     layout: SampleLayout,
     commands: Receiver<Command>,
     commanded: Waker,
     waker: Waker,
     btfs: Arc<BtfCache>,
+    holding: Holding,
     found: Sender<LoadEvent>,
     queue: VecDeque<Taken>,
     /// Programs announced, and whether they were taken.
     seen: HashMap<u32, bool>,
+    /// Programs that the kernel would not give, and are tried again: by id.
+    refused: BTreeMap<u32, Missed>,
     scratch: Vec<u8>,
 }
 
@@ -182,53 +205,58 @@ impl Watcher {
         let mut is_last = false;
         loop {
             self.look();
+            self.retry();
             // One at a time: what is loaded meanwhile is taken before the next one is asked.
             if let Some(taken) = self.queue.pop_front() {
                 self.ask(taken);
                 continue;
             }
             if is_last || self.wait().is_err() {
+                let refused = std::mem::take(&mut self.refused);
+                refused.into_values().for_each(|missed| self.tell(LoadEvent::Missed(missed)));
                 return;
             }
             self.commanded.take();
             while let Ok(command) = self.commands.try_recv() {
                 match command {
-                    Command::Watch(ring) => {
-                        self.rings.push(ring);
+                    Command::Watch(cpu, ring) => {
+                        self.forget(cpu);
+                        self.rings.insert(cpu, ring);
                         self.catch_up();
                     }
+                    Command::Forget(cpu) => self.forget(cpu),
                     Command::Quit => is_last = true,
                 }
             }
         }
     }
 
-    /// Waits for an announcement or a command.
+    /// Waits for an announcement or a command, or until it is time to try again.
     fn wait(&mut self) -> io::Result<()> {
-        let there: Vec<usize> = (0..self.rings.len()).filter(|index| !self.rings[*index].is_gone).collect();
-        let mut fds: Vec<_> = there.iter().map(|index| sys::poll_in(&self.rings[*index].event)).collect();
+        let mut fds: Vec<_> = self.rings.values().map(|ring| sys::poll_in(&ring.event)).collect();
         fds.push(sys::poll_in(&self.commanded));
-        sys::poll(&mut fds, None)?;
-        let gone: Vec<usize> =
-            there.into_iter().zip(&fds).filter(|(_, fd)| sys::is_hung_up(fd)).map(|(index, _)| index).collect();
-        gone.into_iter().for_each(|index| self.rings[index].is_gone = true);
-        Ok(())
+        sys::poll(&mut fds, (!self.refused.is_empty()).then_some(RETRY_EVERY))
+    }
+
+    /// Gives up the ring of a CPU, when it is read.
+    fn forget(&mut self, cpu: u32) {
+        self.look();
+        self.rings.remove(&cpu);
     }
 
     /// Takes hold of everything announced since the last look.
     fn look(&mut self) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut overrun = false;
-        for index in 0..self.rings.len() {
-            let unread = self.rings[index].ring.unread();
-            if unread.len() == 0 {
-                continue;
-            }
-            scratch.clear();
+        scratch.clear();
+        for CpuRing { ring, .. } in self.rings.values_mut() {
+            let unread = ring.unread();
             scratch.extend_from_slice(unread.first);
             scratch.extend_from_slice(unread.second);
             let head = unread.head();
-            self.rings[index].ring.consume(head);
+            ring.consume(head);
+        }
+        if !scratch.is_empty() {
             fix_sample_id_trailer(&mut scratch, self.layout.trailer_bytes());
             for record in Records::new(&scratch, 0, Endian::NATIVE).flatten() {
                 match record.kind {
@@ -276,26 +304,49 @@ impl Watcher {
         if loader == Some(std::process::id()) {
             return;
         }
-        let taken = Program::take(id);
-        if loader.is_none() && taken.as_ref().is_ok_and(|program| program.counts().unwrap_or(false)) {
-            self.seen.insert(id, true);
-            return;
-        }
-        let taken_ns = sys::monotonic_ns();
-        self.seen.insert(id, taken.is_ok());
-        match taken {
+        match Program::take(id) {
             Ok(program) => {
-                self.queue.push_back(Taken { program, taken_ns, loader_pid: loader, loader: None });
+                let counts_others = loader.is_none() && program.counts().unwrap_or(false);
+                self.taken(program, loader, counts_others);
+            }
+            Err(error) if error.is_gone() => {
+                self.seen.insert(id, false);
+                let now_ns = sys::monotonic_ns();
+                let late_ns = now_ns.saturating_sub(seen_ns.unwrap_or(now_ns));
+                let reason =
+                    format!("unloaded {:.1} ms after its load, before it could be captured", late_ns as f64 / 1e6);
+                self.tell(LoadEvent::Missed(Missed { id, tag, time_ns: seen_ns.unwrap_or(now_ns), reason }));
             }
             Err(error) => {
-                let reason = if error.is_gone() {
-                    let late = taken_ns.saturating_sub(seen_ns.unwrap_or(taken_ns));
-                    format!("unloaded {:.1} ms after its load, before it could be captured", late as f64 / 1e6)
-                } else {
-                    error.to_string()
-                };
-                let time_ns = seen_ns.unwrap_or(taken_ns);
-                self.tell(LoadEvent::Missed(Missed { id, tag, time_ns, reason }));
+                self.seen.insert(id, false);
+                let time_ns = seen_ns.unwrap_or_else(sys::monotonic_ns);
+                self.refused.insert(id, Missed { id, tag, time_ns, reason: error.to_string() });
+            }
+        }
+    }
+
+    fn taken(&mut self, program: Program, loader_pid: Option<u32>, counts_others: bool) {
+        self.seen.insert(program.id(), true);
+        if counts_others {
+            return;
+        }
+        let is_spare = is_spare(&program);
+        let mut taken = Taken { program, taken_ns: sys::monotonic_ns(), loader_pid, loader: None };
+        if is_spare {
+            self.queue.push_back(taken);
+        } else {
+            taken.loader = loader_pid.and_then(owner);
+            self.ask(taken);
+        }
+    }
+
+    /// Tries once more what the kernel would not give.
+    fn retry(&mut self) {
+        for (id, missed) in std::mem::take(&mut self.refused) {
+            match Program::take(id) {
+                Ok(program) => self.taken(program, None, false),
+                Err(error) if error.is_gone() => self.tell(LoadEvent::Missed(missed)),
+                Err(_) => drop(self.refused.insert(id, missed)),
             }
         }
     }
@@ -313,8 +364,9 @@ impl Watcher {
         let Taken { program, taken_ns, loader, .. } = taken;
         let event = match program.fetch(&self.btfs) {
             Ok(snapshot) => {
-                let runs = program.stats().ok();
-                LoadEvent::Program(Box::new(LoadedProgram { program, snapshot, taken_ns, runs, loader }))
+                let (id, runs) = (program.id(), program.stats().ok());
+                let program = self.holding.keep(program);
+                LoadEvent::Program(Box::new(LoadedProgram { id, program, snapshot, taken_ns, runs, loader }))
             }
             Err(error) => {
                 LoadEvent::Missed(Missed { id: program.id(), tag: None, time_ns: taken_ns, reason: error.to_string() })

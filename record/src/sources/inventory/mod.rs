@@ -1,20 +1,23 @@
 //! The inventory of BPF programs while it changes: what comes, what everyone lets go of, and what is around each.
 
+mod entry;
+mod holding;
 mod load_watcher;
 mod on_time;
 mod programs;
-mod recorders;
 
 use std::time::{Duration, Instant};
 
 use bprec_format::state::State;
 
+pub(crate) use entry::Known;
+pub(crate) use holding::Holding;
 pub(crate) use load_watcher::LoadWatcher;
 pub(crate) use on_time::OnTime;
-pub(crate) use programs::{Known, Programs, ProgramsOfFile};
+pub(crate) use programs::{Programs, ProgramsOfFile, Reading};
 
 use super::{Context, Source};
-use crate::sys::Waker;
+use crate::sys::{self, Waker};
 use crate::{Level, Result, synth};
 use load_watcher::LoadEvent;
 
@@ -22,6 +25,8 @@ use load_watcher::LoadEvent;
 const RELEASES_EVERY: Duration = Duration::from_millis(100);
 /// The same otherwise.
 const ALL_RELEASES_EVERY: Duration = Duration::from_secs(1);
+/// Cost of having no descriptor of a program.
+const NOT_HELD: &str = "runs of programs between the last reading and their unload are unknown";
 
 /// Keeps the [`Programs`] of the context up to date.
 #[derive(Debug)]
@@ -30,6 +35,10 @@ pub(crate) struct Inventory {
     purpose: Purpose,
     next_look: Instant,
     next_look_at_all: Instant,
+    /// It is said that nobody knows who holds programs.
+    is_blind: bool,
+    /// It is said that not all programs can be held.
+    is_warned: bool,
 }
 
 /// What programs are known for.
@@ -45,7 +54,14 @@ impl Inventory {
     /// `watcher` has to listen already: what is loaded from now on is either announced to it or in the list of programs.
     pub(crate) fn new(watcher: Option<LoadWatcher>, purpose: Purpose) -> Inventory {
         let now = Instant::now();
-        Inventory { watcher, purpose, next_look: now + RELEASES_EVERY, next_look_at_all: now + ALL_RELEASES_EVERY }
+        Inventory {
+            watcher,
+            purpose,
+            next_look: now + RELEASES_EVERY,
+            next_look_at_all: now + ALL_RELEASES_EVERY,
+            is_blind: false,
+            is_warned: false,
+        }
     }
 
     /// Says of every program what there is to say.
@@ -89,24 +105,50 @@ impl Inventory {
         context.out.states(states)
     }
 
-    fn check_releases(&mut self, is_last: bool, context: &mut Context<'_>) -> Result<()> {
+    fn check_releases(&mut self, context: &mut Context<'_>) -> Result<()> {
         let mut states = Vec::new();
-        context.news.released.extend(context.programs.check_releases(is_last, &mut states));
-        // It is where it outlives this process since it came. Nothing more is to be said of it.
-        context.programs.let_go();
+        match context.programs.check_releases(&mut states) {
+            Ok(released) => context.news.released.extend(released),
+            Err(error) => self.warn_of_blindness(&error.to_string(), context),
+        }
         context.out.states(states)
+    }
+
+    /// Says once that nothing tells who holds programs.
+    fn warn_of_blindness(&mut self, why: &str, context: &Context<'_>) {
+        if !std::mem::replace(&mut self.is_blind, true) {
+            let text = format!("cannot see who uses BPF programs, so none is held: {NOT_HELD} ({why})");
+            (context.notify)(Level::Warning, &text);
+        }
+    }
+
+    /// Says once that not all programs can be held.
+    fn warn_of_few_descriptors(&mut self, context: &Context<'_>) {
+        if context.programs.lacks_descriptors() && !std::mem::replace(&mut self.is_warned, true) {
+            let limit = sys::open_files_max().unwrap_or(0);
+            let text = format!(
+                "the limit of open files ({limit}) is too low to hold all BPF programs: {NOT_HELD}; raise it with ulimit -n"
+            );
+            (context.notify)(Level::Warning, &text);
+        }
     }
 }
 
 impl Source for Inventory {
     fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
         match context.programs.enumerate() {
-            Ok(missed) => context.out.states(missed.into_iter().map(State::Missed).collect())?,
+            Ok(missed) => {
+                context.out.states(missed.into_iter().map(State::Missed).collect())?;
+                if context.programs.holding() == Holding::Never {
+                    self.warn_of_blindness("no program of the recorder's can look: bprec doctor says why", context);
+                }
+            }
             Err(error) if self.purpose == Purpose::Recording => {
                 (context.notify)(Level::Warning, &format!("BPF programs are unknown: {error}"));
             }
             Err(error) => return Err(error.into()),
         }
+        self.warn_of_few_descriptors(context);
         self.introduce(context)
     }
 
@@ -125,7 +167,9 @@ impl Source for Inventory {
             self.next_look = self.next_look.min(now + RELEASES_EVERY);
         }
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
+        self.warn_of_few_descriptors(context);
         if let Some(watcher) = &self.watcher {
+            context.news.offline.iter().for_each(|cpu| watcher.forget(*cpu));
             for cpu in &context.news.online {
                 if let Err(error) = watcher.watch(*cpu) {
                     let text = format!("programs loaded on CPU {cpu} are not captured: {error}");
@@ -138,7 +182,7 @@ impl Source for Inventory {
         }
         let is_due = context.programs.expects_releases() || now >= self.next_look_at_all;
         if is_due {
-            self.check_releases(false, context)?;
+            self.check_releases(context)?;
             self.next_look_at_all = now + ALL_RELEASES_EVERY;
         }
         let soon = if context.programs.expects_releases() { RELEASES_EVERY } else { ALL_RELEASES_EVERY };
@@ -147,7 +191,7 @@ impl Source for Inventory {
     }
 
     fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
-        self.check_releases(false, context)?;
+        self.check_releases(context)?;
         self.survey(false, context)
     }
 
@@ -160,7 +204,7 @@ impl Source for Inventory {
     fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
         let events = self.watcher.take().map(LoadWatcher::finish).unwrap_or_default();
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
-        self.check_releases(true, context)?;
+        self.check_releases(context)?;
         self.survey(true, context)?;
         if self.purpose == Purpose::Recording {
             context.out.states(context.programs.changed_prog_arrays())?;

@@ -1,15 +1,65 @@
 //! For how long run statistics have been on.
 
-/// For how long statistics have been on.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct OnTime {
-    pub(crate) before_ns: u64,
-    pub(crate) since_ns: Option<u64>,
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// For how long run statistics have been on: shared by the thread that switches them and by all that read counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OnTime(Arc<Mutex<Times>>);
+
+#[derive(Debug, Default)]
+struct Times {
+    before_ns: u64,
+    since_ns: Option<u64>,
+    others_ns: u64,
 }
 
 impl OnTime {
-    /// As of `now_ns`.
-    pub(crate) fn at(self, now_ns: u64) -> u64 {
+    fn times(&self) -> MutexGuard<'_, Times> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As of `now_ns`: for how long we have had them on, and for how long others are known to have had them on without us.
+    pub(crate) fn at(&self, now_ns: u64) -> (u64, u64) {
+        let times = self.times();
+        (times.on_ns(now_ns), times.others_ns)
+    }
+
+    /// They are ours from `now_ns` on.
+    pub(crate) fn switched_on(&self, now_ns: u64) {
+        self.times().since_ns = Some(now_ns);
+    }
+
+    /// They were ours until `now_ns`.
+    pub(crate) fn switched_off(&self, now_ns: u64) {
+        let mut times = self.times();
+        times.before_ns = times.on_ns(now_ns);
+        times.since_ns = None;
+    }
+
+    /// Others had them on for this long while we had not.
+    pub(crate) fn add_others(&self, ns: u64) {
+        self.times().others_ns += ns;
+    }
+}
+
+impl Times {
+    fn on_ns(&self, now_ns: u64) -> u64 {
         self.before_ns + self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OnTime;
+
+    #[test]
+    fn time_on_is_that_of_the_windows() {
+        let time = OnTime::default();
+        time.switched_on(995);
+        time.switched_off(1000);
+        assert_eq!(time.at(2000), (5, 0));
+        time.switched_on(2900);
+        time.add_others(30);
+        assert_eq!(time.clone().at(3000), (105, 30));
     }
 }

@@ -1,23 +1,22 @@
-//! The BPF programs of a recording, held.
+//! The BPF programs of a recording, and descriptors of those that others use.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::btree_map::Entry::Occupied;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bprec_bpf::{
-    BtfCache, ProgRefs, ProgSnapshot, Program, Refs, RunStats, Surroundings, counts_others, prog_arrays, prog_ids,
+    BtfCache, ProgSnapshot, Program, Refs, Surroundings, counts_others, lists_references, prog_arrays, prog_ids,
 };
-use bprec_format::bpf::btf::Btf as BtfTypes;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
 use bprec_format::state::{self, Attachment, Missed, ProgArray, ProgramRuns, Released, State};
 
+use super::Holding;
+use super::entry::{Entry, Known, Use};
 use super::load_watcher::{self, LoadEvent};
 use super::on_time::OnTime;
-use super::recorders::Recorders;
 use crate::sys;
 
-/// For so long a program counts as one that came a moment ago.
-const NEW_FOR_NS: u64 = 5_000_000_000;
 /// Programs whose statistics go into one payload.
 const RUNS_PER_STATE: usize = 1000;
 
@@ -37,106 +36,66 @@ pub(crate) struct ProgramsOfFile {
 /// Every program seen.
 #[derive(Debug)]
 pub(crate) struct Programs {
+    /// Goes before the descriptors: who sees it counts on these.
+    refs: Option<Refs>,
     btfs: Arc<BtfCache>,
-    held: BTreeMap<u32, Held>,
+    entries: BTreeMap<u32, Entry>,
+    /// Descriptors to be closed when every source has had its call.
+    leaving: Vec<Program>,
     missed: u32,
-    /// Programs that were held in this file's time and are no longer.
+    /// A program got no descriptor because there were too few.
+    lacks_descriptors: bool,
+    /// Programs that have gone and of which the recorder had no descriptor.
+    unheld: u32,
+    /// Programs of this file's time that have gone.
     let_go: u32,
     /// The same before it.
     let_go_before: u32,
-    refs: Option<Refs>,
     /// What could not be looked at around programs, each said once.
     problems: Vec<String>,
     /// Where programs that this recording itself has attached are.
     own: Vec<Attachment>,
     /// References on programs that other parts of the recorder hold.
     own_references: HashMap<u32, i64>,
-    recorders: Recorders,
-    statistics_time: OnTime,
+    on_time: OnTime,
+    /// Ids of programs that this recording itself has loaded, and that are nobody's load.
+    own_ids: Vec<u32>,
     /// Where programs of others are, as far as it was looked at.
     attachments: Vec<Attachment>,
     /// The last reading of each program array, by map.
     prog_arrays: BTreeMap<u32, ProgArray>,
 }
 
-/// A program, held.
-#[derive(Debug)]
-struct Held {
-    program: Program,
-    snapshot: ProgSnapshot,
-    load_time_ns: u64,
-    loaded_during: bool,
-    /// When it was taken, ns of the recording's clock.
-    taken_ns: u64,
-    /// When it was last known to be held by others, ns of the recording's clock.
-    held_ns: u64,
-    /// References of others at the last look.
-    others: i64,
-    /// Those that are left may all be other recorders', which has to be looked up.
-    is_suspect: bool,
-    released: bool,
-    /// What is around it has been looked at.
-    surveyed: bool,
-    /// It was there at the last look at references already.
-    settled: bool,
-}
-
-/// A program that is held, and what is known of it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Known<'a> {
-    pub(crate) program: &'a Program,
-    pub(crate) snapshot: &'a ProgSnapshot,
-}
-
-impl Known<'_> {
-    /// Id and load time.
-    pub(crate) fn key(self) -> (u32, u64) {
-        (self.program.id(), self.snapshot.info.view().load_time_ns().unwrap_or(0))
-    }
-
-    /// Its functions, the entry first: position, type and name, which is empty where BTF has none.
-    pub(crate) fn functions(self) -> Vec<(u32, Option<u32>, String)> {
-        let btf = self.snapshot.btf.as_deref().and_then(|btf| BtfTypes::parse(btf).ok());
-        let functions = self.snapshot.info.view();
-        let functions = functions.functions().map(|function| {
-            let named = btf.as_ref().and_then(|btf| btf.type_by_id(function.type_id?)?.name());
-            let name = named.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
-            (function.index as u32, function.type_id, name)
-        });
-        functions.collect()
-    }
-
-    /// The full name of its entry function, or else the kernel's short one.
-    pub(crate) fn name(self) -> String {
-        let entry = self.functions().into_iter().next().map(|(_, _, name)| name).filter(|name| !name.is_empty());
-        entry.unwrap_or_else(|| {
-            String::from_utf8_lossy(self.snapshot.info.view().name().unwrap_or_default()).into_owned()
-        })
-    }
-}
-
 impl Programs {
     /// Empty. `refs` tells who else holds programs; `own` are the attachments of the recording itself.
     pub(crate) fn new(btfs: Arc<BtfCache>, refs: Option<Refs>, own: Vec<Attachment>) -> Programs {
+        let refs_id = refs.iter().map(Refs::own_id).collect();
         Programs {
+            refs,
             btfs,
-            held: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            leaving: Vec::new(),
             missed: 0,
+            lacks_descriptors: false,
+            unheld: 0,
             let_go: 0,
             let_go_before: 0,
-            refs,
             problems: Vec::new(),
             own,
             own_references: HashMap::new(),
-            recorders: Recorders::default(),
-            statistics_time: OnTime::default(),
+            on_time: OnTime::default(),
+            own_ids: refs_id,
             attachments: Vec::new(),
             prog_arrays: BTreeMap::new(),
         }
     }
 
-    /// Takes hold of every program alive now. What could not be taken is returned; an error stands for all that cannot
-    /// be listed.
+    /// Which of the programs that come get a descriptor.
+    pub(crate) fn holding(&self) -> Holding {
+        Holding::with(self.refs.as_ref())
+    }
+
+    /// Takes in every program alive now. What could not be taken is returned; an error stands for all that cannot be listed.
     pub(crate) fn enumerate(&mut self) -> Result<Vec<Missed>, bprec_bpf::Error> {
         let mut missed = Vec::new();
         for id in prog_ids() {
@@ -147,7 +106,7 @@ impl Programs {
                 Ok((program, snapshot))
             });
             match fetched {
-                Ok((program, snapshot)) => drop(self.add(program, snapshot, time_ns, false)),
+                Ok((program, snapshot)) => drop(self.add(id, self.holding().keep(program), snapshot, time_ns, false)),
                 // Gone between the list and the look: its unload came before the recording.
                 Err(error) if error.is_gone() => (),
                 Err(error) => missed.push(Missed { id, tag: None, time_ns, reason: error.to_string() }),
@@ -166,164 +125,266 @@ impl Programs {
                 None
             }
             LoadEvent::Program(caught) => {
-                let (id, taken_ns) = (caught.program.id(), caught.taken_ns);
-                if self.held.contains_key(&id) {
+                let (id, taken_ns) = (caught.id, caught.taken_ns);
+                if self.entries.get(&id).is_some_and(|entry| entry.is(&caught.snapshot)) {
                     return None;
                 }
-                let on_ns = Some(self.statistics_time.at(taken_ns));
-                let held = self.add(caught.program, caught.snapshot, taken_ns, true);
+                let on_time = self.on_time.at(taken_ns);
+                let entry = self.add(id, caught.program, caught.snapshot, taken_ns, true);
                 if let Some(runs) = caught.runs {
-                    let programs = vec![held.runs(runs)];
-                    states.push(State::RunStats(state::RunStats { time_ns: taken_ns, programs, on_ns }));
+                    let programs = vec![entry.runs(runs)];
+                    states.push(run_stats(taken_ns, programs, on_time));
                 }
                 states.push(State::Program(state::Program {
                     id,
-                    load_time_ns: held.load_time_ns,
+                    load_time_ns: entry.load_time_ns,
                     loaded_during: true,
                     owners: caught.loader.into_iter().collect(),
-                    withheld: held.snapshot.withheld.clone(),
+                    withheld: entry.snapshot.withheld.clone(),
                     ..state::Program::default()
                 }));
-                Some(&held.snapshot)
+                Some(&entry.snapshot)
             }
         }
     }
 
-    fn add(&mut self, program: Program, snapshot: ProgSnapshot, held_ns: u64, loaded_during: bool) -> &mut Held {
-        let load_time_ns = snapshot.info.view().load_time_ns().unwrap_or(0);
-        let held = Held {
-            load_time_ns,
+    fn add(
+        &mut self,
+        id: u32,
+        descriptor: Option<Program>,
+        snapshot: ProgSnapshot,
+        used_ns: u64,
+        loaded_during: bool,
+    ) -> &mut Entry {
+        // Not held: entries of another recorder count for as long as its iterator is loaded, and must vanish with it.
+        let is_iterator = lists_references(snapshot.info.view().name().unwrap_or_default());
+        self.lacks_descriptors |= self.refs.is_some() && descriptor.is_none();
+        let entry = Entry {
+            id,
+            descriptor: descriptor.filter(|_| !is_iterator),
+            is_iterator,
+            load_time_ns: snapshot.info.view().load_time_ns().unwrap_or(0),
+            snapshot,
             loaded_during,
-            taken_ns: held_ns,
-            held_ns,
-            others: 0,
-            is_suspect: loaded_during,
+            taken_ns: used_ns,
+            used_ns,
+            use_: Use::Sure,
+            last_read: None,
             released: false,
             surveyed: false,
             settled: !loaded_during,
-            program,
-            snapshot,
         };
-        self.held.entry(held.program.id()).or_insert(held)
+        let known = self.entries.entry(id);
+        if matches!(known, Occupied(_)) {
+            // The one that had the id before has gone unseen.
+            self.let_go += 1;
+        }
+        let entry = known.insert_entry(entry).into_mut();
+        tell_held(self.refs.as_ref(), entry, &self.own_references);
+        entry
     }
 
-    /// What is known of all programs held, by ascending id.
+    /// What is known of all programs that have not gone, by ascending id.
     pub(crate) fn snapshots(&self) -> impl Iterator<Item = &ProgSnapshot> {
-        self.held.values().map(|held| &held.snapshot)
+        self.entries.values().map(|entry| &entry.snapshot)
     }
 
-    /// The programs that others hold too, but for our own.
+    /// The programs that others use, but for our own.
     pub(crate) fn known(&self) -> impl Iterator<Item = Known<'_>> {
-        let own = self.refs.as_ref().map(Refs::own_id);
-        let there = self.held.values().filter(move |held| !held.released && Some(held.program.id()) != own);
-        there.map(|held| Known { program: &held.program, snapshot: &held.snapshot })
+        let there = self.entries.values().filter(|entry| !entry.released && !self.own_ids.contains(&entry.id));
+        there.map(|entry| Known { entry, snapshot: &entry.snapshot })
     }
 
     /// Programs captured, and programs that were not.
     pub(crate) fn counts(&self) -> (u32, u32) {
-        (self.held.len() as u32 + self.let_go + self.let_go_before, self.missed)
+        (self.entries.len() as u32 + self.let_go + self.let_go_before, self.missed)
     }
 
-    /// Run statistics of all programs that can still run, as of now.
-    pub(crate) fn run_stats(&self) -> Vec<State> {
-        let mut programs = Vec::with_capacity(self.held.len());
-        let time_ns = sys::monotonic_ns();
-        for held in self.held.values().filter(|held| !held.released) {
-            programs.extend(held.program.stats().ok().map(|runs| held.runs(runs)));
+    /// Programs of which the recorder had no descriptor when they were unloaded: of their runs, those after the last reading are unknown.
+    pub(crate) fn unheld(&self) -> u32 {
+        self.unheld
+    }
+
+    /// There were too few descriptors for all programs.
+    pub(crate) fn lacks_descriptors(&self) -> bool {
+        self.lacks_descriptors
+    }
+
+    /// Run statistics of all programs that can still run, as of now, and the sum of their runs. With [`Reading::Changed`] the states
+    /// leave out programs whose counts are what they were when all were read last.
+    pub(crate) fn run_stats(&mut self, reading: Reading) -> (Vec<State>, u64) {
+        let mut programs = Vec::with_capacity(self.entries.len());
+        let began_ns = sys::monotonic_ns();
+        let mut sum = 0;
+        for entry in self.entries.values_mut().filter(|entry| !entry.released) {
+            let Some(Ok(runs)) = entry.ask(Program::stats) else { continue };
+            sum += runs.run_cnt;
+            if reading == Reading::Changed && entry.last_read == Some(runs) {
+                continue;
+            }
+            if reading == Reading::All {
+                entry.last_read = Some(runs);
+            }
+            programs.push(entry.runs(runs));
         }
-        self.run_states(time_ns, &programs).collect()
+        // On a busy machine it takes its time.
+        let time_ns = began_ns.midpoint(sys::monotonic_ns());
+        // An empty one says when and for how long statistics had been on by then.
+        let states = match programs.is_empty() {
+            true => vec![run_stats(time_ns, programs, self.on_time.at(time_ns))],
+            false => self.run_states(time_ns, &programs).collect(),
+        };
+        (states, sum)
     }
 
     fn run_states(&self, time_ns: u64, programs: &[ProgramRuns]) -> impl Iterator<Item = State> {
-        let on_ns = Some(self.statistics_time.at(time_ns));
-        let parts = programs.chunks(RUNS_PER_STATE);
-        parts.map(move |part| State::RunStats(state::RunStats { time_ns, programs: part.to_vec(), on_ns }))
+        let on = self.on_time.at(time_ns);
+        programs.chunks(RUNS_PER_STATE).map(move |part| run_stats(time_ns, part.to_vec(), on))
     }
 
-    /// Runs of all programs in these states.
-    pub(crate) fn runs_in(states: &[State]) -> u64 {
-        let runs = |state: &State| match state {
-            State::RunStats(stats) => stats.programs.iter().map(|program| program.run_cnt).sum(),
-            _ => 0,
-        };
-        states.iter().map(runs).sum()
+    /// The sum of the runs of all programs that can still run, as of now.
+    pub(crate) fn runs(&self) -> u64 {
+        let there = self.entries.values().filter(|entry| !entry.released);
+        there.filter_map(|entry| Some(entry.read()?.run_cnt)).sum()
     }
 
-    /// For how long statistics have been on, and whether they are.
-    pub(crate) fn set_statistics_time(&mut self, time: OnTime) {
-        self.statistics_time = time;
+    /// The clock that tells for how long run statistics have been on.
+    pub(crate) fn set_on_time(&mut self, on_time: OnTime) {
+        self.on_time = on_time;
+    }
+
+    /// A program that this recording itself has loaded, and that is nobody's load.
+    pub(crate) fn add_own(&mut self, id: u32) {
+        self.own_ids.push(id);
     }
 
     /// Runs of each program that can still run, by id, as run statistics have them. Programs that count others are left out: they run
     /// with these, and for a moment many times to find out what that costs.
     pub(crate) fn run_counts(&self) -> HashMap<u32, u64> {
         let is_load =
-            |held: &&Held| !held.released && !counts_others(held.snapshot.info.view().name().unwrap_or_default());
-        let there = self.held.values().filter(is_load);
-        there.filter_map(|held| Some((held.program.id(), held.program.stats().ok()?.run_cnt))).collect()
+            |entry: &&Entry| !entry.released && !counts_others(entry.snapshot.info.view().name().unwrap_or_default());
+        let there = self.entries.values().filter(is_load);
+        there.filter_map(|entry| Some((entry.id, entry.read()?.run_cnt))).collect()
     }
 
-    /// True while programs are held that came a moment ago: most that come for a short time are gone soon.
+    /// True while there are programs that came a moment ago, or may have been let go of: most of these are gone soon.
     pub(crate) fn expects_releases(&self) -> bool {
         let now_ns = sys::monotonic_ns();
-        self.refs.is_some() && self.held.values().any(|held| held.is_new(now_ns) && !held.released)
+        let is_expected = |entry: &Entry| !entry.released && (entry.is_new(now_ns) || entry.use_ == Use::Doubtful);
+        self.refs.is_some() && self.entries.values().any(is_expected)
     }
 
-    /// Looks who else holds the programs, and says of which everyone has let go; with their last statistics. Of each,
-    /// one reference is held here; others that the recorder has are told with [`Programs::set_own_references`]. Returns the ids of those
-    /// that were let go of.
-    pub(crate) fn check_releases(&mut self, is_last: bool, states: &mut Vec<State>) -> Vec<u32> {
-        let mut released = Vec::new();
-        let Some(refs) = &self.refs else { return released };
-        let mut read_ns = sys::monotonic_ns();
-        let Ok(mut counts) = refs.read() else { return released };
-        let own_references = &self.own_references;
-        let others = |count: &ProgRefs| count.references - 1 - own_references.get(&count.id).copied().unwrap_or(0);
-        let mut is_suspected = false;
-        for count in &counts {
-            let Some(held) = self.held.get_mut(&count.id) else { continue };
-            let others = others(count);
-            // Who uses a program and lets go shows in the references, but for one that has only just come.
-            held.is_suspect |= others < held.others || held.is_new(read_ns);
-            held.others = others;
-            is_suspected |= held.is_suspect && others > 0;
-        }
-        let looks = is_suspected && (is_last || self.recorders.is_due());
-        let mut by_recorders = HashMap::new();
-        if looks {
-            let (again, held) = self.recorders.around(|| (sys::monotonic_ns(), refs.read()));
-            by_recorders = held;
-            if let (again_ns, Ok(again)) = again {
-                (read_ns, counts) = (again_ns, again);
+    /// Looks who else holds the programs, and gives up those that nobody uses, with their last statistics. Returns the ids of those that
+    /// were let go of.
+    ///
+    /// A program is used if it has more references than this recorder and others have told of ([`Refs::set_held`]). Where other recorders are
+    /// left it is let go of at the second look: one that has told of a reference may just be giving it up.
+    ///
+    /// # Errors
+    /// When it cannot be found out. Nothing is held then.
+    pub(crate) fn check_releases(&mut self, states: &mut Vec<State>) -> Result<Vec<u32>, bprec_bpf::Error> {
+        let read_ns = sys::monotonic_ns();
+        let Some(refs) = &self.refs else {
+            let alive = prog_ids().collect::<Result<_, _>>()?;
+            return Ok(self.find_gone(&alive, read_ns, states));
+        };
+        let leaving = &mut self.leaving;
+        let mut let_go_of = |entry: &mut Entry| {
+            let runs = entry.let_go(leaving);
+            tell_held(Some(refs), entry, &self.own_references);
+            runs
+        };
+        let counts = match refs.read() {
+            Ok(counts) => counts,
+            Err(error) => {
+                let runs: Vec<ProgramRuns> = self.entries.values_mut().filter_map(let_go_of).collect();
+                states.extend(self.run_states(sys::monotonic_ns(), &runs));
+                return Err(error);
             }
-        }
-        let mut last_runs = Vec::new();
-        for count in counts {
-            let Some(held) = self.held.get_mut(&count.id).filter(|held| !held.released) else { continue };
-            let others = others(&count);
-            held.is_suspect &= !looks;
-            if others > by_recorders.get(&count.id).copied().unwrap_or(0) {
-                held.held_ns = read_ns;
+        };
+        let (mut let_go, mut last_runs) = (Vec::new(), Vec::new());
+        let mut can_hold = true;
+        for count in &counts {
+            let entry = self.entries.get_mut(&count.id).filter(|entry| entry.load_time_ns == count.load_time_ns);
+            let Some(entry) = entry.filter(|entry| !entry.released) else { continue };
+            let others = count.references - count.own;
+            entry.released = others <= 0;
+            if others > count.other_recorders {
+                if can_hold && entry.descriptor.is_none() && !entry.is_iterator {
+                    // Another recorder may have been giving it up: what has gone since is as it was.
+                    let Some(program) = entry.look_up() else { continue };
+                    entry.descriptor = Holding::WhileThereAreDescriptors.keep(program);
+                    can_hold = entry.descriptor.is_some();
+                    tell_held(Some(refs), entry, &self.own_references);
+                }
+                (entry.used_ns, entry.use_) = (read_ns, Use::Sure);
                 continue;
             }
-            held.released = true;
-            released.push(count.id);
-            last_runs.extend(held.program.stats().ok().map(|runs| held.runs(runs)));
-            states.push(State::Released(Released {
-                id: count.id,
-                load_time_ns: held.load_time_ns,
-                after_ns: held.held_ns,
-                before_ns: sys::monotonic_ns(),
-            }));
+            match entry.use_ {
+                Use::Sure if !entry.released => {
+                    entry.use_ = Use::Doubtful;
+                    continue;
+                }
+                Use::Sure => (),
+                Use::Doubtful => let_go.push(count.id),
+                // It waits for other recorders.
+                Use::LetGo => continue,
+            }
+            entry.use_ = Use::LetGo;
+            last_runs.extend(let_go_of(entry));
         }
         let time_ns = sys::monotonic_ns();
         states.extend(self.run_states(time_ns, &last_runs));
-        released
+        let alive = counts.iter().map(|count| count.id).collect();
+        let_go.extend(self.find_gone(&alive, time_ns, states));
+        Ok(let_go)
+    }
+
+    /// Takes what nobody uses any more for released, and of the programs without a descriptor those that are not `alive`. Returns their ids.
+    fn find_gone(&mut self, alive: &BTreeSet<u32>, now_ns: u64, states: &mut Vec<State>) -> Vec<u32> {
+        let is_gone = |entry: &&mut Entry| entry.released || entry.descriptor.is_none() && !alive.contains(&entry.id);
+        let gone = self.entries.values_mut().filter(is_gone);
+        let (mut ids, mut last_runs, mut released) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in gone {
+            entry.released = true;
+            ids.push(entry.id);
+            if entry.use_ == Use::LetGo {
+                // It has not run since it was let go of.
+                last_runs.extend(entry.last_read.map(|runs| entry.runs(runs)));
+                released.push(State::Released(Released {
+                    id: entry.id,
+                    load_time_ns: entry.load_time_ns,
+                    after_ns: entry.used_ns,
+                    before_ns: now_ns,
+                }));
+            } else if !entry.is_iterator {
+                // Its unload was that of its owners.
+                self.unheld += 1;
+            }
+        }
+        if !last_runs.is_empty() {
+            states.extend(self.run_states(now_ns, &last_runs));
+        }
+        states.append(&mut released);
+        ids
+    }
+
+    /// Iterators of recorders, by which these are known.
+    fn recorders(&self) -> BTreeSet<u32> {
+        let counts = self.refs.as_ref().and_then(|refs| refs.read().ok()).unwrap_or_default();
+        counts.into_iter().filter(|count| count.is_recorder).map(|count| count.id).collect()
     }
 
     /// What other parts of the recorder hold of programs.
     pub(crate) fn set_own_references(&mut self, references: HashMap<u32, i64>) {
-        self.own_references = references;
+        let before = std::mem::replace(&mut self.own_references, references);
+        let Some(refs) = &self.refs else { return };
+        let ids: BTreeSet<u32> = before.keys().chain(self.own_references.keys()).copied().collect();
+        for id in ids.into_iter().filter(|id| before.get(id) != self.own_references.get(id)) {
+            let own = self.own_references.get(&id).copied().unwrap_or(0);
+            let is_held = self.entries.get(&id).is_some_and(|entry| entry.descriptor.is_some());
+            refs.set_held(id, own + i64::from(is_held));
+        }
     }
 
     /// Where programs of others are, as far as it was looked at.
@@ -331,18 +392,25 @@ impl Programs {
         &self.attachments
     }
 
-    /// Gives up what everyone else has let go of, with its types, so that the kernel can unload it.
+    /// The recorder is about to close the last descriptors of programs ([`Programs::let_go`]). Other programs may be at their addresses afterwards.
+    pub(crate) fn lets_go(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Closes the descriptors of what nobody else uses, so that the kernel can unload it, and forgets what has gone. Its info was journalled
+    /// when it was loaded: nothing more is to be said of it.
     pub(crate) fn let_go(&mut self) {
-        let before = self.held.len();
-        let attachments = &mut self.attachments;
-        self.held.retain(|id, held| {
-            if held.released {
-                attachments.retain(|attachment| attachment.prog_id != *id);
-            }
-            !held.released
-        });
-        if self.held.len() < before {
-            self.let_go += (before - self.held.len()) as u32;
+        self.leaving.clear();
+        self.forget_released();
+    }
+
+    /// Forgets what has gone, with its types.
+    fn forget_released(&mut self) {
+        let gone: HashSet<u32> = self.entries.values().filter(|entry| entry.released).map(|entry| entry.id).collect();
+        if !gone.is_empty() {
+            self.attachments.retain(|attachment| !gone.contains(&attachment.prog_id));
+            self.entries.retain(|id, _| !gone.contains(id));
+            self.let_go += gone.len() as u32;
             self.btfs.drop_unused();
         }
     }
@@ -351,14 +419,14 @@ impl Programs {
     /// come are left for the next time, most of them being gone by then, unless this is the last.
     pub(crate) fn survey(&mut self, is_last: bool) -> Vec<State> {
         let mut states = Vec::new();
-        let due = |held: &Held| !held.surveyed && !held.released && (held.settled || is_last);
+        let due = |entry: &Entry| !entry.surveyed && !entry.released && (entry.settled || is_last);
         let programs: Vec<&ProgSnapshot> =
-            self.held.values().filter(|held| due(held)).map(|held| &held.snapshot).collect();
+            self.entries.values().filter(|entry| due(entry)).map(|entry| &entry.snapshot).collect();
         if !programs.is_empty() {
-            let around = Surroundings::scan(&programs, &self.btfs);
-            for held in self.held.values().filter(|held| due(held)) {
-                let mut program = around.program(&held.snapshot, held.loaded_during);
-                let its = |attachment: &&Attachment| attachment.prog_id == held.program.id();
+            let around = Surroundings::scan(&programs, &self.btfs, &self.recorders());
+            for entry in self.entries.values().filter(|entry| due(entry)) {
+                let mut program = around.program(&entry.snapshot, entry.loaded_during);
+                let its = |attachment: &&Attachment| attachment.prog_id == entry.id;
                 // Of our own we know the events by name; a scan shows a link per CPU.
                 let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
                 if ours.is_empty() {
@@ -378,9 +446,9 @@ impl Programs {
                 }
             }
         }
-        for held in self.held.values_mut() {
-            held.surveyed |= !held.released && (held.settled || is_last);
-            held.settled = true;
+        for entry in self.entries.values_mut() {
+            entry.surveyed |= !entry.released && (entry.settled || is_last);
+            entry.settled = true;
         }
         states
     }
@@ -398,8 +466,8 @@ impl Programs {
 
     /// Whether a program is of type perf_event.
     pub(crate) fn is_perf_event(&self, prog_id: u32) -> bool {
-        let held = self.held.get(&prog_id);
-        held.is_some_and(|held| held.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))
+        let entry = self.entries.get(&prog_id);
+        entry.is_some_and(|entry| entry.snapshot.info.view().prog_type() == Some(ProgType::PERF_EVENT))
     }
 
     /// What could not be looked at, each said once.
@@ -407,22 +475,45 @@ impl Programs {
         &self.problems
     }
 
-    /// What goes into the feature sections: the programs, which stay held, and their BTF by ascending id.
+    /// What goes into the feature sections: the programs that have not gone, and their BTF by ascending id.
     pub(crate) fn of_file(&self) -> ProgramsOfFile {
-        let infos = self.held.values().map(|held| held.snapshot.info.clone()).collect();
+        let infos = self.entries.values().map(|entry| entry.snapshot.info.clone()).collect();
         ProgramsOfFile { infos, btfs: self.btfs.all(), let_go: self.let_go }
     }
 
     /// Another file begins: what everyone else has let go of is none of it, and of the others everything is to be said again.
     pub(crate) fn begin_file(&mut self) {
-        self.let_go();
+        self.forget_released();
         self.let_go_before += std::mem::take(&mut self.let_go);
         self.attachments.clear();
         self.prog_arrays.clear();
-        for held in self.held.values_mut() {
-            (held.loaded_during, held.surveyed, held.settled) = (false, false, true);
+        for entry in self.entries.values_mut() {
+            (entry.loaded_during, entry.surveyed, entry.settled) = (false, false, true);
         }
     }
+}
+
+/// Tells other recorders what this one has of a program. A descriptor of which they cannot be told would keep it for good, so it is given up.
+fn tell_held(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u32, i64>) {
+    let Some(refs) = refs else { return };
+    let own = own_references.get(&entry.id).copied().unwrap_or(0);
+    if !refs.set_held(entry.id, own + i64::from(entry.descriptor.is_some())) {
+        entry.descriptor = None;
+    }
+}
+
+/// Programs whose run statistics are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// All.
+    All,
+    /// Those that have run since all were read.
+    Changed,
+}
+
+/// `on` is for how long statistics had been on by then, ours and others'.
+fn run_stats(time_ns: u64, programs: Vec<ProgramRuns>, (on_ns, others_ns): (u64, u64)) -> State {
+    State::RunStats(state::RunStats { time_ns, programs, on_ns: Some(on_ns), others_ns: Some(others_ns) })
 }
 
 /// The readings that are not like the last one of their array, as states; they are the last ones then.
@@ -434,20 +525,4 @@ fn take_changed<'a>(
         let is_new = last.insert(array.map_id, array.clone()).as_ref() != Some(&array);
         is_new.then_some(State::ProgArray(array))
     })
-}
-
-impl Held {
-    fn is_new(&self, now_ns: u64) -> bool {
-        self.loaded_during && now_ns.saturating_sub(self.taken_ns) < NEW_FOR_NS
-    }
-
-    fn runs(&self, runs: RunStats) -> ProgramRuns {
-        ProgramRuns {
-            id: self.program.id(),
-            load_time_ns: self.load_time_ns,
-            run_time_ns: runs.run_time_ns,
-            run_cnt: runs.run_cnt,
-            recursion_misses: runs.recursion_misses,
-        }
-    }
 }

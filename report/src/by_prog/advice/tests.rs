@@ -1,9 +1,14 @@
 //! Each rule, where it has something to say and where it has not.
 
 use super::*;
-use crate::model::{Part, TimeBound};
+use crate::model::{Line, Part, TimeBound};
 use crate::{Input, by_prog};
 use std::path::Path;
+use std::sync::Arc;
+
+fn programs_of(report: &mut Report) -> &mut Vec<Program> {
+    Arc::make_mut(&mut report.programs)
+}
 
 /// Of a recording with two copies of the tracepoint programs.
 fn report() -> Report {
@@ -19,7 +24,7 @@ fn codes(report: &Report) -> Vec<&'static str> {
 /// The report without what there is to say of the recording as it is.
 fn silent() -> Report {
     let mut report = report();
-    for (nth, program) in report.programs.iter_mut().enumerate() {
+    for (nth, program) in programs_of(&mut report).iter_mut().enumerate() {
         program.attachments = vec![format!("raw_tracepoint:hook_{nth}")];
         program.runs = Known::Unknown(crate::model::Reason::NoRuns);
         program.prog_type = Some(ProgType::RAW_TRACEPOINT);
@@ -39,19 +44,19 @@ fn copies_on_one_hook_are_found() {
     assert!(programs.iter().all(|program| program.starts_with("account_syscall_enter (")), "{programs:?}");
     // Other code under the same name is not the same program, nor is one that came when the other one had gone.
     let first = report.programs.iter().position(|program| program.label_with_id() == programs[0]).unwrap();
-    let tag = report.programs[first].tag.replace(bprec_format::bpf::Tag([1; 8]));
+    let tag = programs_of(&mut report)[first].tag.replace(bprec_format::bpf::Tag([1; 8]));
     assert_eq!(same_program_twice(&report).len(), 1);
-    report.programs[first].tag = tag;
+    programs_of(&mut report)[first].tag = tag;
     let second = report.programs.iter().position(|program| program.label_with_id() == programs[1]).unwrap();
-    report.programs[first].unloaded = Some(TimeBound::at(100));
-    report.programs[second].loaded = Some(TimeBound::at(100));
+    programs_of(&mut report)[first].unloaded = Some(TimeBound::at(100));
+    programs_of(&mut report)[second].loaded = Some(TimeBound::at(100));
     assert_eq!(same_program_twice(&report).len(), 1);
 }
 
 #[test]
 fn what_nobody_holds_is_found() {
     let mut report = silent();
-    let program = &mut report.programs[0];
+    let program = &mut programs_of(&mut report)[0];
     program.owners.clear();
     program.attachments.clear();
     assert_eq!(codes(&report), ["no_owner"]);
@@ -61,7 +66,7 @@ fn what_nobody_holds_is_found() {
         |program| program.unloaded = Some(TimeBound::at(5)),
     ] {
         let mut held = report.clone();
-        hold(&mut held.programs[0]);
+        hold(&mut programs_of(&mut held)[0]);
         assert_eq!(codes(&held), [""; 0]);
     }
     // Of a recording that does not look for holders nothing can be said.
@@ -73,7 +78,7 @@ fn what_nobody_holds_is_found() {
 fn refused_runs_are_found() {
     let mut report = silent();
     for (misses, expected) in [(Some(3), &["misses"][..]), (Some(0), &[]), (None, &[])] {
-        report.programs[0].runs = Known::Value(crate::model::Runs::new(10, 100, misses, None));
+        programs_of(&mut report)[0].runs = Known::Value(Box::new(crate::model::Runs::new(10, 100, misses, None)));
         assert_eq!(codes(&report), expected);
     }
 }
@@ -120,8 +125,8 @@ fn buffers_that_nobody_reads_are_found() {
         outputs_without_reader(report, maps_of, &maps)
     };
     for at in 0..2 {
-        report.programs[at].owners.clear();
-        report.programs[at].runs = Known::Value(crate::model::Runs::new(10, 100, None, None));
+        programs_of(&mut report)[at].owners.clear();
+        programs_of(&mut report)[at].runs = Known::Value(Box::new(crate::model::Runs::new(10, 100, None, None)));
     }
     let names = [0, 1].map(|at| report.programs[at].label_with_id());
     let expected = |programs: &[String], runs| {
@@ -134,12 +139,12 @@ fn buffers_that_nobody_reads_are_found() {
     assert_eq!(found(&report, [&[10], &[]]), [], "what it is is not known");
     let other = silent();
     for change in [
-        (|report: &mut Report, other: &Report| report.programs[0].owners = other.programs[0].owners.clone())
+        (|report: &mut Report, other: &Report| programs_of(report)[0].owners = other.programs[0].owners.clone())
             as fn(&mut Report, &Report),
-        |report, _| report.programs[0].runs = Known::Value(crate::model::Runs::new(0, 0, None, None)),
-        |report, _| report.programs[0].runs = Known::Unknown(crate::model::Reason::NoRuns),
-        |report, _| report.programs[0].unloaded = Some(TimeBound::at(5)),
-        |report, _| report.programs[0].captured = false,
+        |report, _| programs_of(report)[0].runs = Known::Value(Box::new(crate::model::Runs::new(0, 0, None, None))),
+        |report, _| programs_of(report)[0].runs = Known::Unknown(crate::model::Reason::NoRuns),
+        |report, _| programs_of(report)[0].unloaded = Some(TimeBound::at(5)),
+        |report, _| programs_of(report)[0].captured = false,
         |report, _| report.recording.target = None,
         |report, _| report.recording.unfinished = true,
     ] {
@@ -148,7 +153,7 @@ fn buffers_that_nobody_reads_are_found() {
         assert_eq!(found(&changed, [&[7], &[]]), []);
     }
     // Another program that somebody holds uses it, too.
-    report.programs[1].owners = other.programs[1].owners.clone();
+    programs_of(&mut report)[1].owners = other.programs[1].owners.clone();
     assert!(!report.programs[1].owners.is_empty());
     assert_eq!(found(&report, [&[7], &[7]]), []);
 }
@@ -169,11 +174,11 @@ fn exact_counting_is_found() {
 fn with_helper(name: &str, samples: u64, of: u64) -> Report {
     let mut report = silent();
     let row = &mut report.events[0].rows[0];
-    let mut line = row.line.clone().unwrap();
+    let mut line = Line::clone(row.line.as_ref().unwrap());
     (line.count.samples, line.count.weight) = (of, of * 10);
     let mut part = line.clone();
     (part.count.samples, part.count.weight) = (samples, samples * 10);
-    row.line = Some(line);
+    row.line = Some(line.into());
     row.parts = Some(vec![Part { name: name.to_owned(), line: part }]);
     report
 }
@@ -211,13 +216,14 @@ fn costly_helpers_are_found() {
 fn costly_entry_of_tracepoint_programs_is_found() {
     let with_entry = |prog_type: ProgType, samples: u64, of: u64| {
         let mut report = silent();
+        let program = report.events[0].rows[0].program;
+        programs_of(&mut report)[program].prog_type = Some(prog_type);
         let row = &mut report.events[0].rows[0];
-        report.programs[row.program].prog_type = Some(prog_type);
-        let line = row.line.as_mut().unwrap();
+        let line = Arc::make_mut(row.line.as_mut().unwrap());
         (line.count.samples, line.count.weight) = (of, of * 10);
         let mut share = line.columns.as_ref().unwrap().own.value().copied().unwrap();
         (share.count.samples, share.count.weight) = (samples, samples * 10);
-        line.columns.as_mut().unwrap().entry = Known::Value(share);
+        Arc::make_mut(line.columns.as_mut().unwrap()).entry = Known::Value(share);
         codes(&report)
     };
     assert_eq!(with_entry(ProgType::TRACEPOINT, 20, 100), ["tracepoint_entry"]);

@@ -4,7 +4,7 @@
 use super::*;
 
 /// A generator of numbers that are the same in every run (splitmix64).
-struct Numbers(u64);
+pub(in crate::diff) struct Numbers(pub(in crate::diff) u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
@@ -20,12 +20,12 @@ impl Numbers {
     }
 
     /// From 0 to 1.
-    fn part(&mut self) -> f64 {
+    pub(in crate::diff) fn part(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Of the normal distribution, by the sum of twelve even ones.
-    fn normal(&mut self) -> f64 {
+    pub(in crate::diff) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.part()).sum::<f64>() - 6.0
     }
 
@@ -35,13 +35,13 @@ impl Numbers {
     }
 }
 
-type Series = Vec<(f64, f64)>;
+pub(in crate::diff) type Series = Vec<(f64, f64)>;
 
 fn value(series: &[(f64, f64)]) -> f64 {
     series.iter().map(|it| it.0).sum::<f64>() / series.iter().map(|it| it.1).sum::<f64>()
 }
 
-fn side(recordings: &[Series]) -> Side {
+pub(in crate::diff) fn side(recordings: &[Series]) -> Side {
     let of = |series: &Series| typical(series, value(series)).unwrap_or_else(|| ratio(series, value(series), 0.0));
     Side::of(&recordings.iter().map(of).collect::<Vec<_>>()).unwrap()
 }
@@ -66,12 +66,12 @@ fn told_apart(pairs: usize, mut pair: impl FnMut() -> (Side, Side)) -> (usize, u
 }
 
 /// Recordings that the estimator was chosen by.
-const CHOSEN_BY: &str = include_str!("../../../tests/diff/steady.tsv");
+pub(in crate::diff) const CHOSEN_BY: &str = include_str!("../../../tests/diff/steady.tsv");
 /// Others, on a busier machine, that it was held against afterwards.
-const FRESH: &str = include_str!("../../../tests/diff/steady-busy.tsv");
+pub(in crate::diff) const FRESH: &str = include_str!("../../../tests/diff/steady-busy.tsv");
 
 /// The recorded intervals of a load, time in runs and runs, by recording.
-fn recorded(pool: &str, load: &str) -> Vec<Series> {
+pub(in crate::diff) fn recorded(pool: &str, load: &str) -> Vec<Series> {
     let mut recordings: Vec<Series> = Vec::new();
     for line in pool.lines().filter(|line| !line.starts_with('#')).skip(1) {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -86,7 +86,7 @@ fn recorded(pool: &str, load: &str) -> Vec<Series> {
 }
 
 /// Half a minute out of blocks of neighbours, from anywhere in any recording.
-fn half_minute(recordings: &[Series], block: usize, numbers: &mut Numbers) -> Series {
+pub(in crate::diff) fn half_minute(recordings: &[Series], block: usize, numbers: &mut Numbers) -> Series {
     let mut series = Series::new();
     while series.len() < 30 {
         let recording = &recordings[numbers.below(recordings.len())];
@@ -96,7 +96,7 @@ fn half_minute(recordings: &[Series], block: usize, numbers: &mut Numbers) -> Se
     series
 }
 
-fn scaled(series: Series, factor: f64) -> Series {
+pub(in crate::diff) fn scaled(series: Series, factor: f64) -> Series {
     series.into_iter().map(|(time, runs)| (time * factor, runs)).collect()
 }
 
@@ -168,7 +168,8 @@ fn real_loads_told_apart() {
         for (at, base) in halves.iter().enumerate() {
             for new in halves.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, new)| new) {
                 let told = |new: Series, factor| {
-                    Pair::new(&side(std::slice::from_ref(base)), &side(&[new])).is_beyond(factor, true, &quantiles)
+                    let pair = Pair::new(&side(std::slice::from_ref(base)), &side(&[new]));
+                    pair.ratio_interval(&quantiles).map(|(from, _)| from > factor)
                 };
                 pairs += 1;
                 alarms += usize::from(told(new.clone(), 1.0) == Some(true));
@@ -185,7 +186,7 @@ fn real_loads_told_apart() {
 }
 
 /// Each interval depends on the one before by so much, and goes up and down by `deviation`.
-fn dependent(length: usize, dependence: f64, deviation: f64, numbers: &mut Numbers) -> Series {
+pub(in crate::diff) fn dependent(length: usize, dependence: f64, deviation: f64, numbers: &mut Numbers) -> Series {
     let mut before = numbers.normal();
     let mut next = || {
         before = dependence * before + (1.0 - dependence * dependence).sqrt() * numbers.normal();
@@ -277,11 +278,59 @@ fn intervals_of_ratios_are_fiellers() {
     }
     assert!(from < 1.1 && 1.1 < to);
     assert_eq!(pair.is_significant(&quantiles), Some(true));
-    assert_eq!(pair.is_beyond(from - 1e-6, true, &quantiles), Some(true));
-    assert_eq!(pair.is_beyond(from + 1e-6, true, &quantiles), Some(false));
-    assert_eq!(Pair::new(&exact(1.0), &exact(3.0)).ratio_interval(&quantiles), None, "1 ± 2 may be 0");
+    // 1 ± 1.97 may be 0: at the only end the difference is just as large as its margin.
+    let (from, to) = Pair::new(&exact(1.0), &exact(3.0)).ratio_interval(&quantiles).unwrap();
+    assert!(to == f64::INFINITY && ((3.0 - from) - t * (1.0 + from * from).sqrt()).abs() < 1e-9, "{from}…{to}");
+    // Both may be 0.
+    assert_eq!(Pair::new(&exact(1.0), &exact(1.0)).ratio_interval(&quantiles), Some((0.0, f64::INFINITY)));
+    let counted = |value: f64| Side::of(&[Uncertain { value, mean: value, variance: Some((0.0, 20.0)) }]).unwrap();
+    for (base, new, expected) in [(0.0, 0.0, 1.0), (3.0, 3.0, 1.0), (2.0, 3.0, 1.5), (0.0, 3.0, f64::INFINITY)] {
+        let interval = Pair::new(&counted(base), &counted(new)).ratio_interval(&quantiles);
+        assert_eq!(interval, Some((expected, expected)), "{base} {new}");
+    }
     let unknown = Side::of(&[Uncertain { value: 1.0, mean: 1.0, variance: None }]).unwrap();
     assert_eq!(Pair::new(&exact(1.0), &unknown).is_significant(&quantiles), None);
+}
+
+/// The interval holds the ratio of all runs as well as that of typical ones.
+#[test]
+fn intervals_hold_the_ratio_of_means() {
+    let of = |value: f64, mean: f64| Side::of(&[Uncertain { value, mean, variance: Some((1.0, 1e6)) }]).unwrap();
+    let quantiles = quantiles();
+    let (from, to) = Pair::new(&of(100.0, 100.0), &of(110.0, 130.0)).ratio_interval(&quantiles).unwrap();
+    assert!(1.0 < from && to == 1.3, "{from}…{to}");
+    // More by typical runs, less by all: neither is shown.
+    let other_way = Pair::new(&of(100.0, 100.0), &of(110.0, 95.0));
+    assert_eq!(other_way.is_significant(&quantiles), Some(false));
+}
+
+/// A number that is said to be shown is shown in 19 of 20 comparisons; one with half of its distance to the bound is not.
+#[test]
+fn what_a_comparison_could_have_shown_is_shown() {
+    let levels = Levels::new(0.001);
+    for (factor, is_above) in [(1.02, true), (1.0, true), (0.95, false)] {
+        let mut numbers = Numbers(11);
+        let (mut shown, mut shown_at_half) = (0, 0);
+        for _ in 0..1_000 {
+            let mut draw = |slower: f64| scaled(dependent(60, 0.0, 0.02, &mut numbers), slower);
+            let (base, same) = (draw(1.0), draw(1.0));
+            let of = |series: &Series| Side::of(&[ratio(series, value(series), 0.0)]).unwrap();
+            let least = Pair::new(&of(&base), &of(&same)).least_shown(factor, is_above, &levels).unwrap();
+            let mut is_shown = |slower: f64| {
+                let new = scaled(dependent(60, 0.0, 0.02, &mut numbers), slower);
+                let (from, to) = Pair::new(&of(&base), &of(&new)).ratio_interval(&levels.shown).unwrap();
+                usize::from(if is_above { from > factor } else { to < factor })
+            };
+            shown += is_shown(least);
+            shown_at_half += is_shown(0.5 * (least + factor));
+        }
+        println!("{factor}: {shown} shown, {shown_at_half} at half");
+        assert!(shown >= 900 && shown_at_half < 500, "{factor}: {shown} {shown_at_half}");
+    }
+    let noise = Side::of(&[Uncertain { value: 1.0, mean: 1.0, variance: Some((1.0, 20.0)) }]).unwrap();
+    assert_eq!(Pair::new(&noise, &noise).least_shown(1.02, true, &levels), None);
+    let exact = Side::of(&[Uncertain { value: 1.0, mean: 1.0, variance: Some((0.0, 20.0)) }]).unwrap();
+    assert_eq!(Pair::new(&exact, &exact).least_shown(1.02, true, &levels), Some(1.02));
 }
 
 /// Of eight intervals, or of ones that hardly have runs, no typical one is told; a busy moment is no part of it.

@@ -1,12 +1,12 @@
 //! Hand-made chains with known answers.
 
 use super::*;
-use crate::index::States;
 use crate::index::address::{AddressMap, Range};
 use crate::index::hooks::Hooks;
 use crate::index::images::{Attached, Image};
 use crate::index::programs::{ProgInfoSummary, Program, Programs};
 use crate::index::runners::Group;
+use crate::index::states::States;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
 use crate::model::Count;
 use crate::options::Split;
@@ -201,7 +201,7 @@ fn samples_in_user_mode_and_without_chains() {
 #[test]
 fn sums_agree_with_what_was_put_in() {
     let index = index(true);
-    let mut ledger = EventLedger::new(5);
+    let mut ledger = EventLedger::default();
     let chains: [(&[u64], u64); 6] = [
         (&[PROG_A + 1], 10),
         (&[PROG_A_SUB + 1, PROG_A + 0x20], 20),
@@ -231,14 +231,14 @@ fn sums_agree_with_what_was_put_in() {
     // The hook's 160 are of programs 3 and 4, which run 1 : 3.
     let weights = |group: &Group, _: Option<u32>| (*group.programs == [3, 4]).then(|| vec![1, 3]);
     ledger.share_entry(index.hooks.groups(), weights, Some(Split::Func), &[]);
-    let a = &ledger.programs[0];
+    let a = ledger.programs.get(0);
     assert_eq!((a.own, a.helper, a.entry), (count(2, 30), count(1, 40), count(0, 0)));
     assert_eq!(a.total, count(5, 10 + 20 + 40 + 80 + 160), "each sample once, whatever its functions");
-    assert_eq!(ledger.programs[1].own, count(1, 80));
+    assert_eq!(ledger.programs.get(1).own, count(1, 80));
     assert_eq!(ledger.entry, count(0, 0));
-    assert_eq!((ledger.programs[3].entry, ledger.programs[4].entry), (count(0, 40), count(1, 120)));
-    assert_eq!(ledger.programs[4].shared_entry, count(1, 120));
-    assert_eq!(ledger.programs[4].total, count(1, 120));
+    assert_eq!((ledger.programs.get(3).entry, ledger.programs.get(4).entry), (count(0, 40), count(1, 120)));
+    assert_eq!(ledger.programs.get(4).shared_entry, count(1, 120));
+    assert_eq!(ledger.programs.get(4).total, count(1, 120));
     assert_eq!(ledger.parts[&(4, Key::Entry)].entry, count(1, 120));
     assert_eq!(ledger.samples, count(6, 630));
     assert_eq!(ledger.span, Some((10, 320)));
@@ -248,7 +248,7 @@ fn sums_agree_with_what_was_put_in() {
 
     let mut twice = ledger.clone();
     twice.merge(ledger.clone());
-    assert_eq!(twice.programs[0].own, count(4, 60));
+    assert_eq!(twice.programs.get(0).own, count(4, 60));
     assert_eq!(twice.parts[&(0, Key::Function(1))].own, count(2, 40));
     assert_eq!((twice.samples, twice.span), (count(12, 1260), Some((10, 320))));
 }

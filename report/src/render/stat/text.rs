@@ -62,7 +62,7 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
     let text = Column::text;
     let mut columns = vec![Column::number("TIME"), Column::number("ID"), text("TYPE"), text("PROGRAM")];
     columns.extend(["CPU", "RUNS", "NS/RUN"].map(Column::number));
-    columns.extend([Column::number("CPU%").share(), Column::number("MISSES")]);
+    columns.extend([Column::number("%ONE-CPU").share(), Column::number("MISSES")]);
     for event in events {
         let name = &event.name;
         columns.extend([name.to_uppercase(), format!("{name}/RUN").to_uppercase()].map(Column::number));
@@ -82,16 +82,14 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
         match best.map(|row| (row.counts.value(), row)) {
             Some((Some(counts), best)) => {
                 let exact = &counts.values;
-                cells.push(grouped(exact.runs));
-                cells.push(cells::time(exact));
+                cells.extend(cells::runs_and_time(best.source, exact));
                 cells.push(cpu_percent(counts));
                 cells.push(misses);
                 for event in 0..events.len() {
                     cells.extend(event_cells(exact, event));
                 }
-                let is_exact = best.source == CounterSource::Exact;
                 cells.extend(cells::tail(exact));
-                cells.push(if is_exact { measured(exact) } else { UNKNOWN.into() });
+                cells.push(if best.source == CounterSource::Exact { measured(exact) } else { UNKNOWN.into() });
                 let name = best.source.name();
                 cells.push(match &exact.ended {
                     Some(_) if snapshot.is_total => format!("{name}, until {:.3} s", best.to_ns as f64 / 1e9),

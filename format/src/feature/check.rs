@@ -1,0 +1,277 @@
+//! Sections that perf refuses a file for, or fails on: it believes lengths and counts that are damaged.
+
+use super::{
+    BuildIds, CacheLineSize, Caches, ClockData, ClockResolution, Compression, CpuCount, CpuDomains, CpuPmuCaps,
+    CpuTopology, ElfMachine, EventDesc, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, Payload,
+    PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory, build_id, tracing::TracingData,
+};
+use crate::{Endian, Error, Result};
+
+/// No machine has more CPUs; perf allocates by such numbers.
+const CPUS_MAX: u32 = 1 << 16;
+/// perf maps a buffer of this size.
+const COMPRESSION_BUFFER_MAX_BYTES: u32 = 1 << 30;
+/// perf reads attrs of no less.
+const ATTR_MIN_BYTES: u32 = 64;
+
+/// Who wrote the sections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SectionWriter {
+    /// This crate: an intact section has the bytes that its content is encoded as.
+    Ours,
+    /// Anyone: texts may be padded otherwise, and there may be more behind the content.
+    Anyone,
+}
+
+/// What the sections of one file are held against, beside their own layout.
+#[derive(Debug, Clone, Copy)]
+pub struct SectionCheck {
+    endian: Endian,
+    writer: SectionWriter,
+    /// CPUs by NRCPUS; 0 where that is missing, or damaged.
+    available_cpus: u32,
+    /// Numbers of packages are no numbers from 0 on: perf does not hold them against the number of CPUs.
+    has_other_socket_ids: bool,
+    events: Option<u32>,
+    highest_cpu: Option<u32>,
+}
+
+impl SectionCheck {
+    /// Of a file with these sections.
+    pub fn new<'s>(
+        sections: impl Iterator<Item = (Feature, &'s [u8])> + Clone,
+        endian: Endian,
+        writer: SectionWriter,
+    ) -> SectionCheck {
+        let alone = SectionCheck {
+            endian,
+            writer,
+            available_cpus: 0,
+            has_other_socket_ids: false,
+            events: None,
+            highest_cpu: None,
+        };
+        let intact = |feature: Feature| {
+            let last = sections.clone().filter(|(it, _)| *it == feature).last();
+            last.map(|(_, bytes)| bytes).filter(|bytes| alone.check(feature, bytes).is_ok())
+        };
+        let cpus = intact(Feature::NRCPUS).and_then(|bytes| CpuCount::parse(bytes, 0, endian).ok());
+        let arch = intact(Feature::ARCH).and_then(|bytes| Text::parse(bytes, 0, endian).ok());
+        SectionCheck {
+            available_cpus: cpus.map_or(0, |cpus| cpus.value.available),
+            has_other_socket_ids: arch
+                .is_some_and(|arch| [&b"s390"[..], b"aarch64"].iter().any(|it| arch.value.0.starts_with(it))),
+            events: intact(Feature::EVENT_DESC).and_then(|bytes| endian.u32_at(bytes, 0)),
+            ..alone
+        }
+    }
+
+    /// The same, of a file with a sample of this CPU and of none above: perf looks each up in CPU_TOPOLOGY, wherever that ends.
+    #[must_use]
+    pub fn with_highest_cpu(self, highest_cpu: Option<u32>) -> SectionCheck {
+        SectionCheck { highest_cpu, ..self }
+    }
+
+    /// Whether a section is one that every perf reads.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, feature: Feature, bytes: &[u8]) -> Result<()> {
+        let is_ours = self.writer == SectionWriter::Ours;
+        let wrong = |problem| Err(Error::other(0, "feature section", problem));
+        match feature {
+            Feature::TRACING_DATA => self.read::<TracingData<'_>>(bytes).map(drop),
+            Feature::BUILD_ID => {
+                self.read::<BuildIds<'_>>(bytes)?;
+                build_id::check(bytes, self.endian)
+            }
+            Feature::HOSTNAME
+            | Feature::OSRELEASE
+            | Feature::VERSION
+            | Feature::ARCH
+            | Feature::CPUDESC
+            | Feature::CPUID => self.read::<Text<'_>>(bytes).map(drop),
+            Feature::NRCPUS => match self.read::<CpuCount>(bytes)? {
+                CpuCount { available, online } if available.max(online) > CPUS_MAX => wrong("too many CPUs"),
+                _ => Ok(()),
+            },
+            Feature::TOTAL_MEM => self.read::<TotalMemory>(bytes).map(drop),
+            Feature::CMDLINE => self.read::<TextList<'_>>(bytes).map(drop),
+            Feature::EVENT_DESC => match self.read::<EventDesc<'_>>(bytes)? {
+                EventDesc { attr_size_bytes, .. } if attr_size_bytes < ATTR_MIN_BYTES => wrong("attrs without room"),
+                _ => Ok(()),
+            },
+            Feature::CPU_TOPOLOGY => self.topology(bytes),
+            Feature::NUMA_TOPOLOGY => {
+                let NumaTopology(nodes) = self.read(bytes)?;
+                match nodes.iter().all(|node| is_cpu_list(node.cpus)) {
+                    true => Ok(()),
+                    false => wrong("a node whose CPUs are no list"),
+                }
+            }
+            Feature::BRANCH_STACK | Feature::STAT if is_ours && !bytes.is_empty() => wrong("a flag with content"),
+            Feature::PMU_MAPPINGS => self.read::<PmuMappings<'_>>(bytes).map(drop),
+            Feature::GROUP_DESC => {
+                let GroupDesc(groups) = self.read(bytes)?;
+                let mut next = 0;
+                let follow = groups.iter().all(|group| {
+                    let is_behind = group.leader_index >= next;
+                    next = group.leader_index.saturating_add(group.members);
+                    is_behind && self.events.is_none_or(|events| next <= events)
+                });
+                if follow { Ok(()) } else { wrong("groups of events that are not there") }
+            }
+            Feature::CACHE if self.read::<Caches<'_>>(bytes)?.version != 1 => wrong("an unknown version"),
+            Feature::SAMPLE_TIME => self.read::<SampleTime>(bytes).map(drop),
+            Feature::MEM_TOPOLOGY if self.read::<MemoryTopology>(bytes)?.version != 1 => wrong("an unknown version"),
+            Feature::CLOCKID => self.read::<ClockResolution>(bytes).map(drop),
+            Feature::COMPRESSED if self.read::<Compression>(bytes)?.mmap_len_bytes > COMPRESSION_BUFFER_MAX_BYTES => {
+                wrong("a buffer that is too large")
+            }
+            Feature::CPU_PMU_CAPS => self.read::<CpuPmuCaps<'_>>(bytes).map(drop),
+            Feature::CLOCK_DATA if self.read::<ClockData>(bytes)?.version != 1 => wrong("an unknown version"),
+            Feature::HYBRID_TOPOLOGY => self.read::<HybridTopology<'_>>(bytes).map(drop),
+            Feature::PMU_CAPS => self.read::<PmuCaps<'_>>(bytes).map(drop),
+            Feature::CPU_DOMAIN_INFO => self.read::<CpuDomains<'_>>(bytes).map(drop),
+            Feature::E_MACHINE => self.read::<ElfMachine>(bytes).map(drop),
+            Feature::CLN_SIZE => self.read::<CacheLineSize>(bytes).map(drop),
+            Feature::AUXTRACE | Feature::DIR_FORMAT if is_ours => wrong("not one that is written"),
+            _ if is_ours && feature.name().is_none() => wrong("an unknown feature"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The content, when all of it is there.
+    fn read<'a, P: Payload<'a>>(&self, bytes: &'a [u8]) -> Result<P> {
+        let partial = P::parse(bytes, 0, self.endian)?;
+        self.whole(partial.problem, || partial.value.to_bytes(self.endian), bytes)?;
+        Ok(partial.value)
+    }
+
+    fn whole(&self, problem: Option<Error>, encoded: impl FnOnce() -> Vec<u8>, bytes: &[u8]) -> Result<()> {
+        match problem {
+            Some(problem) => Err(problem),
+            None if self.writer == SectionWriter::Ours && encoded() != bytes => {
+                Err(Error::other(0, "feature section", "not as it was written"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// perf reads as many places of CPUs as NRCPUS has CPUs, and takes what follows for dies.
+    fn topology(&self, bytes: &[u8]) -> Result<()> {
+        let partial = CpuTopology::parse(bytes, 0, self.endian, self.available_cpus)?;
+        let topology = &partial.value;
+        let encoded = || {
+            let mut encoded = Vec::new();
+            topology.encode(&mut crate::Writer::new(&mut encoded, self.endian));
+            encoded
+        };
+        self.whole(partial.problem, encoded, bytes)?;
+        if !topology.cpus.is_empty() && self.highest_cpu.is_some_and(|cpu| cpu >= self.available_cpus) {
+            return Err(Error::other(0, "CPU_TOPOLOGY", "lacks a CPU that a sample is of"));
+        }
+        let is_known = |id: u32| self.has_other_socket_ids || id == u32::MAX || id <= self.available_cpus;
+        match topology.cpus.iter().all(|cpu| is_known(cpu.socket_id)) {
+            true => Ok(()),
+            false => Err(Error::other(0, "CPU_TOPOLOGY", "a package with a number that no CPU has")),
+        }
+    }
+}
+
+/// Whether a text is a list of CPUs like `0-3,8`, or empty.
+fn is_cpu_list(text: &[u8]) -> bool {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|cpu| *cpu < CPUS_MAX);
+    let is_range = |range: &str| match range.split_once('-') {
+        Some((from, to)) => number(from).zip(number(to)).is_some_and(|(from, to)| from <= to),
+        None => number(range).is_some(),
+    };
+    let text = std::str::from_utf8(text).ok().map(str::trim_end);
+    text.is_some_and(|text| text.is_empty() || text.split(',').all(is_range))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BuildId, CpuPlace, EventGroup, NumaNode};
+    use super::*;
+
+    const LITTLE: Endian = Endian::Little;
+
+    fn check(sections: &[(Feature, Vec<u8>)], feature: Feature) -> Result<()> {
+        let all = sections.iter().map(|(feature, bytes)| (*feature, bytes.as_slice()));
+        let section = all.clone().find(|(it, _)| *it == feature).unwrap();
+        SectionCheck::new(all, LITTLE, SectionWriter::Ours).check(section.0, section.1)
+    }
+
+    #[test]
+    fn places_of_cpus_are_as_many_as_there_are_cpus() {
+        let place = |socket_id| CpuPlace { core_id: 0, socket_id, die_id: None };
+        let topology = |socket_id| {
+            let lists = vec![&b"0-1"[..]];
+            let cpus = vec![place(0), place(socket_id)];
+            let topology =
+                CpuTopology { core_siblings: lists.clone(), thread_siblings: lists, die_siblings: vec![], cpus };
+            let mut bytes = Vec::new();
+            topology.encode(&mut crate::Writer::new(&mut bytes, LITTLE));
+            bytes
+        };
+        let of = |available, bytes: Vec<u8>| {
+            let cpus = CpuCount { available, online: 2 }.to_bytes(LITTLE);
+            check(&[(Feature::NRCPUS, cpus), (Feature::CPU_TOPOLOGY, bytes)], Feature::CPU_TOPOLOGY)
+        };
+        assert!(of(2, topology(1)).is_ok());
+        assert!(of(2, topology(9)).is_err(), "perf refuses such a file");
+        assert!(of(1, topology(1)).is_err() && of(3, topology(1)).is_err());
+        let sections = [
+            (Feature::NRCPUS, CpuCount { available: 2, online: 2 }.to_bytes(LITTLE)),
+            (Feature::CPU_TOPOLOGY, topology(1)),
+        ];
+        let all = sections.iter().map(|(feature, bytes)| (*feature, bytes.as_slice()));
+        let with_sample = |cpu| {
+            let check = SectionCheck::new(all.clone(), LITTLE, SectionWriter::Anyone).with_highest_cpu(Some(cpu));
+            check.check(Feature::CPU_TOPOLOGY, &sections[1].1)
+        };
+        assert!(with_sample(1).is_ok() && with_sample(2).is_err(), "perf reads behind its end");
+        let mut long = topology(0);
+        long[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert!(of(2, long).is_err());
+    }
+
+    #[test]
+    fn build_ids_fit_into_what_perf_reads_them_into() {
+        let one = |file: &[u8]| BuildIds(vec![BuildId { cpu_mode: 2, pid: 1, id: &[7; 20], file }]).to_bytes(LITTLE);
+        let of = |bytes| check(&[(Feature::BUILD_ID, bytes)], Feature::BUILD_ID);
+        assert!(of(one(b"/bin/true")).is_ok());
+        assert!(of(one(&[b'a'; 4095])).is_ok() && of(one(&[b'a'; 4096])).is_err());
+        let mut id = one(b"/bin/true");
+        id[32] = 21;
+        assert!(of(id).is_err());
+    }
+
+    #[test]
+    fn what_others_refer_to_is_there() {
+        let node = |cpus| NumaTopology(vec![NumaNode { node: 0, mem_total_kib: 1, mem_free_kib: 1, cpus }]);
+        let of = |cpus| check(&[(Feature::NUMA_TOPOLOGY, node(cpus).to_bytes(LITTLE))], Feature::NUMA_TOPOLOGY);
+        assert!(of(b"0-3,8").is_ok() && of(b"").is_ok());
+        assert!(of(b"3-0").is_err() && of(b"0-\x01").is_err() && of(b"0-4000000000").is_err());
+
+        let described = EventDesc { attr_size_bytes: 64, events: vec![] }.to_bytes(LITTLE);
+        let group = GroupDesc(vec![EventGroup { name: b"g", leader_index: 0, members: 2 }]).to_bytes(LITTLE);
+        let sections = [(Feature::EVENT_DESC, described), (Feature::GROUP_DESC, group)];
+        assert!(check(&sections, Feature::EVENT_DESC).is_ok() && check(&sections, Feature::GROUP_DESC).is_err());
+    }
+
+    #[test]
+    fn nothing_stands_behind_what_was_written() {
+        let text = Text(b"machine").to_bytes(LITTLE);
+        let of = |bytes: Vec<u8>| check(&[(Feature::HOSTNAME, bytes)], Feature::HOSTNAME);
+        assert!(of(text.clone()).is_ok());
+        assert!(of([&text[..], b"more"].concat()).is_err());
+        assert!(of(text[..10].to_vec()).is_err());
+        let anyone = SectionCheck::new(std::iter::empty(), LITTLE, SectionWriter::Anyone);
+        assert!(anyone.check(Feature::HOSTNAME, &[&text[..], b"more"].concat()).is_ok());
+        assert!(
+            anyone.check(Feature(200), b"whatever").is_ok() && check(&[(Feature(200), vec![])], Feature(200)).is_err()
+        );
+    }
+}

@@ -1,0 +1,495 @@
+//! The kernel's run statistics: runs of programs, and the time that they took.
+//!
+//! They read two clocks for each run of any program. They are on throughout, unless that would take more than the budget ([`limiter`]): then
+//! they are on in windows, which a thread opens and closes on time ([`window`]). Counts are read before and after each window. While
+//! ours are off, a program that does nothing tells whether somebody else has them on ([`others`]).
+
+mod limiter;
+mod others;
+mod window;
+
+use std::time::{Duration, Instant};
+
+use bprec_bpf::{StatsCost, StatsGuard, StatsProbe, stats_sysctl};
+
+use super::inventory::{OnTime, Reading};
+use super::{Context, Source};
+use crate::events::machine;
+use crate::output::Summary;
+use crate::sys::Waker;
+use crate::{Level, Result, Taken, sys};
+use limiter::Limiter;
+use others::Others;
+use window::{Closed, WindowTimer, middle};
+
+/// Time between two looks at how often programs run, where that takes next to nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Otherwise it is this many times what a look takes.
+const LOOKS: u32 = 50;
+/// A shorter time says nothing about a second.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+/// The usual period with one window: the shortest, at the start, and the longest.
+const PERIOD_MIN: Duration = Duration::from_millis(80);
+const PERIOD_MAX: Duration = Duration::from_millis(500);
+/// A period is at most this part of the time that a recording has gone on for, or of the time between two readings that were asked for.
+const PERIODS: u32 = 50;
+const PERIODS_PER_INTERVAL: u32 = 10;
+
+/// The switch of run statistics, ours alone: others may have them on as well.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    /// On throughout.
+    guard: Option<StatsGuard>,
+    in_windows: bool,
+    limiter: Limiter,
+    on_time: OnTime,
+}
+
+impl Default for Statistics {
+    fn default() -> Statistics {
+        Statistics { guard: None, in_windows: false, limiter: Limiter::new(None, None), on_time: OnTime::default() }
+    }
+}
+
+impl Statistics {
+    /// Counts run by them, be it in windows.
+    pub(crate) fn are_used(&self) -> bool {
+        self.guard.is_some() || self.in_windows
+    }
+
+    /// They are on for a part of the time.
+    pub(crate) fn are_in_windows(&self) -> bool {
+        self.in_windows
+    }
+
+    /// What they take of each second, ns.
+    pub(crate) fn taken_ns(&self) -> f64 {
+        self.limiter.taken_ns(self.in_windows)
+    }
+
+    /// Before anything is counted: programs have been seen to run this often.
+    pub(crate) fn adapt(&mut self, runs_per_second: f64) {
+        self.in_windows = self.limiter.is_too_much(runs_per_second);
+    }
+
+    /// Switches them on, to stay on.
+    fn switch_on(&mut self) -> bprec_bpf::Result<()> {
+        let began_ns = sys::monotonic_ns();
+        self.guard = Some(StatsGuard::enable()?);
+        self.on_time.switched_on(middle(began_ns));
+        Ok(())
+    }
+
+    /// Switches off what was to stay on.
+    fn switch_off(&mut self) {
+        let began_ns = sys::monotonic_ns();
+        if self.guard.take().is_some() {
+            self.on_time.switched_off(middle(began_ns));
+        }
+    }
+}
+
+/// Runs of programs as the kernel counts them.
+#[derive(Debug)]
+pub(crate) struct RunStatistics {
+    /// What they may take of a second, all CPUs together, ns.
+    budget_ns: Option<f64>,
+    /// Time between two readings that were asked for.
+    interval: Duration,
+    probe: Option<StatsProbe>,
+    /// What they cost; `None` where that is not known.
+    cost: Option<StatsCost>,
+    others: Others,
+    is_refused: bool,
+    began: Instant,
+    ended: Option<Instant>,
+    /// On throughout: when to look how often programs run.
+    next_look: Option<Instant>,
+    /// Runs of all programs at the last look, and when that was; in windows, before the window.
+    seen_runs: u64,
+    seen_at: Instant,
+    /// What they have taken in all, ns; and the same for others to see.
+    taken_ns: f64,
+    taken: Taken,
+    /// CPU time that it took to read the counts of all programs.
+    reading: Duration,
+    windows: Windows,
+}
+
+/// When windows are.
+#[derive(Debug)]
+struct Windows {
+    /// Opens and closes them; there is none before the first.
+    timer: Option<WindowTimer>,
+    /// The next one: when it opens, and its length.
+    next: Option<(Instant, Duration)>,
+    /// When the period under way ends.
+    period_ends: Instant,
+    /// When the last one was closed.
+    closed_at: Instant,
+    /// A failure has been told.
+    has_failed: bool,
+    draw: Draw,
+}
+
+impl RunStatistics {
+    /// `budget_ns` of each second, all CPUs together, may go to statistics, which are read at each `interval`. What they cost is found here,
+    /// with a program of our own: before anyone watches, as it is nobody's load.
+    pub(crate) fn new(budget_ns: Option<f64>, interval: Duration, taken: Taken) -> RunStatistics {
+        let probe = StatsProbe::load().ok();
+        let now = Instant::now();
+        RunStatistics {
+            budget_ns,
+            interval,
+            cost: probe.as_ref().and_then(|probe| probe.calibrate().ok()),
+            probe,
+            others: Others::default(),
+            is_refused: false,
+            began: now,
+            ended: None,
+            next_look: None,
+            seen_runs: 0,
+            seen_at: now,
+            taken_ns: 0.0,
+            taken,
+            reading: Duration::ZERO,
+            windows: Windows {
+                timer: None,
+                next: None,
+                period_ends: now,
+                closed_at: now,
+                has_failed: false,
+                draw: Draw(sys::monotonic_ns() | 1),
+            },
+        }
+    }
+
+    /// Counts as of now. Returns the runs of all programs.
+    fn count(&mut self, reading: Reading, context: &mut Context<'_>) -> Result<u64> {
+        let began = sys::thread_time();
+        let (states, runs) = context.programs.run_stats(reading);
+        context.out.states(states)?;
+        self.reading = sys::thread_time().saturating_sub(began);
+        Ok(runs)
+    }
+
+    /// Takes in how many runs there have been, with statistics on throughout, and begins windows where counting takes too much.
+    fn account(&mut self, runs: u64, context: &mut Context<'_>) -> Result<()> {
+        let now = Instant::now();
+        self.next_look = Some(now + LOOK_EVERY.max(self.reading * LOOKS));
+        let elapsed = now - self.seen_at;
+        if elapsed < LOOK_MIN {
+            return Ok(());
+        }
+        // Programs that have gone take their runs along.
+        let new = runs.saturating_sub(self.seen_runs) as f64;
+        (self.seen_runs, self.seen_at) = (runs, now);
+        let rate = new / elapsed.as_secs_f64();
+        let taken_ns = context.statistics.limiter.cost_ns(new);
+        self.add_taken(taken_ns);
+        context.statistics.limiter.add(rate, elapsed, taken_ns);
+        if context.statistics.limiter.begins_windows(rate) { self.begin_windows(context) } else { Ok(()) }
+    }
+
+    fn add_taken(&mut self, ns: f64) {
+        self.taken_ns += ns;
+        self.taken.set(self.taken_ns as u64);
+    }
+
+    /// They have been on throughout, and are on in windows from here on.
+    fn begin_windows(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if self.windows.timer.is_none() {
+            let timer = WindowTimer::start(context.statistics.on_time.clone());
+            let missing = |error: &crate::Error| {
+                (context.notify)(Level::Warning, &format!("run statistics may take more than --budget: {error}"));
+            };
+            self.windows.timer = timer.inspect_err(missing).ok();
+        }
+        if self.windows.timer.is_none() {
+            // Too much of them is better than none.
+            context.statistics.in_windows = false;
+            return Ok(());
+        }
+        context.statistics.in_windows = true;
+        context.statistics.switch_off();
+        self.next_look = None;
+        self.count(Reading::All, context)?;
+        self.recalibrate(context);
+        let text = format!(
+            "run statistics are on for a part of the time: to count all {:.0} runs of programs a second would take {:.1} % of the machine, \
+             which is more than --budget; runs are estimates",
+            context.statistics.limiter.rate(),
+            context.statistics.limiter.taken_ns(false) / (machine::online_cpus().len() as f64 * 1e7),
+        );
+        (context.notify)(Level::Detail, &text);
+        let now = Instant::now();
+        (self.windows.period_ends, self.windows.closed_at) = (now, now);
+        self.look_for_others(context);
+        self.plan(now, context);
+        Ok(())
+    }
+
+    /// Finds out once more what statistics cost, where others had them on at the start: a switch took nothing then.
+    fn recalibrate(&mut self, context: &mut Context<'_>) {
+        let Some(probe) = self.probe.as_ref().filter(|_| self.cost.is_none_or(|cost| cost.switch.is_zero())) else {
+            return;
+        };
+        if let Some(cost) = (!probe.are_on().unwrap_or(true)).then(|| probe.calibrate().ok()).flatten() {
+            self.cost = Some(cost);
+            context.statistics.limiter.set_cost(cost);
+        }
+    }
+
+    /// Chooses when the next window opens, and its length.
+    fn plan(&mut self, now: Instant, context: &Context<'_>) {
+        let of_interval = (self.interval / PERIODS_PER_INTERVAL).clamp(PERIOD_MIN, PERIOD_MAX);
+        let usual = ((now - self.began) / PERIODS).clamp(PERIOD_MIN, of_interval);
+        let plan = context.statistics.limiter.plan(usual, self.reading);
+        self.windows.plan(now, plan.period, plan.window);
+    }
+
+    /// Looks whether others have statistics on, while ours are off.
+    fn look_for_others(&mut self, context: &Context<'_>) -> bool {
+        let are_on = self.probe.as_ref().is_some_and(|probe| probe.are_on().unwrap_or(false));
+        if let Some(ns) = self.others.seen(are_on, sys::monotonic_ns()) {
+            context.statistics.on_time.add_others(ns);
+        }
+        are_on
+    }
+
+    /// The counts before a window, which opens then.
+    fn open_window(&mut self, length: Duration, context: &mut Context<'_>) -> Result<()> {
+        self.windows.next = None;
+        self.seen_runs = self.count(Reading::Changed, context)?;
+        self.look_for_others(context);
+        self.others.forget();
+        if let Some(timer) = &mut self.windows.timer {
+            timer.open(length);
+        }
+        Ok(())
+    }
+
+    /// A window has been closed: the counts after it.
+    fn window_closed(&mut self, closed: Closed, reading: Reading, context: &mut Context<'_>) -> Result<()> {
+        let now = Instant::now();
+        let are_others = self.look_for_others(context);
+        let runs = self.count(reading, context)?;
+        let elapsed = now - self.windows.closed_at;
+        self.windows.closed_at = now;
+        match closed {
+            // What was counted for others has cost us nothing, and is not of the window alone.
+            Ok(_) if are_others => (),
+            Ok(on) => {
+                let limiter = &context.statistics.limiter;
+                let new = runs.saturating_sub(self.seen_runs) as f64;
+                let taken_ns = limiter.cost_ns(new) + limiter.switch_ns();
+                self.add_taken(taken_ns);
+                context.statistics.limiter.add(new / on.as_secs_f64().max(1e-6), elapsed, taken_ns);
+            }
+            // There is the next period.
+            Err(error) if !self.windows.has_failed => {
+                self.windows.has_failed = true;
+                (context.notify)(Level::Warning, &format!("run counts of programs have gaps: {error}"));
+            }
+            Err(_) => (),
+        }
+        Ok(())
+    }
+
+    /// They go on in windows, or throughout where that is affordable again.
+    fn go_on(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if context.statistics.limiter.ends_windows() && context.statistics.switch_on().is_ok() {
+            context.statistics.in_windows = false;
+            self.others.forget();
+            let runs = self.count(Reading::All, context)?;
+            let now = Instant::now();
+            (self.seen_runs, self.seen_at) = (runs, now);
+            self.next_look = Some(now + LOOK_EVERY);
+        } else {
+            self.plan(Instant::now(), context);
+        }
+        Ok(())
+    }
+}
+
+impl Windows {
+    /// A window of about `window` somewhere in the next period.
+    fn plan(&mut self, now: Instant, period: Duration, window: Duration) {
+        let start = self.period_ends.max(now);
+        self.period_ends = start + period;
+        let length = window.mul_f64(0.5 + self.draw.unit()).min(period.mul_f64(0.98));
+        self.next = Some((start + (period - length).mul_f64(self.draw.unit()), length));
+    }
+
+    fn is_open(&self) -> bool {
+        self.timer.as_ref().is_some_and(WindowTimer::is_open)
+    }
+}
+
+impl Source for RunStatistics {
+    fn prepare(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.probe.iter().for_each(|probe| context.programs.add_own(probe.id()));
+        Ok(())
+    }
+
+    fn start(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let are_others = self.look_for_others(context);
+        self.others.forget();
+        context.session.stats_were_on = are_others || stats_sysctl().unwrap_or(false);
+        if are_others {
+            let text = "another tool has the kernel's run statistics on: all BPF programs take longer for that, and will after this recording";
+            (context.notify)(Level::Notice, text);
+        }
+        context.statistics.limiter = Limiter::new(self.budget_ns, self.cost);
+        match context.statistics.switch_on() {
+            Ok(()) => context.session.counters = "stats".to_owned(),
+            Err(error) => {
+                self.is_refused = true;
+                context.note_counters(&error.to_string());
+                (context.notify)(Level::Warning, &format!("no run counts of programs: {error}"));
+            }
+        }
+        context.programs.set_on_time(context.statistics.on_time.clone());
+        Ok(())
+    }
+
+    fn begin(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if self.is_refused {
+            return Ok(());
+        }
+        self.seen_runs = self.count(Reading::All, context)?;
+        let now = Instant::now();
+        (self.began, self.seen_at, self.next_look) = (now, now, Some(now + LOOK_EVERY));
+        // Somebody who attaches may have met too many runs already.
+        if context.statistics.are_in_windows() { self.begin_windows(context) } else { Ok(()) }
+    }
+
+    fn begin_file(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.read(context)
+    }
+
+    fn waker(&self) -> Option<&Waker> {
+        self.windows.timer.as_ref().map(WindowTimer::waker)
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        match self.windows.next {
+            Some((opens, _)) => Some(opens.min(self.others.looked_at() + LOOK_EVERY)),
+            None => self.next_look,
+        }
+    }
+
+    fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Result<()> {
+        if self.windows.is_open() {
+            let closed = self.windows.timer.as_mut().and_then(WindowTimer::take_closed);
+            let Some(closed) = closed else { return Ok(()) };
+            self.window_closed(closed, Reading::Changed, context)?;
+            return self.go_on(context);
+        }
+        match self.windows.next {
+            Some((opens, length)) if opens <= now => self.open_window(length, context)?,
+            Some(_) if self.others.looked_at() + LOOK_EVERY <= now => {
+                self.look_for_others(context);
+            }
+            Some(_) => (),
+            None if self.next_look.is_some_and(|at| at <= now) => {
+                let began = sys::thread_time();
+                let runs = context.programs.runs();
+                self.reading = sys::thread_time().saturating_sub(began);
+                self.account(runs, context)?;
+            }
+            None => (),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if self.is_refused {
+            return Ok(());
+        }
+        let runs = self.count(Reading::All, context)?;
+        if context.statistics.are_in_windows() { Ok(()) } else { self.account(runs, context) }
+    }
+
+    /// Switched off first: what is read then is all that the kernel will ever have counted for us.
+    fn finish(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if self.is_refused {
+            return Ok(());
+        }
+        self.next_look = None;
+        self.windows.next = None;
+        if context.statistics.are_in_windows() {
+            let closed = self.windows.timer.as_mut().and_then(WindowTimer::close);
+            match closed {
+                Some(closed) => self.window_closed(closed, Reading::All, context)?,
+                None => {
+                    self.look_for_others(context);
+                    self.count(Reading::All, context)?;
+                }
+            }
+            self.windows.timer = None;
+            context.statistics.in_windows = false;
+        } else {
+            // They were on throughout; what is read a moment later is of that time, also for programs that others let go of now.
+            context.statistics.guard = None;
+            let runs = self.count(Reading::All, context)?;
+            let taken_ns = context.statistics.limiter.cost_ns(runs.saturating_sub(self.seen_runs) as f64);
+            self.add_taken(taken_ns);
+        }
+        self.ended = Some(Instant::now());
+        Ok(())
+    }
+
+    fn sum_up(&self, summary: &mut Summary) {
+        if self.is_refused || self.cost.is_none() {
+            return;
+        }
+        let elapsed = self.ended.unwrap_or_else(Instant::now) - self.began;
+        let machine_s = elapsed.as_secs_f64() * machine::online_cpus().len() as f64;
+        let taken_s = self.taken_ns / 1e9;
+        summary.statistics_time = Some(Duration::from_secs_f64(taken_s));
+        summary.statistics_part = (machine_s > 0.0).then(|| taken_s / machine_s);
+    }
+}
+
+/// Numbers drawn by chance (xorshift64*).
+#[derive(Debug)]
+struct Draw(u64);
+
+impl Draw {
+    /// From 0 to 1.
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_have_their_length_and_do_not_repeat_themselves() {
+        let (period, window) = (Duration::from_millis(100), Duration::from_millis(5));
+        let start = Instant::now();
+        let mut windows =
+            Windows { timer: None, next: None, period_ends: start, closed_at: start, has_failed: false, draw: Draw(1) };
+        let planned: Vec<(Instant, Duration)> = (0..2000)
+            .map(|_| {
+                windows.plan(start, period, window);
+                windows.next.unwrap()
+            })
+            .collect();
+        // One in each period.
+        for (number, (opens, length)) in planned.iter().enumerate() {
+            let begins = start + period * number as u32;
+            assert!(*opens >= begins && *opens + *length <= begins + period);
+        }
+        let on: Duration = planned.iter().map(|(_, length)| *length).sum();
+        assert!((on.as_secs_f64() / 10.0 - 1.0).abs() < 0.05, "{on:?}");
+        let gaps: Vec<Duration> = planned.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert!(gaps.iter().any(|gap| *gap < period / 2) && gaps.iter().any(|gap| *gap > period * 3 / 2));
+    }
+}

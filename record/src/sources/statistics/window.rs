@@ -1,0 +1,148 @@
+//! A thread that opens and closes windows: it closes them on time, whatever the control thread does meanwhile.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bprec_bpf::StatsGuard;
+
+use crate::Result;
+use crate::sources::inventory::OnTime;
+use crate::sys::{self, Waker};
+
+/// What the thread is asked for.
+#[derive(Debug)]
+enum Order {
+    /// Statistics on for this long.
+    Open(Duration),
+    /// Off at once.
+    Close,
+}
+
+/// How a window went: for how long statistics were on.
+pub(super) type Closed = bprec_bpf::Result<Duration>;
+
+/// The thread, and what it has been asked for.
+#[derive(Debug)]
+pub(super) struct WindowTimer {
+    /// The thread ends with it.
+    orders: Option<Sender<Order>>,
+    closed: Receiver<Closed>,
+    /// Readable when a window has been closed.
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+    is_open: bool,
+}
+
+impl WindowTimer {
+    /// # Errors
+    /// When there are no more threads or descriptors.
+    pub(super) fn start(on_time: OnTime) -> Result<WindowTimer> {
+        let (orders, ordered) = mpsc::channel();
+        let (done, closed) = mpsc::channel();
+        let waker = Waker::new()?;
+        let wakes = waker.clone();
+        let thread = sys::spawn("bprec-windows", move || {
+            sys::become_urgent();
+            while let Ok(order) = ordered.recv() {
+                let Order::Open(length) = order else { continue };
+                if done.send(window(length, &ordered, &on_time)).is_err() {
+                    return;
+                }
+                wakes.wake();
+            }
+        })?;
+        Ok(WindowTimer { orders: Some(orders), closed, waker, thread: Some(thread), is_open: false })
+    }
+
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// A window was asked for that has not been seen closed.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Opens a window of this length, now.
+    pub(super) fn open(&mut self, length: Duration) {
+        self.is_open = self.orders.as_ref().is_some_and(|orders| orders.send(Order::Open(length)).is_ok());
+    }
+
+    /// The window that has been closed, if it has.
+    pub(super) fn take_closed(&mut self) -> Option<Closed> {
+        self.waker.take();
+        let closed = self.closed.try_recv().ok();
+        self.is_open &= closed.is_none();
+        closed
+    }
+
+    /// Closes the window now, if one is open.
+    pub(super) fn close(&mut self) -> Option<Closed> {
+        if !self.is_open {
+            return None;
+        }
+        self.is_open = false;
+        self.orders.as_ref()?.send(Order::Close).ok()?;
+        self.closed.recv().ok()
+    }
+}
+
+impl Drop for WindowTimer {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say; a window that is open it closes first.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Statistics on until the time is over, or an order comes, or nobody is there to give one. Each switch counts as made in the middle of the time that
+/// it took.
+fn window(length: Duration, ordered: &Receiver<Order>, on_time: &OnTime) -> Closed {
+    let began_ns = sys::monotonic_ns();
+    let guard = StatsGuard::enable()?;
+    let on_ns = middle(began_ns);
+    on_time.switched_on(on_ns);
+    // The only order that comes while a window is open is to close it.
+    let _ = ordered.recv_timeout(length);
+    let ends_ns = sys::monotonic_ns();
+    drop(guard);
+    let off_ns = middle(ends_ns);
+    on_time.switched_off(off_ns);
+    Ok(Duration::from_nanos(off_ns.saturating_sub(on_ns)))
+}
+
+/// The middle between a time and now.
+pub(super) fn middle(began_ns: u64) -> u64 {
+    began_ns + (sys::monotonic_ns() - began_ns) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A window is closed on time though nobody looks, and at once where that is asked for. Real kernel, root.
+    #[test]
+    fn windows_are_closed_on_time() {
+        if StatsGuard::enable().is_err() {
+            println!("SKIP windows_are_closed_on_time: run statistics cannot be switched on here");
+            return;
+        }
+        let on_time = OnTime::default();
+        let mut timer = WindowTimer::start(on_time.clone()).unwrap();
+        let (short, late) = (Duration::from_millis(5), Duration::from_millis(500));
+        timer.open(short);
+        std::thread::sleep(late);
+        let on = timer.take_closed().unwrap().unwrap();
+        assert!(on >= short && on < late / 2, "{on:?}");
+        assert!(!timer.is_open());
+        timer.open(Duration::from_secs(600));
+        let closed = timer.close().unwrap().unwrap();
+        let (on_ns, _) = on_time.at(sys::monotonic_ns());
+        assert_eq!(on_ns, u64::try_from((on + closed).as_nanos()).unwrap());
+        // One that is open goes with the timer.
+        timer.open(Duration::from_secs(600));
+    }
+}

@@ -1,0 +1,124 @@
+//! What all events of a report have in common of its programs.
+
+use super::groups::{Grouping, Members};
+use super::rows::TAIL_CALL;
+use crate::Options;
+use crate::index::Index;
+use crate::model::{Known, Note, Program, Reason};
+use rustc_hash::FxHashMap;
+
+/// Tracepoints, and the families of them, that fire with interrupts off.
+const IRQS_OFF: [&str; 9] = [
+    "sched_switch",
+    "sched_wakeup",
+    "sched_waking",
+    "sched_stat_",
+    "sched_migrate_task",
+    "hrtimer_",
+    "irq_handler_",
+    "local_timer_",
+    "irq_disable",
+];
+
+/// Whether a program did something by what is known without samples.
+pub(super) fn happened(program: &Program) -> bool {
+    if program.exact.value().is_some_and(|exact| exact.runs > 0) {
+        return true;
+    }
+    match &program.runs {
+        Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
+        // It was there for a moment, or nothing led to it; there may be hundreds like it.
+        Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
+        // What was gone before the recording started is no part of it.
+        Known::Unknown(_) | Known::Impossible(_) => {
+            let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
+            program.captured && (program.loaded.is_some() || went)
+        }
+    }
+}
+
+/// How an event without samples of a program lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WithoutSamples {
+    /// In a row, or in that of its group.
+    Listed,
+    /// As one of the quiet programs.
+    Quiet,
+    /// Not at all: it counts others.
+    Left,
+}
+
+/// What all events have in common of a program.
+#[derive(Debug)]
+pub(super) struct Traits {
+    /// It runs under the kernel's guard.
+    pub(super) guarded: bool,
+    /// It is in a program array.
+    pub(super) is_tail_called: bool,
+    /// Its hook that runs with interrupts off.
+    pub(super) irqs_off: Option<String>,
+    pub(super) without_samples: WithoutSamples,
+}
+
+/// The traits of all programs. `order` has the index's number of each, `asked` says which are asked for, if not all are.
+pub(super) fn traits(
+    index: &Index,
+    programs: &[Program],
+    order: &[u32],
+    asked: Option<&[bool]>,
+    grouping: Option<&Grouping>,
+    options: &Options,
+) -> Vec<Traits> {
+    let traits = programs.iter().zip(order).enumerate().map(|(position, (program, number))| {
+        let asked = asked.map(|asked| asked[position]);
+        let is_in_group = grouping.is_some_and(|grouping| grouping.of[*number as usize].is_some());
+        let without_samples = if is_in_group {
+            WithoutSamples::Listed
+        } else if program.counts_others && asked.is_none() && !options.all {
+            WithoutSamples::Left
+        } else if asked != Some(false) && (options.all || asked == Some(true) || happened(program)) {
+            WithoutSamples::Listed
+        } else {
+            WithoutSamples::Quiet
+        };
+        let irqs_off = program.attachments.iter().find_map(|attachment| {
+            let name = attachment.rsplit(':').next()?;
+            IRQS_OFF.iter().any(|prefix| name.starts_with(prefix)).then(|| name.to_owned())
+        });
+        let is_tail_called =
+            program.attachments.iter().any(|attachment| attachment.split(':').next() == Some(TAIL_CALL));
+        Traits { guarded: index.guarded[*number as usize], is_tail_called, irqs_off, without_samples }
+    });
+    traits.collect()
+}
+
+/// Most rows of programs without samples in all events together, beyond one for each program. Events may be thousands, with the same thousand
+/// programs in each.
+pub(super) const ROWS_WITHOUT_SAMPLES: usize = 1 << 14;
+
+/// What the events of a report have in common.
+pub(super) struct Common {
+    pub(super) traits: Vec<Traits>,
+    /// How many programs have a row without samples.
+    pub(super) listed: usize,
+    /// How many are quiet without samples.
+    pub(super) quiet: usize,
+    /// Some are in program arrays.
+    pub(super) has_tail_called: bool,
+    /// Of groups, by number.
+    pub(super) members: Vec<Members>,
+    /// The event that tells what a sampling program cannot see.
+    pub(super) main_event: Option<usize>,
+    /// By event's name: positions of programs that are on it.
+    pub(super) carried: FxHashMap<String, Vec<usize>>,
+    /// Why runs are known of no program.
+    pub(super) no_runs: Option<Note>,
+    /// Rows of programs without samples that there is room for.
+    pub(super) rows_left: usize,
+    /// The index's number of each program.
+    pub(super) order: Vec<u32>,
+    /// Positions of programs by the index's numbers.
+    pub(super) positions: Vec<u32>,
+    /// By program; `None` where all are asked for.
+    pub(super) asked: Option<Vec<bool>>,
+}

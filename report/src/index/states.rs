@@ -1,0 +1,100 @@
+//! What a recording says of itself: the states that only our own have, and what was lost.
+
+use super::boot_times::BootTimes;
+use super::map_contents::Contents;
+use bprec_format::state;
+use std::collections::BTreeMap;
+
+/// What only our own recordings say.
+#[derive(Debug, Default)]
+pub(crate) struct States {
+    pub(crate) session: Option<state::Session>,
+    /// What load times mean.
+    pub(crate) boot_times: BootTimes,
+    pub(crate) programs: BTreeMap<(u32, u64), state::Program>,
+    pub(crate) missed: Vec<state::Missed>,
+    /// By program id.
+    pub(crate) attachments: Vec<state::Attachment>,
+    pub(crate) released: BTreeMap<(u32, u64), state::Released>,
+    pub(crate) loss: Option<state::Loss>,
+    pub(crate) cpus_not_sampled: Vec<state::CpuNotSampled>,
+    pub(crate) sampler: Option<state::Sampler>,
+    pub(crate) cost: Option<state::Cost>,
+    pub(crate) maps: BTreeMap<u32, state::Map>,
+    /// What program arrays held, in the order of the readings.
+    pub(crate) prog_arrays: Vec<state::ProgArray>,
+    /// How many entries were read of maps that were read to their end, by id.
+    pub(crate) map_entries: BTreeMap<u32, u64>,
+    /// What maps held, by their id, if that is wanted.
+    pub(crate) contents: BTreeMap<u32, Contents>,
+    /// Run statistics are not kept, or no longer.
+    pub(crate) stats_off: Option<state::StatsOff>,
+    /// How far functions of user space were named.
+    pub(crate) user_symbols: Option<state::UserSymbols>,
+}
+
+impl States {
+    /// Where the programs with an id are attached.
+    pub(crate) fn attachments_of(&self, id: Option<u32>) -> &[state::Attachment] {
+        let Some(id) = id else { return &[] };
+        let from = self.attachments.partition_point(|attachment| attachment.prog_id < id);
+        let of_id = &self.attachments[from..];
+        &of_id[..of_id.partition_point(|attachment| attachment.prog_id == id)]
+    }
+
+    /// The process that recorded.
+    pub(crate) fn recorder_pid(&self) -> Option<u32> {
+        self.session.as_ref()?.recorder_pid
+    }
+
+    /// CPUs of the machine, on which runs are counted.
+    pub(crate) fn cpus_online(&self) -> Option<u32> {
+        self.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0)
+    }
+
+    /// Whether run statistics were kept then.
+    pub(crate) fn has_run_stats_at(&self, time_ns: u64) -> bool {
+        self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
+    }
+
+    /// Why not more is counted.
+    pub(crate) fn counters_note(&self) -> Option<String> {
+        counters_note(self.session.as_ref(), self.stats_off.as_ref())
+    }
+}
+
+/// Why not more is counted: what the session says, and until when there were run statistics.
+pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state::StatsOff>) -> Option<String> {
+    let said = session.map(|session| session.counters_note.clone()).filter(|note| !note.is_empty());
+    let start_ns = session.map_or(0, |session| session.start_ns);
+    let off = off.map(|off| match off.time_ns.checked_sub(start_ns).filter(|after_ns| *after_ns > 0) {
+        None => format!("no run statistics: {}", off.reason),
+        Some(after_ns) => format!("run statistics until {:.3} s only: {}", after_ns as f64 / 1e9, off.reason),
+    });
+    let notes: Vec<String> = said.into_iter().chain(off).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+/// What did not make it into the recording, by the three ways in which it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    /// Records, of any event: LOST.
+    pub(crate) records: u64,
+    /// Samples by event: LOST_SAMPLES.
+    pub(crate) samples: BTreeMap<usize, u64>,
+    /// Samples of LOST_SAMPLES that name no event of the recording, where there are several.
+    pub(crate) samples_of_any: u64,
+    /// Samples that a BPF filter dropped, by event.
+    pub(crate) filtered: BTreeMap<usize, u64>,
+    /// THROTTLE records by event.
+    pub(crate) throttled: BTreeMap<usize, u64>,
+}
+
+impl Lost {
+    /// At most so much is lost of an event whose losses are not known.
+    pub(crate) fn of_any_event(&self) -> u64 {
+        let named = if self.samples_of_any > 0 { self.samples.values().copied().collect() } else { Vec::new() };
+        let all = [self.records, self.samples_of_any].into_iter().chain(named);
+        all.fold(0, u64::saturating_add)
+    }
+}

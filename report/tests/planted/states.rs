@@ -1,0 +1,224 @@
+//! Payloads of the recorder's.
+
+use bprec_format::bpf::names::{AttachType, LinkType};
+use bprec_format::records::{BuildId, Mmap2File};
+use bprec_format::sampler::Parts;
+use bprec_format::state::{
+    AbsentEvent, Attachment, ContentsEnd, CounterEvent, CounterEvents, CounterTier, CounterUnit, FileFunction,
+    FileFunctions, KernelSymbol, Map, MapContents, Missed, Owner, ProgArray, Program, ProgramCounters, ProgramRuns,
+    RunStats, Sampler, Session, SharedCounters, SharedScope, SharedTarget, State, StatsOff, TailCall, TargetCounters,
+    UserSymbols,
+};
+
+use crate::{KERNEL_FUNCTION, LOAD_TIME_NS, PROG_ID, Planted, TIME_NS};
+
+/// Payloads of every kind that has a text. Each struct is written out, so that a field that is new has to be filled here.
+pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
+    let p = planted;
+    let mut states = vec![
+        State::Session(Session {
+            start_ns: 1,
+            realtime_ns: 1,
+            to_boottime_ns: 0,
+            cpus_online: 2,
+            target: format!("{} --token {}", p.secret("session"), p.secret("session")),
+            event: format!("/{} a", p.secret("session event")),
+            event_note: format!("tried /{} b/{}: no", p.secret("session note"), p.secret("session note")),
+            counters: p.secret("session counters"),
+            counters_note: format!("file=/{}", p.secret("session note")),
+            stats_were_on: false,
+            interval_ns: 1_000_000,
+            recorder_pid: Some(3),
+            part: 0,
+        }),
+        State::Program(Program {
+            id: PROG_ID,
+            load_time_ns: LOAD_TIME_NS,
+            loaded_during: false,
+            owners: vec![Owner {
+                pid: 9,
+                comm: p.secret("owner").into(),
+                uid: 0,
+                cgroup: format!("/{}", p.secret("owner cgroup")).into(),
+            }],
+            pins: vec![format!("/sys/fs/bpf/{}", p.secret("pin")).into()],
+            metadata: vec![(p.of_program("metadata name").into(), p.secret("metadata value").into())],
+            withheld: format!("{} /{}", p.of_program("withheld"), p.secret("withheld")),
+        }),
+        State::Missed(Missed {
+            id: 9,
+            tag: Some(p.of_program("missed tag").as_bytes().try_into().unwrap()),
+            time_ns: TIME_NS,
+            reason: format!("{} (/{} c)", p.of_program("missed reason"), p.secret("missed reason")),
+        }),
+        State::RunStats(RunStats { time_ns: 2, programs: vec![runs(0, 0)], on_ns: None, others_ns: None }),
+        State::RunStats(RunStats {
+            time_ns: TIME_NS,
+            programs: vec![runs(500_000, 100)],
+            on_ns: None,
+            others_ns: None,
+        }),
+        State::Map(map(1, &p.of_program("map name"))),
+        State::KernelSymbols(vec![
+            KernelSymbol { addr: KERNEL_FUNCTION, len_bytes: 64, name: p.kept("names of functions").into() },
+            KernelSymbol {
+                addr: KERNEL_FUNCTION + 64,
+                len_bytes: 64,
+                name: format!("bpf_prog_0011223344556677_{}", p.of_program("symbol")).into(),
+            },
+        ]),
+        State::CounterEvents(CounterEvents {
+            tier: CounterTier::EXACT,
+            time_ns: 1,
+            events: vec![CounterEvent {
+                name: format!("uprobe/path=/{}/", p.secret("counted event")),
+                attr_type: 8,
+                config: 0,
+                group: 0,
+                unit: CounterUnit::EVENTS,
+                software: false,
+            }],
+            absent: vec![AbsentEvent {
+                name: format!("{} b", p.secret("absent event")),
+                reason: format!("/{}", p.secret("absent event")),
+            }],
+            calibration: None,
+            budget_ppm: None,
+            note: format!("/{}", p.secret("counters note")),
+        }),
+        State::ProgramCounters(ProgramCounters {
+            time_ns: TIME_NS,
+            targets: vec![TargetCounters {
+                id: PROG_ID,
+                load_time_ns: LOAD_TIME_NS,
+                function: 1,
+                name: p.of_program("counted function").into(),
+                since_ns: 1,
+                reason: format!("{} /{}", p.of_program("not counted"), p.secret("not counted")),
+                counts: None,
+                cpu: None,
+            }],
+        }),
+        State::SharedCounters(SharedCounters {
+            time_ns: TIME_NS,
+            targets: [SharedScope::TGID, SharedScope::CGROUP]
+                .map(|scope| SharedTarget {
+                    scope,
+                    id: 1,
+                    name: format!("/{}", p.secret("shared target")).into(),
+                    children: false,
+                    since_ns: 1,
+                    reason: format!("/{}", p.secret("shared reason")),
+                    readings: Vec::new(),
+                })
+                .into(),
+        }),
+        State::Sampler(Sampler {
+            prog_id: PROG_ID,
+            event: format!("/{}", p.secret("sampler event")),
+            event_type: 1,
+            event_config: 0,
+            is_frequency: true,
+            rate: 1,
+            parts: Parts::COMM,
+            events: 1,
+            links: 1,
+            counts: None,
+        }),
+        State::MapContents(MapContents {
+            map_id: 1,
+            time_ns: 1,
+            key_bytes: 4,
+            value_bytes: 4,
+            cpus: Vec::new(),
+            offset: 0,
+            bytes: p.secret("map contents").into(),
+            end: Some(ContentsEnd { entries: 1, time_ns: 2, cut: p.secret("map contents") }),
+        }),
+        State::StatsOff(StatsOff { time_ns: 1 << 40, reason: format!("/{}", p.secret("statistics off")) }),
+        State::FileFunctions(FileFunctions {
+            path: format!("/{}", p.secret("file of functions")).into(),
+            file: Mmap2File::BuildId(BuildId::new(p.secret("build id of functions").as_bytes())),
+            functions: vec![FileFunction { offset: 0, len_bytes: 64, name: p.kept("names of functions").into() }],
+        }),
+        State::UserSymbols(UserSymbols {
+            addresses: 1,
+            named: 1,
+            took_ns: 1,
+            cut: format!("/{}", p.secret("user symbols")),
+        }),
+        State::ProgArray(ProgArray {
+            map_id: 1,
+            slots: vec![TailCall { index: 0, prog_id: PROG_ID }],
+            unread_slots: 0,
+        }),
+        State::Unknown { kind: 999, body: p.secret("unknown state").into() },
+    ];
+    states.extend(attachments(p).into_iter().map(State::Attachment));
+    states
+}
+
+fn runs(run_time_ns: u64, run_cnt: u64) -> ProgramRuns {
+    ProgramRuns { id: PROG_ID, load_time_ns: LOAD_TIME_NS, run_time_ns, run_cnt, recursion_misses: None }
+}
+
+fn map(id: u32, name: &str) -> Map {
+    Map {
+        id,
+        map_type: 3,
+        key_bytes: 4,
+        value_bytes: 4,
+        max_entries: 1,
+        flags: 0,
+        name: name.into(),
+        btf_id: 1,
+        btf_key_type_id: 0,
+        btf_value_type_id: 3,
+        memlock_bytes: None,
+        frozen: false,
+    }
+}
+
+/// Targets of every kind: as recorders write them, and as nobody does.
+fn attachments(p: &mut Planted) -> Vec<Attachment> {
+    let mut found = Vec::new();
+    let mut add = |kind: &str, target: String| {
+        found.push(Attachment { prog_id: PROG_ID, link_id: Some(1), kind: kind.to_owned(), target: target.into() });
+    };
+    for kind in ["xdp", "tc_ingress", "tc_10:", "tcx_egress", "netkit_peer"] {
+        add(kind, format!("{} in netns {}", p.kept("names of network devices"), p.secret("network namespace")));
+        let comm = p.secret("process in a network namespace");
+        add(kind, format!("{} in net:[4026532317] of process 8 ({comm})", p.kept("names of network devices")));
+    }
+    for kind in ["uprobe", "uretprobe", "uprobe_multi", "uretprobe_multi"] {
+        add(kind, format!("/{} a+0x{}+0x10 of process 8", p.secret("uprobe"), p.secret("uprobe")));
+    }
+    for kind in ["kprobe", "kretprobe_multi", "fentry", "fmod_ret", "lsm", "tp_btf", "tracepoint", "raw_tracepoint"] {
+        add(kind, p.kept(if kind.contains("tracep") { "tracepoints" } else { "names of functions" }));
+    }
+    for kind in ["freplace", "fexit"] {
+        add(kind, format!("{} of program 12", p.of_program("extended function")));
+    }
+    add("kprobe", format!("bpf_prog_0011223344556677_{}+0x4", p.of_program("probed function")));
+    add("cgroup_inet_ingress", format!("/a/{} b", p.secret("cgroup")));
+    add("perf_event", format!("cpu-clock ({})", p.of_program("program on an event")));
+    add("perf_event", format!("/{}", p.secret("event of a program")));
+    add("tail_call", format!("{}[3]", p.of_program("program array")));
+    add("struct_ops", format!("tcp_congestion_ops {}.cong_avoid", p.of_program("table of operations")));
+    add("sk_msg_verdict", format!("map 7 {}", p.of_program("map of sockets")));
+    let [table, chain, network] = ["table of iptables", "chain of iptables", "network"].map(|place| p.secret(place));
+    add("xt_bpf", format!("ip {table} {chain} rule 1 (legacy) in netns {network}"));
+    add("xt_bpf", format!("ip filter INPUT rule 1 (nf_tables) in net:[7] of process 8 ({})", p.secret("process")));
+    let unknown_kind = p.secret("kind of attachment");
+    add(&unknown_kind, p.secret("target"));
+    let attach = (0..200).filter_map(|number| AttachType(number).name());
+    let link = (0..200).filter_map(|number| LinkType(number).name());
+    let own =
+        ["tp_btf", "fentry", "fexit", "fsession", "lsm", "freplace", "tracing", "kprobe", "kprobe_multi", "uprobe"];
+    let own =
+        own.into_iter().chain(["tracepoint", "raw_tracepoint", "tail_call", "xt_bpf", "tc_ingress", "tc_1:", "7"]);
+    for kind in attach.chain(link).chain(own).collect::<Vec<_>>() {
+        add(kind, format!("{} of {} in {}", p.secret("target"), p.secret("target"), p.secret("target")));
+    }
+    found
+}

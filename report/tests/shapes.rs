@@ -1,0 +1,51 @@
+//! Dense and large recordings of random sizes: many programs × events, long names, deep expressions, attrs between records. Reading them takes
+//! memory and time in proportion to the input, whatever the sizes; a third of them are damaged beside that.
+//!
+//! `BPREC_SHAPES` says how many, or which: `400..500`. The default suits CI.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, reason = "a test")]
+
+#[path = "../../format/tests/common/mod.rs"]
+mod common;
+#[path = "support/damaged.rs"]
+#[allow(dead_code, reason = "recordings are made here")]
+mod damaged;
+#[path = "support/limits.rs"]
+mod limits;
+#[path = "support/shapes.rs"]
+mod shapes;
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use damaged::{Numbers, mutate};
+use limits::within_limits;
+use shapes::Case;
+
+fn rounds() -> Range<u64> {
+    let asked = std::env::var("BPREC_SHAPES").unwrap_or_else(|_| "200".to_owned());
+    let (start, end) = asked.split_once("..").unwrap_or(("0", &asked));
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("BPREC_SHAPES={asked}: not N or FROM..TO"));
+    number(start)..number(end)
+}
+
+#[test]
+fn dense_and_large_recordings_are_read_within_the_limits() {
+    let rounds = rounds();
+    let mut found = Vec::new();
+    for round in rounds.clone() {
+        let mut numbers = Numbers(round);
+        let mut case = Case::draw([0; 4].map(|_| numbers.below(1 << 16) as u16));
+        if numbers.below(3) == 0 {
+            let other = case.recording.clone();
+            mutate(&mut case.recording, &other, &mut numbers);
+        }
+        let about = format!("round {round}: {}", case.about);
+        let read = || within_limits(&about, case.input_bytes(), || case.read());
+        if catch_unwind(AssertUnwindSafe(read)).is_err() {
+            found.push(about);
+        }
+    }
+    eprintln!("shapes {rounds:?}");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

@@ -1,0 +1,238 @@
+//! The system calls that a reader may make, as filters for the kernel.
+//!
+//! A filter lists what is allowed. Everything else fails with EPERM, calls that newer kernels add included: most callers go on without what was
+//! refused, and none can do harm by going on. A call for another instruction set (`int 0x80`) ends the process: its numbers mean other calls.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use libc::c_long;
+use seccompiler::SeccompCmpArgLen::Dword;
+use seccompiler::SeccompCmpOp::{Eq, Le, MaskedEq};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, apply_filter_all_threads,
+};
+
+use super::Needs;
+
+/// Lets this process make the calls of every reader and those in `needs`, and of these none that an earlier filter refuses.
+pub(super) fn allow_only(needs: Needs) -> Result<()> {
+    // Filters accumulate, and of two that refuse, the newest chooses the error: so the lists allow `clone3`, and this refuses it.
+    if needs.confining {
+        let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        apply(clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
+    }
+    apply(Allowed::of(needs)?.0, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+}
+
+/// Installs a filter that does `listed` with the calls in `calls` and `otherwise` with all others.
+fn apply(calls: BTreeMap<i64, Vec<SeccompRule>>, otherwise: SeccompAction, listed: SeccompAction) -> Result<()> {
+    let filter: BpfProgram =
+        SeccompFilter::new(calls, otherwise, listed, std::env::consts::ARCH.try_into()?)?.try_into()?;
+    Ok(apply_filter_all_threads(&filter)?)
+}
+
+/// Calls of every reader, whatever their arguments: on descriptors that are open, its own memory, threads, signals and time.
+const ALWAYS: &[c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_ppoll,
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    // Fails with ENOSYS, upon which the C library calls `clone`: the flags of `clone3` are in memory, where a filter cannot see them.
+    libc::SYS_clone3,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getrandom,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    // Made by the kernel where a stopped process continues to wait.
+    libc::SYS_restart_syscall,
+    // The end of the pager.
+    libc::SYS_wait4,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+const CONFINING: &[c_long] = &[
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_landlock_restrict_self,
+    libc::SYS_seccomp,
+    libc::SYS_capset,
+];
+
+/// Files by their names; a temporary file loses its name where the file system has none without.
+const FILES: &[c_long] = &[
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_unlinkat,
+];
+
+const SCREEN: &[c_long] = &[libc::SYS_epoll_pwait];
+
+/// An output is synced, gets its name, and the file that had this name another; whose that is, is looked at.
+const OUTPUT: &[c_long] = &[libc::SYS_fsync, libc::SYS_linkat, libc::SYS_renameat2, libc::SYS_geteuid];
+#[cfg(not(target_arch = "riscv64"))]
+const OUTPUT_OLD: &[c_long] = &[libc::SYS_renameat];
+#[cfg(target_arch = "riscv64")]
+const OUTPUT_OLD: &[c_long] = &[];
+
+const IN_PLACE: &[c_long] = &[libc::SYS_flock, libc::SYS_ftruncate, libc::SYS_pwrite64];
+
+/// The older calls for the same, which newer architectures do not have.
+#[cfg(target_arch = "x86_64")]
+mod old {
+    use libc::c_long;
+
+    pub(super) const ALWAYS: &[c_long] = &[libc::SYS_poll];
+    pub(super) const FILES: &[c_long] = &[libc::SYS_stat, libc::SYS_lstat, libc::SYS_readlink, libc::SYS_unlink];
+    pub(super) const SCREEN: &[c_long] = &[libc::SYS_epoll_wait];
+    pub(super) const OUTPUT: &[c_long] = &[libc::SYS_link, libc::SYS_rename];
+    pub(super) const OPEN: Option<c_long> = Some(libc::SYS_open);
+}
+#[cfg(not(target_arch = "x86_64"))]
+mod old {
+    use libc::c_long;
+
+    pub(super) const ALWAYS: &[c_long] = &[];
+    pub(super) const FILES: &[c_long] = &[];
+    pub(super) const SCREEN: &[c_long] = &[];
+    pub(super) const OUTPUT: &[c_long] = &[];
+    pub(super) const OPEN: Option<c_long> = None;
+}
+
+/// Flags by which C libraries start a thread; some of them add one that the kernel ignores.
+const THREAD: i32 = libc::CLONE_VM
+    | libc::CLONE_FS
+    | libc::CLONE_FILES
+    | libc::CLONE_SIGHAND
+    | libc::CLONE_THREAD
+    | libc::CLONE_SYSVSEM
+    | libc::CLONE_SETTLS
+    | libc::CLONE_PARENT_SETTID
+    | libc::CLONE_CHILD_CLEARTID;
+/// Advice up to this is harmless; some that follows is for the whole machine, such as `MADV_HWPOISON`.
+const LAST_OLD_ADVICE: i32 = libc::MADV_DONTNEED;
+/// Guards of stacks (Linux 6.13): `MADV_GUARD_INSTALL`, `MADV_GUARD_REMOVE`.
+const GUARDS: [i32; 2] = [102, 103];
+const FUTEX_OPERATIONS: [i32; 5] =
+    [libc::FUTEX_WAIT, libc::FUTEX_WAKE, libc::FUTEX_REQUEUE, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE_BITSET];
+/// The flag of `O_TMPFILE` alone.
+const WITHOUT_NAME: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
+/// Rights of a file that is created: none to execute it, and none of its owner's to whoever does.
+const MODE: i32 = 0o666;
+/// Rights of a temporary file.
+const OWNER_ONLY: i32 = 0o600;
+
+/// A condition: the number of an argument, how it is compared, and with which value. All are compared in their lower half, as the kernel
+/// takes no more of them.
+type Condition = (u8, SeccompCmpOp, i32);
+
+/// System calls, each with its rules: one of them has to match. Without rules, all arguments are allowed.
+#[derive(Default)]
+struct Allowed(BTreeMap<i64, Vec<SeccompRule>>);
+
+impl Allowed {
+    fn of(needs: Needs) -> Result<Allowed> {
+        let mut allowed = Allowed::default();
+        allowed.whatever(&[ALWAYS, old::ALWAYS]);
+        // No code is made at run time.
+        for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+            allowed.when(call, &[(2, within(libc::PROT_EXEC), 0)])?;
+        }
+        allowed.when(libc::SYS_madvise, &[(2, Le, LAST_OLD_ADVICE)])?;
+        allowed.when_one_of(libc::SYS_madvise, 2, &GUARDS)?;
+        for operation in FUTEX_OPERATIONS {
+            let flags = libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME;
+            allowed.when(libc::SYS_futex, &[(1, within(!flags), operation)])?;
+        }
+        allowed.when(libc::SYS_clone, &[(0, within(!libc::CLONE_DETACHED), THREAD)])?;
+        allowed.when_one_of(libc::SYS_prctl, 0, &[libc::PR_SET_NAME])?;
+        allowed.when_one_of(libc::SYS_fcntl, 1, &[libc::F_GETFD, libc::F_DUPFD_CLOEXEC])?;
+        let asking = [libc::TCGETS as i32, libc::TCGETS2 as i32, libc::TIOCGWINSZ as i32];
+        allowed.when_one_of(libc::SYS_ioctl, 1, &asking)?;
+        // Aborting, and signals that were sent to it and that its handler passes on.
+        for signal in [libc::SIGABRT, libc::SIGBUS] {
+            let own = std::process::id().cast_signed();
+            allowed.when(libc::SYS_tgkill, &[(0, Eq, own), (2, Eq, signal)])?;
+        }
+        if needs.confining {
+            allowed.whatever(&[CONFINING]);
+            allowed.when_one_of(libc::SYS_prctl, 0, &[libc::PR_SET_NO_NEW_PRIVS])?;
+        }
+        if needs.files {
+            allowed.whatever(&[FILES, old::FILES]);
+            allowed.when_one_of(libc::SYS_fchmod, 1, &[OWNER_ONLY])?;
+            let writing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | WITHOUT_NAME;
+            allowed.open(within(writing), libc::O_RDONLY, None)?;
+            allowed.open(within(libc::O_CREAT | libc::O_TRUNC | WITHOUT_NAME), WITHOUT_NAME, Some(MODE))?;
+            allowed.open(within(libc::O_CREAT | libc::O_EXCL), libc::O_CREAT | libc::O_EXCL, Some(MODE))?;
+        }
+        if needs.screen {
+            allowed.whatever(&[SCREEN, old::SCREEN]);
+            allowed.when_one_of(libc::SYS_ioctl, 1, &[libc::TCSETS as i32, libc::TCSETS2 as i32])?;
+        }
+        if needs.output {
+            allowed.whatever(&[OUTPUT, OUTPUT_OLD, old::OUTPUT]);
+        }
+        if needs.in_place {
+            allowed.whatever(&[IN_PLACE]);
+            allowed.open(within(libc::O_CREAT | libc::O_TRUNC | WITHOUT_NAME), 0, None)?;
+        }
+        Ok(allowed)
+    }
+
+    fn whatever(&mut self, calls: &[&[c_long]]) {
+        self.0.extend(calls.iter().copied().flatten().map(|call| (*call, Vec::new())));
+    }
+
+    /// Allows a call when all conditions hold, beside when it is allowed already.
+    fn when(&mut self, call: c_long, conditions: &[Condition]) -> Result<()> {
+        let condition = |(argument, operator, value): &Condition| {
+            SeccompCondition::new(*argument, Dword, operator.clone(), u64::from(value.cast_unsigned()))
+        };
+        let conditions = conditions.iter().map(condition).collect::<Result<Vec<_>, _>>()?;
+        self.0.entry(call).or_default().push(SeccompRule::new(conditions)?);
+        Ok(())
+    }
+
+    fn when_one_of(&mut self, call: c_long, argument: u8, values: &[i32]) -> Result<()> {
+        values.iter().try_for_each(|value| self.when(call, &[(argument, Eq, *value)]))
+    }
+
+    /// Allows opening with certain flags, and if files are created with no more than certain rights.
+    fn open(&mut self, compared: SeccompCmpOp, flags: i32, mode: Option<i32>) -> Result<()> {
+        for (call, argument) in [Some((libc::SYS_openat, 2)), old::OPEN.map(|call| (call, 1))].into_iter().flatten() {
+            let mode = mode.map(|mode| (argument + 1, within(!mode), 0));
+            let conditions: Vec<_> = [(argument, compared.clone(), flags)].into_iter().chain(mode).collect();
+            self.when(call, &conditions)?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares these bits of an argument.
+fn within(bits: i32) -> SeccompCmpOp {
+    MaskedEq(u64::from(bits.cast_unsigned()))
+}

@@ -1,0 +1,93 @@
+//! `bprec report` shows one view. Two of them, and options that a view has no use for, are refused by name.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::{bprec, succeed};
+
+/// All views, each with the name that an error has for it.
+const VIEWS: [&str; 9] =
+    ["--counters", "--over-time", "--lines", "--payers", "--advise", "--tree", "--maps", "--header-only", "--by-prog"];
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-7.2/ratio.data")
+}
+
+/// The error of a report with these options, which is refused.
+fn refused(options: &[&str]) -> String {
+    let output = bprec().arg("report").args(options).arg("-i").arg(fixture()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{options:?}: {error}");
+    error
+}
+
+#[test]
+fn two_views_are_refused_by_name() {
+    let views = if cfg!(feature = "tui") { [&VIEWS[..], &["--tui"]].concat() } else { VIEWS.to_vec() };
+    for (at, first) in views.iter().enumerate() {
+        for second in &views[at + 1..] {
+            for pair in [[*first, *second], [*second, *first]] {
+                let error = refused(&pair);
+                assert!(pair.iter().all(|view| error.contains(&format!("'{view}"))), "{pair:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn options_without_effect_on_a_view_are_refused_by_name() {
+    for view in VIEWS.iter().filter(|view| **view != "--by-prog") {
+        for option in ["--by=func", "--columns=samples", "--no-children", "--legend"] {
+            let error = refused(&[view, option]);
+            let name = option.split('=').next().unwrap();
+            assert!(error.contains(&format!("'{view}")) && error.contains(&format!("'{name}")), "{error}");
+        }
+    }
+    for options in [
+        ["--header", "--csv"],
+        ["--header", "--header-only"],
+        ["--json", "--wide"],
+        ["--csv", "--legend"],
+        ["--json", "--no-children"],
+        ["--maps", "--all"],
+        ["--advise", "--limit=3"],
+        ["--lines", "--sort=runs"],
+        ["--header-only", "--json"],
+    ] {
+        let error = refused(&options);
+        let names = options.map(|option| option.split('=').next().unwrap());
+        assert!(names.iter().all(|name| error.contains(&format!("'{name}"))), "{options:?}: {error}");
+    }
+}
+
+#[test]
+fn json_with_a_header_is_one_document() {
+    let mut header = None;
+    for view in VIEWS.iter().filter(|view| **view != "--header-only") {
+        let run = |options: &[&str]| {
+            let output = succeed(bprec().args(["report", view, "--json"]).args(options).arg("-i").arg(fixture()));
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+        };
+        let (plain, mut with) = (run(&[]), run(&["--header"]));
+        let members = with.as_object_mut().unwrap();
+        let facts = members.remove("header").unwrap();
+        assert_eq!(plain, with, "{view}");
+        assert_eq!(header.get_or_insert_with(|| facts.clone()), &facts, "{view}");
+    }
+    let facts = header.unwrap();
+    let text =
+        String::from_utf8(succeed(bprec().args(["report", "--header-only", "-i"]).arg(fixture())).stdout).unwrap();
+    let line =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(&format!("# {name} : "))).unwrap().to_owned();
+    for name in ["hostname", "os release", "nrcpus online", "cmdline"] {
+        assert_eq!(facts[name], line(name), "{name}");
+    }
+    let events = text.lines().filter(|line| line.starts_with("# event : ")).count();
+    assert_eq!(facts["event"].as_str().unwrap().lines().count(), events);
+    // Text is as before: the header, and the table below.
+    let both = succeed(bprec().args(["report", "--header", "--color", "never", "-i"]).arg(fixture())).stdout;
+    assert!(String::from_utf8(both).unwrap().starts_with(&text));
+}

@@ -1,0 +1,106 @@
+//! Runs of programs while somebody else switches the kernel's run statistics. Real kernel, root; a test binary of its own, as the switch is the
+//! machine's.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bprec_fixtures::Fixture;
+use bprec_fixtures::load::Pattern;
+use support::{Running, Scratch, SetAtEnd, measured, report, root, skip};
+
+/// Runs once for each system call.
+const PROGRAM: &str = "account_syscall_enter";
+
+/// `kernel.bpf_stats_enabled`, which is at the end what it was before.
+struct Sysctl(String);
+
+impl Sysctl {
+    const PATH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+    fn take() -> Option<Sysctl> {
+        let before = std::fs::read_to_string(Sysctl::PATH).ok()?;
+        std::fs::write(Sysctl::PATH, &before).ok().map(|()| Sysctl(before))
+    }
+
+    fn set(&self, is_on: bool) {
+        std::fs::write(Sysctl::PATH, if is_on { "1" } else { "0" }).unwrap();
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        drop(std::fs::write(Sysctl::PATH, &self.0));
+    }
+}
+
+/// Numbers that look drawn by chance, the same each time (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+}
+
+/// The sysctl is switched at random, as by somebody who looks at programs with bpftool: runs are as many as there were, within the margin
+/// that is told, or unknown.
+#[test]
+fn runs_are_right_while_the_sysctl_is_switched() {
+    let test = "runs_are_right_while_the_sysctl_is_switched";
+    if !root(test) {
+        return;
+    }
+    let Some(sysctl) = Sysctl::take() else {
+        skip(test, "kernel.bpf_stats_enabled cannot be written");
+        return;
+    };
+    // All runs; and few enough that there are windows.
+    for (seed, budget) in [(1, "100"), (2, "0.02"), (3, "0.1")] {
+        measured(|| runs_beside(&sysctl, &mut Draw(seed), budget));
+    }
+}
+
+fn runs_beside(sysctl: &Sysctl, draw: &mut Draw, budget: &str) -> Result<(), String> {
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let mut loaded = Fixture::TP.open().unwrap().load().unwrap();
+    let id = loaded.id_of(PROGRAM).unwrap();
+    // Attached after it has begun, and detached before it ends: each of its runs is in the time of the recording.
+    let recording = Running::record(&path, &["-q", "-F", "99", "--budget", budget]);
+    loaded.attach().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for is_on in [true, false].into_iter().cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                sysctl.set(is_on);
+                thread::sleep(Duration::from_millis(5 + draw.below(400)));
+            }
+        });
+        let _over = SetAtEnd(&is_over);
+        Pattern::Steady.run(Duration::from_secs(4), 200_000);
+    });
+    loaded.detach();
+    recording.end();
+    let ran = loaded.entered(PROGRAM).unwrap();
+    let report = report(&path, &[]);
+    let runs = &support::program(&report, id)["runs"];
+    let Some(count) = runs["count"].as_u64() else { return Ok(()) };
+    let margin = match &runs["estimate"] {
+        serde_json::Value::Null => 0,
+        estimate => estimate["count_margin"].as_u64().unwrap_or(count),
+    };
+    if count.abs_diff(ran) > margin {
+        return Err(format!("{count} ± {margin} runs with a budget of {budget} %, {ran} made: {runs}"));
+    }
+    Ok(())
+}
