@@ -337,7 +337,7 @@ impl Source for RunStatistics {
         self.others.forget();
         context.session.stats_were_on = are_others || stats_sysctl().unwrap_or(false);
         if are_others {
-            let text = "another tool has the kernel's run statistics on: all BPF programs take longer for that, and will after this recording";
+            let text = "another tool has the kernel's run statistics on: all BPF programs take longer for that, also when bprec has ended";
             (context.notify)(Level::Notice, text);
         }
         context.statistics.limiter = Limiter::new(self.budget_ns, self.cost);
