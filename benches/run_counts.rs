@@ -113,7 +113,7 @@ fn record(pattern: Pattern, seconds: u64, options: &[&str]) -> Outcome {
     let id = loaded.id_of(PROGRAM).unwrap();
     let length = Duration::from_secs(seconds);
     let mut recorder = Command::new(env!("CARGO_BIN_EXE_bprec"))
-        .args(["record", "-q", "-a", "-F", "99", "-o"])
+        .args(["record", "-q", "-a", "-o"])
         .arg(&path)
         .args(options)
         .args(["--", "sh", "-c", "touch \"$0\"; exec sleep \"$1\""])

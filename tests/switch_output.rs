@@ -101,13 +101,14 @@ fn each_file_is_complete() {
     let id: u32 = loaded.id_of("count_sched_switches").unwrap();
     let mut load =
         Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1"]).stderr(Stdio::null()).spawn().unwrap();
-    let recorder = recording(&path, "4", &["-F", "999", "--switch-output=1s"]);
+    let recorder = recording(&path, "4", &["-F", "999", "--budget", "100", "--switch-output=1s"]);
     support::end(recorder);
     load.kill().unwrap();
     load.wait().unwrap();
 
     let files = files(&path);
     assert!(files.len() >= 3, "{files:?}");
+    let mut costs_ns: Vec<f64> = Vec::new();
     for (part, file) in files[..3].iter().enumerate() {
         let script = perf(&["script", "-F", "comm,event", "-i", file.to_str().unwrap()]);
         assert!(script.lines().any(|line| line.trim().starts_with("dd ")), "{part}: {script}");
@@ -117,7 +118,12 @@ fn each_file_is_complete() {
         assert!(!program["attached"].as_array().unwrap().is_empty(), "{part}: {program}");
         let info = perf(&["report", "--header-only", "-I", "-i", file.to_str().unwrap()]);
         assert!(info.contains(&format!("bpf_prog_info {id}:")), "{part}: {info}");
+        let all = report["programs"].as_array().unwrap().iter().filter_map(|it| it["runs"]["count"].as_f64());
+        let cost = &report["recording"]["cost"]["run_statistics"];
+        costs_ns.push(cost["time_ns"].as_f64().unwrap() / all.sum::<f64>());
     }
+    // What counting took is said of each file, not of all up to it; looks at how much that is are not of the same moment as readings.
+    assert!((0.5..2.0).contains(&(costs_ns[2] / costs_ns[0])), "{costs_ns:?} for a run");
 }
 
 /// What a command has started is named in the files that follow, also when its parent has ended.

@@ -11,7 +11,7 @@ use crate::model::{
     Stacks, Trees,
 };
 use crate::pass::{self, Selection, Sink};
-use crate::sinks::stacks;
+use crate::sinks::{slowed::correct_runs, stacks};
 use crate::{
     AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TimeRange, annotate,
     by_prog, counters, render,
@@ -46,7 +46,8 @@ impl<'a> Session<'a> {
 
     fn with(input: &'a Input, wanted: Wanted) -> Result<Session<'a>> {
         let session = Recording::open_with_events(input).map(|recording| {
-            let index = Index::build(&recording, wanted);
+            let mut index = Index::build(&recording, wanted);
+            correct_runs(&recording, &mut index, wanted.threads);
             Session { recording, index }
         });
         input.checked(session)

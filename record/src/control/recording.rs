@@ -91,6 +91,8 @@ struct Recording<'a> {
     totals: Summary,
     /// What the recorder had used when the file began.
     used_before: Usage,
+    /// What run statistics had taken of the machine by the end of the file before, ns.
+    statistics_before_ns: u64,
 }
 
 /// Records as `options` say.
@@ -257,6 +259,7 @@ impl<'a> Recording<'a> {
             leftovers: Vec::new(),
             totals: Summary::default(),
             used_before: Usage::default(),
+            statistics_before_ns: 0,
         })
     }
 

@@ -3,6 +3,7 @@
 use super::Builder;
 use super::shares::{Whole, percent};
 use super::traits::Common;
+use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
 use crate::model::{self, Aggregated, Count, Known, LateTicks, MissingTicks, Reason, Report};
 
@@ -14,9 +15,6 @@ const FEW_TICKS: u64 = 100;
 const FEW_SAMPLES: u64 = 30;
 /// Statistics of shorter runs measure mostly the reading of the clock.
 const SHORT_RUN_NS: f64 = 500.0;
-
-/// Target of a recording of everything, in the words of the recorder.
-const SYSTEM_WIDE: &str = "system wide";
 
 impl Builder<'_, '_> {
     /// Option or target that limits the samples to a part of the machine.

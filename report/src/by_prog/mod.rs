@@ -163,6 +163,7 @@ impl<'i> Builder<'_, 'i> {
             main_event: sampler::main_event(self.recording, self.index, self.events),
             carried: notes::carried(&report),
             no_runs: notes::no_runs(&report.programs),
+            runs_are_corrected: self.index.runs.is_corrected(),
             rows_left: ROWS_WITHOUT_SAMPLES + report.programs.len(),
             order,
             positions,

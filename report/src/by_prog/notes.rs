@@ -47,7 +47,8 @@ pub(super) fn of_event(
             all.push(Note::Blind { program: program.label(), reason: reason.clone() });
         }
     }
-    if shown.iter().any(|program| program.runs.value().is_some_and(|runs| runs.is_from_windows())) {
+    let is_from_windows = |program: &&Program| program.runs.value().is_some_and(|runs| runs.is_from_windows());
+    if !common.runs_are_corrected && shown.iter().any(is_from_windows) {
         all.push(Note::RunsInWindows);
     }
     if event.quiet_programs > 0 {

@@ -113,6 +113,8 @@ pub(super) struct Common {
     pub(super) carried: FxHashMap<String, Vec<usize>>,
     /// Why runs are known of no program.
     pub(super) no_runs: Option<Note>,
+    /// Margins of runs from windows cover that counting slows programs.
+    pub(super) runs_are_corrected: bool,
     /// Rows of programs without samples that there is room for.
     pub(super) rows_left: usize,
     /// The index's number of each program.

@@ -14,6 +14,7 @@ use crate::model::{
     ProgramDiff, Reason, Status,
 };
 use crate::options::diff::{DiffOptions, DiffSort};
+use crate::sinks::slowed::correct_runs;
 use crate::{Error, Input, Result};
 use bprec_format::bpf::Tag;
 use estimate::{Pair, Side, Uncertain};
@@ -94,7 +95,8 @@ pub fn diff(base: &[Input], new: &[Input], options: &DiffOptions) -> Result<Diff
 
 fn read(input: &Input, options: &DiffOptions, events: &mut EventsCompared) -> Result<Recorded> {
     let recorded = Recording::open_with_events(input).and_then(|recording| {
-        let index = Index::build(&recording, Wanted { threads: options.threads, ..Wanted::default() });
+        let mut index = Index::build(&recording, Wanted { threads: options.threads, ..Wanted::default() });
+        correct_runs(&recording, &mut index, options.threads);
         let path = input.path().display().to_string();
         recording.checked(Recorded::read(&recording, &index, path, options, events))
     });

@@ -12,12 +12,15 @@
 //!   windows it is not less than chance alone would have it, and where no run was seen there may have been three for all that was seen.
 
 mod margin;
+mod slowing;
 
 use crate::input::window::Window as Selected;
 use crate::model::{Anomaly, Known, Reason, SnapshotFault};
 use bprec_format::state::{ProgramRuns, RunStats};
 use margin::{margin, time_margin_ns};
 use rustc_hash::FxHashMap;
+pub(crate) use slowing::SampledTime;
+use slowing::Slowing;
 
 /// Id and load time of a program.
 pub(crate) type Key = (u32, u64);
@@ -48,6 +51,8 @@ pub(crate) struct RunSeries {
     cuts: Vec<u64>,
     /// How long a window is that is beside a gap: the middle one of all.
     usual_ns: f64,
+    /// How much counting slows programs, where that is known.
+    slowing: FxHashMap<Key, Slowing>,
 }
 
 /// When counts were read.
@@ -295,13 +300,13 @@ impl RunSeries {
     pub(crate) fn between(&self, key: Key, from_ns: u64, to_ns: u64) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let (began_ns, ended_ns) = self.life(program);
-        self.over(program, &[(from_ns.max(began_ns), to_ns.min(ended_ns))])
+        self.over(key, program, &[(from_ns.max(began_ns), to_ns.min(ended_ns))])
     }
 
     /// What a program did in the time that is selected: in each part of it from the first reading to the last, or from when it came.
     pub(crate) fn within(&self, key: Key, selected: &Selected) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
-        self.over(program, &self.readings_in(program, selected))
+        self.over(key, program, &self.readings_in(program, selected))
     }
 
     /// The same from each of `cuts` to the next. Together that is what it did in all of the selected time.
@@ -309,13 +314,17 @@ impl RunSeries {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let ranges = self.readings_in(program, selected);
         // Where nothing is known of the whole, nothing is known of its parts.
-        self.over(program, &ranges).map(|_| {
+        self.over(key, program, &ranges).map(|_| {
             let mut steps = Vec::new();
             for (from_ns, to_ns) in ranges {
                 let inside = cuts.partition_point(|cut| *cut <= from_ns)..cuts.partition_point(|cut| *cut < to_ns);
                 let inside = cuts.get(inside).unwrap_or_default();
                 let edges: Vec<u64> = [&[from_ns], inside, &[to_ns]].concat();
-                steps.extend(edges.windows(2).map(|pair| self.measure(program, &[(pair[0], pair[1])]).1));
+                steps.extend(
+                    edges
+                        .windows(2)
+                        .map(|pair| self.beside_windows(key, self.measure(program, &[(pair[0], pair[1])]).1)),
+                );
             }
             steps
         })
@@ -346,7 +355,7 @@ impl RunSeries {
         selected.parts().iter().filter_map(readings).collect()
     }
 
-    fn over(&self, program: &Program, ranges: &[(u64, u64)]) -> Known<Stretch> {
+    fn over(&self, key: Key, program: &Program, ranges: &[(u64, u64)]) -> Known<Stretch> {
         if let Some(fell) = &program.fell {
             return Known::Impossible(Box::new(Anomaly::SnapshotsDisagree { first: fell.clone(), more: 0 }));
         }
@@ -359,7 +368,22 @@ impl RunSeries {
         if !is_seen || is_partly_seen && program.began.is_some() && windows < FEW_WINDOWS {
             return Known::Unknown(Reason::StatisticsWereOff);
         }
-        Known::Value(stretch)
+        Known::Value(self.beside_windows(key, stretch))
+    }
+
+    /// What was not counted happened more often than what was, where counting slows the program.
+    fn beside_windows(&self, key: Key, stretch: Stretch) -> Stretch {
+        let Some(Slowing { factor, margin }) = self.slowing.get(&key).copied() else { return stretch };
+        let scaled = |all: f64, counted: f64| counted + (all - counted).max(0.0) * factor;
+        let wider = |chance: f64, all: f64, counted: f64| (chance * factor).hypot((all - counted).max(0.0) * margin);
+        let Stretch { runs, time_ns, counted, counted_time_ns, .. } = stretch;
+        Stretch {
+            runs: scaled(runs, counted),
+            time_ns: scaled(time_ns, counted_time_ns),
+            margin: stretch.margin.map(|chance| wider(chance, runs, counted)),
+            time_margin_ns: stretch.time_margin_ns.map(|chance| wider(chance, time_ns, counted_time_ns)),
+            ..stretch
+        }
     }
 
     /// What a program did in these times, and how many windows stand for them.

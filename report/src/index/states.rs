@@ -5,6 +5,9 @@ use super::map_contents::Contents;
 use bprec_format::state;
 use std::collections::BTreeMap;
 
+/// Target of a recording of everything, in the words of the recorder.
+pub(crate) const SYSTEM_WIDE: &str = "system wide";
+
 /// What only our own recordings say.
 #[derive(Debug, Default)]
 pub(crate) struct States {

@@ -117,7 +117,8 @@ coded! {
         } = "estimated",
         /// Some value is less than what counting adds.
         BelowOverhead = "below_overhead",
-        /// Run statistics were on in short windows. Margins do not cover that counting slows a load which keeps a CPU busy.
+        /// Run statistics were on in short windows, and the recording does not say what counting took. Margins do not cover that counting slows a load
+        /// which keeps a CPU busy.
         RunsInWindows = "runs_in_windows",
         /// Events took turns on the hardware.
         EventsTookTurns = "events_took_turns",

@@ -8,6 +8,7 @@ pub(crate) mod ledger;
 mod mappings;
 pub(crate) mod payers;
 pub(crate) mod sharing;
+pub(crate) mod slowed;
 pub(crate) mod stacks;
 mod task_maps;
 pub(crate) mod timeline;

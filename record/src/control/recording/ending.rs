@@ -88,6 +88,7 @@ impl Recording<'_> {
             longest_gap_ns: Some(u64::try_from(account.longest_gap.as_nanos()).unwrap_or(u64::MAX)),
             overrun_bytes: account.overrun_bytes,
             statistics_ns: self.statistics_ns(),
+            statistics_run_ns: self.sources.statistics.run_ns(),
             ..Cost::default()
         };
         let uncompressed = sink.packed_bytes().and_then(|packed| packed.uncompressed());
@@ -101,11 +102,12 @@ impl Recording<'_> {
         tally.as_ref().map_or(Ok(()), |tally| complete(sink, tally, self.out.writer(), ending))
     }
 
-    /// What run statistics took of the machine.
-    fn statistics_ns(&self) -> Option<u64> {
+    /// What run statistics took of the machine since the file before.
+    fn statistics_ns(&mut self) -> Option<u64> {
         let mut summary = Summary::default();
         self.sources.sum_up(&mut summary);
-        summary.statistics_time.and_then(|time| u64::try_from(time.as_nanos()).ok())
+        let taken_ns = summary.statistics_time.and_then(|time| u64::try_from(time.as_nanos()).ok())?;
+        Some(taken_ns - std::mem::replace(&mut self.statistics_before_ns, taken_ns))
     }
 
     /// The programs and their types. Those that are held no longer are in the journal alone.

@@ -64,6 +64,11 @@ impl Limiter {
         runs * self.cost.map_or(0.0, |cost| cost.run_ns as f64)
     }
 
+    /// What counting a run takes, ns.
+    pub(super) fn run_ns(&self) -> Option<u64> {
+        self.cost.map(|cost| cost.run_ns)
+    }
+
     /// What switching statistics on and off takes, ns.
     pub(super) fn switch_ns(&self) -> f64 {
         self.cost.map_or(0.0, |cost| cost.switch.as_nanos() as f64)

@@ -62,6 +62,11 @@ impl Statistics {
         self.in_windows
     }
 
+    /// What they add to a run, ns.
+    pub(crate) fn run_ns(&self) -> Option<u64> {
+        self.limiter.run_ns()
+    }
+
     /// What they take of each second, ns.
     pub(crate) fn taken_ns(&self) -> f64 {
         self.limiter.taken_ns(self.in_windows)

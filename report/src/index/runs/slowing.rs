@@ -1,0 +1,176 @@
+//! How much more often programs run while nobody counts: counting slows a load that keeps a CPU busy, so that runs in windows are fewer than beside them.
+//!
+//! - In its windows, counting took the part `c` of a CPU, which is all runs in them times what counting adds to one. A load that had no time to spare
+//!   runs `1/(1 − c)` as often beside them, one that had runs as often: the truth is `1 + p·(1/(1 − c) − 1)`. Before anything is known, a third of it
+//!   is `p` = 0, a third is between 0 and 1, and a third from 1 on: what opens and closes a window takes the load's time, too.
+//! - Samples are taken all of the time. A program's sampled time, by the time of a run that is its own, says how often it ran in all, and so beside
+//!   the windows. Their number and how well that time is known make that a likelihood, and `p` a mean and a variance.
+
+use super::{Key, Program, RunSeries};
+use rustc_hash::FxHashMap;
+
+/// Of what counting adds to a run, this part is in the run's time. Measured: 47 of 82 ns.
+const IN_THE_RUN: f64 = 0.57;
+/// What that cost may be off by, as a part of 1: standard deviation.
+const COST_ERROR: f64 = 0.1;
+/// Ticks that did not come are those of idle time, up to this part of them.
+const BUSY_TICKS: f64 = 0.1;
+/// The most of a CPU that counting takes: a run takes as long as its counting.
+const MOST_TAKEN: f64 = 0.5;
+/// A program that has less than this part of the samples that its runs would have is one that samples cannot see.
+const LEAST_SEEN: f64 = 0.5;
+/// Fewer samples than these say nothing.
+const FEW_SAMPLES: u64 = 10;
+/// Values of `p` from 0 to 1 that are looked at, and up to how many times that.
+const STEPS: u32 = 50;
+const MOST_TIMES: u32 = 3;
+/// By how much `p` is beyond 1 where it is, on average.
+const BEYOND: f64 = 0.4;
+/// Standard deviations that are far.
+const FAR: f64 = 3.0;
+/// Standard deviations in half of a 95 % interval.
+const SIGMAS: f64 = 1.96;
+
+/// Time in a program by its samples, in its own code and what that calls.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SampledTime {
+    pub(crate) samples: u64,
+    /// If all samples that did not come would have been elsewhere, ns.
+    pub(crate) least_ns: f64,
+    /// If as many of them as of all samples would have been in it, ns.
+    pub(crate) most_ns: f64,
+}
+
+/// How often a program runs beside windows, by how often it runs in them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slowing {
+    pub(super) factor: f64,
+    /// Half of its 95 % interval.
+    pub(super) margin: f64,
+}
+
+impl Default for Slowing {
+    fn default() -> Slowing {
+        Slowing { factor: 1.0, margin: 0.0 }
+    }
+}
+
+impl RunSeries {
+    /// Statistics were on for a part of the time.
+    pub(crate) fn has_windows(&self) -> bool {
+        self.windows.iter().any(|window| window.on_ns < (window.to_ns - window.from_ns) as f64)
+            || self.windows.windows(2).any(|pair| pair[0].to_ns < pair[1].from_ns)
+    }
+
+    /// How much counting slows programs is known.
+    pub(crate) fn is_corrected(&self) -> bool {
+        !self.slowing.is_empty()
+    }
+
+    /// Takes in how much counting slows each program: by what it adds to a run, and by the samples of the whole recording; `None` where these are not
+    /// of all that ran.
+    pub(crate) fn correct(&mut self, run_ns: u64, sampled: Option<&FxHashMap<Key, SampledTime>>) {
+        let added_ns = IN_THE_RUN * run_ns as f64;
+        let slowing = |(key, taken): (Key, f64)| {
+            let program = self.program(key)?;
+            let (_, all) = self.measure(program, &[self.life(program)]);
+            let unseen = all.runs - all.counted;
+            let most = 1.0 / (1.0 - taken.min(MOST_TAKEN));
+            let beside = sampled.and_then(|sampled| {
+                let sampled = sampled.get(&key).filter(|sampled| sampled.samples >= FEW_SAMPLES)?;
+                let own_ns = (all.ns_per_run()? - added_ns).max(added_ns * COST_ERROR);
+                let (least, most) = (sampled.least_ns / own_ns, sampled.most_ns / own_ns);
+                let by_chance = least * least / sampled.samples as f64;
+                let by_cost = least * COST_ERROR * added_ns / own_ns;
+                let error = by_chance.sqrt().hypot(by_cost).hypot(BUSY_TICKS * (most - least));
+                (most > LEAST_SEEN * all.runs).then_some(((least - all.counted) / unseen, error / unseen))
+            });
+            (unseen > 0.0).then(|| (key, slowing(most, beside)))
+        };
+        self.slowing = self.taken(run_ns).into_iter().filter_map(slowing).collect();
+    }
+
+    /// By program: the part of a CPU that counting took while it ran.
+    fn taken(&self, run_ns: u64) -> Vec<(Key, f64)> {
+        let grown = |program: &Program| {
+            let points = program.points.windows(2);
+            points.map(|pair| (pair[1].moment, pair[1].since(&pair[0]).0 as f64)).collect::<Vec<_>>()
+        };
+        // By moment at which a window ends: runs in it, then its part of a CPU.
+        let mut windows: FxHashMap<u32, f64> = FxHashMap::default();
+        let all = self.programs.values().flat_map(grown);
+        all.for_each(|(moment, runs)| *windows.entry(moment).or_default() += runs);
+        let on_ns: FxHashMap<u32, f64> = self.windows.iter().map(|window| (window.until, window.on_ns)).collect();
+        for (moment, taken) in &mut windows {
+            *taken = on_ns.get(moment).map_or(0.0, |on_ns| *taken * run_ns as f64 / on_ns);
+        }
+        let of = |(key, program): (&Key, &Program)| {
+            let (mut runs, mut taken) = (0.0, 0.0);
+            for (moment, grown) in grown(program) {
+                runs += grown;
+                taken += grown * windows[&moment];
+            }
+            (runs > 0.0).then(|| (*key, taken / runs))
+        };
+        self.programs.iter().filter_map(of).collect()
+    }
+}
+
+/// The mean of the factor, and its margin. A load without time to spare runs `most` as often; samples may say how often it runs, with a
+/// standard deviation.
+fn slowing(most: f64, sampled: Option<(f64, f64)>) -> Slowing {
+    let (mut weights, mut sum, mut squares) = (0.0, 0.0, 0.0);
+    for step in 0..=STEPS * MOST_TIMES {
+        let p = f64::from(step) / f64::from(STEPS);
+        let slower = p * (most - 1.0);
+        let own = slower * COST_ERROR;
+        let prior = match step {
+            0 => f64::from(STEPS),
+            1..STEPS => 1.0,
+            _ => (-(p - 1.0) / BEYOND).exp() / BEYOND,
+        };
+        let likelihood = sampled.map_or(1.0, |(factor, error)| {
+            // What is far from all of these is most like the nearest.
+            let off = (factor - 1.0).clamp(-FAR * error, f64::from(MOST_TIMES) * (most - 1.0) + FAR * error) - slower;
+            let variance = error * error + own * own;
+            (-0.5 * off * off / variance).exp() / variance.sqrt()
+        });
+        let weight = prior * likelihood;
+        weights += weight;
+        sum += weight * slower;
+        squares += weight * (slower * slower + own * own);
+    }
+    let mean = sum / weights;
+    let variance = (squares / weights - mean * mean).max(0.0);
+    Slowing { factor: 1.0 + mean, margin: SIGMAS * variance.sqrt() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_tell_a_load_that_is_slowed_from_one_that_is_not() {
+        let of = |sampled| slowing(1.25, sampled);
+        let nothing_known = of(None);
+        assert!((1.12..1.2).contains(&nothing_known.factor) && nothing_known.margin > 0.2, "{nothing_known:?}");
+        for (sampled, factor) in [(1.0, 1.0), (0.8, 1.0), (1.25, 1.25), (1.4, 1.4), (-3.0, 1.0)] {
+            let found = of(Some((sampled, 0.03)));
+            assert!((found.factor - factor).abs() < 0.02, "{sampled}: {found:?}");
+            assert!(found.margin < 0.2, "{sampled}: {found:?}");
+        }
+        assert!((1.6..1.9).contains(&of(Some((9.0, 0.03))).factor));
+        // Half of its runs are of a load that is slowed.
+        let half = of(Some((1.125, 0.02)));
+        assert!((half.factor - 1.125).abs() < 0.01 && half.margin < 0.06, "{half:?}");
+        // What samples say counts by how sure it is.
+        let unsure = of(Some((1.0, 0.5)));
+        assert!((1.09..1.17).contains(&unsure.factor), "{unsure:?}");
+    }
+
+    #[test]
+    fn nothing_is_added_where_counting_takes_nothing() {
+        let found = slowing(1.0, Some((1.3, 0.01)));
+        assert_eq!((found.factor, found.margin), (1.0, 0.0));
+    }
+}
