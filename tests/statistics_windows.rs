@@ -121,7 +121,7 @@ fn estimate(test: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// There is a window in each tenth of a second, and each is closed on time while the recorder is busy otherwise. What counting takes
+/// There are about ten windows in a second, and each is closed on time while the recorder is busy otherwise. What counting takes
 /// stays within the budget.
 #[test]
 fn windows_are_many_and_closed_on_time() {

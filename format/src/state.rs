@@ -141,6 +141,8 @@ pub struct Session {
     /// How many files of the same recording came before this one. What is counted goes on over all of them, so that in a file
     /// behind the first the first reading of a counter is where counting stood when the file began.
     pub part: u32,
+    /// What run statistics add to a run of any program, ns, as measured before the recording. None where that is not known, as in older recordings.
+    pub statistics_run_ns: Option<u64>,
 }
 
 /// Someone who holds a program: a process with a file descriptor of it, of its link or of its map.
@@ -376,11 +378,15 @@ impl Session {
         }
         w.u8(self.stats_were_on.into()).u64(self.interval_ns);
         // No process has the number 0.
-        if self.recorder_pid.is_some() || self.part > 0 {
+        let has_cost = self.statistics_run_ns.is_some();
+        if self.recorder_pid.is_some() || self.part > 0 || has_cost {
             w.u32(self.recorder_pid.unwrap_or(0));
         }
-        if self.part > 0 {
+        if self.part > 0 || has_cost {
             w.u32(self.part);
+        }
+        if let Some(run_ns) = self.statistics_run_ns {
+            w.u64(run_ns);
         }
     }
 
@@ -400,6 +406,7 @@ impl Session {
             // Older recordings end here.
             recorder_pid: if r.is_empty() { None } else { Some(r.u32("session recorder")?).filter(|pid| *pid != 0) },
             part: if r.is_empty() { 0 } else { r.u32("session part")? },
+            statistics_run_ns: if r.is_empty() { None } else { Some(r.u64("session cost of a run")?) },
         })
     }
 }

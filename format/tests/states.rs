@@ -116,8 +116,8 @@ fn state() -> impl Strategy<Value = State> {
         cgroup,
     });
     prop_oneof![
-        (any::<(u64, u64, i64, u32, bool, u64, Option<u32>, u32)>(), [text; 5]).prop_map(|(numbers, texts)| {
-            let (start_ns, realtime_ns, to_boottime_ns, cpus_online, stats_were_on, interval_ns, pid, part) = numbers;
+        (any::<(u64, u64, i64, u32, bool, u64, Option<u32>, u32, Option<u64>)>(), [text; 5]).prop_map(|(numbers, texts)| {
+            let (start_ns, realtime_ns, to_boottime_ns, cpus_online, stats_were_on, interval_ns, pid, part, run_ns) = numbers;
             let recorder_pid = pid.filter(|pid| *pid != 0);
             let [target, event, event_note, counters, counters_note] = texts;
             State::Session(Session {
@@ -134,6 +134,7 @@ fn state() -> impl Strategy<Value = State> {
                 interval_ns,
                 recorder_pid,
                 part,
+                statistics_run_ns: run_ns,
             })
         }),
         (
@@ -203,7 +204,7 @@ fn state() -> impl Strategy<Value = State> {
         }),
         any::<(u64, i64)>()
             .prop_map(|(time_ns, to_boottime_ns)| { State::BootClock(BootClock { time_ns, to_boottime_ns }) }),
-        any::<([u64; 6], u32, u32, Option<(u64, u64, Option<u64>, Option<(u32, Option<u64>)>)>)>().prop_map(
+        any::<([u64; 6], u32, u32, Option<(u64, u64, Option<u64>, Option<u32>)>)>().prop_map(
             |(n, programs, missed, drained)| {
                 State::Cost(Cost {
                     end_ns: n[0],
@@ -217,8 +218,7 @@ fn state() -> impl Strategy<Value = State> {
                     longest_gap_ns: drained.map(|(gap_ns, ..)| gap_ns),
                     overrun_bytes: drained.map_or(0, |(_, overrun_bytes, ..)| overrun_bytes),
                     statistics_ns: drained.and_then(|(_, _, statistics_ns, _)| statistics_ns),
-                    unheld: drained.and_then(|(.., later)| later.map(|(unheld, _)| unheld)),
-                    statistics_run_ns: drained.and_then(|(.., later)| later.and_then(|(_, run_ns)| run_ns)),
+                    unheld: drained.and_then(|(.., unheld)| unheld),
                 })
             }
         ),

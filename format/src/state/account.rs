@@ -73,8 +73,6 @@ pub struct Cost {
     /// Programs that were unloaded while the recorder had no descriptor of them: of their runs, those after the last reading are unknown. None in
     /// older recordings.
     pub unheld: Option<u32>,
-    /// What run statistics add to a run, ns, as measured at the start. None where that is not known, as in older recordings.
-    pub statistics_run_ns: Option<u64>,
 }
 
 /// From this moment on [`RunStats`](super::RunStats) are not kept on behalf of the recording: what has a later time says nothing of runs and their times.
@@ -152,7 +150,6 @@ impl Cost {
             put_option(w, self.statistics_ns);
             if let Some(unheld) = self.unheld {
                 w.u32(unheld);
-                put_option(w, self.statistics_run_ns);
             }
         }
     }
@@ -172,7 +169,6 @@ impl Cost {
             overrun_bytes: if r.is_empty() { 0 } else { r.u64("cost overrun")? },
             statistics_ns: if r.is_empty() { None } else { get_option(r, "cost statistics")? },
             unheld: if r.is_empty() { None } else { Some(r.u32("cost unheld")?) },
-            statistics_run_ns: if r.is_empty() { None } else { get_option(r, "cost of a run")? },
         })
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Sources {
     pub(crate) session: Session,
     /// Kernel addresses that are to get names.
     pub(crate) addresses: Vec<u64>,
-    pub(crate) statistics: Statistics,
+    statistics: Statistics,
     news: News,
     notify: fn(Level, &str),
 }

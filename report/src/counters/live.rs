@@ -153,6 +153,10 @@ impl StatAccumulator {
             }
         }
         self.runs.settle();
+        let run_ns = self.session.as_ref().and_then(|session| session.statistics_run_ns);
+        if let Some(run_ns) = run_ns.filter(|_| self.runs.has_windows()) {
+            self.runs.correct(run_ns, None);
+        }
     }
 
     /// Forgets where intervals began and ended: only all of the time is of interest.

@@ -17,7 +17,7 @@ const MAX_CPUS: u32 = 1 << 16;
 
 /// Corrects the runs of an index, if they were counted in windows and what that took is known: for that, all samples are read once more.
 pub(crate) fn correct_runs(recording: &Recording<'_>, index: &mut Index, threads: Option<usize>) {
-    let run_ns = index.states.cost.and_then(|cost| cost.statistics_run_ns);
+    let run_ns = index.states.session.as_ref().and_then(|session| session.statistics_run_ns);
     let Some(run_ns) = run_ns.filter(|_| index.runs.has_windows()) else { return };
     let sampled = timer(recording, index).and_then(|event| sampled(recording, index, event, threads));
     index.runs.correct(run_ns, sampled.as_ref());
@@ -52,8 +52,10 @@ fn sampled(
     let selection = Selection::new(recording, index, &window, &options).ok()?;
     let (sink, unreadable) =
         run(recording, index, &selection, InPrograms { event, ..InPrograms::default() }, |_, _| {});
-    let (session, cost) = (index.states.session.as_ref()?, index.states.cost?);
-    let length_ns = cost.end_ns.checked_sub(session.start_ns).filter(|length_ns| *length_ns > 0)? as f64;
+    // One that goes on was read a moment ago.
+    let end_ns = index.states.cost.map(|cost| cost.end_ns).or(index.runs.moments_ns().next_back())?;
+    let start_ns = index.states.session.as_ref()?.start_ns;
+    let length_ns = end_ns.checked_sub(start_ns).filter(|length_ns| *length_ns > 0)? as f64;
     if unreadable.samples > 0 {
         return None;
     }

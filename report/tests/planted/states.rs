@@ -30,6 +30,7 @@ pub(crate) fn states(planted: &mut Planted) -> Vec<State> {
             interval_ns: 1_000_000,
             recorder_pid: Some(3),
             part: 0,
+            statistics_run_ns: None,
         }),
         State::Program(Program {
             id: PROG_ID,

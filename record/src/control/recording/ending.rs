@@ -88,7 +88,6 @@ impl Recording<'_> {
             longest_gap_ns: Some(u64::try_from(account.longest_gap.as_nanos()).unwrap_or(u64::MAX)),
             overrun_bytes: account.overrun_bytes,
             statistics_ns: self.statistics_ns(),
-            statistics_run_ns: self.sources.statistics.run_ns(),
             ..Cost::default()
         };
         let uncompressed = sink.packed_bytes().and_then(|packed| packed.uncompressed());

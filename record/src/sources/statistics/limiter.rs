@@ -1,6 +1,6 @@
 //! Keeps what run statistics take within a part of the machine's time.
 //!
-//! They are on throughout while that is affordable. Where it is not, they are on in windows: one in each period, at a place and of a
+//! They are on throughout while that is affordable. Where it is not, they are on in windows: one in about a period, after a time and of a
 //! length that are drawn by chance around a mean. The mean follows from the rate of runs over some seconds, never from the last window
 //! alone: an estimate would be biased by windows that are short because the one before was busy.
 
@@ -62,11 +62,6 @@ impl Limiter {
     /// What counting a number of runs takes, ns.
     pub(super) fn cost_ns(&self, runs: f64) -> f64 {
         runs * self.cost.map_or(0.0, |cost| cost.run_ns as f64)
-    }
-
-    /// What counting a run takes, ns.
-    pub(super) fn run_ns(&self) -> Option<u64> {
-        self.cost.map(|cost| cost.run_ns)
     }
 
     /// What switching statistics on and off takes, ns.

@@ -62,11 +62,6 @@ impl Statistics {
         self.in_windows
     }
 
-    /// What they add to a run, ns.
-    pub(crate) fn run_ns(&self) -> Option<u64> {
-        self.limiter.run_ns()
-    }
-
     /// What they take of each second, ns.
     pub(crate) fn taken_ns(&self) -> f64 {
         self.limiter.taken_ns(self.in_windows)
@@ -128,8 +123,6 @@ struct Windows {
     timer: Option<WindowTimer>,
     /// The next one: when it opens, and its length.
     next: Option<(Instant, Duration)>,
-    /// When the period under way ends.
-    period_ends: Instant,
     /// When the last one was closed.
     closed_at: Instant,
     /// A failure has been told.
@@ -161,7 +154,6 @@ impl RunStatistics {
             windows: Windows {
                 timer: None,
                 next: None,
-                period_ends: now,
                 closed_at: now,
                 has_failed: false,
                 draw: Draw(sys::monotonic_ns() | 1),
@@ -228,7 +220,7 @@ impl RunStatistics {
         );
         (context.notify)(Level::Detail, &text);
         let now = Instant::now();
-        (self.windows.period_ends, self.windows.closed_at) = (now, now);
+        self.windows.closed_at = now;
         self.look_for_others(context);
         self.plan(now, context);
         Ok(())
@@ -318,12 +310,11 @@ impl RunStatistics {
 }
 
 impl Windows {
-    /// A window of about `window` somewhere in the next period.
+    /// A window of about `window` once in about a `period`. How long it is until then is drawn alone: with one in each of periods of a fixed
+    /// length, windows that are a large part of it are mostly in its middle, and what runs at the same pace is always, or never, seen.
     fn plan(&mut self, now: Instant, period: Duration, window: Duration) {
-        let start = self.period_ends.max(now);
-        self.period_ends = start + period;
         let length = window.mul_f64(0.5 + self.draw.unit()).min(period.mul_f64(0.98));
-        self.next = Some((start + (period - length).mul_f64(self.draw.unit()), length));
+        self.next = Some((now + (period - length).mul_f64(2.0 * self.draw.unit()), length));
     }
 
     fn is_open(&self) -> bool {
@@ -341,6 +332,7 @@ impl Source for RunStatistics {
         let are_others = self.look_for_others(context);
         self.others.forget();
         context.session.stats_were_on = are_others || stats_sysctl().unwrap_or(false);
+        context.session.statistics_run_ns = self.cost.map(|cost| cost.run_ns);
         if are_others {
             let text = "another tool has the kernel's run statistics on: all BPF programs take longer for that, also when bprec has ended";
             (context.notify)(Level::Notice, text);
@@ -476,25 +468,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_have_their_length_and_do_not_repeat_themselves() {
-        let (period, window) = (Duration::from_millis(100), Duration::from_millis(5));
-        let start = Instant::now();
-        let mut windows =
-            Windows { timer: None, next: None, period_ends: start, closed_at: start, has_failed: false, draw: Draw(1) };
-        let planned: Vec<(Instant, Duration)> = (0..2000)
-            .map(|_| {
-                windows.plan(start, period, window);
-                windows.next.unwrap()
-            })
-            .collect();
-        // One in each period.
-        for (number, (opens, length)) in planned.iter().enumerate() {
-            let begins = start + period * number as u32;
-            assert!(*opens >= begins && *opens + *length <= begins + period);
+    fn windows_have_their_length_and_see_each_time_alike() {
+        const COUNT: u32 = 20_000;
+        let period = Duration::from_millis(100);
+        for window in [Duration::from_millis(5), Duration::from_millis(50)] {
+            let start = Instant::now();
+            let mut windows = Windows { timer: None, next: None, closed_at: start, has_failed: false, draw: Draw(1) };
+            let (mut now, mut on) = (start, Duration::ZERO);
+            // For how many milliseconds each tenth of a period was seen.
+            let mut seen = [0_u32; 10];
+            for _ in 0..COUNT {
+                windows.plan(now, period, window);
+                let (opens, length) = windows.next.unwrap();
+                assert!(opens >= now && opens + length <= now + period * 2);
+                (now, on) = (opens + length, on + length);
+                for at_ms in 0..length.as_millis() {
+                    seen[((opens - start).as_millis() + at_ms) as usize % 100 / 10] += 1;
+                }
+            }
+            for (what, expected) in [(on, window * COUNT), (now - start, period * COUNT)] {
+                assert!((what.as_secs_f64() / expected.as_secs_f64() - 1.0).abs() < 0.05, "{what:?}, not {expected:?}");
+            }
+            let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+            assert!(f64::from(*most) < f64::from(*least) * 1.2, "{seen:?}");
         }
-        let on: Duration = planned.iter().map(|(_, length)| *length).sum();
-        assert!((on.as_secs_f64() / 10.0 - 1.0).abs() < 0.05, "{on:?}");
-        let gaps: Vec<Duration> = planned.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
-        assert!(gaps.iter().any(|gap| *gap < period / 2) && gaps.iter().any(|gap| *gap > period * 3 / 2));
     }
 }

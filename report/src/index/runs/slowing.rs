@@ -83,7 +83,8 @@ impl RunSeries {
                 let by_chance = least * least / sampled.samples as f64;
                 let by_cost = least * COST_ERROR * added_ns / own_ns;
                 let error = by_chance.sqrt().hypot(by_cost).hypot(BUSY_TICKS * (most - least));
-                (most > LEAST_SEEN * all.runs).then_some(((least - all.counted) / unseen, error / unseen))
+                let beside = ((least - all.counted) / unseen, error / unseen);
+                (most > LEAST_SEEN * all.runs && beside.0.is_finite() && beside.1.is_normal()).then_some(beside)
             });
             (unseen > 0.0).then(|| (key, slowing(most, beside)))
         };

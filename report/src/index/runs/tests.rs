@@ -156,6 +156,41 @@ fn runs_in_windows_are_of_all_of_the_time() {
     assert!(bursts.margin.unwrap() > 2000.0, "{bursts:?}");
 }
 
+/// Counting takes a fifth of the time of a load that keeps a CPU busy: 4 ns for each of its runs, which are one in 20 ns in the windows and one in 16
+/// beside them.
+#[test]
+fn what_counting_slows_runs_more_often_beside_windows() {
+    let windows: Vec<(u64, u64)> = (0..100).map(|at| (at * 10_000 + 4000, at * 10_000 + 5000)).collect();
+    let all = || in_windows(&windows, 1_000_000, |by_ns| by_ns / 20);
+    let (seen, truth) = (100 * 50, 100 * 50 + 900_000 / 16);
+    assert_eq!(whole(&all()).count(), 50_000, "as often as in the windows");
+    let own_ns = 5.0 - 0.57 * 4.0;
+    let sampled = |runs: f64| {
+        let time_ns = runs * own_ns;
+        FxHashMap::from_iter([(KEY, SampledTime { samples: 10_000, least_ns: time_ns, most_ns: time_ns })])
+    };
+    let corrected = |samples: Option<f64>| {
+        let mut series = all();
+        series.correct(4, samples.map(sampled).as_ref());
+        series
+    };
+    let off = |series: &RunSeries, truth: i64| {
+        let found = whole(series);
+        let (off, margin) = (found.runs - truth as f64, found.margin.unwrap());
+        assert!(off.abs() <= margin && found.counted == seen as f64, "{off} ± {margin}");
+        (off.abs() / truth as f64, margin / truth as f64)
+    };
+    let slowed = corrected(Some(truth as f64));
+    assert!(off(&slowed, truth).0 < 0.03);
+    assert!(off(&corrected(Some(50_000.0)), 50_000).0 < 0.03, "a load that has time to spare");
+    // Nothing but that it lies between.
+    assert!(off(&corrected(None), truth).1 > 0.15 && off(&corrected(None), 50_000).1 > 0.15);
+    // It is one series, wherever it is cut.
+    let parts = [(0, 333_333), (333_333, 666_666), (666_666, 1_000_000)];
+    let parts = parts.map(|(from_ns, to_ns)| slowed.between(KEY, from_ns, to_ns).into_value().unwrap());
+    assert!((parts.iter().map(|part| part.runs).sum::<f64>() - whole(&slowed).runs).abs() < 1.0);
+}
+
 /// As in a load of which a third of the time is busy, statistics are on throughout while it is quiet and a tenth of the time while it is busy.
 #[test]
 fn a_busy_time_weighs_as_much_as_it_is_long() {
