@@ -122,7 +122,7 @@ fn fits(shown: &str, line: &str) -> bool {
     last.map_or(rest.is_empty(), |last| rest.ends_with(last))
 }
 
-/// What a recorder beside this test makes each tool say.
+/// Message of each tool while a recorder runs beside this test.
 const OF_OTHERS: &str = "another tool has the kernel's run statistics on";
 
 /// That every line that is shown is printed, in any order, as rows are ordered by numbers; and nothing else, where that is asked for.

@@ -122,7 +122,7 @@ fn each_file_is_complete() {
         let cost = &report["recording"]["cost"]["run_statistics"];
         costs_ns.push(cost["time_ns"].as_f64().unwrap() / all.sum::<f64>());
     }
-    // What counting took is said of each file, not of all up to it; looks at how much that is are not of the same moment as readings.
+    // The cost of counting is that of each file, not of all up to it. It is looked at and counts are read at different moments.
     assert!((0.5..2.0).contains(&(costs_ns[2] / costs_ns[0])), "{costs_ns:?} for a run");
 }
 

@@ -141,7 +141,8 @@ pub struct Session {
     /// How many files of the same recording came before this one. What is counted goes on over all of them, so that in a file
     /// behind the first the first reading of a counter is where counting stood when the file began.
     pub part: u32,
-    /// What run statistics add to a run of any program, ns, as measured before the recording. None where that is not known, as in older recordings.
+    /// Cost that run statistics add to a run of any program, ns, measured before the recording. None where it is not known, as in older
+    /// recordings.
     pub statistics_run_ns: Option<u64>,
 }
 

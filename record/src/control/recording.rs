@@ -91,7 +91,7 @@ struct Recording<'a> {
     totals: Summary,
     /// What the recorder had used when the file began.
     used_before: Usage,
-    /// What run statistics had taken of the machine by the end of the file before, ns.
+    /// CPU time that run statistics had taken by the end of the previous file, ns.
     statistics_before_ns: u64,
 }
 

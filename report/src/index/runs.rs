@@ -51,7 +51,7 @@ pub(crate) struct RunSeries {
     cuts: Vec<u64>,
     /// How long a window is that is beside a gap: the middle one of all.
     usual_ns: f64,
-    /// How much counting slows programs, where that is known.
+    /// Slowdown of programs by counting, where it is known.
     slowing: FxHashMap<Key, Slowing>,
 }
 
@@ -371,7 +371,7 @@ impl RunSeries {
         Known::Value(self.beside_windows(key, stretch))
     }
 
-    /// What was not counted happened more often than what was, where counting slows the program.
+    /// Scales the uncounted part of a stretch by the slowdown of its program.
     fn beside_windows(&self, key: Key, stretch: Stretch) -> Stretch {
         let Some(Slowing { factor, margin }) = self.slowing.get(&key).copied() else { return stretch };
         let scaled = |all: f64, counted: f64| counted + (all - counted).max(0.0) * factor;

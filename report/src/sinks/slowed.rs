@@ -1,4 +1,4 @@
-//! How long programs were sampled in, for runs that were counted in windows: counting slows a load, and samples are taken beside windows too.
+//! Sampled time of programs, for runs that were counted in windows: counting slows a load, and samples are taken beside windows too.
 
 use crate::Options;
 use crate::index::Index;
@@ -40,7 +40,7 @@ fn timer(recording: &Recording<'_>, index: &Index) -> Option<usize> {
     })
 }
 
-/// What an event's samples say, by program; `None` where they are too few for all of the time.
+/// Sampled time of an event by program; `None` where samples cannot be read.
 fn sampled(
     recording: &Recording<'_>,
     index: &Index,
@@ -76,7 +76,7 @@ fn sampled(
 #[derive(Debug, Default)]
 struct InPrograms {
     event: usize,
-    /// Of all that ran, by CPU, ns.
+    /// Time of all samples by CPU, ns.
     cpus: Vec<u64>,
     /// By number of the program, and CPU.
     programs: FxHashMap<(u32, u32), Count>,

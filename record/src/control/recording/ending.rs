@@ -101,7 +101,7 @@ impl Recording<'_> {
         tally.as_ref().map_or(Ok(()), |tally| complete(sink, tally, self.out.writer(), ending))
     }
 
-    /// What run statistics took of the machine since the file before.
+    /// CPU time that run statistics have taken since the previous file.
     fn statistics_ns(&mut self) -> Option<u64> {
         let mut summary = Summary::default();
         self.sources.sum_up(&mut summary);

@@ -1,4 +1,4 @@
-//! How much more often programs run while nobody counts: counting slows a load that keeps a CPU busy, so that runs in windows are fewer than beside them.
+//! Slowdown by counting: a load that keeps a CPU busy runs less often while statistics are on, and so more often beside windows than in them.
 //!
 //! - In its windows, counting took the part `c` of a CPU, which is all runs in them times what counting adds to one. A load that had no time to spare
 //!   runs `1/(1 − c)` as often beside them, one that had runs as often: the truth is `1 + p·(1/(1 − c) − 1)`. Before anything is known, a third of it
@@ -9,9 +9,9 @@
 use super::{Key, Program, RunSeries};
 use rustc_hash::FxHashMap;
 
-/// Of what counting adds to a run, this part is in the run's time. Measured: 47 of 82 ns.
+/// Part of the cost of counting that is inside the measured time of a run: 47 of 82 ns, measured.
 const IN_THE_RUN: f64 = 0.57;
-/// What that cost may be off by, as a part of 1: standard deviation.
+/// Standard deviation of that cost, as a part of 1.
 const COST_ERROR: f64 = 0.1;
 /// Ticks that did not come are those of idle time, up to this part of them.
 const BUSY_TICKS: f64 = 0.1;
@@ -41,7 +41,7 @@ pub(crate) struct SampledTime {
     pub(crate) most_ns: f64,
 }
 
-/// How often a program runs beside windows, by how often it runs in them.
+/// Rate of a program beside windows over its rate in them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slowing {
     pub(super) factor: f64,
@@ -62,7 +62,7 @@ impl RunSeries {
             || self.windows.windows(2).any(|pair| pair[0].to_ns < pair[1].from_ns)
     }
 
-    /// How much counting slows programs is known.
+    /// Returns true if the slowdown of programs is known.
     pub(crate) fn is_corrected(&self) -> bool {
         !self.slowing.is_empty()
     }
@@ -131,7 +131,7 @@ fn slowing(most: f64, sampled: Option<(f64, f64)>) -> Slowing {
             _ => (-(p - 1.0) / BEYOND).exp() / BEYOND,
         };
         let likelihood = sampled.map_or(1.0, |(factor, error)| {
-            // What is far from all of these is most like the nearest.
+            // A value far from all of these is most like the nearest.
             let off = (factor - 1.0).clamp(-FAR * error, f64::from(MOST_TIMES) * (most - 1.0) + FAR * error) - slower;
             let variance = error * error + own * own;
             (-0.5 * off * off / variance).exp() / variance.sqrt()
@@ -164,7 +164,7 @@ mod tests {
         // Half of its runs are of a load that is slowed.
         let half = of(Some((1.125, 0.02)));
         assert!((half.factor - 1.125).abs() < 0.01 && half.margin < 0.06, "{half:?}");
-        // What samples say counts by how sure it is.
+        // Samples count by their certainty.
         let unsure = of(Some((1.0, 0.5)));
         assert!((1.09..1.17).contains(&unsure.factor), "{unsure:?}");
     }
