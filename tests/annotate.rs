@@ -241,8 +241,10 @@ fn programs_of_other_tools_are_listed() {
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let started = TOOLS.map(|(tool, programs)| {
-        let mut command = Command::new(tool[0]);
-        let child = command.args(&tool[1..]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Tracepoints are looked up in tracefs, which is not mounted everywhere.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount -t tracefs tracefs /sys/kernel/tracing; exec \"$0\" \"$@\""]);
+        let child = command.args(tool).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         (tool[0], Interrupted(child), programs)
     });
     let ids: Vec<u32> = started
