@@ -124,7 +124,7 @@ pub(crate) fn run(mut args: Args) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What failed and what is undecided, for whoever sees the log of a build alone.
+/// Failed and undecided conditions, for whoever sees the log of a build alone.
 fn say_verdicts(made: &Diff) {
     for judgment in &made.gate {
         let word = match &judgment.verdict {

@@ -162,7 +162,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// What counting may take: `usually`, unless `--budget` says something else.
+/// Limit on counting: `usually`, unless `--budget` says something else.
 pub(crate) fn budget(percent: Option<f64>, usually: Budget) -> anyhow::Result<Budget> {
     Ok(match percent {
         None => usually,

@@ -364,7 +364,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     ))
 }
 
-/// How a view is shown.
+/// Form of a view.
 struct View<'a> {
     form: &'a FormArgs,
     width: usize,

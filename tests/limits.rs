@@ -61,7 +61,7 @@ const COMMANDS: &[&str] = &[
     "recover -o {out} {}",
 ];
 
-/// What a process took.
+/// Time and memory of a process.
 struct Taken {
     status: i32,
     cpu: Duration,

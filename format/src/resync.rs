@@ -67,7 +67,7 @@ impl<'e> Resync<'e> {
         matches!(self.step(bytes, at), Step::End)
     }
 
-    /// Whether the records at the start of `bytes`, up to one that is not there whole, are all kept as they are when a recording is repaired.
+    /// Returns true if the records at the start of `bytes`, up to one that is not there whole, are all kept as they are when a recording is repaired.
     pub fn is_intact(&self, bytes: &[u8]) -> bool {
         let mut records = Records::new(bytes, 0, self.events.endian());
         let all_fit = records

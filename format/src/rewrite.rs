@@ -218,7 +218,7 @@ impl Rewriter {
     }
 }
 
-/// Whether perf takes a sample's number for that of a CPU: negative ones are none.
+/// Returns true if perf takes a sample's number for that of a CPU: negative ones are none.
 pub fn is_cpu(cpu: u32) -> bool {
     i32::try_from(cpu).is_ok()
 }

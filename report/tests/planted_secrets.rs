@@ -36,7 +36,7 @@ const LOAD_TIME_NS: u64 = 5;
 const PID: u32 = 7;
 const TIME_NS: u64 = 1_000_000;
 
-/// What becomes of a word.
+/// Fate of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// It is replaced, or goes with what it is in.
@@ -73,7 +73,7 @@ impl Planted {
         self.word(Fate::Stays, docs)
     }
 
-    /// Those of the words that are in an output.
+    /// Words that are in an output.
     fn in_output(&self, output: &[u8]) -> BTreeSet<&str> {
         let words = output.windows(8).filter(|bytes| bytes.starts_with(b"zq") && bytes.ends_with(b"qz"));
         let words = words.filter_map(|bytes| self.0.get_key_value(std::str::from_utf8(bytes).ok()?));

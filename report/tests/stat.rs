@@ -320,7 +320,8 @@ fn statistics_that_are_switched_off_say_until_when() {
     assert!(counted.contains(&"30") && counted.ends_with(&["exact"]), "{total}");
     assert!(not.contains(&"5") && not.ends_with(&["stats,", "until", "1.000", "s"]), "{total}");
     assert!(total.contains("# run statistics until 1.000 s only: too many runs"), "{total}");
-    let line = |id: &str| csv(&meter.total(START + 2 * S), false).into_iter().find(|line| line[9] == id).unwrap();
+    let lines = csv(&meter.total(START + 2 * S), false);
+    let line = |id: &str| lines.iter().find(|line| line[9] == id).unwrap();
     assert_eq!((&line("7")[4], &line("8")[4]), (&"100.00".to_owned(), &"50.00".to_owned()));
     let names = total.lines().find(|line| line.contains("RUNS")).unwrap();
     assert!(names.split_whitespace().all(|name| name != "MISSES") && !total.contains('≠'), "{total}");

@@ -58,7 +58,7 @@ pub(super) struct Live {
     seen_ns: u64,
     /// Wall time, CPU time, and what counting had taken when that was shown.
     used: Used,
-    /// What counting takes.
+    /// CPU time of counting.
     taken: Taken,
 }
 

@@ -63,7 +63,7 @@ impl<'a> Payload<'a> for BuildIds<'a> {
 /// The longest file name that perf has room for, with its NUL.
 const PERF_FILE_BYTES: usize = 4096;
 
-/// Whether entries fit into what perf reads them into: it believes their sizes.
+/// Returns true if entries fit into what perf reads them into: it believes their sizes.
 pub(super) fn check(bytes: &[u8], endian: Endian) -> Result<()> {
     let mut rest = bytes;
     while let Some(entry) = endian.u16_at(rest, 6).and_then(|size| rest.get(..usize::from(size).max(1))) {

@@ -14,7 +14,7 @@ const COMPRESSION_BUFFER_MAX_BYTES: u32 = 1 << 30;
 /// perf reads attrs of no less.
 const ATTR_MIN_BYTES: u32 = 64;
 
-/// Who wrote the sections.
+/// Writer of the sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SectionWriter {
     /// This crate: an intact section has the bytes that its content is encoded as.
@@ -23,7 +23,7 @@ pub enum SectionWriter {
     Anyone,
 }
 
-/// What the sections of one file are held against, beside their own layout.
+/// Facts that the sections of one file are checked against, beside their own layout.
 #[derive(Debug, Clone, Copy)]
 pub struct SectionCheck {
     endian: Endian,
@@ -37,7 +37,7 @@ pub struct SectionCheck {
 }
 
 impl SectionCheck {
-    /// Of a file with these sections.
+    /// Makes the check of a file with these sections.
     pub fn new<'s>(
         sections: impl Iterator<Item = (Feature, &'s [u8])> + Clone,
         endian: Endian,
@@ -72,10 +72,10 @@ impl SectionCheck {
         SectionCheck { highest_cpu, ..self }
     }
 
-    /// Whether a section is one that every perf reads.
+    /// Checks that every perf reads a section.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the section.
     pub fn check(&self, feature: Feature, bytes: &[u8]) -> Result<()> {
         let is_ours = self.writer == SectionWriter::Ours;
         let wrong = |problem| Err(Error::other(0, "feature section", problem));
@@ -179,7 +179,7 @@ impl SectionCheck {
     }
 }
 
-/// Whether a text is a list of CPUs like `0-3,8`, or empty.
+/// Returns true if a text is a list of CPUs like `0-3,8`, or empty.
 fn is_cpu_list(text: &[u8]) -> bool {
     let number = |text: &str| text.parse::<u32>().ok().filter(|cpu| *cpu < CPUS_MAX);
     let is_range = |range: &str| match range.split_once('-') {

@@ -20,7 +20,7 @@ pub struct RunStats {
     pub others_ns: Option<u64>,
 }
 
-/// What the kernel had counted for one program since its load, while statistics were on.
+/// Counts of one program by the kernel since its load, while statistics were on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgramRuns {
     /// Program id.

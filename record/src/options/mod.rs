@@ -62,9 +62,9 @@ pub struct Options {
     pub control: Option<Control>,
     /// Where run counts of programs come from.
     pub counters: Counters,
-    /// What run statistics may take, with exact counters where these are asked for.
+    /// Limit on run statistics, with exact counters where these are asked for.
     pub budget: Budget,
-    /// What they have taken, for whoever looks while the recording goes on.
+    /// CPU time that they have taken, for readers while the recording goes on.
     pub taken: Taken,
     /// Count events of what is recorded at context switches, and of the targets that this names beside it.
     pub shared: Option<SharedOptions>,
@@ -272,13 +272,13 @@ pub struct Exact {
     pub pattern: Option<String>,
     /// Lists of events, groups in braces. Empty means what a PMU has: cycles and instructions.
     pub events: Vec<String>,
-    /// What counting may take.
+    /// Limit on counting.
     pub budget: Budget,
     /// Counts of each CPU beside those of all.
     pub per_cpu: bool,
 }
 
-/// What counting runs of programs may take of the time of all CPUs.
+/// Limit on counting runs of programs, as a part of the time of all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Budget {
     /// 2 % for run statistics, which count all runs below that, and 0.5 % for exact counters.
@@ -312,23 +312,23 @@ impl Budget {
         }
     }
 
-    /// What run statistics may take of each second, ns.
+    /// Limit on run statistics, ns of each second.
     pub(crate) fn statistics_ns(self, with_exact: bool) -> Option<f64> {
         self.of_statistics(with_exact).map(ns_per_second)
     }
 
-    /// What exact counters may take of each second, ns, of which run statistics are paid as well where [`Budget::is_shared`] says so.
+    /// Limit on exact counters, ns of each second, of which run statistics are paid as well where [`Budget::is_shared`] says so.
     pub(crate) fn exact_ns(self) -> Option<f64> {
         self.of_exact().map(ns_per_second)
     }
 
-    /// What run statistics take is not there for exact counters.
+    /// Exact counters have what run statistics leave of the limit.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Budget::Part(_))
     }
 }
 
-/// What run statistics have taken so far, all CPUs together: all clones of one are the same.
+/// CPU time that run statistics have taken so far, all CPUs together: all clones of one are the same.
 #[derive(Debug, Clone, Default)]
 pub struct Taken(Arc<AtomicU64>);
 

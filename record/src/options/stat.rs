@@ -24,7 +24,7 @@ pub struct StatOptions {
     pub per_cpu: bool,
     /// Count programs exactly, where that is possible; else by run statistics alone.
     pub exact: bool,
-    /// What counting of programs may take.
+    /// Limit on counting programs.
     pub budget: Budget,
     /// Count events of targets at context switches, shared with other sessions. Programs are not concerned.
     pub shared: bool,

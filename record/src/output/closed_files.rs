@@ -91,7 +91,7 @@ impl ClosedFiles {
     }
 }
 
-/// Whether an error is that of a file system, or of a user's part of one, without room.
+/// Returns true if an error is that of a file system, or of a user's part of one, without room.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -117,7 +117,7 @@ fn closed_before(path: &Path) -> VecDeque<PathBuf> {
     paths.into()
 }
 
-/// Whether a name is that of a file closed under `name`: with a point and a time behind it.
+/// Returns true if a name is that of a file closed under `name`: with a point and a time behind it.
 fn is_name_of_closed(closed: &OsStr, name: &OsStr) -> bool {
     let time = closed.as_bytes().strip_prefix(name.as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
     time.is_some_and(|time| time.len() == TIMESTAMP_DIGITS && time.iter().all(u8::is_ascii_digit))

@@ -169,7 +169,7 @@ fn head(path: &Path) -> io::Result<(File, Vec<u8>)> {
     Ok((file, bytes))
 }
 
-/// Whether a file is a recording that a recorder of this user has written; links are not followed.
+/// Returns true if a file is a recording that a recorder of this user has written; links are not followed.
 pub(super) fn is_own_recording(path: &Path) -> bool {
     let Ok((file, head)) = head(path) else { return false };
     let is_own = file.metadata().is_ok_and(|about| about.uid() == rustix::process::geteuid().as_raw());

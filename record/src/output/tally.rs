@@ -50,7 +50,7 @@ pub(crate) struct Tally {
     /// `None` once a COMPRESSED record is no slice of the stream before it.
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
-    /// Whether all records so far are intact, where that is wanted.
+    /// All records so far are intact, where that is wanted.
     intact: Option<bool>,
     /// The highest number of a CPU that a sample is of.
     pub(crate) highest_cpu: Option<u32>,
@@ -149,7 +149,7 @@ impl Tally {
         Tally { intact: Some(true), ..self }
     }
 
-    /// Whether all records so far are intact; true where that was not wanted.
+    /// Returns true if all records so far are intact, and where that was not wanted.
     pub(super) fn is_intact(&self) -> bool {
         self.intact.unwrap_or(true)
     }

@@ -47,7 +47,7 @@ pub(crate) struct UserHits {
     left_out: LeftOut,
 }
 
-/// What of user space is not looked at, because it is too much.
+/// Parts of user space beyond the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LeftOut {
     /// Samples hit too many addresses, files or processes.
@@ -210,7 +210,7 @@ impl UserHits {
         self.waiting = waiting;
     }
 
-    /// What was hit, and what was left out.
+    /// Returns the hits, and the parts left out.
     pub(super) fn finish(&mut self) -> (Vec<FileHits>, LeftOut) {
         for hit in std::mem::take(&mut self.waiting) {
             self.place(hit);

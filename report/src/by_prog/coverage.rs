@@ -76,7 +76,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// Whether samples are of all that ran, and of all of the time that other counts are of.
+    /// Returns true if samples are of all that ran, and of all of the time that other counts are of.
     pub(super) fn samples_are_whole(&self, event: usize, recorded: &model::Recording) -> bool {
         let is_all = self.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
         // A timer that comes late has fewer samples than there was time for.

@@ -110,7 +110,7 @@ pub(super) struct Grouped {
     /// Of programs with samples, and perhaps of those without.
     pub(super) rows: Vec<ProgramRow>,
     pub(super) charges: Charges,
-    /// How many programs it has.
+    /// Number of its programs.
     pub(super) programs: usize,
     /// So many of them samples say nothing about.
     blind: usize,

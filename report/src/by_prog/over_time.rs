@@ -160,7 +160,7 @@ struct Spread<'s> {
     window: &'s Window,
     start_ns: u64,
     interval_ns: u64,
-    /// How many intervals there are.
+    /// Number of intervals.
     intervals: u64,
     /// The last of them, where what comes behind it belongs to it.
     last: u64,
@@ -254,7 +254,7 @@ impl Spread<'_> {
         })
     }
 
-    /// What run statistics say of a program.
+    /// Run statistics of a program.
     fn runs(&self, key: Key) -> Known<CountedOverTime> {
         let runs = &self.index.runs;
         let ends = runs.within(key, self.window).map(|all| (self.interval(all.span.0), self.interval(all.span.1), all));

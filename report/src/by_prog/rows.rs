@@ -232,7 +232,7 @@ impl ProgramRow {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
     }
 
-    /// What is charged to it, and what samples cannot see of it.
+    /// Charges, and the time that samples cannot see.
     pub(super) fn cost(&self) -> Count {
         let charged = self.charges.sum();
         Count { weight: charged.weight.saturating_add(self.unsampled_ns.unwrap_or(0)), ..charged }
@@ -294,7 +294,7 @@ pub(super) struct RowsOf<'r> {
 }
 
 impl RowsOf<'_> {
-    /// Whether samples say that some program is reached by tail calls.
+    /// Returns true if samples say that some program is reached by tail calls.
     pub(super) fn has_tail_calls(&self) -> bool {
         let was_entered = |(number, charges): (u32, &Charges)| {
             let runs = self.programs[self.positions[number as usize] as usize].runs.value();

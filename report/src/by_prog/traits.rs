@@ -1,4 +1,4 @@
-//! What all events of a report have in common of its programs.
+//! Facts of programs that all events of a report share.
 
 use super::groups::{Grouping, Members};
 use super::rows::TAIL_CALL;
@@ -20,7 +20,7 @@ const IRQS_OFF: [&str; 9] = [
     "irq_disable",
 ];
 
-/// Whether a program did something by what is known without samples.
+/// Returns true if a program did something by what is known without samples.
 pub(super) fn happened(program: &Program) -> bool {
     if program.exact.value().is_some_and(|exact| exact.runs > 0) {
         return true;
@@ -29,7 +29,7 @@ pub(super) fn happened(program: &Program) -> bool {
         Known::Value(runs) => runs.count > 0 || runs.misses.is_some_and(|misses| misses > 0),
         // It was there for a moment, or nothing led to it; there may be hundreds like it.
         Known::Unknown(Reason::StatisticsWereOff | Reason::NotEntered) => false,
-        // What was gone before the recording started is no part of it.
+        // Programs gone before the recording started are no part of it.
         Known::Unknown(_) | Known::Impossible(_) => {
             let went = program.unloaded.is_some_and(|unloaded| unloaded.before_ns >= 0);
             program.captured && (program.loaded.is_some() || went)
@@ -37,18 +37,18 @@ pub(super) fn happened(program: &Program) -> bool {
     }
 }
 
-/// How an event without samples of a program lists it.
+/// Place of a program in an event without samples of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WithoutSamples {
     /// In a row, or in that of its group.
     Listed,
-    /// As one of the quiet programs.
+    /// Among the quiet programs.
     Quiet,
     /// Not at all: it counts others.
     Left,
 }
 
-/// What all events have in common of a program.
+/// Facts of a program that all events share.
 #[derive(Debug)]
 pub(super) struct Traits {
     /// It runs under the kernel's guard.
@@ -96,12 +96,12 @@ pub(super) fn traits(
 /// programs in each.
 pub(super) const ROWS_WITHOUT_SAMPLES: usize = 1 << 14;
 
-/// What the events of a report have in common.
+/// Facts that the events of a report share.
 pub(super) struct Common {
     pub(super) traits: Vec<Traits>,
-    /// How many programs have a row without samples.
+    /// Number of programs with a row without samples.
     pub(super) listed: usize,
-    /// How many are quiet without samples.
+    /// Number of programs that are quiet without samples.
     pub(super) quiet: usize,
     /// Some are in program arrays.
     pub(super) has_tail_called: bool,

@@ -153,6 +153,10 @@ impl StatAccumulator {
             }
         }
         self.runs.settle();
+    }
+
+    /// Corrects runs from windows, without samples. Readings are many more than snapshots.
+    fn correct_runs(&mut self) {
         let run_ns = self.session.as_ref().and_then(|session| session.statistics_run_ns);
         if let Some(run_ns) = run_ns.filter(|_| self.runs.has_windows()) {
             self.runs.correct(run_ns, None);
@@ -187,6 +191,7 @@ impl StatAccumulator {
 
     /// What happened since the last call, up to `to_ns` of the clock.
     pub fn interval(&mut self, to_ns: u64) -> StatSnapshot {
+        self.correct_runs();
         let snapshot = self.snapshot(false, self.from_ns, to_ns);
         self.skip();
         self.from_ns = to_ns;
@@ -194,7 +199,8 @@ impl StatAccumulator {
     }
 
     /// What happened altogether, up to `to_ns` of the clock.
-    pub fn total(&self, to_ns: u64) -> StatSnapshot {
+    pub fn total(&mut self, to_ns: u64) -> StatSnapshot {
+        self.correct_runs();
         let start_ns = self.session.as_ref().map_or(0, |session| session.start_ns);
         self.snapshot(true, start_ns, to_ns)
     }
@@ -280,7 +286,7 @@ impl StatAccumulator {
         snapshot
     }
 
-    /// What a program did in the interval, or altogether.
+    /// Runs of a program in the interval, or altogether.
     fn ran(&self, key: Key, is_total: bool) -> Known<Stretch> {
         if is_total {
             return self.runs.within(key, &self.window);

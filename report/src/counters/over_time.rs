@@ -119,7 +119,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// What is known of the runs of a program; `None` where nothing was read.
+    /// Returns the runs of a program; `None` where nothing was read.
     pub(super) fn known_runs(
         &self,
         target: &CounterTarget,

@@ -29,7 +29,7 @@ const BATCH_MIN: usize = 5;
 const BATCHES_MAX: usize = 12;
 /// Neighbours that depend on each other more than this leave too little to tell by.
 const TOO_DEPENDENT: f64 = 0.75;
-/// How often a change is missed that a comparison is said to be able to show.
+/// Probability that a comparison misses a change that it is said to be able to show.
 const MISSED: f64 = 0.05;
 /// An interval with fewer runs says too little of what a run is.
 const ENOUGH: f64 = 100.0;
@@ -151,7 +151,7 @@ impl Side {
     }
 }
 
-/// How far a number has to be beyond a bound.
+/// Distance beyond a bound that a number needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Levels {
     /// To be shown: its interval lies beyond.

@@ -89,7 +89,7 @@ fn judgment(condition: &Condition, candidate: Option<&Candidate<'_>>, levels: &L
     judgment
 }
 
-/// What a bound is compared with: numbers, or factors of the base.
+/// Values that a bound is compared with: numbers, or factors of the base.
 struct Evidence {
     interval: Option<(f64, f64)>,
     least_shown: Option<f64>,

@@ -32,7 +32,7 @@ const EVENTS: usize = 1 << 10;
 pub(super) struct EventsCompared {
     /// Their names; `None` while there are not too many.
     events: Option<Vec<String>>,
-    /// How many are left out.
+    /// Number of those left out.
     pub(super) left_out: usize,
 }
 
@@ -269,7 +269,7 @@ impl RecordedProgram {
         &self.events[event].charged
     }
 
-    /// Whether its runs tell what a typical interval is like.
+    /// Returns true if its runs tell what a typical interval is like.
     pub(super) fn has_typical_runs(&self) -> bool {
         self.runs.value().is_some_and(|ran| typical(&ran.pairs(), 0.0).is_some())
     }
@@ -312,7 +312,7 @@ impl RecordedProgram {
         hit || self.ran()
     }
 
-    /// Whether it ran.
+    /// Returns true if it ran.
     pub(super) fn ran(&self) -> bool {
         self.runs.value().is_some_and(|ran| ran.count > 0)
     }

@@ -197,7 +197,7 @@ impl Hooks {
         self.runners.groups()
     }
 
-    /// Whether more programs met at hooks than are kept.
+    /// Returns true if more programs met at hooks than are kept.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.runners.is_incomplete()
     }

@@ -77,7 +77,7 @@ pub(crate) struct Index {
     pub(crate) kernel: KernelMaps,
     /// Slice and offset of the records that have snapshots of counters.
     pub(crate) snapshots: Vec<(u32, u64)>,
-    /// How often programs ran.
+    /// Runs of programs.
     pub(crate) runs: RunSeries,
     pub(crate) states: States,
     /// Events whose samples were counted in the kernel, by position: the last account of each.

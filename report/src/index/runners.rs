@@ -137,7 +137,7 @@ impl Runners {
         &self.groups
     }
 
-    /// Whether more programs met at hooks than are kept: of some hooks it is not known then who is on them.
+    /// Returns true if more programs met at hooks than are kept: of some hooks it is not known then who is on them.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }

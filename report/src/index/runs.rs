@@ -1,4 +1,4 @@
-//! How often a program ran between two moments, for how long, and how sure that is: everyone asks here.
+//! Runs of a program between two moments, their time, and the margin of both: everyone asks here.
 //!
 //! Counts are read at moments, and each moment tells for how long statistics had been on. From one moment to the next:
 //! - On (for 98 % of it): what grew is what happened. Statistics were on for a part of it, a *window*: what grew, by that part, is a rate.
@@ -27,29 +27,29 @@ pub(crate) type Key = (u32, u64);
 
 /// Statistics that are on for less than this part of the time are on in windows.
 const ALWAYS: f64 = 0.98;
-/// What came during the recording has to have met so many windows: it may have been there for a moment only.
+/// Windows that a program loaded during the recording has to have met: it may have been there for a moment only.
 const FEW_WINDOWS: usize = 3;
 /// Of more moments, or more points of all programs together, every other moment is dropped: what lies around it is one stretch then.
 const MOST_MOMENTS: usize = 1 << 13;
 const MOST_POINTS: usize = 1 << 20;
 /// Fewer moments are not dropped, however many programs there are.
 const LEAST_MOMENTS: usize = 64;
-/// What is kept for each interval of the time is kept for so many, or a few more.
+/// Intervals that facts of the time are kept for, or a few more.
 const MOST_CUTS: usize = 256;
 
-/// What the kernel counted of all programs, at moments that they have in common.
+/// The kernel's counts of all programs, at moments that they share.
 #[derive(Debug, Default)]
 pub(crate) struct RunSeries {
     moments: Vec<Moment>,
     programs: FxHashMap<Key, Program>,
-    /// Of all programs.
+    /// Points of all programs.
     points: usize,
     /// For how long statistics had been on at the last moment, for us and for others, as it was told.
     told: Option<(u64, u64)>,
     windows: Vec<Window>,
     /// Moments that all of the time is cut at.
     cuts: Vec<u64>,
-    /// How long a window is that is beside a gap: the middle one of all.
+    /// Median length of the windows beside gaps.
     usual_ns: f64,
     /// Slowdown of programs by counting, where it is known.
     slowing: FxHashMap<Key, Slowing>,
@@ -61,7 +61,7 @@ struct Moment {
     time_ns: u64,
     /// For how long statistics had been on since the first moment.
     on_ns: u64,
-    /// Of how many programs: those that go are read by themselves.
+    /// Number of programs read: those that go are read by themselves.
     read: usize,
 }
 
@@ -72,7 +72,7 @@ struct Window {
     until: u32,
     from_ns: u64,
     to_ns: u64,
-    /// How much of it was seen: all of it where they were on throughout.
+    /// Part of it that was seen: all of it where they were on throughout.
     on_ns: f64,
 }
 
@@ -100,7 +100,7 @@ struct Began {
     counts: ProgramRuns,
 }
 
-/// What had been counted while statistics were on.
+/// Counts while statistics were on.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     moment: u32,
@@ -111,7 +111,7 @@ struct Point {
     misses: u64,
 }
 
-/// What a program did in a time.
+/// Runs of a program in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Stretch {
     pub(crate) runs: f64,
@@ -123,7 +123,7 @@ pub(crate) struct Stretch {
     pub(crate) counted_time_ns: f64,
     /// For how long runs were counted.
     pub(crate) counted_ns: f64,
-    /// How long it is in all.
+    /// Length in all.
     pub(crate) length_ns: f64,
     /// From when to when, ns of the recording's clock.
     pub(crate) span: (u64, u64),
@@ -176,7 +176,7 @@ impl RunSeries {
             let last = last.unwrap_or(Moment { time_ns: stats.time_ns, on_ns: 0, read: 0 });
             let passed_ns = stats.time_ns - last.time_ns;
             let told = stats.on_ns.map(|on_ns| (on_ns, stats.others_ns.unwrap_or(0)));
-            // Where nothing is told of it they are on all the time.
+            // Without a word of it they are on all the time.
             let on_ns = self.told.zip(told).map_or(passed_ns, |(from, to)| on_between(from, to, passed_ns));
             self.told = told;
             self.moments.push(Moment { time_ns: stats.time_ns, on_ns: last.on_ns.saturating_add(on_ns), read: 0 });
@@ -251,12 +251,12 @@ impl RunSeries {
         self.moments.iter().map(|moment| moment.time_ns)
     }
 
-    /// Whether something was read in the time that is selected.
+    /// Returns true if something was read in the selected time.
     pub(crate) fn is_in(&self, selected: &Selected) -> bool {
         self.moments_ns().any(|time_ns| selected.contains(time_ns))
     }
 
-    /// Whose counts were read, by id and load time.
+    /// Programs with counts, by id and load time.
     pub(crate) fn keys(&self) -> Vec<Key> {
         let mut keys: Vec<Key> = self.programs.keys().copied().collect();
         keys.sort_unstable();
@@ -274,7 +274,7 @@ impl RunSeries {
         (begun < self.cuts.len()).then(|| begun.checked_sub(1).map(|interval| interval as u32)).flatten()
     }
 
-    /// What a program did in an interval between two cuts.
+    /// Runs of a program in an interval between two cuts.
     pub(crate) fn in_interval(&self, key: Key, interval: u32) -> Known<Stretch> {
         match self.cuts.get(interval as usize..).unwrap_or_default() {
             [from_ns, to_ns, ..] => self.between(key, *from_ns, *to_ns),
@@ -296,14 +296,14 @@ impl RunSeries {
         cuts
     }
 
-    /// What a program did from one moment to another, as far as its counts are known.
+    /// Runs of a program from one moment to another, where its counts are known.
     pub(crate) fn between(&self, key: Key, from_ns: u64, to_ns: u64) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let (began_ns, ended_ns) = self.life(program);
         self.over(key, program, &[(from_ns.max(began_ns), to_ns.min(ended_ns))])
     }
 
-    /// What a program did in the time that is selected: in each part of it from the first reading to the last, or from when it came.
+    /// Runs of a program in the selected time: in each part of it from the first reading to the last, or from when it came.
     pub(crate) fn within(&self, key: Key, selected: &Selected) -> Known<Stretch> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         self.over(key, program, &self.readings_in(program, selected))
@@ -313,7 +313,7 @@ impl RunSeries {
     pub(crate) fn steps(&self, key: Key, selected: &Selected, cuts: &[u64]) -> Known<Vec<Stretch>> {
         let Some(program) = self.program(key) else { return Known::Unknown(Reason::NoSnapshots) };
         let ranges = self.readings_in(program, selected);
-        // Where nothing is known of the whole, nothing is known of its parts.
+        // Parts of an unknown whole are unknown.
         self.over(key, program, &ranges).map(|_| {
             let mut steps = Vec::new();
             for (from_ns, to_ns) in ranges {
@@ -386,7 +386,7 @@ impl RunSeries {
         }
     }
 
-    /// What a program did in these times, and how many windows stand for them.
+    /// Runs of a program in these times, and the number of windows that stand for them.
     fn measure(&self, program: &Program, ranges: &[(u64, u64)]) -> (usize, Stretch) {
         let (from_ns, to_ns) = (ranges[0].0, ranges[ranges.len() - 1].1);
         let strata = self.strata(program, from_ns, to_ns);
@@ -449,7 +449,7 @@ impl RunSeries {
             let now = program.points.get(at).filter(|point| point.since < window.until);
             let Some((now, before)) = now.zip(at.checked_sub(1)) else { return Stratum::new(window, 0.0, 0.0) };
             let (runs, time_ns) = now.since(&program.points[before]);
-            // What was read of other programs alone cuts its time as well.
+            // Readings of other programs alone cut its time as well.
             let on_ns =
                 |from: u32, to: u32| (self.moments[to as usize].on_ns - self.moments[from as usize].on_ns) as f64;
             let part = on_ns(window.until - 1, window.until) / on_ns(now.since, now.moment);
@@ -534,7 +534,7 @@ impl Program {
                 return;
             }
         }
-        // What is counted while the recording has statistics off is counted for somebody else.
+        // Counts while the recording has statistics off are somebody else's.
         let grown = if is_on { (told.0 - self.told.0, told.1 - self.told.1) } else { (0, 0) };
         let since = self.last;
         (self.last, self.told) = (moment, told);
@@ -552,7 +552,7 @@ impl Point {
     }
 }
 
-/// What a program did in a window.
+/// Runs of a program in a window.
 #[derive(Debug, Clone, Copy)]
 struct Stratum {
     from_ns: u64,

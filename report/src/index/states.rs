@@ -1,4 +1,4 @@
-//! What a recording says of itself: the states that only our own have, and what was lost.
+//! Facts that a recording states of itself: the states that only our own have, and its losses.
 
 use super::boot_times::BootTimes;
 use super::map_contents::Contents;
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 /// Target of a recording of everything, in the words of the recorder.
 pub(crate) const SYSTEM_WIDE: &str = "system wide";
 
-/// What only our own recordings say.
+/// States of our own recordings.
 #[derive(Debug, Default)]
 pub(crate) struct States {
     pub(crate) session: Option<state::Session>,
-    /// What load times mean.
+    /// Meaning of load times.
     pub(crate) boot_times: BootTimes,
     pub(crate) programs: BTreeMap<(u32, u64), state::Program>,
     pub(crate) missed: Vec<state::Missed>,
@@ -24,20 +24,20 @@ pub(crate) struct States {
     pub(crate) sampler: Option<state::Sampler>,
     pub(crate) cost: Option<state::Cost>,
     pub(crate) maps: BTreeMap<u32, state::Map>,
-    /// What program arrays held, in the order of the readings.
+    /// Contents of program arrays, in the order of the readings.
     pub(crate) prog_arrays: Vec<state::ProgArray>,
-    /// How many entries were read of maps that were read to their end, by id.
+    /// Number of entries of maps that were read to their end, by id.
     pub(crate) map_entries: BTreeMap<u32, u64>,
-    /// What maps held, by their id, if that is wanted.
+    /// Contents of maps by id, if they are wanted.
     pub(crate) contents: BTreeMap<u32, Contents>,
     /// Run statistics are not kept, or no longer.
     pub(crate) stats_off: Option<state::StatsOff>,
-    /// How far functions of user space were named.
+    /// Functions of user space that were named.
     pub(crate) user_symbols: Option<state::UserSymbols>,
 }
 
 impl States {
-    /// Where the programs with an id are attached.
+    /// Attachments of the programs with an id.
     pub(crate) fn attachments_of(&self, id: Option<u32>) -> &[state::Attachment] {
         let Some(id) = id else { return &[] };
         let from = self.attachments.partition_point(|attachment| attachment.prog_id < id);
@@ -55,7 +55,7 @@ impl States {
         self.session.as_ref().map(|session| session.cpus_online).filter(|cpus| *cpus > 0)
     }
 
-    /// Whether run statistics were kept then.
+    /// Returns true if run statistics were kept then.
     pub(crate) fn has_run_stats_at(&self, time_ns: u64) -> bool {
         self.stats_off.as_ref().is_none_or(|off| time_ns < off.time_ns)
     }

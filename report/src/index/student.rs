@@ -10,24 +10,24 @@ const MOST_DEGREES: usize = 200;
 /// The least part of the distribution that is told apart from none.
 const LEAST_TAIL: f64 = 1e-12;
 
-/// So many deviations hold 95 % to both sides of a normal distribution: where the deviation itself is known.
+/// Deviations that hold 95 % to both sides of a normal distribution: where the deviation itself is known.
 pub(crate) const NORMAL_95: f64 = 1.96;
 
 /// Quantiles of one tail.
 #[derive(Debug, Clone)]
 pub struct Quantiles {
-    /// Of 1, 2, 3 … degrees of freedom.
+    /// Quantiles of 1, 2, 3 … degrees of freedom.
     by_degrees: Vec<f64>,
 }
 
 impl Quantiles {
-    /// Of the values beyond which the part `tail` of the distribution lies, less than a half of it.
+    /// Quantiles beyond which the part `tail` of the distribution lies, less than a half of it.
     pub fn new(tail: f64) -> Quantiles {
         let tail = tail.clamp(LEAST_TAIL, 0.499);
         Quantiles { by_degrees: (1..=MOST_DEGREES).map(|degrees| quantile(tail, degrees)).collect() }
     }
 
-    /// Of what lies within 95 % of the distribution, both tails left out.
+    /// Quantiles that hold 95 % of the distribution between them.
     pub(crate) fn two_sided_95() -> &'static Quantiles {
         static QUANTILES: OnceLock<Quantiles> = OnceLock::new();
         QUANTILES.get_or_init(|| Quantiles::new(0.025))

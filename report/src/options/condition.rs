@@ -69,7 +69,7 @@ impl Bound {
         limit
     }
 
-    /// Whether what it forbids is above it.
+    /// Returns true if the forbidden values are above it.
     pub(crate) fn is_upper(self) -> bool {
         matches!(self, Bound::Grows(_) | Bound::Above(_))
     }

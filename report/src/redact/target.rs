@@ -105,7 +105,7 @@ fn split_offset(text: &str) -> (&str, &str) {
 }
 
 impl Redactor {
-    /// Where a program is attached.
+    /// Attach target of a program.
     pub(super) fn attachment(&mut self, attachment: Attachment) -> Attachment {
         let Some(form) = Form::of(&attachment.kind) else {
             let kind = self.text(Kind::Attachment, &attachment.kind);

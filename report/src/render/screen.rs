@@ -62,7 +62,7 @@ impl<'o> Screen<'o> {
     }
 }
 
-/// Whether spreadsheets take a value for a formula, which may start programs: by its first character, and numbers are none.
+/// Returns true if spreadsheets take a value for a formula, which may start programs: by its first character, and numbers are none.
 fn is_formula(value: &str) -> bool {
     let is_number = |rest: &str| {
         rest.starts_with(|c: char| c.is_ascii_digit())

@@ -26,7 +26,7 @@ pub(super) const BLOCK_RECORDS: usize = 512;
 /// Text of one record beyond which no line begins: each of its counters has a line with the whole call chain.
 const RECORD_TEXT_BYTES: usize = 1 << 19;
 
-/// Where text goes, so that little of it waits in memory.
+/// Sink of text, so that little of it waits in memory.
 pub(super) trait Sink {
     /// Called behind each record: takes the text away when there is much.
     fn take_much(&mut self, text: &mut Text);

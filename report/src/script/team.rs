@@ -16,7 +16,7 @@ use crate::Result;
 const BATCHES: usize = 2;
 /// A thread hands its text over in pieces of about this size, at the end of a record.
 const PIECE_BYTES: usize = 256 << 10;
-/// So many pieces of a thread wait to be written; then it does.
+/// Pieces of a thread that may wait to be written; then it waits.
 const PIECES: usize = 8;
 
 /// What a thread is to do.
@@ -31,7 +31,7 @@ enum Job<'a> {
 #[derive(Default)]
 struct Piece {
     text: Text,
-    /// Where blocks end.
+    /// Ends of blocks.
     ends: Vec<usize>,
 }
 

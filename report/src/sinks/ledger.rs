@@ -104,7 +104,7 @@ impl ProgramCharges {
         self.position(program).map_or(Charges::default(), |at| self.list[at].1)
     }
 
-    /// Whether a program has charges.
+    /// Returns true if a program has charges.
     pub(crate) fn has(&self, program: u32) -> bool {
         self.position(program).is_some()
     }

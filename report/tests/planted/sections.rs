@@ -12,7 +12,7 @@ use bprec_format::{EventAttr, Writer, misc};
 
 use crate::{CODE, Event, LITTLE, LOAD_TIME_NS, PROG_ID, Planted};
 
-/// What the header of a file says, section by section.
+/// Header of a file, section by section.
 pub(crate) fn section(feature: Feature, events: &[Event], p: &mut Planted) -> Option<Vec<u8>> {
     let machine = |p: &mut Planted| p.kept("the processor, memory and topology");
     Some(match feature {

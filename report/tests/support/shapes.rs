@@ -17,7 +17,7 @@ const COMPARISON: u16 = 8;
 /// Of the two numbers that make a shape, the greatest power of two.
 const LARGEST: f64 = 19.0;
 
-/// What is to be read, and how.
+/// Input of a reading, and its command.
 pub(crate) struct Case {
     /// For messages.
     pub(crate) about: String,

@@ -24,7 +24,7 @@ const PAUSES: [Duration; 4] =
 /// part. 80 to 88 ns over 50 ns, measured with system calls under two tracepoint programs.
 const UNSEEN: (u64, u64) = (5, 3);
 
-/// What run statistics cost.
+/// Cost of run statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatsCost {
     /// Added to each run of any program, ns.
@@ -56,7 +56,7 @@ impl StatsProbe {
         self.id
     }
 
-    /// Whether run statistics are on now: takes some microseconds.
+    /// Returns true if run statistics are on now; takes some microseconds.
     ///
     /// # Errors
     /// When the program cannot be run.
@@ -66,7 +66,7 @@ impl StatsProbe {
         Ok(self.program.counted()?.0 > before)
     }
 
-    /// What run statistics cost. They are switched on for some hundred microseconds, several times. While somebody else has them on the
+    /// Measures the cost of run statistics. They are switched on for some hundred microseconds, several times. While somebody else has them on the
     /// cost of a run follows from the time that they see of the program, and that of a switch is unknown, and small: it changes a number.
     ///
     /// # Errors

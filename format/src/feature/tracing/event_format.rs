@@ -103,7 +103,7 @@ impl<'a> Field<'a> {
         element.trim().trim_end_matches("[]").trim()
     }
 
-    /// Where the value is, and how it reads, without the names.
+    /// Place and type of the value, without the names.
     pub fn layout(&self) -> FieldLayout {
         let is_relative = self.type_name.starts_with("__rel_data_loc");
         let is_elsewhere = is_relative || self.type_name.starts_with("__data_loc");
@@ -141,7 +141,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Where a field's value is in raw data, and how it reads.
+/// Place of a field's value in raw data, and its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldLayout {
     offset: u32,

@@ -394,7 +394,7 @@ impl Exact {
         }
     }
 
-    /// What is left of the budget for counting, ns of each second.
+    /// Rest of the budget for counting, ns of each second.
     fn left_ns(&self, statistics: &Statistics) -> Option<f64> {
         let statistics_ns = if self.is_budget_shared { statistics.taken_ns() } else { 0.0 };
         self.budget_ns.map(|budget_ns| (budget_ns - statistics_ns).max(0.0))

@@ -29,7 +29,7 @@ pub(super) struct Entry {
     /// Its run statistics as they were read when those of all programs were.
     pub(super) last_read: Option<RunStats>,
     pub(super) released: bool,
-    /// What is around it has been looked at.
+    /// Its surroundings have been looked at.
     pub(super) surveyed: bool,
     /// It was there at the last look at references already.
     pub(super) settled: bool,
@@ -95,7 +95,7 @@ impl Entry {
         self.loaded_during && now_ns.saturating_sub(self.taken_ns) < NEW_FOR_NS
     }
 
-    /// Whether a snapshot is of this program.
+    /// Returns true for a snapshot of this program.
     pub(super) fn is(&self, snapshot: &ProgSnapshot) -> bool {
         snapshot.info.view().load_time_ns().unwrap_or(0) == self.load_time_ns
     }

@@ -12,7 +12,7 @@ const RESERVED: u64 = 64;
 /// Which of the programs that are captured keep their descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holding {
-    /// As many as there are descriptors for.
+    /// Programs up to the limit of descriptors.
     WhileThereAreDescriptors,
     /// None: nobody would say when to give it up.
     Never,
@@ -30,7 +30,7 @@ impl Holding {
     }
 }
 
-/// Whether there are enough descriptors besides this one. The kernel gives the lowest number that is free: one near the limit says that few are
+/// Returns true if there are enough descriptors besides this one. The kernel gives the lowest number that is free: one near the limit says that few are
 /// left.
 pub(super) fn is_spare(descriptor: &impl AsFd) -> bool {
     let number = u64::try_from(descriptor.as_fd().as_raw_fd()).unwrap_or(0);

@@ -18,7 +18,7 @@ impl OnTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As of `now_ns`: for how long we have had them on, and for how long others are known to have had them on without us.
+    /// Returns, as of `now_ns`, for how long we have had them on, and for how long others are known to have had them on without us.
     pub(crate) fn at(&self, now_ns: u64) -> (u64, u64) {
         let times = self.times();
         (times.on_ns(now_ns), times.others_ns)

@@ -184,7 +184,7 @@ impl Programs {
         entry
     }
 
-    /// What is known of all programs that have not gone, by ascending id.
+    /// Returns the facts of all programs that have not gone, by ascending id.
     pub(crate) fn snapshots(&self) -> impl Iterator<Item = &ProgSnapshot> {
         self.entries.values().map(|entry| &entry.snapshot)
     }
@@ -475,7 +475,7 @@ impl Programs {
         &self.problems
     }
 
-    /// What goes into the feature sections: the programs that have not gone, and their BTF by ascending id.
+    /// Returns the contents of the feature sections: the programs that have not gone, and their BTF by ascending id.
     pub(crate) fn of_file(&self) -> ProgramsOfFile {
         let infos = self.entries.values().map(|entry| entry.snapshot.info.clone()).collect();
         ProgramsOfFile { infos, btfs: self.btfs.all(), let_go: self.let_go }
@@ -507,7 +507,7 @@ fn tell_held(refs: Option<&Refs>, entry: &mut Entry, own_references: &HashMap<u3
 pub(crate) enum Reading {
     /// All.
     All,
-    /// Those that have run since all were read.
+    /// Programs that have run since all were read.
     Changed,
 }
 

@@ -29,17 +29,17 @@ const READS: f64 = 100.0;
 /// A limit on what run statistics may take, and what they have taken of it.
 #[derive(Debug)]
 pub(super) struct Limiter {
-    /// What they may take of each second, ns; `None` without a limit.
+    /// Limit, ns of each second; `None` without one.
     budget_ns: Option<f64>,
-    /// What they cost; `None` where that is not known, and then there is no limit.
+    /// Their cost; `None` where it is not known, and then there is no limit.
     cost: Option<StatsCost>,
     /// Runs of all programs in a second; `None` before anything is known.
     rate: Option<f64>,
-    /// What is left of the budget of the time that has passed, ns; negative where more was taken.
+    /// Rest of the budget of the time that has passed, ns; negative where more was taken.
     credit_ns: f64,
 }
 
-/// How windows are to be.
+/// Shape of the next windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Plan {
     /// Time that has one window.
@@ -54,17 +54,17 @@ impl Limiter {
         Limiter { budget_ns, cost, rate: None, credit_ns }
     }
 
-    /// What they cost, found out once more.
+    /// Takes in their cost, measured once more.
     pub(super) fn set_cost(&mut self, cost: StatsCost) {
         self.cost = Some(cost);
     }
 
-    /// What counting a number of runs takes, ns.
+    /// Cost of counting a number of runs, ns.
     pub(super) fn cost_ns(&self, runs: f64) -> f64 {
         runs * self.cost.map_or(0.0, |cost| cost.run_ns as f64)
     }
 
-    /// What switching statistics on and off takes, ns.
+    /// Cost of switching statistics on and off, ns.
     pub(super) fn switch_ns(&self) -> f64 {
         self.cost.map_or(0.0, |cost| cost.switch.as_nanos() as f64)
     }
@@ -74,7 +74,7 @@ impl Limiter {
         self.rate.unwrap_or(0.0)
     }
 
-    /// What counting takes of each second, ns.
+    /// Cost of counting, ns of each second.
     pub(super) fn taken_ns(&self, in_windows: bool) -> f64 {
         let all_ns = self.cost_ns(self.rate());
         self.budget_ns.filter(|_| in_windows).map_or(all_ns, |budget_ns| budget_ns.min(all_ns))
@@ -118,7 +118,7 @@ impl Limiter {
     /// Windows for periods of about `usual`, while reading all counts takes `reading`.
     pub(super) fn plan(&self, usual: Duration, reading: Duration) -> Plan {
         let budget_ns = self.budget_ns.unwrap_or(f64::INFINITY).max(1.0);
-        // What was taken too much is given back within a second or two.
+        // An excess is given back within a second or two.
         let aim_ns = budget_ns * AIM * (1.0 + self.credit_ns / budget_ns).clamp(0.5, 1.0);
         let all_ns = self.cost_ns(self.rate()).max(1.0);
         let periods_s = [
@@ -147,7 +147,7 @@ mod tests {
         Limiter::new(Some(budget_part * 2.0 * SECOND_NS), Some(cost))
     }
 
-    /// What counting takes of two CPUs while programs run `rate` times a second, for how long statistics were on throughout, and how
+    /// Simulates the cost of counting on two CPUs while programs run `rate` times a second, for how long statistics were on throughout, and how
     /// many windows there were.
     fn simulate(limiter: &mut Limiter, seconds: f64, rate: impl Fn(f64) -> f64) -> (f64, f64, u32) {
         let (mut now_s, mut taken_ns, mut throughout_s, mut windows) = (0.0, 0.0, 0.0, 0);

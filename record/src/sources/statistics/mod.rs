@@ -62,7 +62,7 @@ impl Statistics {
         self.in_windows
     }
 
-    /// What they take of each second, ns.
+    /// Cost of counting, ns of each second.
     pub(crate) fn taken_ns(&self) -> f64 {
         self.limiter.taken_ns(self.in_windows)
     }
@@ -92,12 +92,12 @@ impl Statistics {
 /// Runs of programs as the kernel counts them.
 #[derive(Debug)]
 pub(crate) struct RunStatistics {
-    /// What they may take of a second, all CPUs together, ns.
+    /// Limit, ns of each second of all CPUs together.
     budget_ns: Option<f64>,
     /// Time between two readings that were asked for.
     interval: Duration,
     probe: Option<StatsProbe>,
-    /// What they cost; `None` where that is not known.
+    /// Their cost; `None` where it is not known.
     cost: Option<StatsCost>,
     others: Others,
     is_refused: bool,
@@ -108,7 +108,7 @@ pub(crate) struct RunStatistics {
     /// Runs of all programs at the last look, and when that was; in windows, before the window.
     seen_runs: u64,
     seen_at: Instant,
-    /// What they have taken in all, ns; and the same for others to see.
+    /// CPU time that they have taken in all, ns; and the same for others to see.
     taken_ns: f64,
     taken: Taken,
     /// CPU time that it took to read the counts of all programs.
@@ -274,7 +274,7 @@ impl RunStatistics {
         let elapsed = now - self.windows.closed_at;
         self.windows.closed_at = now;
         match closed {
-            // What was counted for others has cost us nothing, and is not of the window alone.
+            // Counting for others costs us nothing, and is not of the window alone.
             Ok(_) if are_others => (),
             Ok(on) => {
                 let limiter = &context.statistics.limiter;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-/// What looks have found, while ours are off.
+/// Findings of looks while ours are off.
 #[derive(Debug)]
 pub(super) struct Others {
     looked_at: Instant,

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::sources::inventory::OnTime;
 use crate::sys::{self, Waker};
 
-/// What the thread is asked for.
+/// Request to the thread.
 #[derive(Debug)]
 enum Order {
     /// Statistics on for this long.
@@ -19,7 +19,7 @@ enum Order {
     Close,
 }
 
-/// How a window went: for how long statistics were on.
+/// Result of a window: for how long statistics were on.
 pub(super) type Closed = bprec_bpf::Result<Duration>;
 
 /// The thread, and what it has been asked for.

@@ -49,12 +49,6 @@ pub(super) struct Slowing {
     pub(super) margin: f64,
 }
 
-impl Default for Slowing {
-    fn default() -> Slowing {
-        Slowing { factor: 1.0, margin: 0.0 }
-    }
-}
-
 impl RunSeries {
     /// Statistics were on for a part of the time.
     pub(crate) fn has_windows(&self) -> bool {
@@ -72,12 +66,12 @@ impl RunSeries {
     pub(crate) fn correct(&mut self, run_ns: u64, sampled: Option<&FxHashMap<Key, SampledTime>>) {
         let added_ns = IN_THE_RUN * run_ns as f64;
         let slowing = |(key, taken): (Key, f64)| {
-            let program = self.program(key)?;
-            let (_, all) = self.measure(program, &[self.life(program)]);
-            let unseen = all.runs - all.counted;
             let most = 1.0 / (1.0 - taken.min(MOST_TAKEN));
             let beside = sampled.and_then(|sampled| {
                 let sampled = sampled.get(&key).filter(|sampled| sampled.samples >= FEW_SAMPLES)?;
+                let program = self.program(key)?;
+                let (_, all) = self.measure(program, &[self.life(program)]);
+                let unseen = all.runs - all.counted;
                 let own_ns = (all.ns_per_run()? - added_ns).max(added_ns * COST_ERROR);
                 let (least, most) = (sampled.least_ns / own_ns, sampled.most_ns / own_ns);
                 let by_chance = least * least / sampled.samples as f64;
@@ -86,9 +80,9 @@ impl RunSeries {
                 let beside = ((least - all.counted) / unseen, error / unseen);
                 (most > LEAST_SEEN * all.runs && beside.0.is_finite() && beside.1.is_normal()).then_some(beside)
             });
-            (unseen > 0.0).then(|| (key, slowing(most, beside)))
+            (key, slowing(most, beside))
         };
-        self.slowing = self.taken(run_ns).into_iter().filter_map(slowing).collect();
+        self.slowing = self.taken(run_ns).into_iter().map(slowing).collect();
     }
 
     /// By program: the part of a CPU that counting took while it ran.
