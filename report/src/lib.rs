@@ -2,7 +2,7 @@
 //!
 //! The way of the data: [`Input`] (bytes) → `index` (one pass over the side band: programs, addresses, tasks; free of any filter)
 //! → `pass` (one pass over the samples, in any order and in parallel: each is attributed) → [`Sink`] (a ledger, or yours) → [`model`]
-//! (owned numbers, each with its reason where it is not known) → `render` (table, JSON, CSV, which compute nothing). The same recording
+//! (owned numbers, each with its reason where it is not known) → `view` (table, JSON, CSV, which compute nothing). The same recording
 //! gives the same bytes on any machine and with any number of threads.
 //!
 //! [`Session`] is the way in for other programs: open a recording once, then ask for reports, run a [`Sink`] of your own over its
@@ -25,35 +25,25 @@
 //! This crate must not know the system it runs on: no Linux interface, no libbpf, no symbol of the local kernel. What is
 //! not in the recording is not known and is shown as `n/a`, never as 0.
 
-mod annotate;
-mod by_prog;
-mod counters;
-mod diff;
 mod error;
 mod export;
 mod index;
 mod input;
-mod maps;
 pub mod model;
 mod options;
 mod pass;
-mod redact;
-mod render;
-mod rewrite;
-mod script;
+mod query;
 mod session;
-mod sinks;
+mod stream;
+mod view;
 
 pub use bprec_format as format;
-pub use counters::StatAccumulator;
-pub use diff::diff;
 pub use error::{Error, Result};
 pub use export::ExportFormat;
 pub use index::student::Quantiles as StudentQuantiles;
 pub use index::symbolizer::{Symbol, SymbolKind, Symbolizer};
 pub use input::source::Source;
 pub use input::{Input, Progress};
-pub use maps::{MapFilter, MapsOptions};
 pub use model::text::printable;
 pub use model::{Annotation, CountersReport, Header, LinesReport, OverTime, Payers, Report, Stacks, Trees};
 pub use options::condition::Condition;
@@ -64,11 +54,14 @@ pub use options::{
 };
 pub use pass::attribution::{Attribution, Charge, Column};
 pub use pass::{SampleView, Sink};
-pub use redact::{Redact, Redactor};
-pub use render::{Detail, Document, FlameBox, Listing, ListingRow, PageTable, StatFormat, StatWriter, TablesPage};
-pub use rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
-pub use script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};
+pub use query::counters::StatAccumulator;
+pub use query::diff::diff;
+pub use query::maps::{MapFilter, MapsOptions};
 pub use session::{Session, maps};
+pub use stream::redact::{Redact, Redactor};
+pub use stream::rewrite::{Redacting, RewriteOptions, RewriteSummary, rewrite};
+pub use stream::script::{Field, Fields, MAX_STACK, ScriptOptions, ScriptSummary, Show, header, script};
+pub use view::{Detail, Document, FlameBox, Listing, ListingRow, PageTable, StatFormat, StatWriter, TablesPage};
 
 /// Charges every sample of the recording to the BPF program that it was taken in.
 ///

@@ -5,16 +5,16 @@ use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
 use crate::input::window::Window;
-use crate::maps::MapsReport;
 use crate::model::{
     Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Row,
     Stacks, Trees,
 };
+use crate::pass::sinks::{slowed::correct_runs, stacks};
 use crate::pass::{self, Selection, Sink};
-use crate::sinks::{slowed::correct_runs, stacks};
+use crate::query::maps::MapsReport;
+use crate::query::{annotate, by_prog, counters};
 use crate::{
-    AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TimeRange, annotate,
-    by_prog, counters, render,
+    AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TimeRange, view,
 };
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -288,9 +288,9 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
     let btf = btf_of(recording.sections(), recording.endian());
     let report = MapsReport::new(&recording, &index, &btf, options);
     let written = if options.json {
-        render::write_maps_json(&report, options.header.as_ref(), out)
+        view::write_maps_json(&report, options.header.as_ref(), out)
     } else {
-        render::write_maps_text(&report, out, options.paint)
+        view::write_maps_text(&report, out, options.paint)
     };
     recording.checked(written.map_err(Error::from))?;
     Ok(report.ids.len())

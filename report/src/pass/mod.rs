@@ -2,6 +2,7 @@
 
 pub(crate) mod attribution;
 pub(crate) mod readings;
+pub(crate) mod sinks;
 
 use crate::index::Index;
 use crate::input::cache::read_ahead;

@@ -10,7 +10,7 @@ use crate::index::states::States;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
 use crate::model::Count;
 use crate::options::Split;
-use crate::sinks::ledger::{EventLedger, Key};
+use crate::pass::sinks::ledger::{EventLedger, Key};
 use bprec_format::Endian;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::{Attachment, KernelSymbol};

@@ -1,0 +1,484 @@
+//! The ledger: what is charged to each program, by column and by part.
+
+use crate::index::Index;
+use crate::index::runners::Group;
+use crate::index::symbols::Kind;
+use crate::model::Count;
+use crate::options::{Payer, Split};
+use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::sinks::by_event::ByEvent;
+use crate::pass::sinks::sharing::{Sharers, share_out};
+use crate::pass::{SampleView, Sink};
+use bprec_format::misc;
+use bprec_format::state::OVERFLOW_PID;
+use rustc_hash::FxHashMap;
+
+/// What a program's cost is split by: the part that a sample goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// The program's own code.
+    Code,
+    /// What runs the program.
+    Entry,
+    /// A function of the program.
+    Function(u32),
+    /// Tasks of a name.
+    Comm(u32),
+    /// A thread whose name is not known.
+    Thread(u32),
+    /// A process.
+    Process(u32),
+    /// A CPU.
+    Cpu(u32),
+    /// A cgroup.
+    Cgroup(u64),
+    /// Who runs in a cgroup, by its number in the index.
+    Workload(u32),
+    /// A kernel function.
+    Kernel(u32),
+    /// An interrupt that came while the program ran.
+    Interrupt,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What is charged to a program, by column of the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Charges {
+    /// In its own code, any of its functions.
+    pub(crate) own: Count,
+    /// In kernel code that it called, or that interrupted it.
+    pub(crate) helper: Count,
+    /// In the code that exists to run it.
+    pub(crate) entry: Count,
+    /// Of `entry`: the program's share of what several have in common.
+    pub(crate) shared_entry: Count,
+    /// Inclusive: also where another program ran inside. Not a part of [`Charges::sum`].
+    pub(crate) total: Count,
+}
+
+impl Charges {
+    /// What is charged to it: each sample is in one program's sum.
+    pub(crate) fn sum(&self) -> Count {
+        self.own + self.helper + self.entry
+    }
+
+    pub(crate) fn merge(&mut self, other: &Charges) {
+        self.own.merge(other.own);
+        self.helper.merge(other.helper);
+        self.entry.merge(other.entry);
+        self.shared_entry.merge(other.shared_entry);
+        self.total.merge(other.total);
+    }
+
+    fn add_shared_entry(&mut self, count: Count) {
+        self.entry.merge(count);
+        self.shared_entry.merge(count);
+    }
+
+    fn column(&mut self, column: Column) -> &mut Count {
+        match column {
+            Column::Own => &mut self.own,
+            Column::Helper => &mut self.helper,
+            Column::Entry => &mut self.entry,
+        }
+    }
+}
+
+/// Charges by program, of the programs that have any. Events and programs may be many, and few of their pairs are charged.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProgramCharges {
+    /// In the order in which they were first charged.
+    list: Vec<(u32, Charges)>,
+    /// Positions in `list`, each at the lowest bits of its program's number or the next place that was free: a power of two, and at
+    /// least twice as many as are taken.
+    places: Vec<u32>,
+}
+
+/// A place without a position.
+const FREE: u32 = u32::MAX;
+
+impl ProgramCharges {
+    /// The charges of a program.
+    pub(crate) fn get(&self, program: u32) -> Charges {
+        self.position(program).map_or(Charges::default(), |at| self.list[at].1)
+    }
+
+    /// Returns true if a program has charges.
+    pub(crate) fn has(&self, program: u32) -> bool {
+        self.position(program).is_some()
+    }
+
+    /// The programs that have charges, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Charges)> {
+        self.list.iter().map(|(program, charges)| (*program, charges))
+    }
+
+    /// The sum of all charges.
+    pub(crate) fn sum(&self) -> Charges {
+        let mut sum = Charges::default();
+        self.list.iter().for_each(|(_, charges)| sum.merge(charges));
+        sum
+    }
+
+    #[inline]
+    fn of(&mut self, program: u32) -> &mut Charges {
+        let at = match self.position(program) {
+            Some(at) => at,
+            None => self.add(program),
+        };
+        &mut self.list[at].1
+    }
+
+    #[inline]
+    fn position(&self, program: u32) -> Option<usize> {
+        let mask = self.places.len().checked_sub(1)?;
+        let mut place = program as usize & mask;
+        loop {
+            let at = self.places[place] as usize;
+            if self.list.get(at)?.0 == program {
+                return Some(at);
+            }
+            place = (place + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, program: u32) -> usize {
+        self.list.push((program, Charges::default()));
+        let last = self.list.len() - 1;
+        if self.list.len() * 2 > self.places.len() {
+            self.places = vec![FREE; (self.list.len() * 4).next_power_of_two()];
+            (0..last).for_each(|at| self.place(at));
+        }
+        self.place(last);
+        last
+    }
+
+    fn place(&mut self, at: usize) {
+        let mask = self.places.len() - 1;
+        let mut place = self.list[at].0 as usize & mask;
+        while self.places[place] != FREE {
+            place = (place + 1) & mask;
+        }
+        self.places[place] = at as u32;
+    }
+
+    fn merge(&mut self, other: &ProgramCharges) {
+        other.iter().for_each(|(program, charges)| self.of(program).merge(charges));
+    }
+}
+
+/// The ledger of one event.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventLedger {
+    pub(crate) samples: Count,
+    pub(crate) idle: Count,
+    pub(crate) entry: Count,
+    /// In what runs several programs, by these and the part of each that it is: until it is shared between them.
+    shared_entry: FxHashMap<(Sharers, Key), Count>,
+    pub(crate) interpreted: Count,
+    /// Code that nothing accounts for.
+    pub(crate) unknown_code: Count,
+    /// Of all samples, those in programs that run under the kernel's guard.
+    pub(crate) guarded: Count,
+    /// The idle task had samples in user mode: what looks like it is another task, of a pid namespace that is not seen.
+    pub(crate) has_foreign_tasks: bool,
+    /// Counted in the kernel without room for where they were.
+    pub(crate) overflow: Count,
+    pub(crate) programs: ProgramCharges,
+    /// By program and part.
+    pub(crate) parts: FxHashMap<(u32, Key), Charges>,
+    /// By group of programs: what ran under any of them.
+    pub(crate) groups: Vec<Count>,
+    /// Time of the first and last sample.
+    pub(crate) span: Option<(u64, u64)>,
+    /// CPUs with samples, one bit each.
+    pub(crate) cpus: Vec<u64>,
+}
+
+/// CPU numbers from here up are from no machine.
+const MAX_CPUS: u32 = 1 << 16;
+
+impl EventLedger {
+    /// Counts a sample, or several that one record stands for, whosever they are.
+    #[inline]
+    pub(crate) fn sample(&mut self, count: Count, time_ns: Option<u64>, cpu: Option<u32>) {
+        self.samples.merge(count);
+        if let Some(time) = time_ns {
+            let (first, last) = self.span.get_or_insert((time, time));
+            *first = (*first).min(time);
+            *last = (*last).max(time);
+        }
+        if let Some(cpu) = cpu.filter(|cpu| *cpu < MAX_CPUS) {
+            let word = cpu as usize / 64;
+            if word >= self.cpus.len() {
+                self.cpus.resize(word + 1, 0);
+            }
+            self.cpus[word] |= 1 << (cpu % 64);
+        }
+    }
+
+    /// Charges a sample, or several that one record stands for. `part` is where in the split of the program the charge goes.
+    pub(crate) fn charge(&mut self, attribution: &Attribution<'_>, count: Count, split: Option<Split>, part: Key) {
+        match attribution.charge {
+            Charge::Elsewhere => {}
+            Charge::Entry => self.entry.merge(count),
+            Charge::SharedEntry { group, strangers, interval } => {
+                self.shared_entry.entry((Sharers { group, strangers, interval }, part)).or_default().merge(count);
+            }
+            Charge::Interpreted => self.interpreted.merge(count),
+            Charge::UnknownCode => self.unknown_code.merge(count),
+            Charge::Program { program, column, .. } => {
+                self.programs.of(program).column(column).merge(count);
+                if split.is_some() {
+                    self.parts.entry((program, part)).or_default().column(column).merge(count);
+                }
+            }
+        }
+        for program in attribution.programs() {
+            self.programs.of(*program).total.merge(count);
+            if split.is_some_and(|split| split.payer().is_some()) {
+                self.parts.entry((*program, part)).or_default().total.merge(count);
+            }
+        }
+        if split == Some(Split::Func) {
+            for (program, function) in attribution.functions() {
+                self.parts.entry((*program, Key::Function(*function))).or_default().total.merge(count);
+            }
+        }
+    }
+
+    /// Shares the cost of hooks that several programs are on, by the weights of each group in each interval; without weights it is nobody's. `group_of` is by
+    /// program, for those that are put together.
+    pub(crate) fn share_entry(
+        &mut self,
+        groups: &[Group],
+        weights: impl Fn(&Group, Option<u32>) -> Option<Vec<u64>>,
+        split: Option<Split>,
+        group_of: &[Option<u32>],
+    ) {
+        let shared = std::mem::take(&mut self.shared_entry);
+        let parts = shared.into_iter().map(|((sharers, part), count)| (sharers, part, count)).collect();
+        share_out(parts, groups, weights, |program, part, share| match program {
+            None => self.entry.merge(share),
+            Some(program) => {
+                self.charge_share(program, *part, share, split);
+                if let Some(Some(number)) = group_of.get(program as usize) {
+                    self.group(*number).merge(share);
+                }
+            }
+        });
+    }
+
+    fn charge_share(&mut self, program: u32, part: Key, share: Count, split: Option<Split>) {
+        let charges = self.programs.of(program);
+        charges.add_shared_entry(share);
+        charges.total.merge(share);
+        if let Some(split) = split {
+            let charges = self.parts.entry((program, part)).or_default();
+            charges.add_shared_entry(share);
+            if split.payer().is_some() {
+                charges.total.merge(share);
+            }
+        }
+    }
+
+    fn group(&mut self, number: u32) -> &mut Count {
+        let number = number as usize;
+        if number >= self.groups.len() {
+            self.groups.resize(number + 1, Count::default());
+        }
+        &mut self.groups[number]
+    }
+
+    /// Counts a sample for each group of programs that its chain goes through. `group_of` is by program.
+    #[inline(never)]
+    fn charge_groups(&mut self, attribution: &Attribution<'_>, count: Count, group_of: &[Option<u32>]) {
+        let group = |program: &u32| group_of[*program as usize];
+        let programs = attribution.programs();
+        for (at, program) in programs.iter().enumerate() {
+            if let Some(number) = group(program)
+                && !programs[..at].iter().any(|inner| group(inner) == Some(number))
+            {
+                self.group(number).merge(count);
+            }
+        }
+    }
+
+    /// Adds what another thread counted.
+    pub(crate) fn merge(&mut self, other: EventLedger) {
+        self.samples.merge(other.samples);
+        self.idle.merge(other.idle);
+        self.entry.merge(other.entry);
+        for (key, theirs) in other.shared_entry {
+            self.shared_entry.entry(key).or_default().merge(theirs);
+        }
+        self.interpreted.merge(other.interpreted);
+        self.unknown_code.merge(other.unknown_code);
+        self.guarded.merge(other.guarded);
+        self.overflow.merge(other.overflow);
+        self.has_foreign_tasks |= other.has_foreign_tasks;
+        self.programs.merge(&other.programs);
+        if self.groups.len() < other.groups.len() {
+            self.groups.resize(other.groups.len(), Count::default());
+        }
+        for (mine, theirs) in self.groups.iter_mut().zip(other.groups) {
+            mine.merge(theirs);
+        }
+        for (key, theirs) in other.parts {
+            self.parts.entry(key).or_default().merge(&theirs);
+        }
+        self.span = match (self.span, other.span) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (one, other) => one.or(other),
+        };
+        if self.cpus.len() < other.cpus.len() {
+            self.cpus.resize(other.cpus.len(), 0);
+        }
+        for (mine, theirs) in self.cpus.iter_mut().zip(&other.cpus) {
+            *mine |= theirs;
+        }
+    }
+}
+
+/// What ran when a sample was taken, by one key.
+#[inline]
+pub(crate) fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
+    Ok(match payer {
+        Payer::Comm => sample.comm.map_or(Key::Thread(sample.pid_tid.1), Key::Comm),
+        Payer::Pid if sample.pid_tid.0 == u32::MAX => Key::Unknown,
+        Payer::Pid => Key::Process(sample.pid_tid.0),
+        Payer::Cpu => sample.cpu.map_or(Key::Unknown, Key::Cpu),
+        Payer::Cgroup => sample.cgroup()?.map_or(Key::Unknown, Key::Cgroup),
+        Payer::Container => match sample.cgroup()? {
+            Some(cgroup) => index.workloads().of_cgroup(cgroup).map_or(Key::Cgroup(cgroup), Key::Workload),
+            None => Key::Unknown,
+        },
+    })
+}
+
+/// Charges samples to the ledgers of their events.
+#[derive(Debug)]
+pub(crate) struct LedgerSink<'i> {
+    index: &'i Index,
+    split: Option<Split>,
+    /// By program, where programs are put together.
+    group_of: &'i [Option<u32>],
+    events: ByEvent<EventLedger>,
+}
+
+impl<'i> LedgerSink<'i> {
+    /// `group_of` is by program; empty where programs are not put together.
+    pub(crate) fn new(
+        index: &'i Index,
+        split: Option<Split>,
+        group_of: &'i [Option<u32>],
+        events: usize,
+    ) -> LedgerSink<'i> {
+        LedgerSink { index, split, group_of, events: ByEvent::new(events) }
+    }
+
+    /// The ledgers.
+    pub(crate) fn finish(self) -> ByEvent<EventLedger> {
+        self.events
+    }
+
+    fn part(&self, split: Split, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<Key> {
+        Ok(match split {
+            Split::Comm => payer_key(self.index, Payer::Comm, sample)?,
+            Split::Pid => payer_key(self.index, Payer::Pid, sample)?,
+            Split::Cpu => payer_key(self.index, Payer::Cpu, sample)?,
+            Split::Cgroup => payer_key(self.index, Payer::Cgroup, sample)?,
+            Split::Container => payer_key(self.index, Payer::Container, sample)?,
+            Split::Func => match attribution.charge {
+                Charge::Program { function: Some(function), .. } => Key::Function(function),
+                _ => Key::Entry,
+            },
+            Split::Helper => match attribution.charge {
+                Charge::Program { column: Column::Own, .. } => Key::Code,
+                Charge::Program { column: Column::Helper, called: Some(called), .. } => {
+                    match self.index.symbols.find(called) {
+                        Some(_) if self.index.symbols.kind_at(called) == Kind::Interrupt => Key::Interrupt,
+                        symbol => symbol.map_or(Key::Unknown, Key::Kernel),
+                    }
+                }
+                Charge::Program { column: Column::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
+                _ => Key::Unknown,
+            },
+        })
+    }
+
+    /// Whether the idle task was waiting. Without the kernel's symbols all that it does in the kernel, but run programs,
+    /// counts as that.
+    fn is_idle(&self, sample: &SampleView<'_>) -> bool {
+        let Some(ip) = sample.kernel_ip.filter(|_| sample.pid_tid == (0, 0)) else { return false };
+        self.index.symbols.is_empty() || self.index.symbols.kind_at(ip) == Kind::Idle
+    }
+}
+
+impl Sink for LedgerSink<'_> {
+    fn fork(&self) -> Self {
+        LedgerSink::new(self.index, self.split, self.group_of, self.events.len())
+    }
+
+    #[inline(always)]
+    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
+        let count = sample.count;
+        let part = match (attribution.charge, self.split) {
+            (Charge::Elsewhere, _) | (_, None) => Key::Unknown,
+            (_, Some(split)) => self.part(split, sample, attribution)?,
+        };
+        let is_idle = attribution.charge == Charge::Elsewhere && self.is_idle(sample);
+        let ledger = self.events.of(sample.event);
+        ledger.sample(count, sample.time_ns, sample.cpu);
+        if sample.pid_tid.0 == OVERFLOW_PID && self.index.aggregations.contains_key(&sample.event) {
+            ledger.overflow.merge(count);
+        }
+        if is_idle {
+            ledger.idle.merge(count);
+        }
+        ledger.has_foreign_tasks |= sample.pid_tid == (0, 0) && sample.record.misc & misc::CPUMODE_MASK == misc::USER;
+        if attribution.charge != Charge::Elsewhere {
+            if attribution.is_guarded() {
+                ledger.guarded.merge(count);
+            }
+            ledger.charge(attribution, count, self.split, part);
+            if !self.group_of.is_empty() {
+                ledger.charge_groups(attribution, count, self.group_of);
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.events.merge(other.events, EventLedger::merge);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that fall on one place, that wrap around, and that come again.
+    #[test]
+    fn charges_of_any_programs_are_found_again() {
+        let programs: Vec<u32> = (0..300).map(|at| at * 1024 % 4099 * 77).chain([u32::MAX, u32::MAX - 1]).collect();
+        let count = |weight| Count { samples: 1, weight };
+        let (mut one, mut other) = (ProgramCharges::default(), ProgramCharges::default());
+        for (program, weight) in programs.iter().zip(1..) {
+            one.of(*program).own.merge(count(weight));
+            one.of(*program).total.merge(count(weight));
+            other.of(*program).helper.merge(count(weight));
+        }
+        one.merge(&other);
+        for (program, weight) in programs.iter().zip(1..) {
+            let expected =
+                Charges { own: count(weight), helper: count(weight), total: count(weight), ..Charges::default() };
+            assert_eq!(one.get(*program), expected);
+        }
+        assert_eq!((one.iter().count(), one.get(5)), (programs.len(), Charges::default()));
+        let weights = (1..=programs.len() as u64).sum::<u64>();
+        assert_eq!((one.sum().own.weight, one.sum().sum().weight), (weights, 2 * weights));
+    }
+}

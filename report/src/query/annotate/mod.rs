@@ -1,0 +1,385 @@
+//! The code of programs: source lines, BPF instructions and machine instructions, and what each cost.
+//!
+//! All of it is in the recording: the instructions that the kernel ran, before and after its compiler, the line table and the BTF. Only the
+//! programs that are asked for are looked into.
+
+mod charges;
+mod hot;
+pub(crate) mod lines;
+mod listing;
+mod machine;
+mod names;
+mod source;
+mod xlated;
+
+use crate::index::Index;
+use crate::index::programs::Program;
+use crate::index::sections::{btf_with, prog_infos};
+use crate::input::recording::Recording;
+use crate::model::{
+    AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeLine, Count, JSON_VERSION, LeftOut, MachineInsn,
+    ProgTypeName, Reason,
+};
+use crate::options::glob;
+use crate::query::by_prog;
+use crate::{AnnotateOptions, Error, Result};
+use bprec_format::bpf::Tag;
+use bprec_format::bpf::btf::Btf;
+use bprec_format::bpf::prog_info::{Function, ProgInfo};
+use bprec_format::feature::Feature;
+use charges::{Cost, EventCosts, FunctionCosts, ProgramCost, Whole, percent};
+use listing::{LineStarts, Listing, PairedCall, Proof, slots_of_functions};
+use machine::{Isa, hex};
+use names::Names;
+use rustc_hash::FxHashMap;
+use source::Sources;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lists the programs that are asked for.
+pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
+    let programs = charges::asked(index, &options.query);
+    let costs = charges::count(recording, index, &options.query, &programs)?;
+    let with_samples = costs.iter().position(|event| !event.programs.is_empty());
+    let costs = costs.into_iter().nth(with_samples.unwrap_or(0));
+    let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
+    let mut costs = costs.ok_or_else(no_event)?;
+    costs.share_entry(recording, index, &options.query, &programs)?;
+    let mut numbers: Vec<u32> = (0..).zip(&programs).filter(|(_, asked)| **asked).map(|(number, _)| number).collect();
+    let asked = numbers.len();
+    if !costs.programs.is_empty() {
+        numbers.retain(|number| costs.programs.contains_key(number));
+    }
+    let program = |number: u32| &index.programs.list[number as usize];
+    let weight = |number: &u32| costs.programs.get(number).map_or(0, |cost| cost.charged().weight);
+    numbers.sort_by_key(|number| (Reverse(weight(number)), program(*number).key(), *number));
+    let arch = recording.text(Feature::ARCH);
+    let code = Code::new(recording, index, &numbers, arch.as_deref());
+    let call_base = names::call_base(index);
+    let blind = blind(recording, index, options, &costs, &numbers)?;
+    let annotator = Annotator { index, code: &code, costs: &costs, blind, options, arch: arch.as_deref(), call_base };
+    let annotated: Vec<AnnotatedProgram> = numbers.iter().map(|number| annotator.program(*number)).collect();
+    Ok(Annotation {
+        format: "bprec annotate",
+        version: JSON_VERSION,
+        event: recording.names[costs.event].clone(),
+        unit: index.unit(recording, costs.event),
+        samples: costs.samples,
+        no_helper: (!costs.has_chains).then_some(Reason::NoCallChains),
+        programs_without_samples: asked - annotated.len(),
+        programs: annotated,
+        arch,
+    })
+}
+
+/// Programs that have no sample of what they do though they may have run, by number, each with the reason: that of the report by program.
+fn blind(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &AnnotateOptions,
+    costs: &EventCosts,
+    numbers: &[u32],
+) -> Result<FxHashMap<u32, Reason>> {
+    let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
+    let without: Vec<u32> = numbers.iter().copied().filter(|number| !has_cost(number)).collect();
+    if without.is_empty() {
+        return Ok(FxHashMap::default());
+    }
+    let report = by_prog::build(recording, index, &options.query)?;
+    let name = &recording.names[costs.event];
+    let Some(event) = report.events.iter().find(|event| event.name == *name) else { return Ok(FxHashMap::default()) };
+    let mut reasons = FxHashMap::default();
+    for row in &event.rows {
+        let program = &report.programs[row.program];
+        if let Some(reason) = &row.blind {
+            reasons.entry((program.id, program.load_time_ns)).or_insert_with(|| reason.clone());
+        }
+    }
+    let reason = |number: u32| {
+        let program = &index.programs.list[number as usize];
+        let key = (program.id, program.info.map(|info| info.load_time_ns));
+        Some((number, reasons.get(&key)?.clone()))
+    };
+    Ok(without.into_iter().filter_map(reason).collect())
+}
+
+/// The code that the recording has of some programs.
+struct Code<'a> {
+    index: &'a Index,
+    isa: Option<Isa>,
+    /// By number of the program.
+    infos: FxHashMap<u32, ProgInfo<'a>>,
+    btf: BTreeMap<u32, Btf<'a>>,
+}
+
+impl<'a> Code<'a> {
+    fn new(recording: &'a Recording<'_>, index: &'a Index, numbers: &[u32], arch: Option<&str>) -> Code<'a> {
+        let position = |number: &u32| Some((index.programs.list[*number as usize].info?.at, *number));
+        let wanted: FxHashMap<usize, u32> = numbers.iter().filter_map(position).collect();
+        let infos = prog_infos(recording.sections(), recording.endian()).enumerate();
+        let infos: FxHashMap<u32, ProgInfo<'_>> =
+            infos.filter_map(|(at, info)| Some((*wanted.get(&at)?, info))).collect();
+        let types: BTreeSet<u32> = infos.values().filter_map(ProgInfo::btf_id).collect();
+        let btf = btf_with(recording.sections(), recording.endian(), &types);
+        Code { index, isa: arch.and_then(Isa::of), infos, btf }
+    }
+
+    fn sources(&self, number: u32) -> Sources<'_> {
+        Sources::new(self.infos.get(&number).and_then(|info| self.btf.get(&info.btf_id()?)))
+    }
+
+    /// The functions of a program, each with its code if the recording has its `bpf_prog_info`.
+    fn listings(&self, number: u32, wanted: impl Fn(u32) -> bool) -> Vec<(u32, Option<Listing<'a>>)> {
+        let program = &self.index.programs.list[number as usize];
+        let info = self.infos.get(&number);
+        let slots = info.map(slots_of_functions).unwrap_or_default();
+        let functions: Vec<Function<'a>> = info.map(|info| info.functions().collect()).unwrap_or_default();
+        let starts = info.map(LineStarts::new).unwrap_or_default();
+        // The address of the interpreter is no function of a program that it runs.
+        let count = if program.interpreted && !functions.is_empty() { functions.len() } else { usize::MAX };
+        let known = (0..).zip(&program.functions).take(count).filter(|(at, _)| wanted(*at));
+        let listed = known.map(|(at, known)| {
+            let slots = slots.get(at as usize).cloned().flatten();
+            let function = functions.get(at as usize);
+            (at, info.map(|info| Listing::new(info, &starts, function, known.addr, slots, self.isa)))
+        });
+        listed.collect()
+    }
+}
+
+struct Annotator<'a> {
+    index: &'a Index,
+    code: &'a Code<'a>,
+    costs: &'a EventCosts,
+    /// By number of the program, why nothing is known of its costs.
+    blind: FxHashMap<u32, Reason>,
+    options: &'a AnnotateOptions,
+    arch: Option<&'a str>,
+    /// Where calls in instructions are counted from, if the recording has that.
+    call_base: Option<u64>,
+}
+
+/// A function with its costs.
+struct Joined<'a> {
+    number: u32,
+    listing: Option<Listing<'a>>,
+    costs: FunctionCosts,
+    /// Its calls, and how far from the kernel's base of calls they are said to go.
+    calls: Vec<(PairedCall, Option<i32>)>,
+}
+
+impl<'a> Annotator<'a> {
+    fn program(&self, number: u32) -> AnnotatedProgram {
+        let program = &self.index.programs.list[number as usize];
+        let nothing = ProgramCost::default();
+        let cost = self.costs.programs.get(&number).unwrap_or(&nothing);
+        let has_chains = self.costs.has_chains;
+        let blind = self.blind.get(&number);
+        let is_blind = blind.is_some();
+        let whole = Whole { cost: cost.cost, charged: cost.charged().weight, has_chains, is_blind };
+        // What runs it may have samples where the program itself has none.
+        let charged = Some(cost.charged()).filter(|charged| !is_blind || *charged != Count::default());
+        let entry = has_chains && charged.is_some();
+        let is_wanted = |at: u32| {
+            let name = program.functions.get(at as usize).map_or("", |function| function.name.as_str());
+            self.options.function.as_ref().is_none_or(|pattern| glob::matches(pattern, name))
+        };
+        let listings = self.code.listings(number, is_wanted).into_iter();
+        let joined: Vec<Joined<'a>> = listings.map(|(at, listing)| joined(program, cost, at, listing)).collect();
+        let line_costs: Vec<Vec<Cost>> = joined.iter().map(|function| function.costs.lines.clone()).collect();
+        let (limit, percent_limit) = (self.options.query.limit, self.options.percent_limit);
+        let shown = hot::shown(&line_costs, whole.charged, limit, percent_limit);
+        let names = self.names(program, &joined);
+        let mut sources = self.code.sources(number);
+        let functions = joined.iter().zip(shown);
+        let functions =
+            functions.map(|(function, shown)| self.function(program, function, &shown, &names, &mut sources, &whole));
+        AnnotatedProgram {
+            id: program.id,
+            load_time_ns: program.info.map(|info| info.load_time_ns),
+            name: program.name().to_owned(),
+            tag: program.tag.map(|tag| Tag(tag).to_string()),
+            prog_type: program.info.and_then(|info| info.prog_type).map(ProgTypeName),
+            blind: blind.cloned(),
+            charged,
+            percent: charged.and_then(|charged| percent(charged.weight, self.costs.samples.weight)),
+            own: (!is_blind).then_some(cost.cost.own),
+            helper: (has_chains && !is_blind).then_some(cost.cost.helper),
+            entry: entry.then_some(cost.entry + cost.entry_shared),
+            entry_shared: entry.then_some(cost.entry_shared),
+            functions: functions.collect(),
+        }
+    }
+
+    fn names(&self, program: &'a Program, joined: &[Joined<'_>]) -> Names<'a> {
+        let calls = joined.iter().flat_map(|function| &function.calls);
+        let helpers = calls.clone().filter_map(|(call, distance)| Some((*call, (*distance)?)));
+        let base = self.call_base.or_else(|| names::call_base_of(helpers));
+        let mut names = Names::new(self.index, program, self.code.isa, base);
+        // A call that does not go where its distance says is not the one that it looks like.
+        let is_right = |call: &PairedCall, distance: Option<i32>| {
+            base.zip(distance).is_none_or(|(base, distance)| base.wrapping_add_signed(distance.into()) == call.target)
+        };
+        let right = calls.filter(|(call, distance)| is_right(call, *distance));
+        names.calls = right.map(|(call, _)| (call.slot, *call)).collect();
+        names
+    }
+
+    fn function(
+        &self,
+        program: &Program,
+        joined: &Joined<'_>,
+        shown: &[bool],
+        names: &Names<'_>,
+        sources: &mut Sources<'_>,
+        whole: &Whole,
+    ) -> AnnotatedFunction {
+        let known = program.functions.get(joined.number as usize);
+        let costs = &joined.costs;
+        let listing = joined.listing.as_ref();
+        let (no_lines, no_bpf, no_machine) = self.lacks(program, listing);
+        let mut function = AnnotatedFunction {
+            name: known.map(|function| function.name.clone()).unwrap_or_default(),
+            addr: known.and_then(|function| function.addr),
+            len_bytes: listing.and_then(|listing| listing.len_bytes),
+            cost: whole.cost(costs.all),
+            no_lines,
+            no_bpf,
+            no_machine,
+            lines: Vec::new(),
+            left_out: None,
+            elsewhere: whole.cost(costs.elsewhere),
+        };
+        let Some(listing) = listing else { return function };
+        let mut left_out = (0, Cost::default());
+        let take_left_out = |left_out: &mut (u64, Cost)| {
+            let (lines, cost) = std::mem::take(left_out);
+            (lines > 0).then(|| LeftOut { lines, cost: whole.cost(cost) })
+        };
+        for (at, is_shown) in shown.iter().enumerate() {
+            if !is_shown {
+                left_out.0 += 1;
+                left_out.1.merge(costs.lines[at]);
+                continue;
+            }
+            let before = take_left_out(&mut left_out);
+            let mut line = self.line(listing, at, costs, names, sources, whole);
+            line.left_out = before;
+            function.lines.push(line);
+        }
+        function.left_out = take_left_out(&mut left_out);
+        function
+    }
+
+    /// Why there are no source lines, no BPF instructions and no machine instructions, or not of all.
+    fn lacks(
+        &self,
+        program: &Program,
+        listing: Option<&Listing<'_>>,
+    ) -> (Option<Reason>, Option<Reason>, Option<Reason>) {
+        let Some(listing) = listing else {
+            let none = || Some(Reason::NoProgInfo);
+            return (none(), none(), none());
+        };
+        let no_lines = match (listing.has_lines, listing.has_addresses) {
+            (false, _) => Some(Reason::NoLineInfo),
+            (true, false) if !listing.code.is_empty() => Some(Reason::NoLineAddresses),
+            _ => None,
+        };
+        let no_bpf = match (&listing.slots, listing.has_xlated) {
+            (Some(_), _) => None,
+            (None, true) => Some(Reason::FunctionUnbounded),
+            (None, false) => Some(Reason::NoInstructions),
+        };
+        let is_decoded = self.code.isa.is_some_and(Isa::is_decoded);
+        let no_machine = match listing.code {
+            [] if program.interpreted => Some(Reason::Interpreted),
+            [] => Some(Reason::NoInstructions),
+            _ if !is_decoded => Some(Reason::NotDecoded { arch: self.arch.unwrap_or_default().to_owned() }),
+            _ => None,
+        };
+        (no_lines, no_bpf, no_machine)
+    }
+
+    fn line(
+        &self,
+        listing: &Listing<'_>,
+        at: usize,
+        costs: &FunctionCosts,
+        names: &Names<'_>,
+        sources: &mut Sources<'_>,
+        whole: &Whole,
+    ) -> CodeLine {
+        let line = &listing.lines[at];
+        let bpf = listing.bpf(line);
+        let proof = listing.proof(line, &bpf, self.code.isa);
+        let machine = |at: usize| self.machine(listing, at, costs.insns[at], names, whole);
+        let sum = |insns: std::ops::Range<usize>| {
+            let mut sum = Cost::default();
+            insns.for_each(|at| sum.merge(costs.insns[at]));
+            sum
+        };
+        let mut insns = Vec::with_capacity(bpf.len());
+        for (nth, (slot, insn, second)) in bpf.iter().enumerate() {
+            let text = xlated::text(*slot, insn, *second, &|operand| names.operand(operand));
+            let own_insns = match proof {
+                Proof::Single => Some(line.insns.clone()),
+                Proof::OneToOne => Some(line.insns.start + nth..line.insns.start + nth + 1),
+                Proof::Line => None,
+            };
+            // Without instructions to count in, the line's cost is what there is.
+            let own_cost =
+                own_insns.clone().map(|own| if listing.insns.is_empty() { costs.lines[at] } else { sum(own) });
+            let call = names.calls.get(slot).map(|call| costs.insns[call.insn]);
+            let helper = own_cost.or(call);
+            insns.push(BpfInsn {
+                slot: *slot,
+                text,
+                own: own_cost.and_then(|cost| whole.own(cost.own)),
+                helper: helper.and_then(|cost| whole.helper(cost.helper)),
+                machine: own_insns.unwrap_or(0..0).map(machine).collect(),
+            });
+        }
+        CodeLine {
+            left_out: None,
+            source: line.info.as_ref().and_then(|info| sources.line(info)),
+            cost: whole.cost(costs.lines[at]),
+            bpf: insns,
+            machine: if proof == Proof::Line { line.insns.clone().map(machine).collect() } else { Vec::new() },
+        }
+    }
+
+    fn machine(&self, listing: &Listing<'_>, at: usize, cost: Cost, names: &Names<'_>, whole: &Whole) -> MachineInsn {
+        let insn = listing.insns[at];
+        let bytes = listing.code.get(insn.offset as usize..insn.end() as usize).unwrap_or_default();
+        let addr = listing.start.unwrap_or(0).wrapping_add(insn.offset.into());
+        let called = match insn.call {
+            machine::Call::To(target) => target.and_then(|target| names.function(target)),
+            machine::Call::No | machine::Call::Unknown => None,
+        };
+        MachineInsn {
+            addr,
+            offset_bytes: insn.offset,
+            bytes: hex(bytes),
+            text: self.code.isa.map_or_else(|| hex(bytes), |isa| isa.text(bytes, addr)),
+            called,
+            cost: whole.cost(cost),
+        }
+    }
+}
+
+fn joined<'a>(program: &Program, cost: &ProgramCost, number: u32, listing: Option<Listing<'a>>) -> Joined<'a> {
+    let sites = cost.functions.get(&number).map_or(&[][..], Vec::as_slice);
+    let costs = FunctionCosts::new(listing.as_ref(), sites);
+    let addrs: Vec<Option<u64>> = program.functions.iter().map(|function| function.addr).collect();
+    let mut calls = Vec::new();
+    for (listing, line) in listing.iter().flat_map(|listing| listing.lines.iter().map(move |line| (listing, line))) {
+        let bpf = listing.bpf(line);
+        let distance = |slot: u32| {
+            let (_, insn, _) = bpf[bpf.binary_search_by_key(&slot, |(at, ..)| *at).ok()?];
+            (insn.src == 0 && insn.imm != 0).then_some(insn.imm)
+        };
+        calls.extend(listing.calls(line, &bpf, &addrs).into_iter().map(|call| (call, distance(call.slot))));
+    }
+    Joined { number, listing, costs, calls }
+}

@@ -1,0 +1,300 @@
+//! Programs put together: one row for all that have an owner, a name, a type or a hook in common.
+
+use super::rows::{ProgramRow, RowsOf, counts_others};
+use super::shares::Whole;
+use super::traits::happened;
+use crate::index::{Index, programs};
+use crate::model::{GroupRow, Known, Program, Reason, Report, Runs, RunsEstimate};
+use crate::options::Group;
+use crate::pass::sinks::ledger::Charges;
+use crate::{Options, Sort};
+use rustc_hash::FxHashMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Which programs are put together: known before samples are charged, as what is inclusive counts once per group.
+#[derive(Debug, Default)]
+pub(super) struct Grouping {
+    names: Vec<String>,
+    /// By the index's number of a program; `None` for those that get no row.
+    pub(super) of: Vec<Option<u32>>,
+    /// CPUs of the machine, on which runs are counted.
+    cpus: Option<u32>,
+}
+
+impl Grouping {
+    /// The groups of the programs that are asked for, by name.
+    pub(super) fn new(index: &Index, by: Group, options: &Options) -> Grouping {
+        let has_row = |program: &programs::Program| match options.programs.is_empty() {
+            true => options.all || !counts_others(program, index),
+            false => options.programs.iter().any(|filter| filter.matches(program.id, program.tag, program.name())),
+        };
+        let name = |program: &programs::Program| has_row(program).then(|| name(program, index, by));
+        let of: Vec<Option<String>> = index.programs.list.iter().map(name).collect();
+        let names: BTreeSet<&String> = of.iter().flatten().collect();
+        let numbers: BTreeMap<&String, u32> = names.iter().copied().zip(0..).collect();
+        let of_number = of.iter().map(|name| numbers.get(name.as_ref()?).copied()).collect();
+        let cpus = index.states.cpus_online();
+        Grouping { names: names.into_iter().cloned().collect(), of: of_number, cpus }
+    }
+
+    /// What all events have in common of the groups. `order` has the index's number of each of the programs.
+    pub(super) fn members(&self, order: &[u32], report: &Report) -> Vec<Members> {
+        let programs = &report.programs;
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.names.len()];
+        for (position, number) in order.iter().enumerate() {
+            if let Some(group) = self.of[*number as usize] {
+                members[group as usize].push(position);
+            }
+        }
+        let members = members.into_iter().map(|positions| {
+            let (runs, known_runs) =
+                runs(positions.iter().map(|at| &programs[*at]), report.recording.elapsed_ns, self.cpus);
+            let happened = positions.iter().any(|at| happened(&programs[*at]));
+            Members { programs: positions.into(), runs, known_runs, happened }
+        });
+        members.collect()
+    }
+}
+
+/// The group of a program.
+fn name(program: &programs::Program, index: &Index, by: Group) -> String {
+    let states = &index.states;
+    // What nobody looked for may be there.
+    let nothing = |what: &str| if states.session.is_some() { what.to_owned() } else { "(unknown)".into() };
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let joined = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(", ");
+    match by {
+        Group::Name => match program.tag {
+            _ if !program.name().is_empty() => program.name().to_owned(),
+            Some(tag) => format!("[{}]", bprec_format::bpf::Tag(tag)),
+            None => "[no name]".into(),
+        },
+        Group::Type => match program.info.and_then(|info| info.prog_type) {
+            Some(prog_type) => prog_type.to_string(),
+            None => "(unknown)".into(),
+        },
+        Group::Owner => match program.key().and_then(|key| states.programs.get(&key)) {
+            Some(state) if !state.owners.is_empty() => {
+                joined(state.owners.iter().map(|owner| lossy(&owner.comm)).collect())
+            }
+            Some(_) => nothing("(no process)"),
+            None => "(unknown)".into(),
+        },
+        Group::Hook => {
+            let hooks = states.attachments_of(program.id).iter().map(|attachment| match lossy(&attachment.target) {
+                target if target.is_empty() => attachment.kind.clone(),
+                target => format!("{}:{target}", attachment.kind),
+            });
+            let hooks: BTreeSet<String> = hooks.collect();
+            if hooks.is_empty() { nothing("(not attached)") } else { joined(hooks) }
+        }
+    }
+}
+
+/// The programs of a group, and what is known of them without samples.
+pub(super) struct Members {
+    /// Their positions, ascending.
+    programs: Arc<[usize]>,
+    runs: Known<Box<Runs>>,
+    /// Of so many programs runs are known.
+    known_runs: usize,
+    /// Some of them did something.
+    happened: bool,
+}
+
+/// A group before its shares are known.
+pub(super) struct Grouped {
+    number: usize,
+    /// Of programs with samples, and perhaps of those without.
+    pub(super) rows: Vec<ProgramRow>,
+    pub(super) charges: Charges,
+    /// Number of its programs.
+    pub(super) programs: usize,
+    /// So many of them samples say nothing about.
+    blind: usize,
+    /// So many of them are in no sample, and samples say nothing about them: why it is so of the first.
+    pub(super) unseen: usize,
+    why_unseen: Option<Reason>,
+    /// Some of them did something.
+    pub(super) happened: bool,
+}
+
+/// The rows of programs by group, in the order that is asked for. What is inclusive is that of the group. Rows of no group are handed back.
+pub(super) fn grouped(
+    grouping: &Grouping,
+    members: &[Members],
+    of: &RowsOf<'_>,
+    rows: Vec<ProgramRow>,
+    tail_calls: bool,
+) -> (Vec<Grouped>, Vec<ProgramRow>) {
+    let group_of = |row: &ProgramRow| grouping.of[of.order[row.program] as usize];
+    let mut counts: FxHashMap<Option<u32>, usize> = FxHashMap::default();
+    rows.iter().for_each(|row| *counts.entry(group_of(row)).or_default() += 1);
+    let mut rows_of: FxHashMap<Option<u32>, Vec<ProgramRow>> =
+        counts.into_iter().map(|(group, count)| (group, Vec::with_capacity(count))).collect();
+    for row in rows {
+        rows_of.entry(group_of(&row)).or_default().push(row);
+    }
+    let others = rows_of.remove(&None).unwrap_or_default();
+    let groups = members.iter().enumerate().map(|(number, members)| {
+        let mut rows = rows_of.remove(&Some(number as u32)).unwrap_or_default();
+        rows.sort_by_key(|row| row.program);
+        let mut charges = Charges::default();
+        rows.iter().for_each(|row| charges.merge(&row.charges));
+        charges.total = of.ledger.groups.get(number).copied().unwrap_or_default();
+        let (mut blind, mut unseen, mut why_unseen) = (0, 0, None);
+        let mut with_row = rows.iter().peekable();
+        for position in members.programs.iter() {
+            let row = with_row.next_if(|row| row.program == *position);
+            let (is_unseen, why) = match row {
+                Some(row) => (row.unseen().is_some(), row.blind.clone()),
+                None => (true, of.blind(*position, tail_calls)),
+            };
+            blind += usize::from(why.is_some());
+            if is_unseen && why.is_some() {
+                unseen += 1;
+                why_unseen = why_unseen.or(why);
+            }
+        }
+        let happened = members.happened || rows.iter().any(ProgramRow::has_samples);
+        Grouped { number, rows, charges, programs: members.programs.len(), blind, unseen, why_unseen, happened }
+    });
+    let mut groups: Vec<Grouped> = groups.filter(|group| group.programs > 0).collect();
+    groups.sort_by(|a, b| a.order(b, members, of.options.sort).then(a.number.cmp(&b.number)));
+    (groups, others)
+}
+
+/// The sum of what is known of the runs of programs, and of how many programs it is. Rates are of `elapsed_ns`, the time that is looked at, on
+/// `cpus`: its programs came and went at different times, and shares of different lifetimes do not add up.
+fn runs<'p>(
+    programs: impl Iterator<Item = &'p Program>,
+    elapsed_ns: Option<u64>,
+    cpus: Option<u32>,
+) -> (Known<Box<Runs>>, usize) {
+    let (mut sum, mut known, mut why): (Option<Runs>, usize, Option<Reason>) = (None, 0, None);
+    for program in programs {
+        match (&program.runs, &mut sum) {
+            (Known::Value(runs), Some(sum)) => {
+                add(sum, runs);
+                known += 1;
+            }
+            (Known::Value(runs), sum @ None) => {
+                *sum = Some(**runs);
+                known += 1;
+            }
+            (Known::Unknown(reason), _) => why = why.or_else(|| Some(reason.clone())),
+            (Known::Impossible(_), _) => {}
+        }
+    }
+    let over_elapsed = |sum: Runs| {
+        let elapsed = elapsed_ns.map(|elapsed_ns| (0, elapsed_ns));
+        let runs = Runs::new(sum.count, sum.time_ns, sum.misses, elapsed).on(cpus);
+        Box::new(Runs { estimate: sum.estimate, span: None, ..runs })
+    };
+    (Known::or_unknown(sum.map(over_elapsed), why.unwrap_or(Reason::NoSnapshots)), known)
+}
+
+fn add(sum: &mut Runs, runs: &Runs) {
+    let count = sum.count.saturating_add(runs.count);
+    let time_ns = sum.time_ns.saturating_add(runs.time_ns);
+    let misses = sum.misses.zip(runs.misses).map(|(a, b)| a.saturating_add(b));
+    // All are counted in the same windows, so that what chance adds to one it may add to the other.
+    let estimate = match (sum.estimate, runs.estimate) {
+        (Some(a), Some(b)) => Some(RunsEstimate {
+            counted_for_ns: a.counted_for_ns.min(b.counted_for_ns),
+            count_margin: a.count_margin.zip(b.count_margin).map(|(a, b)| a.saturating_add(b)),
+            time_margin_ns: a.time_margin_ns.zip(b.time_margin_ns).map(|(a, b)| a.saturating_add(b)),
+        }),
+        (one, other) => one.or(other),
+    };
+    *sum = Runs { estimate, ..Runs::new(count, time_ns, misses, None) };
+}
+
+impl Grouped {
+    /// How many of its programs have samples.
+    pub(super) fn sampled_programs(&self) -> usize {
+        self.rows.iter().filter(|row| row.has_samples()).count()
+    }
+
+    /// Time by run statistics that samples of its programs lack.
+    pub(super) fn unsampled_ns(&self) -> Option<u64> {
+        self.rows.iter().filter_map(|row| row.unsampled_ns).reduce(u64::saturating_add)
+    }
+
+    pub(super) fn cost(&self) -> crate::model::Count {
+        let charged = self.charges.sum();
+        crate::model::Count { weight: charged.weight.saturating_add(self.unsampled_ns().unwrap_or(0)), ..charged }
+    }
+
+    fn order(&self, other: &Grouped, members: &[Members], sort: Sort) -> Ordering {
+        let weight =
+            |value: fn(&Charges) -> crate::model::Count| value(&other.charges).cmp_weight(value(&self.charges));
+        let largest = |value: fn(&Runs) -> Option<f64>| {
+            let of = |group: &Grouped| members[group.number].runs.value().and_then(|runs| value(runs)).unwrap_or(-1.0);
+            of(other).total_cmp(&of(self))
+        };
+        match sort {
+            Sort::Cost => other.cost().cmp_weight(self.cost()),
+            Sort::Samples => other.charges.sum().samples.cmp(&self.charges.sum().samples),
+            Sort::SelfTime => weight(|charges| charges.own),
+            Sort::Helper => weight(|charges| charges.helper),
+            Sort::Entry => weight(|charges| charges.entry),
+            Sort::Total => weight(|charges| charges.total),
+            Sort::Runs => largest(|runs| Some(runs.count as f64)),
+            Sort::NsPerRun => largest(|runs| runs.ns_per_run),
+            Sort::Cpu => largest(|runs| Some(runs.time_ns as f64)),
+            Sort::Misses => largest(|runs| runs.misses.map(|misses| misses as f64)),
+            Sort::Id => members[self.number].programs.cmp(&members[other.number].programs),
+            // Groups are numbered by name.
+            Sort::Name | Sort::Type => Ordering::Equal,
+        }
+    }
+
+    /// The group with its shares.
+    pub(super) fn row(&self, grouping: &Grouping, members: &[Members], whole: &Whole<'_>) -> GroupRow {
+        let members = &members[self.number];
+        let line = match &self.why_unseen {
+            Some(reason) if self.unseen == self.programs => {
+                (self.sampled_programs() > 0).then(|| whole.ledger_of_unseen(&self.charges, reason))
+            }
+            _ => Some(whole.ledger(&self.charges, true)),
+        };
+        GroupRow {
+            name: grouping.names[self.number].clone(),
+            programs: members.programs.clone(),
+            blind_programs: self.blind,
+            line,
+            unsampled: self.unsampled_ns().map(|time_ns| whole.unsampled(time_ns)),
+            programs_with_runs: members.known_runs,
+            runs: members.runs.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::tests::program;
+    use super::*;
+
+    /// Ten programs, one after another, each busy for all of its 10 ms of a recording of a second: a tenth of a CPU.
+    #[test]
+    fn rates_are_of_the_time_that_is_looked_at() {
+        const MS: u64 = 1_000_000;
+        let one = |at: u64| Program {
+            runs: Known::Value(Box::new(Runs::new(50, 10 * MS, Some(1), Some((at * 10 * MS, (at + 1) * 10 * MS))))),
+            ..program()
+        };
+        let programs: Vec<Program> = (0..10).map(one).collect();
+        let (sum, known) = runs(programs.iter(), Some(1000 * MS), Some(4));
+        let sum = **sum.value().unwrap();
+        assert_eq!((known, sum.count, sum.time_ns, sum.misses, sum.span), (10, 500, 100 * MS, Some(10), None));
+        assert_eq!(sum.machine_percent, Some(2.5));
+        assert_eq!((sum.cpu_percent, sum.per_second, sum.ns_per_run), (Some(10.0), Some(500.0), Some(200_000.0)));
+        let (alone, _) = runs(programs[..1].iter(), Some(1000 * MS), None);
+        assert_eq!(alone.value().unwrap().cpu_percent, Some(1.0), "every row has the same base");
+        let (unknown, _) = runs(programs.iter(), None, Some(4));
+        assert_eq!(unknown.value().unwrap().cpu_percent, None);
+    }
+}

@@ -1,0 +1,160 @@
+//! What has to be said beside the numbers of a report.
+
+use super::rows::ProgramRow;
+use super::traits::Common;
+use crate::query::counters::notes;
+use bprec_format::state::UserSymbols;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::model::{EventReport, Exact, Known, Note, Program, Reason, Report};
+
+/// About an event, of which all but the notes is there. `rows` are the programs that are shown, each in a row or in that of its group;
+/// `left_out` is the number of programs that have no row since there are too many; `narrowed` says what made the samples those of a part
+/// of the machine.
+pub(super) fn of_event(
+    report: &Report,
+    event: &EventReport,
+    rows: &[&ProgramRow],
+    common: &Common,
+    left_out: usize,
+    narrowed: Option<&str>,
+) -> Vec<Note> {
+    let has_runs = rows.iter().any(|row| report.programs[row.program].runs.is_value())
+        || event.groups.iter().any(|group| group.runs.is_value());
+    let shown: Vec<&Program> = rows.iter().map(|row| &report.programs[row.program]).collect();
+    let mut all = Vec::new();
+    // Rows of groups have no exact counts.
+    if let Some(counting) = report.counting.as_ref().filter(|_| event.groups.is_empty()) {
+        let exact: Vec<(String, &Exact)> = shown.iter().flat_map(|program| counted(program)).collect();
+        all.extend(notes::how(counting, exact.iter().map(|(_, exact)| *exact)));
+        let others = shown.iter().filter(|program| !program.counts_others);
+        all.extend(notes::refused(others.map(|program| (program.label_with_id(), &program.exact))));
+        all.extend(notes::of_targets(&exact));
+        all.extend(notes::not_measured(&exact));
+    }
+    for (row, program) in rows.iter().zip(&shown) {
+        let disagreements = program.disagreements.iter().chain(row.disagreement.as_deref());
+        let note =
+            |disagreement: &_| Note::SourcesDisagree { of: program.label(), disagreement: Clone::clone(disagreement) };
+        all.extend(disagreements.map(note));
+    }
+    let mut blind: FxHashSet<(String, String)> = FxHashSet::default();
+    for (row, program) in rows.iter().zip(&shown) {
+        if let Some(reason) = &row.blind
+            && blind.insert((program.label(), reason.to_string()))
+        {
+            all.push(Note::Blind { program: program.label(), reason: reason.clone() });
+        }
+    }
+    let is_from_windows = |program: &&Program| program.runs.value().is_some_and(|runs| runs.is_from_windows());
+    if !common.runs_are_corrected && shown.iter().any(is_from_windows) {
+        all.push(Note::RunsInWindows);
+    }
+    if event.quiet_programs > 0 {
+        all.push(Note::QuietPrograms { programs: event.quiet_programs });
+    }
+    if left_out > 0 {
+        all.push(Note::UnsampledLeftOut { programs: left_out });
+    }
+    let carried = common.carried.get(&event.name).into_iter().flatten().filter_map(|at| report.programs.get(*at));
+    all.extend(carried.map(|program| Note::CarriesProgram { program: program.label_with_id() }));
+    if !event.has_chains {
+        all.push(Note::NoCallChains);
+    }
+    all.extend(common.no_runs.clone());
+    if let Some(aggregated) = &event.aggregated {
+        all.push(Note::CountedInKernel { interval_ns: aggregated.interval_ns });
+        all.push(Note::BlindSpot { is_timer: event.is_timer });
+        if aggregated.overflow.samples > 0 {
+            all.push(Note::Overflow { entries: aggregated.entries });
+        }
+    }
+    if let Some(late) = &event.late_ticks {
+        all.push(Note::LateTicks { arrived_percent: late.arrived_percent, missing: late.missing });
+    }
+    if event.unsampled.is_some() {
+        all.push(Note::UnsampledTime);
+    }
+    if let Known::Unknown(reason) = &event.machine {
+        all.push(Note::MachineUnknown { reason: reason.clone() });
+    }
+    match &event.idle {
+        Known::Value(_) if !report.recording.has_kernel_symbols => all.push(Note::IdleWithoutSymbols),
+        Known::Unknown(reason @ Reason::ForeignTasks) => all.push(Note::IdleUnknown { reason: reason.clone() }),
+        _ => {}
+    }
+    if has_runs && let Some(cause) = narrowed {
+        all.push(Note::RunsOfMachine { cause: cause.to_owned() });
+    }
+    if !event.unknown_kernel_code.is_value() {
+        all.push(Note::NoKernelMap);
+    }
+    all
+}
+
+/// What was counted exactly of a program, by name.
+fn counted(program: &Program) -> Vec<(String, &Exact)> {
+    let of = |exact: &Exact| {
+        let name = match exact.function {
+            0 => program.label(),
+            _ => format!("{}/{}", program.label(), exact.name),
+        };
+        program.id.map_or_else(|| name.clone(), |id| format!("{name} ({id})"))
+    };
+    program
+        .exact
+        .value()
+        .map(AsRef::as_ref)
+        .into_iter()
+        .chain(&program.exact_functions)
+        .map(|exact| (of(exact), exact))
+        .collect()
+}
+
+/// By name of an event: positions of the programs that are on it.
+pub(super) fn carried(report: &Report) -> FxHashMap<String, Vec<usize>> {
+    let mut carried: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+    for blinded in report.blinded_events.iter().filter(|blinded| blinded.own) {
+        carried.entry(blinded.event.clone()).or_default().push(blinded.position);
+    }
+    carried
+}
+
+/// Runs are known of no program.
+pub(super) fn no_runs(programs: &[Program]) -> Option<Note> {
+    let Known::Unknown(reason) = &programs.first()?.runs else { return None };
+    let none = programs.iter().all(|program| !program.runs.is_value());
+    none.then(|| Note::RunsUnknown { reason: reason.clone() })
+}
+
+/// About the recording as a whole. `side_band_lost` are events that have no part in the report, with how many of their records were lost.
+pub(super) fn of_recording(
+    report: &Report,
+    side_band_lost: Vec<(String, u64)>,
+    user_symbols: Option<&UserSymbols>,
+    unheld: u32,
+) -> Vec<Note> {
+    let foreign = report.blinded_events.iter().filter(|blinded| !blinded.own);
+    let mut all: Vec<Note> = foreign
+        .filter_map(|blinded| {
+            let program = report.programs.get(blinded.position)?;
+            let (event, holders) = (blinded.event.clone(), program.holders());
+            Some(Note::ForeignEventCarriesProgram { program: program.label_with_id(), holders, event })
+        })
+        .collect();
+    all.extend(side_band_lost.into_iter().map(|(event, records)| Note::SideBandLost { event, records }));
+    if let Some(traces) = &report.recording.trace_data {
+        all.push(Note::TracesNotDecoded { kind: traces.kind.clone(), bytes: traces.bytes });
+    }
+    if let Some(cause) = user_symbols.map(|symbols| &symbols.cut).filter(|cause| !cause.is_empty()) {
+        all.push(Note::UserSymbolsCut { cause: cause.clone() });
+    }
+    if unheld > 0 {
+        all.push(Note::LastRunsUnknown { programs: unheld.into() });
+    }
+    if report.recording.unfinished {
+        all.push(Note::CutOff);
+    }
+    all
+}

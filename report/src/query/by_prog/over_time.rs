@@ -1,0 +1,404 @@
+//! The ledger from interval to interval.
+
+use super::sharing::HookWeights;
+use super::{Built, build_with, rows};
+use crate::index::Index;
+use crate::index::runs::{Key, Stretch};
+use crate::input::recording::Recording;
+use crate::input::window::Window;
+use crate::model::{
+    Count, CountedOverTime, CounterSource, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, JSON_VERSION,
+    Known, OverTime, Program, Reason, Report, RowOverTime,
+};
+use crate::pass::sinks::timeline::{self, Charged, TimelineSink};
+use crate::pass::{self, Selection};
+use crate::query::counters::CounterHistory;
+use crate::query::counters::per_interval::{Counted, counted as counted_between};
+use crate::{Options, Result};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Without a length that is asked for there are at most so many intervals.
+const INTERVALS: u64 = 60;
+
+/// With more intervals what was counted between snapshots is not spread over them.
+const COUNTED_INTERVALS_MAX: u64 = 10_000;
+
+/// Makes the report. `interval_ns` is the length of an interval; `None`: one that people like to read.
+pub(crate) fn over_time(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+    interval_ns: Option<u64>,
+) -> Result<OverTime> {
+    let Built { report, weights, .. } = build_with(recording, index, options, false, ())?;
+    let (interval_ns, events) = events(recording, index, options, interval_ns, (&report, &weights))?;
+    Ok(OverTime { programs: report.programs, ..document(interval_ns, events) })
+}
+
+/// The report by program, and all of its programs over time: also those that `options` leave out of its rows.
+pub(crate) fn by_prog_over_time(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+) -> Result<(Report, OverTime)> {
+    let Built { report, weights, .. } = build_with(recording, index, options, false, ())?;
+    let all = Options { programs: Vec::new(), limit: None, ..options.clone() };
+    let (interval_ns, events) = events(recording, index, &all, None, (&report, &weights))?;
+    let over_time = OverTime { programs: Arc::clone(&report.programs), ..document(interval_ns, events) };
+    Ok((report, over_time))
+}
+
+fn document(interval_ns: u64, events: Vec<EventOverTime>) -> OverTime {
+    OverTime { format: "bprec over-time", version: JSON_VERSION, interval_ns, programs: Arc::default(), events }
+}
+
+/// The length of an interval, and what is in each of them, in the events that are asked for.
+fn events(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+    interval_ns: Option<u64>,
+    (report, weights): (&Report, &HookWeights<'_>),
+) -> Result<(u64, Vec<EventOverTime>)> {
+    let elapsed_ns = report.recording.elapsed_ns.unwrap_or(0);
+    let interval_ns = interval_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
+    let window = Window::of(&options.time, recording, index.start_ns())?;
+    let selection = Selection::new(recording, index, &window, options)?;
+    let sink = TimelineSink::new(report.recording.start_ns, interval_ns, recording.events.all().len());
+    let (mut sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
+    let order = rows::order(index);
+    for counts in sink.events.iter_mut() {
+        timeline::share_entry(counts, index.hooks.groups(), |group, interval| weights.of(group, interval));
+    }
+    let numbers: FxHashMap<u32, usize> = order.into_iter().zip(0..).collect();
+    let history = CounterHistory::of(recording, index, &window);
+    let spread = Spread {
+        history: &history,
+        index,
+        window: &window,
+        start_ns: report.recording.start_ns,
+        interval_ns,
+        intervals: elapsed_ns / interval_ns,
+        last: if window.whole { elapsed_ns / interval_ns } else { u64::MAX },
+        cpus: report.recording.cpus,
+    };
+    let nobody = || Known::Unknown(Reason::NotForThisLine);
+    let is_asked = |program: &Program| {
+        let matches =
+            |filter: &crate::ProgFilter| filter.matches(program.id, program.tag.map(|it| it.0), &program.name);
+        options.programs.is_empty() || options.programs.iter().any(matches)
+    };
+    let asked = (0..sink.events.len()).filter(|event| selection.events[*event]);
+    let events = asked.map(|event| {
+        let counts = &sink.events[event];
+        let total = counts.values().copied().sum();
+        let mut by_row: BTreeMap<Charged, BTreeMap<Option<u64>, Count>> = BTreeMap::new();
+        for ((charged, interval), count) in counts {
+            by_row.entry(*charged).or_default().insert(*interval, *count);
+        }
+        let mut rows: Vec<RowOverTime> = by_row
+            .into_iter()
+            .map(|(charged, counts)| match charged {
+                Charged::Program(number) => {
+                    let position = numbers.get(&number).copied();
+                    let counted = match position.and_then(|at| report.programs.get(at)) {
+                        Some(program) => spread.counted(program),
+                        None => Known::Unknown(Reason::ProgramUnidentified),
+                    };
+                    row(position, &report.programs, "", counts, interval_ns, counted)
+                }
+                // All of these are shared by now.
+                Charged::Entry | Charged::Sharers(_) => {
+                    row(None, &[], "(entry, unattributed)", counts, interval_ns, nobody())
+                }
+                Charged::Interpreted => row(None, &[], "(interpreted programs)", counts, interval_ns, nobody()),
+            })
+            .filter(|row| row.program.map_or(options.programs.is_empty(), |at| is_asked(&report.programs[at])))
+            .collect();
+        rows.sort_by_key(|row| (Reverse(row.total.weight), row.program.is_none(), row.program));
+        rows.truncate(options.limit.unwrap_or(usize::MAX));
+        let (name, unit) = (recording.names[event].clone(), index.unit(recording, event));
+        let mut intervals: BTreeMap<u64, Count> = BTreeMap::new();
+        for ((_, interval), count) in counts {
+            interval.iter().for_each(|interval| intervals.entry(*interval).or_default().merge(*count));
+        }
+        EventOverTime { name, unit, total, intervals: counted(intervals, interval_ns), rows }
+    });
+    Ok((interval_ns, events.collect()))
+}
+
+fn row(
+    program: Option<usize>,
+    programs: &[Program],
+    name: &str,
+    counts: BTreeMap<Option<u64>, Count>,
+    interval_ns: u64,
+    counted_runs: Known<CountedOverTime>,
+) -> RowOverTime {
+    let known = program.and_then(|at| programs.get(at));
+    let dated = counts.iter().filter_map(|(interval, count)| Some(((*interval)?, *count))).collect();
+    RowOverTime {
+        program,
+        id: known.and_then(|program| program.id),
+        name: known.map_or_else(|| name.to_owned(), |program| program.name.clone()),
+        loaded: known.and_then(|program| program.loaded),
+        unloaded: known.and_then(|program| program.unloaded),
+        total: counts.values().copied().sum(),
+        undated: counts.get(&None).copied().unwrap_or_default(),
+        intervals: counted(dated, interval_ns),
+        counted: counted_runs,
+    }
+}
+
+/// Spreads what was counted between snapshots over intervals.
+struct Spread<'s> {
+    history: &'s CounterHistory,
+    index: &'s Index,
+    window: &'s Window,
+    start_ns: u64,
+    interval_ns: u64,
+    /// Number of intervals.
+    intervals: u64,
+    /// The last of them, where what comes behind it belongs to it.
+    last: u64,
+    cpus: Option<u32>,
+}
+
+/// What is in an interval.
+#[derive(Default, Clone)]
+struct Piece {
+    runs: u64,
+    time_ns: Option<f64>,
+    events: Vec<Option<f64>>,
+    is_estimate: bool,
+}
+
+impl Piece {
+    fn empty(events: usize) -> Piece {
+        Piece { runs: 0, time_ns: Some(0.0), events: vec![Some(0.0); events], is_estimate: false }
+    }
+
+    /// Adds so many of the runs that were counted, with their part of the time and the events.
+    fn add(&mut self, counted: &Counted, runs: u64) {
+        self.runs = self.runs.saturating_add(runs);
+        self.is_estimate |= counted.is_estimate;
+        let share = runs as f64 / counted.runs.max(1) as f64;
+        let add = |sum: Option<f64>, more: Option<f64>| sum.zip(more).map(|(sum, more)| sum + more * share);
+        self.time_ns = add(self.time_ns, counted.time_ns);
+        for (at, sum) in self.events.iter_mut().enumerate() {
+            let more = counted.events.get(at).copied().flatten().or((counted.runs == 0).then_some(0.0));
+            *sum = add(*sum, more);
+        }
+    }
+
+    fn per_run(&self, sum: Option<f64>) -> Option<f64> {
+        sum.filter(|_| self.runs > 0).map(|sum| sum / self.runs as f64)
+    }
+}
+
+impl Spread<'_> {
+    /// What was counted of a program, from the source that the ledger has its runs from.
+    fn counted(&self, program: &Program) -> Known<CountedOverTime> {
+        let Some(key) = program.id.zip(program.load_time_ns) else {
+            return Known::Unknown(Reason::ProgramUnidentified);
+        };
+        let (source, is_estimate) = match (program.exact_throughout(), &program.runs) {
+            (Some(_), _) => (CounterSource::Exact, false),
+            (None, Known::Value(runs)) => (CounterSource::Stats, runs.estimate.is_some()),
+            (None, Known::Unknown(reason)) => return Known::Unknown(reason.clone()),
+            (None, Known::Impossible(anomaly)) => return Known::Impossible(anomaly.clone()),
+        };
+        if self.intervals > COUNTED_INTERVALS_MAX {
+            return Known::Unknown(Reason::TooManyIntervals);
+        }
+        if source == CounterSource::Stats {
+            return self.runs(key);
+        }
+        let Some(counted) = counted_between(self.history, key, self.cpus) else {
+            return Known::Unknown(Reason::NoSnapshots);
+        };
+        let events = counted.iter().map(|it| it.events.len()).max().unwrap_or(0);
+        let mut pieces: BTreeMap<u64, Piece> = BTreeMap::new();
+        let mut sum = Piece::empty(events);
+        for it in &counted {
+            sum.add(it, it.runs);
+            sum.is_estimate |= self.spread(it, &mut pieces, events);
+        }
+        let names: Vec<String> = match source {
+            CounterSource::Exact => program
+                .exact
+                .value()
+                .map_or_else(Vec::new, |exact| exact.events.iter().map(|event| event.name.clone()).collect()),
+            CounterSource::Stats | CounterSource::Shared => Vec::new(),
+        };
+        let intervals = pieces.iter().filter(|(_, piece)| piece.runs > 0).map(|(interval, piece)| IntervalCounted {
+            interval: *interval,
+            from_ns: interval.saturating_mul(self.interval_ns),
+            runs: piece.runs,
+            ns_per_run: piece.per_run(piece.time_ns),
+            events: {
+                let events = names.iter().zip(&piece.events);
+                events.map(|(name, sum)| IntervalEvent { name: name.clone(), per_run: piece.per_run(*sum) }).collect()
+            },
+            is_estimate: piece.is_estimate || is_estimate,
+        });
+        Known::Value(CountedOverTime {
+            source,
+            runs: sum.runs,
+            ns_per_run: sum.per_run(sum.time_ns),
+            is_estimate: sum.is_estimate || is_estimate,
+            intervals: intervals.collect(),
+        })
+    }
+
+    /// Run statistics of a program.
+    fn runs(&self, key: Key) -> Known<CountedOverTime> {
+        let runs = &self.index.runs;
+        let ends = runs.within(key, self.window).map(|all| (self.interval(all.span.0), self.interval(all.span.1), all));
+        ends.and_then(|(first, last, all)| {
+            let cut = |interval: u64| self.start_ns.saturating_add(interval.saturating_mul(self.interval_ns));
+            let cuts: Vec<u64> = (first + 1..=last).map(cut).collect();
+            runs.steps(key, self.window, &cuts).map(|steps| {
+                let mut intervals: BTreeMap<u64, Vec<(Stretch, u64)>> = BTreeMap::new();
+                for (step, count) in steps.iter().zip(Stretch::counts(&steps)) {
+                    intervals.entry(self.interval(step.span.0)).or_default().push((*step, count));
+                }
+                // Whole runs in each interval, and the time of parts of a run with those that follow, or else with the last.
+                let (mut shown, mut time_ns): (Vec<(IntervalCounted, f64)>, f64) = (Vec::new(), 0.0);
+                for (interval, steps) in intervals {
+                    time_ns += steps.iter().map(|(step, _)| step.time_ns).sum::<f64>();
+                    let runs = steps.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+                    if runs > 0 {
+                        let counted = IntervalCounted {
+                            interval,
+                            from_ns: interval.saturating_mul(self.interval_ns),
+                            runs,
+                            ns_per_run: None,
+                            events: Vec::new(),
+                            is_estimate: steps.iter().any(|(step, _)| step.is_estimate),
+                        };
+                        shown.push((counted, std::mem::take(&mut time_ns)));
+                    }
+                }
+                if let Some((_, last)) = shown.last_mut() {
+                    *last += time_ns;
+                }
+                let intervals = shown
+                    .into_iter()
+                    .map(|(it, time_ns)| IntervalCounted { ns_per_run: Some(time_ns / it.runs as f64), ..it });
+                CountedOverTime {
+                    source: CounterSource::Stats,
+                    runs: all.count(),
+                    ns_per_run: (all.count() > 0).then(|| all.time_ns / all.count() as f64),
+                    intervals: intervals.collect(),
+                    is_estimate: steps.iter().any(|step| step.is_estimate && step.runs > 0.0),
+                }
+            })
+        })
+    }
+
+    fn interval(&self, time_ns: u64) -> u64 {
+        (time_ns.saturating_sub(self.start_ns) / self.interval_ns).min(self.last)
+    }
+
+    /// Spreads what was counted between two snapshots evenly over the time between them; whether that is more than one interval.
+    fn spread(&self, counted: &Counted, pieces: &mut BTreeMap<u64, Piece>, events: usize) -> bool {
+        let (first, last) =
+            (self.interval(counted.from_ns), self.interval(counted.to_ns.saturating_sub(1).max(counted.from_ns)));
+        let length_ns = u128::from(counted.to_ns.saturating_sub(counted.from_ns).max(1));
+        let is_spread = first < last && counted.runs > 0;
+        let mut runs_before = 0;
+        for number in first..=last {
+            let end_ns = self.start_ns.saturating_add((number + 1).saturating_mul(self.interval_ns));
+            let passed = if number == last { length_ns } else { u128::from(end_ns.saturating_sub(counted.from_ns)) };
+            // Rounded up to here, so that the parts add up to the whole.
+            let runs = (u128::from(counted.runs) * passed / length_ns) as u64;
+            let piece = pieces.entry(number).or_insert_with(|| Piece::empty(events));
+            piece.add(counted, runs - runs_before);
+            piece.is_estimate |= is_spread;
+            runs_before = runs;
+        }
+        is_spread
+    }
+}
+
+fn counted(intervals: BTreeMap<u64, Count>, interval_ns: u64) -> Vec<IntervalCount> {
+    let begun_ns = |interval: u64| interval.saturating_mul(interval_ns);
+    let counted = intervals.into_iter();
+    counted.map(|(interval, count)| IntervalCount { interval, from_ns: begun_ns(interval), count }).collect()
+}
+
+/// The next length of 1, 2 or 5 times a power of ten, at least 1 ms.
+fn readable(least_ns: u64) -> u64 {
+    let steps = (6..19).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power)));
+    steps.into_iter().find(|length_ns| *length_ns >= least_ns).unwrap_or(least_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_of_a_length_that_people_like() {
+        let lengths = [0, 1_000_000, 1_000_001, 33_000_000, 83_333_334, 1_000_000_001].map(readable);
+        assert_eq!(lengths, [1_000_000, 1_000_000, 2_000_000, 50_000_000, 100_000_000, 2_000_000_000]);
+    }
+
+    /// Interval, runs, their time, whether it is an estimate.
+    type Shown = (u64, u64, Option<f64>, bool);
+
+    fn pieces(counted: &[(u64, u64, u64)]) -> (Vec<Shown>, bool) {
+        let history = CounterHistory::default();
+        let spread = Spread {
+            history: &history,
+            index: &Index::default(),
+            window: &Window::everything(),
+            start_ns: 1_000,
+            interval_ns: 100,
+            intervals: 9,
+            last: 9,
+            cpus: None,
+        };
+        let mut pieces = BTreeMap::new();
+        let is_spread = counted.iter().fold(false, |is_spread, (from_ns, to_ns, runs)| {
+            let time_ns = Some(*runs as f64 * 8.0);
+            let counted = Counted {
+                from_ns: *from_ns,
+                to_ns: *to_ns,
+                runs: *runs,
+                time_ns,
+                events: Vec::new(),
+                is_estimate: false,
+            };
+            spread.spread(&counted, &mut pieces, 0) | is_spread
+        });
+        let pieces = pieces.into_iter();
+        (pieces.map(|(number, piece)| (number, piece.runs, piece.time_ns, piece.is_estimate)).collect(), is_spread)
+    }
+
+    /// Ten runs in 200 ns, of which 50, 100 and 50 are in three intervals: 2.5, 5 and 2.5 of them.
+    #[test]
+    fn what_lies_across_intervals_is_spread_and_none_is_lost() {
+        let expected = vec![(0, 2, Some(16.0), true), (1, 5, Some(40.0), true), (2, 3, Some(24.0), true)];
+        assert_eq!(pieces(&[(1_050, 1_250, 10)]), (expected, true));
+    }
+
+    #[test]
+    fn what_lies_within_an_interval_is_exact() {
+        let expected = vec![(1, 7, Some(56.0), false), (2, 5, Some(40.0), false)];
+        assert_eq!(pieces(&[(1_100, 1_140, 3), (1_140, 1_200, 4), (1_200, 1_299, 5)]), (expected, false));
+        // Before the start is in the first interval, behind the end in the last.
+        let (ends, _) = pieces(&[(900, 950, 3), (5_000, 6_000, 4)]);
+        assert_eq!(ends, [(0, 3, Some(24.0), false), (9, 4, Some(32.0), false)]);
+    }
+
+    /// That nothing happened is known of each part of the time.
+    #[test]
+    fn none_of_no_runs_is_no_estimate() {
+        let expected = vec![(0, 0, Some(0.0), false), (1, 0, Some(0.0), false)];
+        assert_eq!(pieces(&[(1_050, 1_150, 0)]), (expected, false));
+    }
+}

@@ -1,0 +1,566 @@
+//! Programs, and their lines of the ledger.
+
+use super::sampled::{disagreement, per_run};
+use super::shares::Whole;
+use super::traits::{Traits, WithoutSamples, happened};
+use crate::index::Index;
+use crate::index::programs;
+use crate::input::window::{Window, since};
+use crate::model::{
+    Count, Counting, Disagreement, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs,
+    RunsEstimate, SampledPerRun, TimeBound,
+};
+use crate::pass::sinks::ledger::{Charges, EventLedger, Key};
+use crate::query::counters::{CounterHistory, disagreements, exact_program};
+use crate::{Options, Sort, Split};
+use bprec_format::bpf::Tag;
+use bprec_format::bpf::names::ProgType;
+use rustc_hash::FxHashMap;
+use std::cmp::{Ordering, Reverse};
+use std::sync::Arc;
+
+/// The index's numbers of all programs, by id and load time.
+pub(crate) fn order(index: &Index) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..index.programs.list.len() as u32).collect();
+    let key = |number: u32| {
+        let known = &index.programs.list[number as usize];
+        // Programs without id go last.
+        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
+    };
+    order.sort_by(|a, b| key(*a).cmp(&key(*b)));
+    order
+}
+
+/// All programs by id and load time, with the index's number of each.
+pub(super) fn programs(
+    index: &Index,
+    history: &CounterHistory,
+    window: &Window,
+    start_ns: u64,
+    counting: Option<&Counting>,
+) -> (Vec<Program>, Vec<u32>) {
+    let order = order(index);
+    let programs = order.iter().map(|number| {
+        let known = &index.programs.list[*number as usize];
+        program(known, index, history, window, start_ns, counting)
+    });
+    (programs.collect(), order)
+}
+
+fn program(
+    known: &programs::Program,
+    index: &Index,
+    history: &CounterHistory,
+    window: &Window,
+    start_ns: u64,
+    counting: Option<&Counting>,
+) -> Program {
+    let states = &index.states;
+    let key = known.key();
+    let state = key.and_then(|key| states.programs.get(&key));
+    let released = key.and_then(|key| states.released.get(&key));
+    let since_start = |time: u64| since(time, start_ns);
+    let unloaded = match (released, known.unloaded_ns) {
+        (Some(released), _) => {
+            Some(TimeBound { after_ns: since_start(released.after_ns), before_ns: since_start(released.before_ns) })
+        }
+        (None, time) => time.map(|time| TimeBound::at(since_start(time))),
+    };
+    // A load before the recording's start is that of a program which was there.
+    let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
+    let attachments = states.attachments_of(known.id);
+    let is_tail_called = !attachments.is_empty() && attachments.iter().all(|it| it.kind == TAIL_CALL);
+    let is_extension = known.info.and_then(|info| info.prog_type) == Some(ProgType::EXT);
+    let attachments = attachments.iter().map(|attachment| {
+        let target = String::from_utf8_lossy(&attachment.target);
+        if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
+    });
+    let runs = match runs(known, index, window) {
+        // That is no count of its runs.
+        Known::Value(runs) if runs.count == 0 && (is_tail_called || is_extension) => Known::Unknown(Reason::NotEntered),
+        runs => runs,
+    };
+    let cpus = states.cpus_online();
+    let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
+    let (exact, exact_functions, disagreements) = match (counting, key) {
+        (None, _) => unknown(Reason::NoExactCounters),
+        (Some(_), None) => unknown(Reason::ProgramUnidentified),
+        (Some(counting), Some(key)) => {
+            let program = exact_program(history, counting, key, cpus);
+            let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
+            let said = match (runs.value(), exact.value()) {
+                (Some(runs), Some(exact)) => disagreements(is_extension, runs, exact, counting),
+                _ => Vec::new(),
+            };
+            let exact = match exact {
+                // Nor do programs at its entry see a tail call, which skips it.
+                Known::Value(exact) if exact.runs == 0 && is_tail_called => Known::Unknown(Reason::NotEntered),
+                exact => exact,
+            };
+            (exact, program.functions, said)
+        }
+    };
+    Program {
+        id: known.id,
+        load_time_ns: known.info.map(|info| info.load_time_ns),
+        name: known.name().to_owned(),
+        tag: known.tag.map(Tag),
+        prog_type: known.info.and_then(|info| info.prog_type),
+        functions: known.functions.iter().map(|function| function.name.clone()).collect(),
+        map_memory_bytes: map_memory(known, index),
+        loaded: loaded.map(|time| TimeBound::at(since_start(time))),
+        unloaded,
+        attachments: attachments.collect(),
+        owners: {
+            let owners = state.into_iter().flat_map(|state| &state.owners);
+            let owner = |owner: &bprec_format::state::Owner| Owner {
+                pid: owner.pid,
+                comm: lossy(&owner.comm),
+                uid: owner.uid,
+                cgroup: lossy(&owner.cgroup),
+            };
+            owners.map(owner).collect()
+        },
+        pins: state.into_iter().flat_map(|state| &state.pins).map(|pin| lossy(pin)).collect(),
+        uid: known.info.and_then(|info| info.uid),
+        metadata: {
+            let metadata = state.into_iter().flat_map(|state| &state.metadata);
+            metadata.map(|(key, value)| Metadata { key: lossy(key), value: lossy(value) }).collect()
+        },
+        interpreted: known.interpreted,
+        addressed: known.functions.iter().any(|function| function.addr.is_some()),
+        captured: known.info.is_some(),
+        counts_others: counts_others(known, index),
+        runs: runs.map(Box::new),
+        exact: exact.map(Box::new),
+        exact_functions,
+        disagreements,
+    }
+}
+
+/// Memory of the maps that a program uses, bytes.
+fn map_memory(known: &programs::Program, index: &Index) -> Known<u64> {
+    if known.info.is_none() {
+        return Known::Unknown(Reason::NoProgInfo);
+    }
+    let of_map = |id: &u32| index.states.maps.get(id)?.memlock_bytes;
+    let sum = known.map_ids.iter().map(of_map).try_fold(0_u64, |sum, bytes| sum.checked_add(bytes?));
+    Known::or_unknown(sum, Reason::NoMapMemory)
+}
+
+/// Whether it is one of those that the recorder puts around others to count them.
+pub(super) fn counts_others(known: &programs::Program, index: &Index) -> bool {
+    let recorder = index.states.recorder_pid();
+    let of_recorder = known.info.is_none() && known.loader_pid.is_some() && known.loader_pid == recorder;
+    // Recordings that do not tell who recorded have the names.
+    of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
+}
+
+fn runs(known: &programs::Program, index: &Index, window: &Window) -> Known<Runs> {
+    let is_read = index.runs.is_in(window);
+    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
+        // What was counted until then is not of all of the time.
+        return Known::Unknown(Reason::recorder(&off.reason));
+    }
+    if !is_read {
+        return Known::Unknown(match &index.states.session {
+            None => Reason::NoRunStatistics,
+            Some(session) if session.counters_note.is_empty() => {
+                Reason::CountersAre { counters: session.counters.clone() }
+            }
+            Some(session) => Reason::recorder(&session.counters_note),
+        });
+    }
+    let Some(key) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
+    // Runs are those on all CPUs, whichever ones are looked at.
+    let cpus = index.states.cpus_online();
+    index.runs.within(key, window).map(|it| Runs {
+        estimate: it.is_estimate.then(|| RunsEstimate {
+            counted_for_ns: it.counted_ns as u64,
+            count_margin: it.margin.map(|margin| margin.ceil() as u64),
+            time_margin_ns: it.time_margin_ns.map(|margin| margin.ceil() as u64),
+        }),
+        ..Runs::new(it.count(), it.time_ns.round() as u64, it.misses.map(|it| it.round() as u64), Some(it.span))
+            .on(cpus)
+    })
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the rows of an event are of.
+pub(super) struct Basis<'b> {
+    /// Name of the event.
+    pub(super) name: &'b str,
+    /// All of its samples.
+    pub(super) samples: Count,
+    /// A timer that cannot interrupt where interrupts are off.
+    pub(super) is_timer: bool,
+    /// A program on the event made or counted the samples: it cannot see what runs under the kernel's guard.
+    pub(super) is_counted_by_programs: bool,
+    /// The time over which samples were put together, for those that the recorder counted in the kernel.
+    pub(super) aggregated_over_ns: Option<u64>,
+    /// Samples are of all that ran in the recording, on all CPUs, and none is missing: they can be held against other counts.
+    pub(super) samples_are_whole: bool,
+    /// Weights are ns, and samples are of the same tasks and CPUs as run statistics: time by one adds to time by the other.
+    pub(super) adds_to_runs: bool,
+}
+
+/// A program's line before its shares are known.
+pub(super) struct ProgramRow {
+    /// Position among the programs.
+    pub(super) program: usize,
+    /// Rows without samples have theirs in common.
+    pub(super) charges: Arc<Charges>,
+    pub(super) sampled_per_run: Known<SampledPerRun>,
+    pub(super) blind: Option<Reason>,
+    /// Time in it by run statistics that its samples lack, as `blind` says.
+    pub(super) unsampled_ns: Option<u64>,
+    pub(super) disagreement: Option<Box<Disagreement>>,
+    parts: Vec<(String, Charges)>,
+}
+
+impl ProgramRow {
+    pub(super) fn has_samples(&self) -> bool {
+        // A share may be less than a sample.
+        self.charges.total != Count::default() || self.charges.sum() != Count::default()
+    }
+
+    /// Why samples say nothing of what the program does, where the only ones that are charged to it are of what runs it.
+    pub(super) fn unseen(&self) -> Option<&Reason> {
+        self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
+    }
+
+    /// Charges, and the time that samples cannot see.
+    pub(super) fn cost(&self) -> Count {
+        let charged = self.charges.sum();
+        Count { weight: charged.weight.saturating_add(self.unsampled_ns.unwrap_or(0)), ..charged }
+    }
+
+    /// Samples or runs; where nobody looked for runs, also that the program came or went. A program that is not in the
+    /// recording is listed among the missed.
+    pub(super) fn happened(&self, program: &Program) -> bool {
+        self.has_samples() || happened(program)
+    }
+
+    /// The row with its shares; `without_samples` is the line of programs that have none.
+    pub(super) fn row(
+        &self,
+        programs: &[Program],
+        whole: &Whole<'_>,
+        without_samples: &Arc<Line>,
+        options: &Options,
+    ) -> Row {
+        let program = &programs[self.program];
+        let has_total = options.split() != Some(Split::Helper);
+        let part =
+            |(name, charges): &(String, Charges)| Part { name: name.clone(), line: whole.ledger(charges, has_total) };
+        // Samples of a part of what it does are no measure of its columns.
+        let partly_seen = self.blind.as_ref().filter(|_| self.unsampled_ns.is_some());
+        let line = match self.unseen().or(partly_seen) {
+            Some(_) if !self.has_samples() => None,
+            Some(reason) => Some(whole.kept(whole.ledger_of_unseen(&self.charges, reason))),
+            None if !self.has_samples() => Some(Arc::clone(without_samples)),
+            None => Some(whole.kept(whole.ledger(&self.charges, true))),
+        };
+        Row {
+            program: self.program,
+            id: program.id,
+            name: program.name.clone(),
+            blind: self.blind.clone(),
+            disagreement: self.disagreement.clone(),
+            sampled_per_run: self.sampled_per_run.clone(),
+            line,
+            unsampled: self.unsampled_ns.map(|time_ns| whole.unsampled(time_ns)),
+            parts: options.split().map(|_| self.parts.iter().map(part).collect()),
+        }
+    }
+}
+
+/// The programs of an event, and the event.
+pub(super) struct RowsOf<'r> {
+    pub(super) index: &'r Index,
+    pub(super) ledger: &'r EventLedger,
+    pub(super) programs: &'r [Program],
+    /// By program.
+    pub(super) traits: &'r [Traits],
+    /// The index's number of each program.
+    pub(super) order: &'r [u32],
+    /// Positions of programs by the index's numbers.
+    pub(super) positions: &'r [u32],
+    pub(super) basis: &'r Basis<'r>,
+    pub(super) options: &'r Options,
+}
+
+impl RowsOf<'_> {
+    /// Returns true if samples say that some program is reached by tail calls.
+    pub(super) fn has_tail_calls(&self) -> bool {
+        let was_entered = |(number, charges): (u32, &Charges)| {
+            let runs = self.programs[self.positions[number as usize] as usize].runs.value();
+            ran_in_a_sample(charges) && runs.is_some_and(|runs| runs.count == 0)
+        };
+        self.ledger.programs.iter().any(was_entered)
+    }
+
+    /// Why the samples of the event say nothing about a program.
+    pub(super) fn blind(&self, position: usize, tail_calls: bool) -> Option<Reason> {
+        let charges = self.ledger.programs.get(self.order[position]);
+        blind(&self.programs[position], &self.traits[position], &charges, self.basis, tail_calls)
+    }
+}
+
+/// The lines of the ledger, in the order that is asked for: of programs with charges, and where `lists_without_samples` of the others that are listed without.
+pub(super) fn program_rows(of: &RowsOf<'_>, lists_without_samples: bool, tail_calls: bool) -> Vec<ProgramRow> {
+    let RowsOf { index, ledger, programs, order, positions, basis, options, .. } = *of;
+    let mut parts: FxHashMap<u32, Vec<(Key, Charges)>> = FxHashMap::default();
+    for ((program, key), charges) in &ledger.parts {
+        parts.entry(*program).or_default().push((*key, *charges));
+    }
+    let sampled = ledger.programs.iter().map(|(number, _)| positions[number as usize] as usize);
+    let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|position| {
+        of.traits[*position].without_samples == WithoutSamples::Listed && !ledger.programs.has(order[*position])
+    });
+    let none = Arc::new(Charges::default());
+    // Told, not grown: with all programs that a recording has, rows are most of the memory.
+    let mut rows: Vec<ProgramRow> = Vec::with_capacity(ledger.programs.iter().count() + without.clone().count());
+    rows.extend(sampled.chain(without).map(|position| {
+        let number = order[position];
+        let charges = match ledger.programs.has(number) {
+            true => Arc::new(ledger.programs.get(number)),
+            false => Arc::clone(&none),
+        };
+        let program = &programs[position];
+        let blind = of.blind(position, tail_calls);
+        // What is reached by tail calls is in the time of its caller, and has the samples.
+        let is_told = basis.samples_are_whole && basis.is_timer && blind.is_none() && !tail_calls;
+        let runs = program.runs.value().filter(|_| is_told);
+        ProgramRow {
+            program: position,
+            unsampled_ns: blind.as_ref().and_then(|reason| unsampled_ns(program, &charges, reason, basis)),
+            sampled_per_run: sampled_per_run(program, &charges, blind.as_ref(), basis),
+            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)).map(Box::new),
+            charges,
+            blind,
+            parts: split_rows(index, number, parts.remove(&number).unwrap_or_default(), options),
+        }
+    }));
+    rows.sort_unstable_by(|a, b| {
+        let order = match options.sort {
+            Sort::Cost => b.cost().cmp_weight(a.cost()),
+            sort => order_of(a, b, programs, sort),
+        };
+        order.then(a.program.cmp(&b.program))
+    });
+    rows
+}
+
+/// What of the event there is in a run of the program, if runs are of the same as the samples.
+fn sampled_per_run(
+    program: &Program,
+    charges: &Charges,
+    blind: Option<&Reason>,
+    basis: &Basis<'_>,
+) -> Known<SampledPerRun> {
+    let runs = match &program.runs {
+        Known::Value(runs) => runs,
+        Known::Unknown(reason) => return Known::Unknown(reason.clone()),
+        Known::Impossible(anomaly) => return Known::Impossible(anomaly.clone()),
+    };
+    match blind {
+        Some(reason) => Known::Unknown(reason.clone()),
+        None if !basis.samples_are_whole => Known::Unknown(Reason::PartOnly),
+        None => per_run(charges, runs),
+    }
+}
+
+/// Time in a program by run statistics, without what samples have of it; where samples cannot be taken in it, for `reason`, and
+/// these times add up. Code whose samples are there and cannot be told apart is in a line of its own.
+fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis<'_>) -> Option<u64> {
+    let takes_no_samples = matches!(
+        reason,
+        Reason::Guarded { .. } | Reason::InSamplingInterrupt | Reason::InterruptsOff { .. } | Reason::Unsampled { .. }
+    );
+    let runs = program.runs.value().filter(|_| takes_no_samples && basis.adds_to_runs)?;
+    let sampled_ns = charges.own.weight.saturating_add(charges.helper.weight);
+    runs.time_ns.checked_sub(sampled_ns).filter(|time_ns| *time_ns > 0)
+}
+
+fn order_of(a: &ProgramRow, b: &ProgramRow, programs: &[Program], sort: Sort) -> Ordering {
+    let largest_first = |value: fn(&Charges) -> Count| value(&b.charges).cmp_weight(value(&a.charges));
+    let (p, q) = (&programs[a.program], &programs[b.program]);
+    let by_runs = |value: fn(&Program) -> Option<(u64, u64)>| {
+        // Fractions are compared without rounding; what is not known goes last.
+        match (value(p), value(q)) {
+            (Some((n, d)), Some((m, e))) => (u128::from(m) * u128::from(d)).cmp(&(u128::from(n) * u128::from(e))),
+            (known, other) => other.is_some().cmp(&known.is_some()),
+        }
+    };
+    match sort {
+        Sort::Cost => largest_first(Charges::sum),
+        Sort::Samples => b.charges.sum().samples.cmp(&a.charges.sum().samples),
+        Sort::SelfTime => largest_first(|charges| charges.own),
+        Sort::Helper => largest_first(|charges| charges.helper),
+        Sort::Entry => largest_first(|charges| charges.entry),
+        Sort::Total => largest_first(|charges| charges.total),
+        Sort::Runs => by_runs(|program| match (program.exact_throughout(), &program.runs) {
+            (Some(exact), _) => Some((exact.runs, 1)),
+            (None, runs) => runs.value().map(|runs| (runs.count, 1)),
+        }),
+        Sort::NsPerRun => by_runs(|program| {
+            let exact = program.exact_throughout().and_then(|exact| exact.time.value());
+            match (exact, program.runs.value()) {
+                (Some(time), _) => Some(((time.value * 1000.0) as u64, 1000)),
+                (None, runs) => runs.filter(|runs| runs.count > 0).map(|runs| (runs.time_ns, runs.count)),
+            }
+        }),
+        Sort::Cpu => {
+            by_runs(|program| program.runs.value().map(|runs| (runs.time_ns, 1))).then(largest_first(Charges::sum))
+        }
+        Sort::Misses => by_runs(|program| program.runs.value()?.misses.map(|misses| (misses, 1))),
+        Sort::Id => Ordering::Equal,
+        Sort::Name => p.name.cmp(&q.name),
+        Sort::Type => p.prog_type.map(|t| t.to_string()).cmp(&q.prog_type.map(|t| t.to_string())),
+    }
+}
+
+impl Count {
+    pub(super) fn cmp_weight(self, other: Count) -> Ordering {
+        (self.weight, self.samples).cmp(&(other.weight, other.samples))
+    }
+}
+
+fn split_rows(
+    index: &Index,
+    program: u32,
+    mut parts: Vec<(Key, Charges)>,
+    options: &Options,
+) -> Vec<(String, Charges)> {
+    // The map they come from has no order: the key breaks ties.
+    parts.sort_by_key(|(key, charges)| {
+        let (sum, total) = (charges.sum(), charges.total);
+        (Reverse(sum.weight), Reverse(sum.samples), Reverse(total.weight), *key)
+    });
+    let parts = parts.into_iter().take(options.limit.unwrap_or(usize::MAX));
+    parts.map(|(key, charges)| (part_name(index, program, key), charges)).collect()
+}
+
+fn part_name(index: &Index, program: u32, key: Key) -> String {
+    match key {
+        Key::Code => "(own code)".into(),
+        Key::Entry => "(entry)".into(),
+        Key::Function(function) => index.programs.list[program as usize]
+            .functions
+            .get(function as usize)
+            .map_or_else(String::new, |f| f.name.clone()),
+        Key::Kernel(symbol) => index.symbols.name(symbol),
+        Key::Interrupt => "(interrupt)".into(),
+        Key::Comm(_)
+        | Key::Thread(_)
+        | Key::Process(_)
+        | Key::Cpu(_)
+        | Key::Cgroup(_)
+        | Key::Workload(_)
+        | Key::Unknown => payer_name(index, key).label(),
+    }
+}
+
+/// Who pays, by its key.
+pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
+    match key {
+        Key::Comm(comm) => PayerName::Comm(index.tasks.name(comm).to_owned()),
+        Key::Thread(tid) => PayerName::Thread(tid),
+        Key::Process(pid) => {
+            let comm = index.tasks.last(pid).map(|comm| index.tasks.name(comm).to_owned());
+            PayerName::Process { pid, comm }
+        }
+        Key::Cpu(cpu) => PayerName::Cpu(cpu),
+        Key::Cgroup(id) => PayerName::Cgroup { id, path: index.cgroups.get(&id).cloned() },
+        Key::Workload(number) => {
+            index.workloads().get(number).map_or(PayerName::Unknown, |it| PayerName::Workload(it.clone()))
+        }
+        Key::Code | Key::Entry | Key::Function(_) | Key::Kernel(_) | Key::Interrupt | Key::Unknown => {
+            PayerName::Unknown
+        }
+    }
+}
+
+/// With fewer expected samples than this, none says nothing.
+const SURE_SAMPLES: u64 = 20;
+
+/// Whether the program was in the call chain of a sample. What runs it is sampled where it is not.
+fn ran_in_a_sample(charges: &Charges) -> bool {
+    let Charges { own, helper, entry, total, .. } = charges;
+    *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
+}
+
+/// The kind of attachment of programs in program arrays: the kernel counts no run of those.
+pub(super) const TAIL_CALL: &str = "tail_call";
+
+/// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
+/// that of the programs it called, which have the samples.
+fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis<'_>, tail_calls: bool) -> Option<Reason> {
+    if program.interpreted {
+        return Some(Reason::Interpreted);
+    }
+    if program.captured && !program.addressed {
+        return Some(Reason::AddressesHidden);
+    }
+    if basis.is_counted_by_programs
+        && let Some(unseen) = super::sampler::unseen(program, traits.guarded)
+    {
+        return Some(unseen);
+    }
+    if !basis.is_timer {
+        return None;
+    }
+    if program.prog_type == Some(ProgType::PERF_EVENT) {
+        return Some(Reason::InSamplingInterrupt);
+    }
+    if let Some(hook) = &traits.irqs_off {
+        return Some(Reason::InterruptsOff { hook: hook.clone() });
+    }
+    // Time that was measured, without a single sample: the timer does not see it.
+    let period = basis.samples.weight.checked_div(basis.samples.samples)?;
+    let runs = program.runs.value()?;
+    // The lower bound, where runs are estimated.
+    let expected = runs.time_ns.saturating_sub(runs.time_margin_ns()?).checked_div(period)?;
+    // Of less than an interval, samples may have found no room in it, or be another program's at the same address.
+    let was_there_for_ns = program.unloaded.map(|at| at.before_ns - program.loaded.map_or(0, |at| at.after_ns));
+    let too_short = was_there_for_ns.zip(basis.aggregated_over_ns).is_some_and(|(there, over)| there < over as i64);
+    let is_unsampled = !tail_calls && !too_short && !ran_in_a_sample(charges) && expected >= SURE_SAMPLES;
+    is_unsampled.then_some(Reason::Unsampled { expected })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A program of which nothing is known.
+    pub(in crate::query::by_prog) fn program() -> Program {
+        Program {
+            id: None,
+            load_time_ns: None,
+            name: String::new(),
+            tag: None,
+            prog_type: None,
+            functions: Vec::new(),
+            map_memory_bytes: Known::Unknown(Reason::NoProgInfo),
+            loaded: None,
+            unloaded: None,
+            attachments: Vec::new(),
+            owners: Vec::new(),
+            pins: Vec::new(),
+            uid: None,
+            metadata: Vec::new(),
+            interpreted: false,
+            addressed: true,
+            captured: true,
+            counts_others: false,
+            runs: Known::Unknown(Reason::NoRunStatistics),
+            exact: Known::Unknown(Reason::NoExactCounters),
+            exact_functions: Vec::new(),
+            disagreements: Vec::new(),
+        }
+    }
+}

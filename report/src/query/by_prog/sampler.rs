@@ -1,0 +1,69 @@
+//! Events whose samples our sampling program made, and what such a program cannot see.
+//!
+//! It cannot see what runs under the kernel's [guard](crate::index::guard). The main events carry no program, so that their samples say
+//! how much that is.
+
+use super::shares::percent;
+use crate::index::Index;
+use crate::input::event_kind::EventKind;
+use crate::input::recording::Recording;
+use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
+use crate::pass::sinks::by_event::ByEvent;
+use crate::pass::sinks::ledger::EventLedger;
+use rustc_hash::FxHashSet;
+
+/// What is to be said about the event at `event`, if our sampling program made its samples.
+pub(super) fn bpf_sampler(
+    recording: &Recording<'_>,
+    index: &Index,
+    ledgers: &ByEvent<EventLedger>,
+    main_event: Option<usize>,
+    event: usize,
+) -> Option<BpfSampler> {
+    if recording.kinds[event] != EventKind::BpfSampler {
+        return None;
+    }
+    let told = index.states.sampler.as_ref();
+    let rate = |is_frequency| told.filter(|told| told.is_frequency == is_frequency).map(|told| told.rate);
+    let counts = told.and_then(|told| told.counts);
+    Some(BpfSampler {
+        carrier: told.map(|told| told.event.clone()),
+        carriers: told.map(|told| told.events),
+        frequency: rate(true),
+        period: rate(false),
+        runs: counts.map(|counts| counts.runs),
+        written: counts.map(|counts| counts.written),
+        full: counts.map(|counts| counts.full),
+        failed: counts.map(|counts| counts.failed),
+        last_errno: counts.map(|counts| counts.last_errno),
+        blind_spot: main_event.map(|main| {
+            let (inside, of) = (ledgers[main].guarded, ledgers[main].samples);
+            let event = recording.names[main].clone();
+            BlindSpot { event, inside, of, percent: percent(inside.samples, Some(of.samples)) }
+        }),
+    })
+}
+
+/// The main event to hold against: of the kind that carries the program, or else the first. One that carries a program itself is
+/// as blind.
+pub(super) fn main_event(recording: &Recording<'_>, index: &Index, asked: &[bool]) -> Option<usize> {
+    let told = index.states.sampler.as_ref();
+    let on_events = index.states.attachments.iter().filter(|it| it.kind == "perf_event" && it.target.ends_with(b")"));
+    let carriers: FxHashSet<&[u8]> = on_events.map(|it| it.target.as_slice()).collect();
+    let carries_program =
+        |event: usize| index.aggregations.contains_key(&event) || carriers.contains(recording.names[event].as_bytes());
+    let is_main =
+        |event: &usize| asked[*event] && recording.kinds[*event] == EventKind::Pmu && !carries_program(*event);
+    let mut mains = (0..asked.len()).filter(is_main);
+    let is_kind = |event: &usize| {
+        let attr = &recording.event(*event).attr;
+        told.is_some_and(|told| (told.event_type, told.event_config) == (attr.kind, attr.config))
+    };
+    mains.clone().find(is_kind).or_else(|| mains.next())
+}
+
+/// Why the samples that our sampling program made say nothing about a program.
+pub(super) fn unseen(program: &Program, guarded: bool) -> Option<Reason> {
+    let prog_type = ProgTypeName(program.prog_type?);
+    guarded.then_some(Reason::Guarded { prog_type })
+}

@@ -1,0 +1,112 @@
+//! Lines of the ledger: charges with what they are shares of.
+
+use crate::model::{Columns, Count, Known, Line, Reason, Share, Shares, UnsampledTime};
+use crate::pass::sinks::ledger::Charges;
+use std::cell::{OnceCell, RefCell};
+use std::sync::Arc;
+
+/// What the lines of an event are shares of.
+#[derive(Debug, Clone)]
+pub(super) struct Whole<'z> {
+    /// Weight of all samples.
+    pub(super) samples: u64,
+    /// Weight that shares of the machine are of.
+    pub(super) machine: Option<u64>,
+    /// Time of the machine's CPUs, where weights are ns.
+    pub(super) capacity_ns: Option<u64>,
+    /// Weight of what was not idle.
+    pub(super) busy: Option<u64>,
+    /// Weight of all BPF.
+    pub(super) bpf: u64,
+    /// Samples have the kernel's call chains.
+    pub(super) has_chains: bool,
+    /// Its lines without charges.
+    pub(super) zeros: &'z Zeros,
+}
+
+/// Lines without charges, and their columns by what those depend on: events that have them may be thousands.
+#[derive(Debug, Default)]
+pub(super) struct Zeros {
+    columns: [OnceCell<Arc<Columns>>; 8],
+    lines: RefCell<Vec<Arc<Line>>>,
+}
+
+/// Shares of nothing are 0, or unknown, by what they are of; with columns and without.
+const MOST_ZERO_LINES: usize = 32;
+
+/// A share in per cent; `None` of nothing.
+pub(super) fn percent(part: u64, whole: Option<u64>) -> Option<f64> {
+    whole.filter(|whole| *whole > 0).map(|whole| part as f64 * 100.0 / whole as f64)
+}
+
+impl Whole<'_> {
+    /// A count as a share of all samples.
+    pub(super) fn share(&self, count: Count) -> Share {
+        Share { count, percent: percent(count.weight, Some(self.samples)) }
+    }
+
+    /// Time in programs that samples cannot see.
+    pub(super) fn unsampled(&self, time_ns: u64) -> UnsampledTime {
+        UnsampledTime { time_ns, machine_percent: percent(time_ns, self.capacity_ns) }
+    }
+
+    /// A line without columns.
+    pub(super) fn line(&self, count: Count) -> Line {
+        let shares = Shares {
+            machine: percent(count.weight, self.machine),
+            busy: percent(count.weight, self.busy),
+            bpf: percent(count.weight, Some(self.bpf)),
+            samples: percent(count.weight, Some(self.samples)),
+        };
+        Line { count, shares, columns: None }
+    }
+
+    /// A line with the columns of `charges`; `has_total` where the inclusive one means something.
+    pub(super) fn ledger(&self, charges: &Charges, has_total: bool) -> Line {
+        let made = || Arc::new(self.columns(charges, has_total));
+        let columns = if *charges == Charges::default() {
+            let at = [has_total, self.has_chains, self.samples > 0].iter().fold(0, |at, is| at * 2 + usize::from(*is));
+            Arc::clone(self.zeros.columns[at].get_or_init(made))
+        } else {
+            made()
+        };
+        Line { columns: Some(columns), ..self.line(charges.sum()) }
+    }
+
+    /// A line to be kept: of those without charges, equal ones are kept once.
+    pub(super) fn kept(&self, line: Line) -> Arc<Line> {
+        if line.count != Count::default() {
+            return Arc::new(line);
+        }
+        let mut known = self.zeros.lines.borrow_mut();
+        if let Some(equal) = known.iter().find(|known| ***known == line) {
+            return Arc::clone(equal);
+        }
+        let line = Arc::new(line);
+        if known.len() < MOST_ZERO_LINES {
+            known.push(Arc::clone(&line));
+        }
+        line
+    }
+
+    fn columns(&self, charges: &Charges, has_total: bool) -> Columns {
+        let chained = |count| match self.has_chains {
+            true => Known::Value(self.share(count)),
+            false => Known::Unknown(Reason::NoCallChains),
+        };
+        Columns {
+            own: Known::Value(self.share(charges.own)),
+            helper: chained(charges.helper),
+            entry: chained(charges.entry),
+            entry_shared: chained(charges.shared_entry),
+            inclusive: if has_total { chained(charges.total) } else { Known::Unknown(Reason::NotForThisLine) },
+        }
+    }
+
+    /// The same of a program that samples do not see, for `reason`, but what runs it.
+    pub(super) fn ledger_of_unseen(&self, charges: &Charges, reason: &Reason) -> Line {
+        let unseen = || Known::Unknown(reason.clone());
+        let columns = Columns { own: unseen(), helper: unseen(), inclusive: unseen(), ..self.columns(charges, true) };
+        Line { columns: Some(Arc::new(columns)), ..self.line(charges.sum()) }
+    }
+}

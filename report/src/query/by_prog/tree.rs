@@ -1,0 +1,299 @@
+//! The ledger as trees.
+
+use super::shares::percent;
+use super::{Built, rows};
+use crate::index::Index;
+use crate::input::recording::Recording;
+use crate::input::window::Window;
+use crate::model::{
+    Count, EventReport, EventTrees, JSON_VERSION, NodeKind, OtherProgram, Program, ProgramName, Row, TailCallChain,
+    TailCallOrigin, Tree, TreeNode, Trees,
+};
+use crate::pass::Selection;
+use crate::pass::sinks::tree::{self, Node, Place, TreeSink};
+use crate::{Options, Result};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Makes the report. Parts with less than `percent_limit` of their program's cost are put together.
+pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options, percent_limit: f64) -> Result<Trees> {
+    let ledger_options = Options { by: None, ..options.clone() };
+    let sink = TreeSink::new(index, recording.events.all().len());
+    let Built { report, mut sink, weights } = super::build_with(recording, index, &ledger_options, false, sink)?;
+    sink.share_entry(index.hooks.groups(), |group, interval| weights.of(group, interval));
+    let order = rows::order(index);
+    let window = Window::of(&options.time, recording, index.start_ns())?;
+    let selected = Selection::new(recording, index, &window, options)?.events;
+    let selected = (0..selected.len()).filter(|event| selected[*event]);
+    let positions = order.iter().copied().zip(0..).collect();
+    let maker = Maker { index, programs: &report.programs, order: &order, positions, percent_limit };
+    let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
+    Ok(Trees {
+        format: "bprec tree",
+        version: JSON_VERSION,
+        percent_limit,
+        events,
+        recording: report.recording,
+        programs: Arc::unwrap_or_clone(report.programs),
+        problems: report.problems,
+    })
+}
+
+struct Maker<'m> {
+    index: &'m Index,
+    programs: &'m [Program],
+    /// The index's numbers of programs, by their positions.
+    order: &'m [u32],
+    /// And the other way round.
+    positions: FxHashMap<u32, usize>,
+    percent_limit: f64,
+}
+
+/// The nodes of an event with what they have altogether.
+struct Sums<'s> {
+    nodes: &'s [Node],
+    /// What is charged to the program of the tree.
+    charged: Vec<Count>,
+    /// With other programs that ran there.
+    totals: Vec<Count>,
+    children: Vec<Vec<u32>>,
+    /// By program.
+    roots: FxHashMap<u32, u32>,
+    /// By program: those that ran inside it, next to it.
+    inside: FxHashMap<u32, FxHashMap<u32, Count>>,
+}
+
+impl<'s> Sums<'s> {
+    fn new(nodes: &'s [Node]) -> Sums<'s> {
+        let charged = |node: &Node| if node.is_of_others() { Count::default() } else { node.own };
+        let mut sums = Sums {
+            nodes,
+            charged: nodes.iter().map(charged).collect(),
+            totals: nodes.iter().map(|node| node.own).collect(),
+            children: vec![Vec::new(); nodes.len()],
+            roots: FxHashMap::default(),
+            inside: FxHashMap::default(),
+        };
+        let mut root_programs = Vec::with_capacity(nodes.len());
+        // A node's number is larger than its parent's.
+        for node in nodes {
+            let own_tree = |place| if let Place::Program(program) = place { Some(program) } else { None };
+            let root = node.parent.map_or_else(|| own_tree(node.place), |parent| root_programs[parent as usize]);
+            if let (Some(_), Some(outer), Some(inner)) = (node.parent, root, own_tree(node.place)) {
+                sums.inside.entry(outer).or_default().entry(inner).or_default().merge(node.own);
+            }
+            root_programs.push(root);
+        }
+        for (number, node) in nodes.iter().enumerate().rev() {
+            match (node.parent, node.place) {
+                (Some(parent), _) => {
+                    let (charged, total) = (sums.charged[number], sums.totals[number]);
+                    sums.charged[parent as usize].merge(charged);
+                    sums.totals[parent as usize].merge(total);
+                    sums.children[parent as usize].push(number as u32);
+                }
+                (None, Place::Program(program)) => drop(sums.roots.insert(program, number as u32)),
+                (None, _) => {}
+            }
+        }
+        sums
+    }
+
+    /// What ran in each program and inside it.
+    fn total_of(&self, program: u32) -> Count {
+        self.roots.get(&program).map_or(Count::default(), |root| self.totals[*root as usize])
+    }
+}
+
+/// What is left for the nodes of a tree to be made of.
+struct Making<'m> {
+    sums: &'m Sums<'m>,
+    charged: Count,
+    total: Count,
+    nodes: Vec<TreeNode>,
+}
+
+/// Programs by the one that was run when tail calls led to them, and the other way round, with what is charged to them then.
+#[derive(Default)]
+struct Chains {
+    reached: FxHashMap<u32, FxHashMap<u32, Count>>,
+    from: FxHashMap<u32, Vec<(Option<u32>, Count)>>,
+}
+
+impl Chains {
+    fn new(origins: &FxHashMap<(u32, Option<u32>), Count>) -> Chains {
+        let mut chains = Chains::default();
+        for ((program, origin), count) in origins {
+            chains.from.entry(*program).or_default().push((*origin, *count));
+            if let Some(origin) = origin.filter(|origin| origin != program) {
+                chains.reached.entry(origin).or_default().insert(*program, *count);
+            }
+        }
+        chains
+    }
+
+    /// What tail calls of others led to a program for.
+    fn of_others(&self, program: u32) -> Count {
+        let from = self.from.get(&program).into_iter().flatten();
+        from.filter(|(from, _)| *from != Some(program)).map(|(_, count)| *count).sum()
+    }
+}
+
+impl Maker<'_> {
+    fn event(&self, event: &EventReport, trees: &tree::EventTrees) -> EventTrees {
+        let sums = Sums::new(&trees.nodes);
+        let count = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
+        let bpf = event.total.count;
+        let chains = Chains::new(&trees.origins);
+        let rows = event.rows.iter().map(|row| (row, self.order[row.program]));
+        let shown = rows.filter(|(row, number)| {
+            count(row) != Count::default() || sums.roots.contains_key(number) || chains.reached.contains_key(number)
+        });
+        let trees = shown.map(|(row, number)| {
+            let (charged, total) = (count(row), sums.total_of(number));
+            let mut making = Making { sums: &sums, charged, total, nodes: Vec::new() };
+            if let Some(root) = sums.roots.get(&number) {
+                self.push_children(&mut making, *root, 1);
+            }
+            Tree {
+                program: row.program,
+                id: row.id,
+                name: self.programs[row.program].label(),
+                count: charged,
+                bpf_percent: percent(charged.weight, Some(bpf.weight)),
+                total,
+                nodes: making.nodes,
+                inside: self.others(sums.inside.get(&number)),
+                chain: self.chain(&chains, number, charged, bpf),
+                tail_called_from: self.tail_called_from(&chains, number),
+            }
+        });
+        let line =
+            |line: &crate::model::Known<Arc<crate::model::Line>>| line.value().map_or(Count::default(), |it| it.count);
+        EventTrees {
+            name: event.name.clone(),
+            unit: event.unit,
+            samples: event.samples,
+            trees: trees.collect(),
+            others: event.others.line.count + event.counting_programs.line.count,
+            entry_unattributed: line(&event.entry_unattributed),
+            interpreted: line(&event.interpreted),
+            total: bpf,
+        }
+    }
+
+    fn chain(&self, chains: &Chains, program: u32, charged: Count, bpf: Count) -> Option<TailCallChain> {
+        let reached = chains.reached.get(&program)?;
+        let count = charged.without(chains.of_others(program)) + reached.values().copied().sum();
+        let bpf_percent = percent(count.weight, Some(bpf.weight));
+        Some(TailCallChain { count, bpf_percent, reached: self.others(Some(reached)) })
+    }
+
+    fn tail_called_from(&self, chains: &Chains, program: u32) -> Vec<TailCallOrigin> {
+        // Where nothing but a hook ran it, there is nothing to say.
+        let from = chains.from.get(&program).filter(|from| from.iter().any(|(from, _)| *from != Some(program)));
+        let mut from = from.cloned().unwrap_or_default();
+        from.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));
+        let named = |(from, count): (Option<u32>, Count)| TailCallOrigin {
+            program: from.map(|program| self.program_name(program)),
+            count,
+        };
+        from.into_iter().map(named).collect()
+    }
+
+    /// Programs by their numbers, those with most first.
+    fn others(&self, programs: Option<&FxHashMap<u32, Count>>) -> Vec<OtherProgram> {
+        let mut programs: Vec<(u32, Count)> = programs.into_iter().flatten().map(|(it, count)| (*it, *count)).collect();
+        programs.sort_by(|a, b| b.1.cmp_weight(a.1).then(a.0.cmp(&b.0)));
+        let named = |(program, count)| OtherProgram { program: self.program_name(program), count };
+        programs.into_iter().map(named).collect()
+    }
+
+    fn program_name(&self, program: u32) -> ProgramName {
+        let program = &self.programs[self.positions[&program]];
+        ProgramName { id: program.id, name: program.label() }
+    }
+
+    /// Appends what a node called, what that called behind each.
+    fn push_children(&self, making: &mut Making<'_>, parent: u32, depth: u32) {
+        let sums = making.sums;
+        let parent_place = sums.nodes[parent as usize].place;
+        let children = sums.children[parent as usize].iter();
+        let mut children: Vec<(String, u32)> = children.map(|child| (self.name(sums, *child), *child)).collect();
+        children.sort_by(|a, b| {
+            let total = |child: u32| sums.totals[child as usize];
+            let by_place = || sums.nodes[a.1 as usize].place.cmp(&sums.nodes[b.1 as usize].place);
+            total(b.1).cmp_weight(total(a.1)).then_with(|| a.0.cmp(&b.0)).then_with(by_place)
+        });
+        let (charged, whole) = (making.charged.weight, making.total.weight);
+        let of_charged = |count: Count| percent(count.weight, Some(charged));
+        let of_total = |count: Count| percent(count.weight, Some(whole));
+        let is_small = |count: Count| of_total(count).is_some_and(|percent| percent < self.percent_limit);
+        let (mut folded, mut folded_charged, mut folded_total) = (0u64, Count::default(), Count::default());
+        for (name, child) in children {
+            let (node, total) = (&sums.nodes[child as usize], sums.totals[child as usize]);
+            let inclusive = sums.charged[child as usize];
+            if is_small(total) {
+                folded += 1;
+                folded_charged.merge(inclusive);
+                folded_total.merge(total);
+                continue;
+            }
+            let is_of_others = node.is_of_others();
+            let kind = match (node.place, parent_place) {
+                _ if is_of_others => NodeKind::Other,
+                (Place::Entry, _) => NodeKind::Entry,
+                (Place::Function { .. } | Place::Program(_), _) => NodeKind::Function,
+                (_, Place::Function { .. }) => NodeKind::Helper,
+                _ => NodeKind::Kernel,
+            };
+            let own = if is_of_others { Count::default() } else { node.own };
+            let id = match node.place {
+                Place::Program(program) => self.index.programs.list[program as usize].id,
+                _ => None,
+            };
+            making.nodes.push(TreeNode {
+                depth,
+                kind,
+                name,
+                id,
+                own,
+                inclusive,
+                total,
+                self_percent: of_charged(own),
+                program_percent: of_charged(inclusive),
+                total_percent: of_total(total),
+            });
+            self.push_children(making, child, depth + 1);
+        }
+        if folded > 0 {
+            making.nodes.push(TreeNode {
+                depth,
+                kind: NodeKind::Folded,
+                name: format!("… {folded} more"),
+                id: None,
+                own: folded_charged,
+                inclusive: folded_charged,
+                total: folded_total,
+                self_percent: of_charged(folded_charged),
+                program_percent: of_charged(folded_charged),
+                total_percent: of_total(folded_total),
+            });
+        }
+    }
+
+    fn name(&self, sums: &Sums<'_>, node: u32) -> String {
+        match sums.nodes[node as usize].place {
+            Place::Entry => "(entry)".into(),
+            Place::Function { program, function } => {
+                let known = self.index.programs.list[program as usize].functions.get(function as usize);
+                known.map_or_else(String::new, |function| function.name.clone())
+            }
+            Place::Kernel(symbol) => self.index.symbols.name(symbol),
+            Place::Image(image) => self.index.programs.images[image as usize].name.clone(),
+            Place::Program(program) => self.program_name(program).name,
+            Place::OtherPrograms => "(programs, no telling which)".into(),
+            Place::Unnamed => "[unknown]".into(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Which program of one side is which of the other.
+
+use super::recorded::{Recorded, RecordedProgram, merged};
+use crate::model::{Identity, Status, has_sha256_tags};
+use bprec_format::bpf::Tag;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A program of either side: per recording of each what it was there, if it was.
+#[derive(Debug)]
+pub(super) struct Joined {
+    pub(super) status: Status,
+    /// On the new side, where it is there.
+    pub(super) identity: Identity,
+    /// On the base side, where that is another.
+    pub(super) previous_name: Option<String>,
+    pub(super) base: Vec<Option<RecordedProgram>>,
+    pub(super) new: Vec<Option<RecordedProgram>>,
+}
+
+impl Joined {
+    pub(super) fn tags(side: &[Option<RecordedProgram>]) -> BTreeSet<Tag> {
+        side.iter().flatten().flat_map(|program| &program.tags).copied().collect()
+    }
+
+    /// Of both sides.
+    pub(super) fn recorded(&self) -> impl Iterator<Item = &RecordedProgram> {
+        self.base.iter().chain(&self.new).flatten()
+    }
+
+    pub(super) fn owners(&self) -> Vec<String> {
+        let owners: BTreeSet<&String> = self.recorded().flat_map(|program| &program.owners).collect();
+        owners.into_iter().cloned().collect()
+    }
+}
+
+/// Whether tags of all these recordings are made in the same way: kernels before Linux 6.18 hash programs with SHA-1, later ones with
+/// SHA-256. `false` where a kernel is not known.
+pub(super) fn are_tags_comparable<'r>(recordings: impl Iterator<Item = &'r Recorded>) -> bool {
+    let eras: Option<BTreeSet<bool>> = recordings.map(|it| has_sha256_tags(it.facts.os_release.as_deref()?)).collect();
+    eras.is_some_and(|eras| eras.len() <= 1)
+}
+
+type Side = BTreeMap<Identity, Vec<Option<RecordedProgram>>>;
+
+/// Takes the programs out of the recordings and puts those together that are the same. `has_places`: where programs are attached tells them
+/// apart.
+pub(super) fn join(base: &mut [Recorded], new: &mut [Recorded], has_places: bool, has_tags: bool) -> Vec<Joined> {
+    put_together(side(base, has_places), side(new, has_places), has_tags)
+}
+
+fn put_together(mut base: Side, new: Side, has_tags: bool) -> Vec<Joined> {
+    let mut joined = Vec::new();
+    let mut come: Side = BTreeMap::new();
+    for (identity, programs) in new {
+        match base.remove(&identity) {
+            Some(before) => {
+                let (old_tags, new_tags) = (Joined::tags(&before), Joined::tags(&programs));
+                let is_new_version = has_tags && !old_tags.is_empty() && !new_tags.is_empty() && old_tags != new_tags;
+                let status = if is_new_version { Status::NewVersion } else { Status::Same };
+                joined.push(Joined { status, identity, previous_name: None, base: before, new: programs });
+            }
+            None => drop(come.insert(identity, programs)),
+        }
+    }
+    // What is left is new or gone, unless it is the same under another name, or elsewhere.
+    let tags_of = |programs: &[Option<RecordedProgram>]| Some(Joined::tags(programs)).filter(|tags| !tags.is_empty());
+    if has_tags {
+        pair(&mut base, &mut come, &mut joined, Status::Renamed, |identity, programs| {
+            Some((identity.prog_type.clone(), identity.attached.clone(), tags_of(programs)?))
+        });
+    }
+    pair(&mut base, &mut come, &mut joined, Status::Moved, |identity, _| {
+        (!identity.name.is_empty()).then(|| (identity.prog_type.clone(), identity.name.clone()))
+    });
+    let absent = |programs: &[Option<RecordedProgram>]| vec![None; programs.len()];
+    for (identity, programs) in base {
+        let new = absent(&programs);
+        joined.push(Joined { status: Status::Gone, identity, previous_name: None, base: programs, new });
+    }
+    for (identity, programs) in come {
+        let base = absent(&programs);
+        joined.push(Joined { status: Status::New, identity, previous_name: None, base, new: programs });
+    }
+    joined.sort_by(|a, b| (&a.identity, a.status).cmp(&(&b.identity, b.status)));
+    joined
+}
+
+/// Puts together what one alone on each side has in common.
+fn pair<K: Ord>(
+    base: &mut Side,
+    new: &mut Side,
+    joined: &mut Vec<Joined>,
+    status: Status,
+    key: impl Fn(&Identity, &[Option<RecordedProgram>]) -> Option<K>,
+) {
+    let by_key = |side: &Side| {
+        let mut by_key: BTreeMap<K, Vec<Identity>> = BTreeMap::new();
+        for (identity, programs) in side {
+            if let Some(key) = key(identity, programs) {
+                by_key.entry(key).or_default().push(identity.clone());
+            }
+        }
+        by_key
+    };
+    let candidates = by_key(new);
+    for (key, before) in by_key(base) {
+        let ([before], Some([after])) = (&before[..], candidates.get(&key).map(|it| &it[..])) else { continue };
+        let (Some(old), Some(programs)) = (base.remove(before), new.remove(after)) else { continue };
+        let previous_name = (before.name != after.name).then(|| before.name.clone());
+        joined.push(Joined { status, identity: after.clone(), previous_name, base: old, new: programs });
+    }
+}
+
+/// The programs of a side, per recording.
+fn side(recordings: &mut [Recorded], has_places: bool) -> Side {
+    let count = recordings.len();
+    let mut side: Side = BTreeMap::new();
+    for (at, recorded) in recordings.iter_mut().enumerate() {
+        let mut programs = std::mem::take(&mut recorded.programs);
+        if !has_places {
+            programs.iter_mut().for_each(|(identity, _)| identity.attached.clear());
+            programs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
+        for (identity, program) in merged(programs) {
+            side.entry(identity).or_insert_with(|| vec![None; count])[at] = Some(program);
+        }
+    }
+    side
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::diff::recorded::RecordedProgram;
+
+    /// Programs by name, type, place and tag.
+    fn side_of(programs: &[(&str, &str, &str, u8)]) -> Side {
+        let identity = |name: &str, prog_type: &str, place: &str| Identity {
+            name: name.into(),
+            prog_type: prog_type.into(),
+            attached: vec![place.to_owned()],
+        };
+        let of = programs.iter().map(|(name, prog_type, place, tag)| {
+            (identity(name, prog_type, place), vec![Some(RecordedProgram::with_tag(Tag([*tag; 8])))])
+        });
+        of.collect()
+    }
+
+    fn statuses(base: &[(&str, &str, &str, u8)], new: &[(&str, &str, &str, u8)], has_tags: bool) -> Vec<String> {
+        let joined = put_together(side_of(base), side_of(new), has_tags);
+        let said = |joined: &Joined| match &joined.previous_name {
+            Some(previous) => format!("{} {:?} {previous}", joined.identity.name, joined.status),
+            None => format!("{} {:?}", joined.identity.name, joined.status),
+        };
+        joined.iter().map(said).collect()
+    }
+
+    #[test]
+    fn programs_are_the_same_by_type_name_and_place() {
+        let base = [("a", "xdp", "eth0", 1), ("b", "xdp", "eth0", 2), ("c", "tc", "eth0", 3), ("d", "tc", "x", 4)];
+        let new = [("a", "xdp", "eth0", 9), ("b2", "xdp", "eth0", 2), ("c", "tc", "eth1", 3), ("e", "tc", "x", 5)];
+        assert_eq!(statuses(&base, &new, true), ["a NewVersion", "b2 Renamed b", "c Moved", "d Gone", "e New"],);
+        // Without tags there are no new versions, and nothing is known by its tag.
+        assert_eq!(statuses(&base, &new, false), ["a Same", "b Gone", "b2 New", "c Moved", "d Gone", "e New"]);
+        // Of two that it may have been, it was neither.
+        let twice = [("b", "xdp", "eth0", 2), ("c", "xdp", "eth0", 2)];
+        assert_eq!(statuses(&twice, &[("z", "xdp", "eth0", 2)], true), ["b Gone", "c Gone", "z New"]);
+    }
+}

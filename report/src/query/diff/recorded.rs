@@ -1,0 +1,543 @@
+//! One recording as a comparison needs it: what each program cost altogether, and from moment to moment.
+
+use super::estimate::{Uncertain, ratio, typical};
+use crate::index::Index;
+use crate::index::runs::RunSeries;
+use crate::input::recording::Recording;
+use crate::input::window::Window;
+use crate::model::{Count, DiffRecording, EventReport, Identity, Known, Program, Reason, Report, Row, Unit};
+use crate::options::diff::DiffOptions;
+use crate::pass::Selection;
+use crate::pass::sinks::by_event::ByEvent;
+use crate::pass::sinks::intervals::{EventIntervals, IntervalSink, Weights};
+use crate::query::by_prog::{Built, build_with, rows};
+use crate::{Options, Result};
+use bprec_format::bpf::Tag;
+use bprec_format::feature::{Feature, SampleTime};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
+
+/// Without snapshots of run statistics a recording is cut into so many intervals.
+const INTERVALS: u64 = 32;
+/// With fewer snapshots they are no intervals.
+const FEW_SNAPSHOTS: usize = 10;
+
+/// Most numbers of a kind in a comparison, of all programs in all events, beyond those of one event. Each is an estimate with its series.
+const PAIRS: usize = 1 << 13;
+/// Limit on the events that are compared without `--event`: each has numbers of its own, and reading stays linear in the input.
+const EVENTS: usize = 1 << 10;
+
+/// The events that are compared, where a recording has too many for its programs.
+#[derive(Debug, Default)]
+pub(super) struct EventsCompared {
+    /// Their names; `None` while there are not too many.
+    events: Option<Vec<String>>,
+    /// Number of those left out.
+    pub(super) left_out: usize,
+}
+
+impl EventsCompared {
+    /// The events to be read of a recording; none: all. Those that are asked for are never left out.
+    fn cut(
+        &mut self,
+        recording: &Recording<'_>,
+        index: &Index,
+        asked: &DiffOptions,
+        options: &Options,
+    ) -> Result<Vec<String>> {
+        if !asked.events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let window = Window::of(&options.time, recording, index.start_ns())?;
+        let selected = Selection::new(recording, index, &window, options)?.events;
+        let names = recording.names.iter().zip(selected).filter(|(_, is_selected)| *is_selected).map(|(name, _)| name);
+        let known: Option<FxHashSet<&String>> = self.events.as_ref().map(|events| events.iter().collect());
+        let mut each = FxHashSet::default();
+        let names: Vec<&String> = names
+            .filter(|name| known.as_ref().is_none_or(|known| known.contains(name)) && each.insert(*name))
+            .collect();
+        let room = (PAIRS / index.programs.list.len().max(1)).clamp(1, EVENTS);
+        if names.len() > room {
+            self.left_out += names.len() - room;
+            self.events = Some(names.into_iter().take(room).cloned().collect());
+        }
+        Ok(self.events.clone().unwrap_or_default())
+    }
+}
+
+/// A recording.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) facts: DiffRecording,
+    /// What was recorded, in words.
+    pub(super) target: Option<String>,
+    pub(super) is_cut_off: bool,
+    /// It says where programs are attached.
+    pub(super) has_places: bool,
+    /// Why runs are not known of any program.
+    pub(super) no_runs: Option<String>,
+    pub(super) in_windows: bool,
+    pub(super) events: Vec<RecordedEvent>,
+    pub(super) programs: Vec<(Identity, RecordedProgram)>,
+    pub(super) problems: Vec<String>,
+    /// For how long run statistics were taken, ns.
+    observed_ns: f64,
+    /// Lengths of the intervals, ns.
+    lengths_ns: Vec<f64>,
+}
+
+/// An event of a recording.
+#[derive(Debug)]
+pub(super) struct RecordedEvent {
+    pub(super) name: String,
+    pub(super) unit: Unit,
+    pub(super) samples: Count,
+    pub(super) lost: Known<u64>,
+    pub(super) throttled: u64,
+    /// All that is charged to BPF.
+    pub(super) bpf: Charged,
+    /// CPU time of the machine meanwhile, ns.
+    machine_ns: Option<f64>,
+}
+
+/// What is charged in an event.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Charged {
+    pub(super) count: Count,
+    /// From moment to moment; empty where nothing is.
+    intervals: Vec<u64>,
+}
+
+/// What is known of a program, or of several of one identity.
+#[derive(Debug, Clone)]
+pub(super) struct RecordedProgram {
+    pub(super) programs: usize,
+    /// In no order.
+    pub(super) tags: Vec<Tag>,
+    pub(super) owners: BTreeSet<String>,
+    pub(super) ids: Vec<(Option<u32>, Option<[u8; 8]>)>,
+    runs: Known<Ran>,
+    /// By event.
+    events: Vec<OfEvent>,
+}
+
+#[derive(Debug, Clone)]
+struct Ran {
+    count: u64,
+    time_ns: u64,
+    /// Runs from moment to moment, and the time in them, ns.
+    intervals: Vec<(f64, f64)>,
+}
+
+#[derive(Debug, Clone)]
+struct OfEvent {
+    charged: Known<Charged>,
+    /// Of its runs, without what runs it.
+    inside: Known<Charged>,
+}
+
+impl Recorded {
+    /// Reads a recording.
+    pub(super) fn read(
+        recording: &Recording<'_>,
+        index: &Index,
+        path: String,
+        asked: &DiffOptions,
+        compared: &mut EventsCompared,
+    ) -> Result<Recorded> {
+        let mut options = Options { all: true, threads: asked.threads, ..Options::default() };
+        options.events = compared.cut(recording, index, asked, &options)?;
+        let mut moments = index.runs.cuts().to_vec();
+        let has_run_intervals = moments.len() >= FEW_SNAPSHOTS;
+        if !has_run_intervals {
+            moments = evenly(span(recording, index));
+        }
+        let sink = IntervalSink::new(moments.clone(), recording.events.all().len());
+        let Built { mut report, sink, .. } = build_with(recording, index, &options, false, sink)?;
+        // Events are compared by name: of several with one name, the first.
+        let mut names = FxHashSet::default();
+        report.events.retain(|event| names.insert(event.name.clone()));
+        let lengths_ns: Vec<f64> = moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
+        let runs = has_run_intervals.then_some(&index.runs);
+        // The report has those events alone that sample.
+        let positions: Vec<usize> = report
+            .events
+            .iter()
+            .filter_map(|event| recording.names.iter().position(|name| *name == event.name))
+            .collect();
+        let order = rows::order(index);
+        let maker = Maker { report: &report, runs, intervals: &sink.events, positions: &positions, order: &order };
+        let programs = maker.programs();
+        let observed = report.programs.iter().filter_map(|program| program.runs.value()?.span);
+        let observed = observed.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+        let events = report.events.iter().zip(&positions).map(|(event, at)| maker.event(event, *at)).collect();
+        let recorded = &report.recording;
+        Ok(Recorded {
+            target: recorded.target.clone(),
+            is_cut_off: recorded.unfinished,
+            has_places: index.states.session.is_some(),
+            no_runs: no_runs(&report.programs),
+            in_windows: report.programs.iter().any(|it| it.runs.value().is_some_and(|runs| runs.estimate.is_some())),
+            events,
+            programs,
+            problems: report.problems.iter().map(|problem| format!("{path}: {problem}")).collect(),
+            observed_ns: observed.map_or(0, |(from_ns, to_ns)| to_ns.saturating_sub(from_ns)) as f64,
+            facts: DiffRecording {
+                path,
+                hostname: recorded.hostname.clone(),
+                os_release: recorded.os_release.clone(),
+                arch: recorded.arch.clone(),
+                cpus: recorded.cpus,
+                elapsed_ns: recorded.elapsed_ns,
+                intervals: lengths_ns.len(),
+            },
+            lengths_ns,
+        })
+    }
+
+    pub(super) fn event(&self, name: &str) -> Option<usize> {
+        self.events.iter().position(|event| event.name == name)
+    }
+
+    /// What is charged, per second and CPU.
+    pub(super) fn cost(&self, event: usize, charged: &Charged) -> Known<Uncertain> {
+        // Per second of a CPU: of clocks, of which weights are ns, ns of a second.
+        self.rate(event, charged, 1e9)
+    }
+
+    /// What is charged of the machine, in per cent; of clocks alone.
+    pub(super) fn share(&self, event: usize, charged: &Charged) -> Known<Uncertain> {
+        match self.events[event].unit {
+            Unit::Nanoseconds => self.rate(event, charged, 100.0),
+            Unit::Events => Known::Unknown(Reason::CapacityUnknown),
+        }
+    }
+
+    /// Weight by CPU time of the machine, times `scale`.
+    fn rate(&self, event: usize, charged: &Charged, scale: f64) -> Known<Uncertain> {
+        let event = &self.events[event];
+        let (Some(machine_ns), Some(elapsed_ns)) = (event.machine_ns, self.facts.elapsed_ns) else {
+            return Known::Unknown(Reason::LengthUnknown);
+        };
+        let cpus = machine_ns / elapsed_ns as f64;
+        let weights = charged.weights().map(|weight| weight * scale);
+        let pairs = weights.zip(self.lengths_ns.iter().map(|length_ns| length_ns * cpus)).collect::<Vec<_>>();
+        let least = event.least(charged) * scale * scale / (machine_ns * machine_ns);
+        Known::Value(ratio(&pairs, charged.count.weight as f64 * scale / machine_ns, least))
+    }
+
+    /// A time as ns per second and CPU.
+    pub(super) fn per_second_and_cpu(&self, time_ns: u64) -> Option<f64> {
+        let cpus = self.facts.cpus.filter(|cpus| *cpus > 0)?;
+        (self.observed_ns > 0.0).then(|| time_ns as f64 * 1e9 / self.observed_ns / f64::from(cpus))
+    }
+
+    /// Runs per second.
+    pub(super) fn runs_per_second(&self, program: &RecordedProgram) -> Known<Uncertain> {
+        program.runs.clone().and_then(|ran| {
+            if self.observed_ns <= 0.0 {
+                return Known::Unknown(Reason::NoSnapshots);
+            }
+            let runs = ran.intervals.iter().map(|(runs, _)| runs * 1e9);
+            let pairs: Vec<(f64, f64)> = runs.zip(self.lengths_ns.iter().copied()).collect();
+            Known::Value(ratio(&pairs, ran.count as f64 * 1e9 / self.observed_ns, 0.0))
+        })
+    }
+}
+
+impl RecordedEvent {
+    /// Samples that were lost, in per cent of all that were taken.
+    pub(super) fn lost_percent(&self) -> Known<Uncertain> {
+        self.lost.clone().map(|lost| {
+            let all = self.samples.samples.saturating_add(lost).max(1);
+            let percent = lost as f64 * 100.0 / all as f64;
+            Uncertain { value: percent, mean: percent, variance: None }
+        })
+    }
+
+    /// The least variance of a sum of weights: samples come by chance, none as one might.
+    fn least(&self, charged: &Charged) -> f64 {
+        let of = if charged.count.samples > 0 { charged.count } else { self.samples };
+        let mean = of.weight as f64 / of.samples.max(1) as f64;
+        charged.count.samples.max(1) as f64 * mean * mean
+    }
+}
+
+impl RecordedProgram {
+    /// What is charged to it in an event.
+    pub(super) fn charged(&self, event: usize) -> &Known<Charged> {
+        &self.events[event].charged
+    }
+
+    /// Returns true if its runs tell what a typical interval is like.
+    pub(super) fn has_typical_runs(&self) -> bool {
+        self.runs.value().is_some_and(|ran| typical(&ran.pairs(), 0.0).is_some())
+    }
+
+    /// Time per run, ns, in a typical interval.
+    pub(super) fn typical_time_per_run(&self) -> Known<Uncertain> {
+        self.time_of_runs(|intervals, mean| typical(intervals, mean).unwrap_or_else(|| ratio(intervals, mean, 0.0)))
+    }
+
+    /// Time per run, ns, of all runs.
+    pub(super) fn mean_time_per_run(&self) -> Known<Uncertain> {
+        self.time_of_runs(|intervals, mean| ratio(intervals, mean, 0.0))
+    }
+
+    fn time_of_runs(&self, estimate: fn(&[(f64, f64)], f64) -> Uncertain) -> Known<Uncertain> {
+        self.runs.clone().and_then(|ran| match ran.count {
+            0 => Known::Unknown(Reason::NoRuns),
+            count => Known::Value(estimate(&ran.pairs(), ran.time_ns as f64 / count as f64)),
+        })
+    }
+
+    /// Weight of an event per run.
+    pub(super) fn per_run(&self, at: usize, event: &RecordedEvent) -> Known<Uncertain> {
+        self.runs.clone().and_then(|ran| {
+            self.events[at].inside.clone().and_then(|inside| match ran.count {
+                0 => Known::Unknown(Reason::NoRuns),
+                count => {
+                    let runs = ran.intervals.iter().map(|(runs, _)| *runs);
+                    let pairs: Vec<(f64, f64)> = inside.weights().zip(runs).collect();
+                    let least = event.least(&inside) / (count as f64 * count as f64);
+                    Known::Value(ratio(&pairs, inside.count.weight as f64 / count as f64, least))
+                }
+            })
+        })
+    }
+
+    /// Whether it ran, or was hit.
+    pub(super) fn happened(&self) -> bool {
+        let hit = self.events.iter().filter_map(|event| event.charged.value()).any(|it| it.count.samples > 0);
+        hit || self.ran()
+    }
+
+    /// Returns true if it ran.
+    pub(super) fn ran(&self) -> bool {
+        self.runs.value().is_some_and(|ran| ran.count > 0)
+    }
+
+    /// Time in it by run statistics, ns.
+    pub(super) fn run_time_ns(&self) -> Option<u64> {
+        self.runs.value().map(|ran| ran.time_ns)
+    }
+
+    /// Adds another program of the same identity.
+    fn add(&mut self, other: RecordedProgram) {
+        self.programs += other.programs;
+        self.tags.extend(other.tags);
+        self.owners.extend(other.owners);
+        self.ids.extend(other.ids);
+        self.runs = both(std::mem::replace(&mut self.runs, Known::Unknown(Reason::NoRuns)), other.runs, Ran::and);
+        for (mine, theirs) in self.events.iter_mut().zip(other.events) {
+            let nothing = || Known::Unknown(Reason::NoSamples);
+            mine.charged = both(std::mem::replace(&mut mine.charged, nothing()), theirs.charged, Charged::and);
+            mine.inside = both(std::mem::replace(&mut mine.inside, nothing()), theirs.inside, Charged::and);
+        }
+    }
+}
+
+/// The sum of two values; what is not known of one is not known of both.
+fn both<T>(one: Known<T>, other: Known<T>, add: fn(T, T) -> T) -> Known<T> {
+    match (one, other) {
+        (Known::Value(one), Known::Value(other)) => Known::Value(add(one, other)),
+        (Known::Value(_), lack) | (lack, _) => lack,
+    }
+}
+
+impl Ran {
+    /// Time by runs, of each interval.
+    fn pairs(&self) -> Vec<(f64, f64)> {
+        self.intervals.iter().map(|(runs, time_ns)| (*time_ns, *runs)).collect()
+    }
+
+    fn and(mut self, other: Ran) -> Ran {
+        self.count = self.count.saturating_add(other.count);
+        self.time_ns = self.time_ns.saturating_add(other.time_ns);
+        // A program without intervals has none that could be added.
+        if self.intervals.len() == other.intervals.len() {
+            for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
+                *mine = (mine.0 + theirs.0, mine.1 + theirs.1);
+            }
+        } else {
+            self.intervals.clear();
+        }
+        self
+    }
+}
+
+impl Charged {
+    /// Weights from moment to moment, without an end.
+    fn weights(&self) -> impl Iterator<Item = f64> {
+        self.intervals.iter().map(|weight| *weight as f64).chain(std::iter::repeat(0.0))
+    }
+
+    fn and(mut self, other: Charged) -> Charged {
+        self.count = self.count + other.count;
+        self.intervals.resize(self.intervals.len().max(other.intervals.len()), 0);
+        for (mine, theirs) in self.intervals.iter_mut().zip(other.intervals) {
+            *mine = mine.saturating_add(theirs);
+        }
+        self
+    }
+}
+
+/// Makes programs of a report and what stands beside it.
+struct Maker<'m> {
+    report: &'m Report,
+    /// Where they are known from moment to moment.
+    runs: Option<&'m RunSeries>,
+    /// By event of the recording.
+    intervals: &'m ByEvent<EventIntervals>,
+    /// Of the report's events among those of the recording.
+    positions: &'m [usize],
+    /// The index's numbers of the report's programs.
+    order: &'m [u32],
+}
+
+impl Maker<'_> {
+    /// By identity; those that count others are left out.
+    fn programs(&self) -> Vec<(Identity, RecordedProgram)> {
+        let rows: Vec<Vec<Option<&Row>>> = self.report.events.iter().map(|event| self.rows_of(event)).collect();
+        let mut programs: Vec<(Identity, RecordedProgram)> = Vec::with_capacity(self.report.programs.len());
+        let of = self.report.programs.iter().enumerate().filter(|(_, program)| !program.counts_others);
+        for (at, program) in of {
+            let rows = rows.iter().map(|rows| rows[at]);
+            programs.push((program.identity(), self.program(at, program, rows)));
+        }
+        programs.sort_by(|(a, _), (b, _)| a.cmp(b));
+        programs
+    }
+
+    fn rows_of<'e>(&self, event: &'e EventReport) -> Vec<Option<&'e Row>> {
+        let mut rows = vec![None; self.report.programs.len()];
+        event.rows.iter().for_each(|row| rows[row.program] = Some(row));
+        rows
+    }
+
+    fn program<'r>(
+        &self,
+        at: usize,
+        program: &Program,
+        rows: impl Iterator<Item = Option<&'r Row>>,
+    ) -> RecordedProgram {
+        let known = program.id.zip(program.load_time_ns).zip(self.runs);
+        // While it was not there it did not run.
+        let intervals = known.map_or_else(Vec::new, |(key, runs)| {
+            let intervals = (1..runs.cuts().len() as u32).map(|it| runs.in_interval(key, it - 1).into_value());
+            intervals.map(|it| it.map_or((0.0, 0.0), |it| (it.runs, it.time_ns))).collect()
+        });
+        let runs = program.runs.clone().map(|runs| Ran { count: runs.count, time_ns: runs.time_ns, intervals });
+        let number = self.order.get(at).copied().unwrap_or(0);
+        let events = rows.zip(self.positions).map(|(row, position)| {
+            let of_event = &self.intervals[*position];
+            let intervals = of_event.programs.get(&number).map(AsRef::as_ref);
+            let series = |of: fn(&Weights) -> u64| match intervals {
+                Some(intervals) => intervals.iter().map(of).collect(),
+                None => Vec::new(),
+            };
+            let Some(line) = row.and_then(|row| row.line.as_ref()) else {
+                let why = row.and_then(|row| row.blind.clone()).unwrap_or(Reason::NoSamples);
+                return OfEvent { charged: Known::Unknown(why.clone()), inside: Known::Unknown(why) };
+            };
+            let is_told = row.map(|row| match &row.sampled_per_run {
+                // None is a number, too.
+                Known::Value(_) | Known::Unknown(Reason::NoSamples) => Known::Value(()),
+                lack => lack.clone().map(|_| ()),
+            });
+            let columns = line.columns.as_ref();
+            let entry = columns.and_then(|columns| columns.entry.value()).map_or(Count::default(), |it| it.count);
+            let whole = columns.and_then(|columns| columns.inclusive.value()).map(|it| it.count);
+            let inside = whole.map(|whole| Count {
+                samples: whole.samples.saturating_sub(entry.samples),
+                weight: whole.weight.saturating_sub(entry.weight),
+            });
+            let inside = Known::or_unknown(inside, Reason::NoCallChains);
+            OfEvent {
+                charged: Known::Value(Charged { count: line.count, intervals: series(|it| it.charged) }),
+                inside: is_told
+                    .unwrap_or(Known::Unknown(Reason::NoSamples))
+                    .and_then(|()| inside.map(|count| Charged { count, intervals: series(|it| it.inside) })),
+            }
+        });
+        RecordedProgram {
+            programs: 1,
+            tags: program.tag.into_iter().collect(),
+            owners: program.owners.iter().map(|owner| owner.comm.clone()).collect(),
+            ids: vec![(program.id, program.tag.map(|tag| tag.0))],
+            runs,
+            events: events.collect(),
+        }
+    }
+
+    fn event(&self, event: &EventReport, position: usize) -> RecordedEvent {
+        let recorded = &self.report.recording;
+        let elapsed = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
+        let elapsed_ns = elapsed.map(|(ns, cpus)| ns as f64 * f64::from(cpus));
+        // The time that the ticks which came stand for, if some are missing from all of the time; as in the table.
+        let ticked_ns = event.machine.value().filter(|ns| event.is_scaled() && **ns > 0).map(|ns| *ns as f64);
+        RecordedEvent {
+            name: event.name.clone(),
+            unit: event.unit,
+            samples: event.samples,
+            lost: event.lost.clone(),
+            throttled: event.throttled,
+            bpf: Charged { count: event.total.count, intervals: self.intervals[position].bpf.clone() },
+            machine_ns: ticked_ns.or(elapsed_ns),
+        }
+    }
+}
+
+/// Puts programs of one identity together; they are sorted by it.
+pub(super) fn merged(programs: Vec<(Identity, RecordedProgram)>) -> Vec<(Identity, RecordedProgram)> {
+    let mut merged: Vec<(Identity, RecordedProgram)> = Vec::with_capacity(programs.len());
+    for (identity, program) in programs {
+        match merged.last_mut() {
+            Some((last, sum)) if *last == identity => sum.add(program),
+            _ => merged.push((identity, program)),
+        }
+    }
+    for (_, sum) in &mut merged {
+        sum.tags.sort_unstable();
+        sum.tags.dedup();
+    }
+    merged
+}
+
+/// Why runs are known of no program; `None` where they are of some, or there is none.
+fn no_runs(programs: &[Program]) -> Option<String> {
+    let first = programs.first()?;
+    let none = programs.iter().all(|program| !program.runs.is_value());
+    if none { first.runs.why() } else { None }
+}
+
+/// From when to when the recording goes, as far as that is known before its samples are read.
+fn span(recording: &Recording<'_>, index: &Index) -> Option<(u64, u64)> {
+    let states = &index.states;
+    let told: Option<SampleTime> = recording.feature(Feature::SAMPLE_TIME);
+    let from_ns = states.session.as_ref().map(|session| session.start_ns).or(told.map(|told| told.first_ns));
+    let to_ns = states.cost.map(|cost| cost.end_ns).or(told.map(|told| told.last_ns));
+    from_ns.zip(to_ns).filter(|(from_ns, to_ns)| from_ns < to_ns)
+}
+
+/// Moments that cut a time into intervals of one length.
+fn evenly(span: Option<(u64, u64)>) -> Vec<u64> {
+    let Some((from_ns, to_ns)) = span else { return Vec::new() };
+    let length = u128::from(to_ns - from_ns);
+    (0..=INTERVALS).map(|at| from_ns + (length * u128::from(at) / u128::from(INTERVALS)) as u64).collect()
+}
+
+#[cfg(test)]
+impl RecordedProgram {
+    /// One of which nothing but its tag is known.
+    pub(super) fn with_tag(tag: Tag) -> RecordedProgram {
+        RecordedProgram {
+            programs: 1,
+            tags: vec![tag],
+            owners: BTreeSet::new(),
+            ids: Vec::new(),
+            runs: Known::Unknown(Reason::NoRunStatistics),
+            events: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The code of programs as the page's script reads it.
+
+use crate::model::text::{UNNAMED, counted};
+use crate::model::{AnnotatedFunction, AnnotatedProgram, Annotation, CodeCost, CodeLine};
+use crate::view::annotation;
+use serde::Serialize;
+
+/// So many lines and instructions are in a page: some two megabytes. Programs come whole, the costliest first.
+const MAX_ROWS: usize = 20_000;
+
+/// The code of the programs that have samples.
+#[derive(Serialize)]
+pub(super) struct Code {
+    columns: [&'static str; 4],
+    programs: Vec<Program>,
+    /// What is not there.
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Program {
+    /// What the rows of the table have for it.
+    key: String,
+    facts: Vec<String>,
+    functions: Vec<Function>,
+}
+
+#[derive(Serialize)]
+struct Function {
+    name: String,
+    lacks: Vec<String>,
+    cells: [String; 4],
+    lines: Vec<Line>,
+    elsewhere: Option<[String; 4]>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    cells: [String; 4],
+    /// Its part of what is charged to the program, %.
+    percent: f64,
+    text: String,
+    instructions: Vec<([String; 4], String)>,
+}
+
+/// The code as text; `key` gives what a program is called in the page.
+pub(super) fn code(annotation: Option<&Annotation>, key: impl Fn(&AnnotatedProgram) -> String) -> Code {
+    let (mut rows, mut left_out) = (0, 0);
+    let mut programs = Vec::new();
+    if let Some(annotation) = annotation {
+        for program in
+            annotation.programs.iter().filter(|program| program.charged.is_some_and(|charged| charged.samples > 0))
+        {
+            let own = rows_of(program);
+            if rows + own <= MAX_ROWS {
+                rows += own;
+                programs.push(self::program(annotation, program, key(program)));
+            } else {
+                left_out += 1;
+            }
+        }
+    }
+    let notes = match left_out {
+        0 => Vec::new(),
+        more => vec![format!("{} more: bprec annotate has their code", counted(more, "program"))],
+    };
+    Code { columns: annotation::COSTS, programs, notes }
+}
+
+fn rows_of(program: &AnnotatedProgram) -> usize {
+    let lines = program.functions.iter().flat_map(|function| &function.lines);
+    lines.map(|line| 1 + annotation::instructions(line).count()).sum()
+}
+
+fn program(annotation: &Annotation, program: &AnnotatedProgram, key: String) -> Program {
+    Program {
+        key,
+        facts: super::comments(|out| annotation::head(annotation, program, out)),
+        functions: program.functions.iter().map(function).collect(),
+    }
+}
+
+fn function(function: &AnnotatedFunction) -> Function {
+    Function {
+        name: super::text(if function.name.is_empty() { UNNAMED } else { &function.name }),
+        lacks: annotation::lacks(function).map(|(what, reason)| super::text(&format!("{what}: {reason}"))).collect(),
+        cells: annotation::costs(&function.cost),
+        lines: function.lines.iter().map(line).collect(),
+        elsewhere: Some(&function.elsewhere).filter(|cost| cost.samples > Some(0)).map(annotation::costs),
+    }
+}
+
+fn line(line: &CodeLine) -> Line {
+    let CodeCost { percent, .. } = line.cost;
+    let instructions = annotation::instructions(line).map(|(cells, text)| (cells, super::text(&text)));
+    Line {
+        cells: annotation::costs(&line.cost),
+        percent: percent.unwrap_or(0.0),
+        text: super::text(&annotation::source(line)),
+        instructions: instructions.collect(),
+    }
+}

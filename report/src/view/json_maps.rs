@@ -1,0 +1,269 @@
+//! Maps as one JSON document.
+
+use super::json;
+use crate::model::Header;
+use crate::query::maps::{Entry, Frame, Map, MapsReport, Shown};
+use bprec_format::bpf::btf::Value;
+use bprec_format::bpf::names::map_flags;
+use serde::ser::{Error as _, SerializeMap};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use std::io::{self, Write};
+
+/// Version of the document: counted up when a member goes away or changes its meaning.
+const VERSION: u32 = 1;
+
+pub(crate) fn write(report: &MapsReport<'_>, header: Option<&Header>, out: &mut dyn Write) -> io::Result<()> {
+    #[derive(Serialize)]
+    struct Document<'d> {
+        format: &'static str,
+        version: u32,
+        maps: Maps<'d>,
+        problems: &'d [String],
+    }
+    let document = Document { format: "bprec maps", version: VERSION, maps: Maps(report), problems: &report.problems };
+    json::pretty_under(header, &document, out)
+}
+
+/// A map; of one of which only the id is recorded all else is not known.
+#[derive(Serialize)]
+struct MapDocument<'d> {
+    id: u32,
+    name: Option<&'d str>,
+    #[serde(rename = "type")]
+    map_type: Option<String>,
+    key_bytes: Option<u32>,
+    value_bytes: Option<u32>,
+    max_entries: Option<u32>,
+    memory_bytes: Option<u64>,
+    flags: Vec<String>,
+    frozen: Option<bool>,
+    programs: Users<'d>,
+    key_type: Option<String>,
+    value_type: Option<String>,
+    types: Vec<String>,
+    types_annotated: bool,
+    contents: Option<ContentsDocument<'d>>,
+}
+
+#[derive(Serialize)]
+struct UserDocument<'d> {
+    id: u32,
+    load_time_ns: u64,
+    name: &'d str,
+}
+
+#[derive(Serialize)]
+struct ContentsDocument<'d> {
+    time_ns: i64,
+    entries: usize,
+    cut: Option<String>,
+    list: Entries<'d>,
+}
+
+/// The maps, made one at a time.
+struct Maps<'d>(&'d MapsReport<'d>);
+
+impl Serialize for Maps<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.maps().map(|map| OneMap(self.0, map)))
+    }
+}
+
+struct OneMap<'d>(&'d MapsReport<'d>, Map<'d>);
+
+impl Serialize for OneMap<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        map_document(self.0, &self.1).serialize(serializer)
+    }
+}
+
+/// The programs that use a map, made one at a time.
+struct Users<'d>(&'d MapsReport<'d>, &'d Map<'d>);
+
+impl Serialize for Users<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let users = self.0.users(self.1);
+        serializer.collect_seq(users.map(|user| UserDocument {
+            id: user.id,
+            load_time_ns: user.load_time_ns,
+            name: user.name,
+        }))
+    }
+}
+
+/// The entries, made one at a time: there may be many.
+struct Entries<'d>(&'d MapsReport<'d>, &'d Map<'d>);
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Entries(report, map) = *self;
+        serializer.collect_seq(report.entries(map).map(|entry| OneLine(EntryDocument(report, entry))))
+    }
+}
+
+/// What is on one line in an indented document.
+struct OneLine<T>(T);
+
+impl<T: Serialize> Serialize for OneLine<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut line = Vec::new();
+        json::line(&self.0, &mut line).map_err(S::Error::custom)?;
+        let line = String::from_utf8(line).map_err(S::Error::custom)?;
+        RawValue::from_string(line.trim_end().to_owned()).map_err(S::Error::custom)?.serialize(serializer)
+    }
+}
+
+fn map_document<'d>(report: &'d MapsReport<'_>, map: &'d Map<'_>) -> MapDocument<'d> {
+    let about = map.about;
+    let types = map.types.as_ref();
+    let named = |id: u32| types.filter(|_| id != 0).map(|types| types.btf.type_name(id));
+    let mut definitions: Vec<String> = Vec::new();
+    for id in types.into_iter().flat_map(|types| [types.key, types.value]).filter(|id| *id != 0) {
+        let new = types.map(|types| types.btf.definitions(id)).unwrap_or_default();
+        definitions.extend(new.into_iter().filter(|new| !definitions.contains(new)).collect::<Vec<_>>());
+    }
+    MapDocument {
+        id: map.id,
+        name: about.map(|_| map.name),
+        map_type: map.map_type().map(|it| it.to_string()),
+        key_bytes: about.map(|about| about.key_bytes),
+        value_bytes: about.map(|about| about.value_bytes),
+        max_entries: about.map(|about| about.max_entries),
+        memory_bytes: about.and_then(|about| about.memlock_bytes),
+        flags: about.into_iter().flat_map(|about| map_flags(about.flags)).collect(),
+        frozen: about.map(|about| about.frozen),
+        programs: Users(report, map),
+        key_type: types.and_then(|types| named(types.key)),
+        value_type: types.and_then(|types| named(types.value)),
+        types: definitions,
+        types_annotated: types.is_some_and(|types| types.annotated),
+        contents: map.contents.map(|contents| ContentsDocument {
+            time_ns: report.since_start_ns(contents),
+            entries: contents.len(),
+            cut: contents.cut(),
+            list: Entries(report, map),
+        }),
+    }
+}
+
+struct EntryDocument<'d>(&'d MapsReport<'d>, Entry<'d>);
+
+impl Serialize for EntryDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct OfCpu<'d> {
+            cpu: u32,
+            value: ShownDocument<'d>,
+        }
+        let EntryDocument(report, entry) = self;
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(key) = &entry.key {
+            map.serialize_entry("key", &ValueDocument(key))?;
+        }
+        match &entry.values[..] {
+            [(None, one)] => map.serialize_entry("value", &ShownDocument(report, one))?,
+            values => {
+                let values: Vec<OfCpu<'_>> = values
+                    .iter()
+                    .map(|(cpu, value)| OfCpu { cpu: cpu.unwrap_or(0), value: ShownDocument(report, value) })
+                    .collect();
+                map.serialize_entry("values", &values)?;
+            }
+        }
+        let is_whole = entry.key.as_ref().is_none_or(Value::is_whole)
+            && entry.values.iter().all(|(_, value)| match value {
+                Shown::Value(value) => value.is_whole(),
+                Shown::Program(_) | Shown::Map(_) | Shown::Stack(_) => true,
+            });
+        if !is_whole {
+            map.serialize_entry("cut", &true)?;
+        }
+        map.end()
+    }
+}
+
+struct ShownDocument<'d>(&'d MapsReport<'d>, &'d Shown<'d>);
+
+impl Serialize for ShownDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ShownDocument(report, shown) = *self;
+        let object = |serializer: S, kind: &'static str, id: u32, name: Option<&str>| {
+            let mut map = serializer.serialize_map(None)?;
+            map.serialize_entry(kind, &id)?;
+            map.serialize_entry("name", &name)?;
+            map.end()
+        };
+        match shown {
+            Shown::Value(it) => ValueDocument(it).serialize(serializer),
+            Shown::Program(id) => object(serializer, "program", *id, report.program_name(*id)),
+            Shown::Map(id) => object(serializer, "map", *id, report.map_name(*id)),
+            Shown::Stack(frames) => serializer.collect_seq(frames.iter().map(FrameDocument)),
+        }
+    }
+}
+
+struct FrameDocument<'d>(&'d Frame);
+
+impl Serialize for FrameDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        match self.0 {
+            Frame::Address { addr, symbol } => {
+                map.serialize_entry("addr", &format!("{addr:#x}"))?;
+                map.serialize_entry("symbol", &symbol.as_ref().map(|(symbol, _)| symbol))?;
+                map.serialize_entry("offset", &symbol.as_ref().map(|(_, offset)| offset))?;
+            }
+            Frame::File { build_id, offset } => {
+                map.serialize_entry("build_id", build_id)?;
+                map.serialize_entry("file_offset", offset)?;
+            }
+        }
+        map.end()
+    }
+}
+
+/// A value of a type: what JSON has no form for is a string.
+struct ValueDocument<'d>(&'d Value<'d>);
+
+impl Serialize for ValueDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Unsigned(number) => number.serialize(serializer),
+            Value::Negative(number) => number.serialize(serializer),
+            Value::Bool(value) => value.serialize(serializer),
+            Value::Single(number) if number.is_finite() => number.serialize(serializer),
+            Value::Double(number) if number.is_finite() => number.serialize(serializer),
+            Value::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => text.serialize(serializer),
+                Err(_) => bytes.serialize(serializer),
+            },
+            Value::Bytes(bytes) => {
+                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                hex.serialize(serializer)
+            }
+            Value::Array(items) => serializer.collect_seq(items.iter().map(ValueDocument)),
+            Value::Members(_) => {
+                let mut named = Vec::new();
+                flatten(self.0, &mut named);
+                let members = named.iter().map(|(name, value)| (String::from_utf8_lossy(name), ValueDocument(value)));
+                serializer.collect_map(members)
+            }
+            Value::Missing | Value::Cut => serializer.serialize_none(),
+            Value::Enum(_) | Value::Pointer(_) | Value::Single(_) | Value::Double(_) => serializer.collect_str(self.0),
+            _ => serializer.serialize_none(),
+        }
+    }
+}
+
+/// Members by name: those of structs and unions without one belong to what is around them, as in C.
+fn flatten<'v>(it: &'v Value<'v>, named: &mut Vec<(&'v [u8], &'v Value<'v>)>) {
+    let Value::Members(members) = it else { return };
+    for (name, value) in members {
+        match name {
+            Some(name) => named.push((name, value)),
+            // Unnamed bit fields are padding.
+            None => flatten(value, named),
+        }
+    }
+}

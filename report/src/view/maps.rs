@@ -1,0 +1,129 @@
+//! Maps as text: a few lines about each, and one line per entry.
+
+use super::line::Line;
+use super::screen::Screen;
+use crate::model::text::{UNKNOWN, grouped, seconds};
+use crate::options::Tone;
+use crate::query::maps::{Frame, Map, MapsReport, Shown};
+use bprec_format::bpf::names::map_flags;
+use std::io;
+
+pub(crate) fn write(report: &MapsReport<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+    for (n, map) in report.maps().enumerate() {
+        if n > 0 {
+            writeln!(out)?;
+        }
+        out.line(&Line::of(Tone::Bold, format!("MAP {} {}", map.id, map.name)))?;
+        facts(&map, out)?;
+        users(report, &map, out)?;
+        types(&map, out)?;
+        contents(report, &map, out)?;
+    }
+    for problem in &report.problems {
+        writeln!(out, "problem: {}", problem)?;
+    }
+    Ok(())
+}
+
+fn facts(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+    let Some(about) = map.about else { return writeln!(out, "  the recording only has its id") };
+    let memory = about.memlock_bytes.map_or_else(|| UNKNOWN.to_owned(), grouped);
+    let map_type = map.map_type().map(|it| it.to_string()).unwrap_or_default();
+    let (key_bytes, value_bytes) = (grouped(about.key_bytes.into()), grouped(about.value_bytes.into()));
+    let max_entries = grouped(about.max_entries.into());
+    let flags: Vec<String> = map_flags(about.flags).collect();
+    let flags = if flags.is_empty() { String::new() } else { format!(", flags {}", flags.join(" ")) };
+    let frozen = if about.frozen { ", frozen" } else { "" };
+    writeln!(
+        out,
+        "  {map_type}, key {key_bytes} bytes, value {value_bytes} bytes, at most {max_entries} entries, memory {memory} \
+         bytes{flags}{frozen}"
+    )
+}
+
+/// Most programs that are listed of a map: JSON has all.
+const USERS: usize = 100;
+
+fn users(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+    let users = report.users(map);
+    let more = users.len().saturating_sub(USERS);
+    if users.len() == 0 {
+        return writeln!(out, "  used by no program of the recording");
+    }
+    let mut users: Vec<String> = users.take(USERS).map(|user| format!("{} {}", user.id, user.name)).collect();
+    if more > 0 {
+        users.push(format!("+{} more", grouped(more as u64)));
+    }
+    writeln!(out, "  used by {}", users.join(", "))
+}
+
+fn types(map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+    let Some(types) = &map.types else { return Ok(()) };
+    for (what, id) in [("key  ", types.key), ("value", types.value)] {
+        if id == 0 {
+            continue;
+        }
+        for (n, definition) in types.btf.definitions(id).iter().enumerate() {
+            writeln!(out, "  {}  {}", if n == 0 { what } else { "     " }, definition)?;
+        }
+    }
+    if types.annotated {
+        writeln!(out, "  types as a ____btf_map_ struct of its program tells them")?;
+    }
+    Ok(())
+}
+
+fn contents(report: &MapsReport<'_>, map: &Map<'_>, out: &mut Screen<'_>) -> io::Result<()> {
+    let Some(contents) = map.contents else { return Ok(()) };
+    let when = seconds(report.since_start_ns(contents));
+    let cut = contents.cut().map(|cut| format!("; {}", cut)).unwrap_or_default();
+    let entries = match contents.len() {
+        1 => "1 entry".to_owned(),
+        entries => format!("{} entries", grouped(entries as u64)),
+    };
+    writeln!(out, "  {entries} at {when} s{cut}")?;
+    for entry in report.entries(map) {
+        let key = entry.key.map(|key| format!("{}: ", key)).unwrap_or_default();
+        match &entry.values[..] {
+            [(None, Shown::Stack(frames))] => {
+                writeln!(out, "    {key}{} frames", frames.len())?;
+                frames.iter().try_for_each(|frame| writeln!(out, "      {}", self::frame(frame)))?;
+            }
+            [(None, value)] => writeln!(out, "    {key}{}", shown(report, value))?,
+            values => {
+                writeln!(out, "    {}", key.trim_end())?;
+                for (cpu, value) in values {
+                    let cpu = cpu.map_or_else(String::new, |cpu| format!("cpu {cpu}: "));
+                    writeln!(out, "      {cpu}{}", shown(report, value))?;
+                }
+            }
+        }
+    }
+    match contents.len().checked_sub(report.limit.unwrap_or(usize::MAX)) {
+        None | Some(0) => Ok(()),
+        Some(more) => writeln!(out, "    ... {} more", grouped(more as u64)),
+    }
+}
+
+fn shown(report: &MapsReport<'_>, value: &Shown<'_>) -> String {
+    let name = |name: Option<&str>| name.map(|name| format!(" {}", name)).unwrap_or_default();
+    match value {
+        Shown::Value(value) => value.to_string(),
+        Shown::Stack(frames) => frames.iter().map(frame).collect::<Vec<_>>().join(" "),
+        Shown::Program(id) => format!("program {id}{}", name(report.program_name(*id))),
+        Shown::Map(id) => format!("map {id}{}", name(report.map_name(*id))),
+    }
+}
+
+fn frame(frame: &Frame) -> String {
+    match frame {
+        Frame::Address { addr, symbol: None } => format!("{addr:#x}"),
+        Frame::Address { addr, symbol: Some((symbol, offset)) } => {
+            // The module stands behind the name of its function.
+            let (function, module) = symbol.split_once(' ').unwrap_or((symbol, ""));
+            let module = if module.is_empty() { String::new() } else { format!(" {module}") };
+            format!("{addr:#x} {function}+{offset:#x}{module}")
+        }
+        Frame::File { build_id, offset } => format!("{build_id}+{offset:#x}"),
+    }
+}

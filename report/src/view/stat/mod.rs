@@ -1,0 +1,87 @@
+//! Counters as they come: as a table, as lines of values, as lines of JSON.
+
+mod lines;
+mod text;
+
+use super::grid::Grid;
+use crate::Result;
+use crate::model::StatSnapshot;
+use crate::options::TextStyle;
+use crate::view::screen::Screen;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// How counters are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatFormat {
+    /// A table for people.
+    Text(TextStyle),
+    /// One line per value, with this between its fields.
+    Csv(String),
+    /// One JSON object per line.
+    Json,
+}
+
+/// Writes one table after the other.
+#[derive(Debug)]
+pub struct StatWriter {
+    format: StatFormat,
+    /// Intervals, and not only what they add up to.
+    over_time: bool,
+    /// Of each CPU, too.
+    per_cpu: bool,
+    begun: bool,
+    /// Columns of the text so far.
+    grid: Option<Grid>,
+    /// Lines since their names were written.
+    since_names: usize,
+}
+
+impl StatWriter {
+    /// Has written nothing yet.
+    pub fn new(format: StatFormat, over_time: bool, per_cpu: bool) -> StatWriter {
+        StatWriter { format, over_time, per_cpu, begun: false, grid: None, since_names: 0 }
+    }
+
+    /// Writes what was counted in an interval.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn interval(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> Result<()> {
+        Ok(self.write(snapshot, out)?)
+    }
+
+    /// Writes what was counted altogether, and what the command took in user mode and in the kernel.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn total(
+        &mut self,
+        snapshot: &StatSnapshot,
+        command_time: Option<(Duration, Duration)>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        self.write(snapshot, out)?;
+        match &self.format {
+            StatFormat::Text(TextStyle { width, paint }) => {
+                text::end(snapshot, self.per_cpu, command_time, &mut Screen::painted(out, *paint), *width)?;
+            }
+            StatFormat::Csv(_) => {}
+            StatFormat::Json => lines::json_end(snapshot, command_time, out)?,
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, snapshot: &StatSnapshot, out: &mut dyn Write) -> io::Result<()> {
+        let first = !std::mem::replace(&mut self.begun, true);
+        match self.format.clone() {
+            StatFormat::Text(TextStyle { width, paint }) => {
+                self.text(snapshot, first, &mut Screen::painted(out, paint), width)
+            }
+            StatFormat::Csv(separator) => {
+                lines::csv(snapshot, &separator, self.over_time, self.per_cpu, &mut Screen::new(out))
+            }
+            StatFormat::Json => lines::json(snapshot, first, out),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The table for people.
+
+use super::StatWriter;
+use super::lines::together;
+use crate::model::text::{UNKNOWN, fit, grouped};
+use crate::model::{CountedEvent, CounterRow, CounterSource, Counting, Exact, Known, StatSnapshot, Unit};
+use crate::view::cells::{self, IMPOSSIBLE, measured, number, turns};
+use crate::view::counters::cpu_percent;
+use crate::view::grid::{Column, Grid};
+use crate::view::screen::Screen;
+use crate::view::write_notes;
+use std::io;
+use std::time::Duration;
+
+/// Lines after which the names of the columns come again.
+const NAMES_EVERY: usize = 40;
+
+impl StatWriter {
+    pub(super) fn text(
+        &mut self,
+        snapshot: &StatSnapshot,
+        first: bool,
+        out: &mut Screen<'_>,
+        width: usize,
+    ) -> io::Result<()> {
+        if first {
+            writeln!(out, "# {}", fit(&snapshot.target, width.saturating_sub(2)))?;
+            if let Some(note) = snapshot.note.as_ref().filter(|_| self.over_time) {
+                writeln!(out, "# {}", fit(note, width.saturating_sub(2)))?;
+            }
+        }
+        let time = match (self.over_time, snapshot.is_total) {
+            (false, _) => String::new(),
+            (true, false) => format!("{:.3}", snapshot.to_ns as f64 / 1e9),
+            (true, true) => "total".to_owned(),
+        };
+        let (columns, rows) = match &snapshot.shared {
+            Some(counting) => targets(snapshot, counting, &time),
+            None => programs(snapshot, &time, self.per_cpu),
+        };
+        let grid = self.grid.get_or_insert_with(|| Grid::new(columns));
+        let changed = grid.fit(&rows);
+        let layout = grid.layout(width);
+        if rows.is_empty() && !self.over_time {
+            writeln!(out, "# no program ran")?;
+        }
+        if snapshot.is_total && self.over_time && !rows.is_empty() {
+            writeln!(out, "{}", layout.rule())?;
+        }
+        if !rows.is_empty() && (changed || self.since_names == 0 || self.since_names >= NAMES_EVERY) {
+            out.line(&layout.header())?;
+            self.since_names = 0;
+        }
+        self.since_names += rows.len();
+        rows.iter().try_for_each(|row| out.line(&layout.line(row)))
+    }
+}
+
+/// Columns, and a row per program.
+fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>, Vec<Vec<String>>) {
+    let events = snapshot.exact.as_ref().map_or(&[][..], |counting| &counting.events);
+    let text = Column::text;
+    let mut columns = vec![Column::number("TIME"), Column::number("ID"), text("TYPE"), text("PROGRAM")];
+    columns.extend(["CPU", "RUNS", "NS/RUN"].map(Column::number));
+    columns.extend([Column::number("%ONE-CPU").share(), Column::number("MISSES")]);
+    for event in events {
+        let name = &event.name;
+        columns.extend([name.to_uppercase(), format!("{name}/RUN").to_uppercase()].map(Column::number));
+    }
+    columns.extend(["IPC", "P50", "P99", "P99.9", "MEASURED"].map(Column::number));
+    columns.push(text("SOURCE"));
+    let rows = snapshot.rows.iter().map(|row| {
+        let cpu = match (per_cpu, row.target.cpu) {
+            (false, _) => String::new(),
+            (true, None) => "all".to_owned(),
+            (true, Some(cpu)) => cpu.to_string(),
+        };
+        let mut cells =
+            vec![time.to_owned(), row.target.id.to_string(), row.prog_type.clone(), row.target.label(), cpu];
+        let best = row.best();
+        let misses = number(row.misses());
+        match best.map(|row| (row.counts.value(), row)) {
+            Some((Some(counts), best)) => {
+                let exact = &counts.values;
+                cells.extend(cells::runs_and_time(best.source, exact));
+                cells.push(cpu_percent(counts));
+                cells.push(misses);
+                for event in 0..events.len() {
+                    cells.extend(event_cells(exact, event));
+                }
+                cells.extend(cells::tail(exact));
+                cells.push(if best.source == CounterSource::Exact { measured(exact) } else { UNKNOWN.into() });
+                let name = best.source.name();
+                cells.push(match &exact.ended {
+                    Some(_) if snapshot.is_total => format!("{name}, until {:.3} s", best.to_ns as f64 / 1e9),
+                    _ => name.to_owned(),
+                });
+            }
+            Some((None, best)) => {
+                cells.extend([IMPOSSIBLE, IMPOSSIBLE, IMPOSSIBLE].map(str::to_owned));
+                cells.push(misses);
+                cells.resize(columns.len() - 1, UNKNOWN.into());
+                cells.push(best.source.name().to_owned());
+            }
+            None => {
+                cells.resize(columns.len(), UNKNOWN.into());
+            }
+        }
+        cells
+    });
+    let rows = rows.collect();
+    (columns, rows)
+}
+
+/// How many, and how many per run.
+fn event_cells(exact: &Exact, at: usize) -> [String; 2] {
+    let Some(event) = exact.events.get(at) else { return [UNKNOWN.into(), UNKNOWN.into()] };
+    let per_run = cells::event(event, exact);
+    let total = match event.counted.value() {
+        Some(counted) if !counted.per_run.is_below_overhead() => {
+            let about = if exact.is_estimate { "≈" } else { "" };
+            format!("{about}{}", grouped(counted.total.round() as u64))
+        }
+        _ => per_run.clone(),
+    };
+    [total, per_run]
+}
+
+/// Columns, and a row per target and event.
+fn targets(snapshot: &StatSnapshot, counting: &Counting, time: &str) -> (Vec<Column>, Vec<Vec<String>>) {
+    let columns = vec![
+        Column::number("TIME"),
+        Column::text("TARGET"),
+        Column::number("VALUE"),
+        Column::text("UNIT"),
+        Column::text("EVENT"),
+        Column::number("RATE"),
+        Column::text(""),
+        Column::number("COUNTED"),
+    ];
+    let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
+    let is_alone = snapshot.rows.len() == 1;
+    let mut rows = Vec::new();
+    for row in &snapshot.rows {
+        let target = if is_alone { String::new() } else { row.target.label() };
+        let shared = row.shared.as_ref().and_then(Known::value);
+        for (at, event) in counting.events.iter().enumerate() {
+            let [value, unit, rate, of, running] = value_cells(shared, counting, event, at, elapsed_s);
+            rows.push(vec![time.to_owned(), target.clone(), value, unit, event.name.clone(), rate, of, running]);
+        }
+    }
+    (columns, rows)
+}
+
+/// Value, unit, rate, of what, and how much of the time it was counted.
+fn value_cells(
+    row: Option<&CounterRow>,
+    counting: &Counting,
+    event: &CountedEvent,
+    at: usize,
+    elapsed_s: f64,
+) -> [String; 5] {
+    let unknown = |cell: &str| [cell.to_owned(), String::new(), String::new(), String::new(), String::new()];
+    let exact = match row.map(|row| row.counts.value()) {
+        None => return unknown(UNKNOWN),
+        Some(None) => return unknown(IMPOSSIBLE),
+        Some(Some(counts)) => &counts.values,
+    };
+    let Some(known) = exact.events.get(at) else { return unknown(UNKNOWN) };
+    let counted = match &known.counted {
+        Known::Value(counted) => counted,
+        Known::Impossible(_) => return unknown(IMPOSSIBLE),
+        Known::Unknown(_) => return unknown(UNKNOWN),
+    };
+    let value = counted.per_run.value;
+    let running = turns(known).trim_matches(['[', ']']).to_owned();
+    if event.unit == Unit::Nanoseconds {
+        let cpus = if elapsed_s > 0.0 { value / 1e9 / elapsed_s } else { 0.0 };
+        return [ms(value / 1e6), "ms".into(), format!("{cpus:.3}"), "CPUs".into(), running];
+    }
+    let count = grouped(value.round() as u64);
+    let (rate, of) = match exact.ipc.filter(|_| counting.ipc.is_some_and(|(instructions, _)| instructions == at)) {
+        Some(ipc) => (format!("{ipc:.2}"), "per cycle"),
+        None => match together(exact, counting, at, "branch-misses", "branches") {
+            Some(share) => (format!("{:.2}", share * 100.0), "% of branches"),
+            None if elapsed_s > 0.0 => (rounded(value / elapsed_s), "/s"),
+            None => (String::new(), ""),
+        },
+    };
+    [count, String::new(), rate, of.to_owned(), running]
+}
+
+/// Milliseconds with two decimals, thousands apart.
+fn ms(value: f64) -> String {
+    let hundredths = (value * 100.0).round() as u64;
+    format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)
+}
+
+/// A rate: whole when it is large.
+fn rounded(value: f64) -> String {
+    if value >= 100.0 { grouped(value.round() as u64) } else { format!("{value:.1}") }
+}
+
+/// What there is to say, and how long it took.
+pub(super) fn end(
+    snapshot: &StatSnapshot,
+    per_cpu: bool,
+    command_time: Option<(Duration, Duration)>,
+    out: &mut Screen<'_>,
+    width: usize,
+) -> io::Result<()> {
+    let mut notes: Vec<String> = snapshot.notes.iter().map(|note| note.to_string()).collect();
+    if per_cpu && snapshot.shared.is_none() && snapshot.exact.is_none() {
+        notes.push("the kernel's run statistics cover all CPUs together: only exact counters are per CPU".into());
+    }
+    write_notes(&notes, out, width)?;
+    let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
+    let programs = snapshot
+        .rows
+        .iter()
+        .filter(|row| row.target.kind == "program" && row.target.cpu.is_none() && row.target.function == 0);
+    let costs: Vec<f64> = programs
+        .filter_map(|row| row.best()?.counts.value()?.cpu_percent.map(|percent| (row, percent)))
+        .map(|(row, percent)| {
+            // Of the time for which it was there.
+            let span = row.best().map_or(0.0, |row| row.to_ns.saturating_sub(row.from_ns) as f64 / 1e9);
+            percent / 100.0 * span
+        })
+        .collect();
+    writeln!(out)?;
+    let mut elapsed = format!("{elapsed_s:>15.6} s elapsed");
+    if costs.len() > 1 && elapsed_s > 0.0 {
+        let sum_s: f64 = costs.iter().sum();
+        elapsed.push_str(&format!(
+            ", {:.3} ms of it in these {} programs: {:.3} % of one CPU",
+            sum_s * 1e3,
+            costs.len(),
+            sum_s / elapsed_s * 100.0
+        ));
+        if let Some(cpus) = snapshot.cpus.filter(|cpus| *cpus > 1) {
+            elapsed.push_str(&format!(", {:.3} % of all {cpus}", sum_s / elapsed_s * 100.0 / f64::from(cpus)));
+        }
+    }
+    writeln!(out, "{elapsed}")?;
+    if let Some((user, system)) = command_time {
+        writeln!(out, "{:>15.6} s user, {:.6} s system of the command", user.as_secs_f64(), system.as_secs_f64())?;
+    }
+    Ok(())
+}
