@@ -16,7 +16,6 @@ use crate::inspect::names::Names;
 use crate::inspect::net;
 use crate::inspect::pins::{Pins, pins};
 use crate::inspect::programs::{ProgSnapshot, Program, prog_ids};
-use crate::inspect::xt_bpf;
 
 /// Slots of a program array that are looked at, at most,
 const MAX_SLOTS: u32 = 1024;
@@ -63,9 +62,6 @@ impl Attachments {
         }
         around.add_unlinked(programs, &names);
         around.problems.extend(names.problems().iter().cloned());
-        // Other network namespaces may have been looked into twice, for interfaces and for rules.
-        let mut known = BTreeSet::new();
-        around.problems.retain(|problem| known.insert(problem.clone()));
         around.attachments.sort_by(|a, b| {
             (a.prog_id, &a.kind, &a.target, a.link_id).cmp(&(b.prog_id, &b.kind, &b.target, b.link_id))
         });
@@ -132,11 +128,6 @@ impl Attachments {
         if has(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT]) {
             unlinked.extend(self.note(net::tc_attachments(names.interfaces())).unwrap_or_default());
             unlinked.extend(names.other_networks().tc_attachments());
-        }
-        if has(&[ProgType::SOCKET_FILTER]) {
-            let (found, problems) = xt_bpf::attachments(&self.pins);
-            unlinked.extend(found);
-            self.problems.extend(problems);
         }
         let hooks: Vec<u32> = types.iter().flat_map(|kind| cgroups::hooks(*kind)).copied().collect();
         if !hooks.is_empty() {

@@ -224,11 +224,6 @@ impl Source for BpfSampler {
         })
     }
 
-    fn pause(&mut self) -> Result<()> {
-        self.disable();
-        Ok(())
-    }
-
     fn disable(&mut self) {
         for source in &self.sources {
             drop(sys::disable(source.as_fd()));

@@ -32,7 +32,7 @@ use statistics::Statistics;
 /// Something that a recording asks the machine for.
 ///
 /// The calls come in this order: `prepare`, `start`, `begin`, `enable`, then `poll` and `read`, `end_file` and `begin_file`
-/// where the recording goes on in another file, `pause` and `enable` where that is asked for, then `disable` and `finish`.
+/// where the recording goes on in another file, then `disable` and `finish`.
 /// Each is made for all sources before the next one is, in the order of the sources; the last two in the opposite order.
 pub(crate) trait Source {
     /// Looks at what is there. Nothing that belongs to others is touched.
@@ -64,14 +64,6 @@ pub(crate) trait Source {
     /// # Errors
     /// As above.
     fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    /// Switches off what [`Source::enable`] has switched on, until that is called again.
-    ///
-    /// # Errors
-    /// As above.
-    fn pause(&mut self) -> Result<()> {
         Ok(())
     }
 
