@@ -7,7 +7,7 @@ use crate::input::window::Window;
 use crate::model::{CodeCost, Count, PartOfProgram};
 use crate::pass::sinks::instructions::{EventSites, InstructionsSink, Site};
 use crate::pass::{self, Selection};
-use crate::query::by_prog::{self, rows};
+use crate::query::by_prog;
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 
@@ -124,11 +124,10 @@ impl EventCosts {
             ..options.clone()
         };
         let report = by_prog::build(recording, index, &options)?;
-        let order = rows::order(index);
         for row in report.events.iter().flat_map(|event| &event.rows) {
             let columns = row.line.as_ref().and_then(|line| line.columns.as_ref());
             let shared = columns.and_then(|columns| columns.entry_shared.value()).map(|share| share.count);
-            let number = order[row.program];
+            let number = row.program as u32;
             if let Some(shared) = shared.filter(|shared| *shared != Count::default() && programs[number as usize]) {
                 self.programs.entry(number).or_default().entry_shared.merge(shared);
             }

@@ -59,7 +59,7 @@ impl Builder<'_, '_> {
     /// are missing from all of the time, and nothing if ticks are missing from idle time.
     fn missing_ticks(&self, event: usize, report: &Report, common: &Common, arrived: f64) -> MissingTicks {
         let sampled = self.ledgers[event].programs.iter().filter_map(|(number, charges)| {
-            let runs = report.programs[common.positions[number as usize] as usize].runs.value()?;
+            let runs = report.programs[number as usize].runs.value()?;
             let inside = charges.total.without(charges.entry);
             (inside.samples > 0 && runs.ns_per_run? >= SHORT_RUN_NS).then_some((inside, runs.time_ns))
         });

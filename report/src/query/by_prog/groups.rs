@@ -39,14 +39,12 @@ impl Grouping {
         Grouping { names: names.into_iter().cloned().collect(), of: of_number, cpus }
     }
 
-    /// What all events have in common of the groups. `order` has the index's number of each of the programs.
-    pub(super) fn members(&self, order: &[u32], report: &Report) -> Vec<Members> {
+    /// What all events have in common of the groups.
+    pub(super) fn members(&self, report: &Report) -> Vec<Members> {
         let programs = &report.programs;
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.names.len()];
-        for (position, number) in order.iter().enumerate() {
-            if let Some(group) = self.of[*number as usize] {
-                members[group as usize].push(position);
-            }
+        for (position, group) in self.of.iter().enumerate() {
+            group.iter().for_each(|group| members[*group as usize].push(position));
         }
         let members = members.into_iter().map(|positions| {
             let (runs, known_runs) =
@@ -129,7 +127,7 @@ pub(super) fn grouped(
     rows: Vec<ProgramRow>,
     tail_calls: bool,
 ) -> (Vec<Grouped>, Vec<ProgramRow>) {
-    let group_of = |row: &ProgramRow| grouping.of[of.order[row.program] as usize];
+    let group_of = |row: &ProgramRow| grouping.of[row.program];
     let mut counts: FxHashMap<Option<u32>, usize> = FxHashMap::default();
     rows.iter().for_each(|row| *counts.entry(group_of(row)).or_default() += 1);
     let mut rows_of: FxHashMap<Option<u32>, Vec<ProgramRow>> =

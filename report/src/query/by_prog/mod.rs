@@ -125,8 +125,8 @@ impl<'i> Builder<'_, 'i> {
             self.window.selected(first, last).map(|(from, to)| (since(from, first), since(to, first))).collect();
         let recording = model::Recording { selected, ..self.recorded(first, (elapsed_ns > 0).then_some(elapsed_ns)) };
         let counting = self.history.counting();
-        let (programs, order) = programs(self.index, &self.history, self.window, first, counting.as_ref());
-        let weights = HookWeights::new(self.index, &programs, &order);
+        let programs = programs(self.index, &self.history, self.window, first, counting.as_ref());
+        let weights = HookWeights::new(self.index, &programs);
         self.share_entry(&weights);
         let asked: Option<Vec<bool>> = (!self.options.programs.is_empty()).then(|| {
             let asked = |p: &Program| {
@@ -149,24 +149,20 @@ impl<'i> Builder<'_, 'i> {
             problems: self.problems(),
             notes: Vec::new(),
         };
-        let mut positions = vec![0; order.len()];
-        order.iter().zip(0..).for_each(|(number, position)| positions[*number as usize] = position);
         let grouping = self.grouping;
-        let traits = traits::traits(self.index, &report.programs, &order, asked.as_deref(), grouping, self.options);
+        let traits = traits::traits(self.index, &report.programs, asked.as_deref(), grouping, self.options);
         let how_many = |how| traits.iter().filter(|traits| traits.without_samples == how).count();
         let mut common = Common {
             listed: how_many(WithoutSamples::Listed),
             quiet: how_many(WithoutSamples::Quiet),
             has_tail_called: traits.iter().any(|traits| traits.is_tail_called),
             traits,
-            members: grouping.map_or(Vec::new(), |grouping| grouping.members(&order, &report)),
+            members: grouping.map_or(Vec::new(), |grouping| grouping.members(&report)),
             main_event: sampler::main_event(self.recording, self.index, self.events),
             carried: notes::carried(&report),
             no_runs: notes::no_runs(&report.programs),
             runs_are_corrected: self.index.runs.is_corrected(),
             rows_left: ROWS_WITHOUT_SAMPLES + report.programs.len(),
-            order,
-            positions,
             asked,
         };
         for event in (0..self.events.len()).filter(|event| self.events[*event]) {
@@ -351,8 +347,6 @@ impl<'i> Builder<'_, 'i> {
             ledger,
             programs: &report.programs,
             traits: &common.traits,
-            order: &common.order,
-            positions: &common.positions,
             basis: &basis,
             options: self.options,
         };

@@ -1,7 +1,7 @@
 //! The ledger from interval to interval.
 
 use super::sharing::HookWeights;
-use super::{Built, build_with, rows};
+use super::{Built, build_with};
 use crate::index::Index;
 use crate::index::runs::{Key, Stretch};
 use crate::input::recording::Recording;
@@ -15,7 +15,6 @@ use crate::pass::{self, Selection};
 use crate::query::counters::CounterHistory;
 use crate::query::counters::per_interval::{Counted, counted as counted_between};
 use crate::{Options, Result};
-use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,11 +68,9 @@ fn events(
     let selection = Selection::new(recording, index, &window, options)?;
     let sink = TimelineSink::new(report.recording.start_ns, interval_ns, recording.events.all().len());
     let (mut sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
-    let order = rows::order(index);
     for counts in sink.events.iter_mut() {
         timeline::share_entry(counts, index.hooks.groups(), |group, interval| weights.of(group, interval));
     }
-    let numbers: FxHashMap<u32, usize> = order.into_iter().zip(0..).collect();
     let history = CounterHistory::of(recording, index, &window);
     let spread = Spread {
         history: &history,
@@ -103,12 +100,8 @@ fn events(
             .into_iter()
             .map(|(charged, counts)| match charged {
                 Charged::Program(number) => {
-                    let position = numbers.get(&number).copied();
-                    let counted = match position.and_then(|at| report.programs.get(at)) {
-                        Some(program) => spread.counted(program),
-                        None => Known::Unknown(Reason::ProgramUnidentified),
-                    };
-                    row(position, &report.programs, "", counts, interval_ns, counted)
+                    let counted = spread.counted(&report.programs[number as usize]);
+                    row(Some(number as usize), &report.programs, "", counts, interval_ns, counted)
                 }
                 // All of these are shared by now.
                 Charged::Entry | Charged::Sharers(_) => {

@@ -1,7 +1,7 @@
 //! The ledger by payer.
 
 use super::Built;
-use super::rows::{self, payer_name};
+use super::rows::payer_name;
 use super::shares::percent;
 use crate::index::Index;
 use crate::input::recording::Recording;
@@ -37,19 +37,11 @@ pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options
     let needs_comm = keys.contains(&Payer::Comm);
     let Built { report, mut sink, weights } = super::build_with(recording, index, &ledger_options, needs_comm, sink)?;
     sink.share_entry(index.hooks.groups(), |group, interval| weights.of(group, interval));
-    let order = rows::order(index);
-    let numbers: FxHashMap<u32, usize> = order.into_iter().zip(0..).collect();
     let window = Window::of(&options.time, recording, index.start_ns())?;
     let selected = Selection::new(recording, index, &window, options)?.events;
     let selected = (0..selected.len()).filter(|event| selected[*event]);
-    let maker = Maker {
-        index,
-        options,
-        sink: &sink,
-        numbers: &numbers,
-        programs: &report.programs,
-        has_interrupts: !index.symbols.is_empty(),
-    };
+    let maker =
+        Maker { index, options, sink: &sink, programs: &report.programs, has_interrupts: !index.symbols.is_empty() };
     let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
     Ok(Payers {
         format: "bprec payers",
@@ -67,8 +59,6 @@ struct Maker<'m, 'i> {
     index: &'m Index,
     options: &'m Options,
     sink: &'m PayersSink<'i>,
-    /// Positions of programs by their numbers in the index.
-    numbers: &'m FxHashMap<u32, usize>,
     programs: &'m [Program],
     /// The recording names the functions through which interrupts enter the kernel.
     has_interrupts: bool,
@@ -172,7 +162,7 @@ impl Maker<'_, '_> {
         let charges = by_program.into_iter().map(|(charged, mut payers)| {
             payers.sort_by(|(x, a), (y, b)| b.count.cmp_weight(a.count).then_with(|| positions[x].cmp(&positions[y])));
             let (program, name) = match charged {
-                Charged::Program(number) => (self.numbers.get(&number).copied(), ""),
+                Charged::Program(number) => (Some(number as usize), ""),
                 // All of these are shared by now.
                 Charged::Entry | Charged::Sharers(_) => (None, "(entry, unattributed)"),
                 Charged::Interpreted => (None, "(interpreted programs)"),

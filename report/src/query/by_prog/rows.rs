@@ -19,32 +19,15 @@ use rustc_hash::FxHashMap;
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
-/// The index's numbers of all programs, by id and load time.
-pub(crate) fn order(index: &Index) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..index.programs.list.len() as u32).collect();
-    let key = |number: u32| {
-        let known = &index.programs.list[number as usize];
-        // Programs without id go last.
-        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
-    };
-    order.sort_by(|a, b| key(*a).cmp(&key(*b)));
-    order
-}
-
-/// All programs by id and load time, with the index's number of each.
+/// All programs, by number.
 pub(super) fn programs(
     index: &Index,
     history: &CounterHistory,
     window: &Window,
     start_ns: u64,
     counting: Option<&Counting>,
-) -> (Vec<Program>, Vec<u32>) {
-    let order = order(index);
-    let programs = order.iter().map(|number| {
-        let known = &index.programs.list[*number as usize];
-        program(known, index, history, window, start_ns, counting)
-    });
-    (programs.collect(), order)
+) -> Vec<Program> {
+    index.programs.list.iter().map(|known| program(known, index, history, window, start_ns, counting)).collect()
 }
 
 fn program(
@@ -285,10 +268,6 @@ pub(super) struct RowsOf<'r> {
     pub(super) programs: &'r [Program],
     /// By program.
     pub(super) traits: &'r [Traits],
-    /// The index's number of each program.
-    pub(super) order: &'r [u32],
-    /// Positions of programs by the index's numbers.
-    pub(super) positions: &'r [u32],
     pub(super) basis: &'r Basis<'r>,
     pub(super) options: &'r Options,
 }
@@ -297,7 +276,7 @@ impl RowsOf<'_> {
     /// Returns true if samples say that some program is reached by tail calls.
     pub(super) fn has_tail_calls(&self) -> bool {
         let was_entered = |(number, charges): (u32, &Charges)| {
-            let runs = self.programs[self.positions[number as usize] as usize].runs.value();
+            let runs = self.programs[number as usize].runs.value();
             ran_in_a_sample(charges) && runs.is_some_and(|runs| runs.count == 0)
         };
         self.ledger.programs.iter().any(was_entered)
@@ -305,27 +284,27 @@ impl RowsOf<'_> {
 
     /// Why the samples of the event say nothing about a program.
     pub(super) fn blind(&self, position: usize, tail_calls: bool) -> Option<Reason> {
-        let charges = self.ledger.programs.get(self.order[position]);
+        let charges = self.ledger.programs.get(position as u32);
         blind(&self.programs[position], &self.traits[position], &charges, self.basis, tail_calls)
     }
 }
 
 /// The lines of the ledger, in the order that is asked for: of programs with charges, and where `lists_without_samples` of the others that are listed without.
 pub(super) fn program_rows(of: &RowsOf<'_>, lists_without_samples: bool, tail_calls: bool) -> Vec<ProgramRow> {
-    let RowsOf { index, ledger, programs, order, positions, basis, options, .. } = *of;
+    let RowsOf { index, ledger, programs, basis, options, .. } = *of;
     let mut parts: FxHashMap<u32, Vec<(Key, Charges)>> = FxHashMap::default();
     for ((program, key), charges) in &ledger.parts {
         parts.entry(*program).or_default().push((*key, *charges));
     }
-    let sampled = ledger.programs.iter().map(|(number, _)| positions[number as usize] as usize);
+    let sampled = ledger.programs.iter().map(|(number, _)| number as usize);
     let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|position| {
-        of.traits[*position].without_samples == WithoutSamples::Listed && !ledger.programs.has(order[*position])
+        of.traits[*position].without_samples == WithoutSamples::Listed && !ledger.programs.has(*position as u32)
     });
     let none = Arc::new(Charges::default());
     // Told, not grown: with all programs that a recording has, rows are most of the memory.
     let mut rows: Vec<ProgramRow> = Vec::with_capacity(ledger.programs.iter().count() + without.clone().count());
     rows.extend(sampled.chain(without).map(|position| {
-        let number = order[position];
+        let number = position as u32;
         let charges = match ledger.programs.has(number) {
             true => Arc::new(ledger.programs.get(number)),
             false => Arc::clone(&none),

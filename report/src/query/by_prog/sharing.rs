@@ -8,7 +8,7 @@ use crate::model::{Program, Runs};
 /// How often programs that share hooks ran.
 #[derive(Debug)]
 pub(crate) struct HookWeights<'i> {
-    /// By the index's number of a program.
+    /// By number of a program.
     programs: Vec<Sharer>,
     runs: &'i RunSeries,
 }
@@ -22,14 +22,12 @@ struct Sharer {
 }
 
 impl HookWeights<'_> {
-    /// `order` has the index's number of each of the programs.
-    pub(super) fn new<'i>(index: &'i Index, programs: &[Program], order: &[u32]) -> HookWeights<'i> {
-        let mut sharers = vec![Sharer::default(); programs.len()];
-        for (program, number) in programs.iter().zip(order) {
-            let key = index.programs.list[*number as usize].key();
-            sharers[*number as usize] = Sharer { key, rate: program.runs.value().and_then(|runs| rate(runs)) };
-        }
-        HookWeights { programs: sharers, runs: &index.runs }
+    pub(super) fn new<'i>(index: &'i Index, programs: &[Program]) -> HookWeights<'i> {
+        let sharers = index.programs.list.iter().zip(programs).map(|(known, program)| Sharer {
+            key: known.key(),
+            rate: program.runs.value().and_then(|runs| rate(runs)),
+        });
+        HookWeights { programs: sharers.collect(), runs: &index.runs }
     }
 
     /// The weights of a group's programs in an interval: by their runs in it, where those are known, or else by their runs in all of the part that is

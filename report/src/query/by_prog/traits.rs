@@ -60,18 +60,17 @@ pub(super) struct Traits {
     pub(super) without_samples: WithoutSamples,
 }
 
-/// The traits of all programs. `order` has the index's number of each, `asked` says which are asked for, if not all are.
+/// The traits of all programs. `asked` says which are asked for, if not all are.
 pub(super) fn traits(
     index: &Index,
     programs: &[Program],
-    order: &[u32],
     asked: Option<&[bool]>,
     grouping: Option<&Grouping>,
     options: &Options,
 ) -> Vec<Traits> {
-    let traits = programs.iter().zip(order).enumerate().map(|(position, (program, number))| {
+    let traits = programs.iter().enumerate().map(|(position, program)| {
         let asked = asked.map(|asked| asked[position]);
-        let is_in_group = grouping.is_some_and(|grouping| grouping.of[*number as usize].is_some());
+        let is_in_group = grouping.is_some_and(|grouping| grouping.of[position].is_some());
         let without_samples = if is_in_group {
             WithoutSamples::Listed
         } else if program.counts_others && asked.is_none() && !options.all {
@@ -87,7 +86,7 @@ pub(super) fn traits(
         });
         let is_tail_called =
             program.attachments.iter().any(|attachment| attachment.split(':').next() == Some(TAIL_CALL));
-        Traits { guarded: index.guarded[*number as usize], is_tail_called, irqs_off, without_samples }
+        Traits { guarded: index.guarded[position], is_tail_called, irqs_off, without_samples }
     });
     traits.collect()
 }
@@ -117,10 +116,6 @@ pub(super) struct Common {
     pub(super) runs_are_corrected: bool,
     /// Rows of programs without samples that there is room for.
     pub(super) rows_left: usize,
-    /// The index's number of each program.
-    pub(super) order: Vec<u32>,
-    /// Positions of programs by the index's numbers.
-    pub(super) positions: Vec<u32>,
     /// By program; `None` where all are asked for.
     pub(super) asked: Option<Vec<bool>>,
 }

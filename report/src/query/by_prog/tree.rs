@@ -1,7 +1,7 @@
 //! The ledger as trees.
 
+use super::Built;
 use super::shares::percent;
-use super::{Built, rows};
 use crate::index::Index;
 use crate::input::recording::Recording;
 use crate::input::window::Window;
@@ -21,12 +21,10 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
     let sink = TreeSink::new(index, recording.events.all().len());
     let Built { report, mut sink, weights } = super::build_with(recording, index, &ledger_options, false, sink)?;
     sink.share_entry(index.hooks.groups(), |group, interval| weights.of(group, interval));
-    let order = rows::order(index);
     let window = Window::of(&options.time, recording, index.start_ns())?;
     let selected = Selection::new(recording, index, &window, options)?.events;
     let selected = (0..selected.len()).filter(|event| selected[*event]);
-    let positions = order.iter().copied().zip(0..).collect();
-    let maker = Maker { index, programs: &report.programs, order: &order, positions, percent_limit };
+    let maker = Maker { index, programs: &report.programs, percent_limit };
     let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
     Ok(Trees {
         format: "bprec tree",
@@ -42,10 +40,6 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
 struct Maker<'m> {
     index: &'m Index,
     programs: &'m [Program],
-    /// The index's numbers of programs, by their positions.
-    order: &'m [u32],
-    /// And the other way round.
-    positions: FxHashMap<u32, usize>,
     percent_limit: f64,
 }
 
@@ -145,7 +139,7 @@ impl Maker<'_> {
         let count = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
         let bpf = event.total.count;
         let chains = Chains::new(&trees.origins);
-        let rows = event.rows.iter().map(|row| (row, self.order[row.program]));
+        let rows = event.rows.iter().map(|row| (row, row.program as u32));
         let shown = rows.filter(|(row, number)| {
             count(row) != Count::default() || sums.roots.contains_key(number) || chains.reached.contains_key(number)
         });
@@ -210,7 +204,7 @@ impl Maker<'_> {
     }
 
     fn program_name(&self, program: u32) -> ProgramName {
-        let program = &self.programs[self.positions[&program]];
+        let program = &self.programs[program as usize];
         ProgramName { id: program.id, name: program.label() }
     }
 

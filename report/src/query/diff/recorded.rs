@@ -10,7 +10,7 @@ use crate::options::diff::DiffOptions;
 use crate::pass::Selection;
 use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::sinks::intervals::{EventIntervals, IntervalSink, Weights};
-use crate::query::by_prog::{Built, build_with, rows};
+use crate::query::by_prog::{Built, build_with};
 use crate::{Options, Result};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{Feature, SampleTime};
@@ -165,8 +165,7 @@ impl Recorded {
             .iter()
             .filter_map(|event| recording.names.iter().position(|name| *name == event.name))
             .collect();
-        let order = rows::order(index);
-        let maker = Maker { report: &report, runs, intervals: &sink.events, positions: &positions, order: &order };
+        let maker = Maker { report: &report, runs, intervals: &sink.events, positions: &positions };
         let programs = maker.programs();
         let observed = report.programs.iter().filter_map(|program| program.runs.value()?.span);
         let observed = observed.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
@@ -391,8 +390,6 @@ struct Maker<'m> {
     intervals: &'m ByEvent<EventIntervals>,
     /// Of the report's events among those of the recording.
     positions: &'m [usize],
-    /// The index's numbers of the report's programs.
-    order: &'m [u32],
 }
 
 impl Maker<'_> {
@@ -428,10 +425,9 @@ impl Maker<'_> {
             intervals.map(|it| it.map_or((0.0, 0.0), |it| (it.runs, it.time_ns))).collect()
         });
         let runs = program.runs.clone().map(|runs| Ran { count: runs.count, time_ns: runs.time_ns, intervals });
-        let number = self.order.get(at).copied().unwrap_or(0);
         let events = rows.zip(self.positions).map(|(row, position)| {
             let of_event = &self.intervals[*position];
-            let intervals = of_event.programs.get(&number).map(AsRef::as_ref);
+            let intervals = of_event.programs.get(&(at as u32)).map(AsRef::as_ref);
             let series = |of: fn(&Weights) -> u64| match intervals {
                 Some(intervals) => intervals.iter().map(of).collect(),
                 None => Vec::new(),
