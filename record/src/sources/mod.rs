@@ -24,7 +24,7 @@ use bprec_format::state::{Session, State};
 
 use crate::output::Summary;
 use crate::sys::Waker;
-use crate::{Level, Result};
+use crate::{Error, Level, Result};
 
 use inventory::Programs;
 use statistics::Statistics;
@@ -202,6 +202,19 @@ pub(crate) trait Outlet {
     /// As above.
     fn states(&mut self, states: Vec<State>) -> Result<()> {
         states.into_iter().try_for_each(|state| self.state(state))
+    }
+}
+
+/// Refuses what a BPF program of ours does by process ids, which it sees as the initial pid namespace has them, where records have others.
+///
+/// # Errors
+/// In another pid namespace.
+pub(crate) fn refuse_foreign_process_ids(what: &str) -> Result<()> {
+    match bprec_host::is_initial_pid_namespace() {
+        Some(false) => Err(Error::Other(format!(
+            "{what} the process ids of the initial pid namespace; run it there (in a container: with --pid=host)"
+        ))),
+        _ => Ok(()),
     }
 }
 
