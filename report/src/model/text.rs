@@ -65,6 +65,16 @@ pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
+/// Words on a value, if there is one.
+pub(crate) fn optional<T>(value: &Option<T>, words: impl FnOnce(&T) -> String) -> String {
+    value.as_ref().map(words).unwrap_or_default()
+}
+
+/// Words on a number, unless it is 0.
+pub(crate) fn some(number: u64, words: impl FnOnce(u64) -> String) -> String {
+    if number > 0 { words(number) } else { String::new() }
+}
+
 /// ns as seconds.
 pub(crate) fn seconds(ns: i64) -> String {
     let ms = (ns.unsigned_abs() + 500_000) / 1_000_000;
