@@ -6,7 +6,7 @@ use super::text::{counted, decimal};
 /// Fewer recordings of a side say little of what differs between them.
 pub(crate) const FEW_RECORDINGS: usize = 4;
 
-/// Where recordings are few.
+/// Warning where recordings are few.
 const OTHER_LOAD: &str = "; other load on the machine changes it as easily: give several recordings per side";
 
 coded! {

@@ -1,4 +1,4 @@
-//! What has to be said beside numbers.
+//! Notes: sentences that stand beside numbers.
 
 use super::known::coded;
 use super::text::{counted, decimal, grouped, listed, optional, seconds, some};
