@@ -294,6 +294,8 @@ coded! {
         } = "lost_together",
         /// The recording has no names or addresses of what leads to programs.
         NoKernelSymbols = "no_kernel_symbols",
+        /// What runs the program is inlined into its caller: no sample can tell the two apart.
+        EntryInlined = "entry_inlined",
         /// Only a part of the recording is there, or is looked at.
         PartOnly = "part_only",
         /// The intervals of the view are too short, and too many.
@@ -388,6 +390,7 @@ impl fmt::Display for Reason {
                 write!(f, "losses were counted for all events together: {records} records")
             }
             Reason::NoKernelSymbols => f.write_str("no kernel symbols in the recording"),
+            Reason::EntryInlined => f.write_str("the kernel inlines what runs the program into its caller"),
             Reason::PartOnly => f.write_str("only a part of the recording exists or is selected"),
             Reason::TooManyIntervals => f.write_str("there are too many intervals to spread the counts over"),
             Reason::NotForThisLine => f.write_str("not known for this line"),
