@@ -296,6 +296,8 @@ coded! {
             "losses were counted for all events together: {records} records";
         /// The recording has no names or addresses of what leads to programs.
         NoKernelSymbols = "no_kernel_symbols": "no kernel symbols in the recording";
+        /// What runs the program is inlined into its caller: no sample can tell the two apart.
+        EntryInlined = "entry_inlined": "the kernel inlines what runs the program into its caller";
         /// Only a part of the recording is there, or is looked at.
         PartOnly = "part_only": "only a part of the recording exists or is selected";
         /// The intervals of the view are too short, and too many.
