@@ -357,6 +357,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     if wanted && report.matched_programs() == 0 {
         return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists all"));
     }
+    if !wanted && report.matched_programs() == 0 {
+        let path = input.path().display();
+        let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
+        return Ok(found(false, &missing));
+    }
     let is_found = !is_narrowed || report.events.iter().any(|event| event.samples.samples > 0);
     Ok(found(
         is_found,

@@ -203,7 +203,6 @@ impl<'a> Session<'a> {
         keep(&mut lines.events, |event| event.name == stacks.event);
         let mut report = self.by_prog(options)?;
         keep(&mut report.events, |event| event.name == stacks.event);
-        report.events.iter_mut().for_each(|event| event.same_rows_as = None);
         over_time.programs = Arc::clone(&report.programs);
         payers.programs = Arc::clone(&report.programs);
         let of_event = Options { by: None, limit: None, events: vec![stacks.event.clone()], ..options.clone() };

@@ -16,8 +16,7 @@ use bprec_format::{
 };
 use bprec_generate::{Shape, generate_bytes};
 use bprec_report::{
-    Fields, Input, Options, RewriteOptions, ScriptOptions, ScriptSummary, Show, Source, by_prog, header, rewrite,
-    script,
+    Fields, Input, Options, RewriteOptions, ScriptOptions, ScriptSummary, Show, Source, by_prog, rewrite, script,
 };
 
 fn printed(source: &mut Source, options: &ScriptOptions) -> (String, ScriptSummary) {
@@ -62,13 +61,6 @@ fn switches_have_the_values_that_perf_prints() {
     ];
     let ours: Vec<&str> = text.lines().map(str::trim_end).take(perf.len()).collect();
     assert_eq!(ours, perf);
-}
-
-#[test]
-fn tracepoints_of_simpleperf_have_their_names() {
-    let text = header(&Input::open(corpus("perf_with_tracepoint_event.data")).unwrap()).unwrap().to_string();
-    assert!(text.contains("event : name = sched:sched_switch,"), "{text}");
-    assert!(!text.contains("unknown tracepoint"), "{text}");
 }
 
 /// A file with one event whose samples are these bodies, and nothing else.

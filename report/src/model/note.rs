@@ -9,64 +9,6 @@ use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
-coded! {
-    /// Where two sources say different things of the same.
-    Disagreement {
-        /// Time by samples and by the kernel's statistics.
-        SampledTime {
-            /// By samples, ns.
-            sampled_ns: u64,
-            /// How many samples.
-            samples: u64,
-            /// Of which event.
-            event: String,
-            /// By statistics, ns.
-            stats_ns: u64,
-        } = "sampled_time",
-        /// Runs by the kernel's statistics and counted exactly.
-        Runs {
-            /// By statistics.
-            stats: u64,
-            /// Counted exactly.
-            exact: u64,
-            /// Runs whose begin the exact counters missed.
-            missed: u64,
-        } = "runs",
-        /// Time per run by the kernel's statistics and counted exactly.
-        NsPerRun {
-            /// By statistics.
-            stats_ns: f64,
-            /// How much of that is for counting, if that is known.
-            added_ns: Option<f64>,
-            /// Counted exactly.
-            exact_ns: f64,
-        } = "ns_per_run",
-    }
-}
-
-/// The prose of disagreements.
-impl fmt::Display for Disagreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Disagreement::SampledTime { sampled_ns, samples, event, stats_ns } => {
-                let (sampled_s, stats_s) = (*sampled_ns as f64 / 1e9, *stats_ns as f64 / 1e9);
-                write!(f, "{sampled_s:.3} s by {samples} samples of {event}, {stats_s:.3} s by stats")
-            }
-            Disagreement::Runs { stats, exact, missed } => {
-                write!(f, "{stats} runs by stats, {exact} counted exactly")?;
-                if *missed > 0 { write!(f, ", {missed} of them missed") } else { Ok(()) }
-            }
-            Disagreement::NsPerRun { stats_ns, added_ns, exact_ns } => {
-                write!(f, "{stats_ns:.0} ns per run by stats")?;
-                if let Some(added_ns) = added_ns {
-                    write!(f, ", {added_ns:.0} of them for counting")?;
-                }
-                write!(f, ", {exact_ns:.0} counted exactly")
-            }
-        }
-    }
-}
-
 /// Why runs were not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -192,13 +134,6 @@ coded! {
             /// How many, and of which program.
             runs: Vec<(u64, String)>,
         } = "not_measured",
-        /// Two sources say different things of the same.
-        SourcesDisagree {
-            /// Of which program.
-            of: String,
-            /// What they say.
-            disagreement: Disagreement,
-        } = "sources_disagree",
         /// Samples cannot be taken in a program, or are too few.
         Blind {
             /// Which program.
@@ -398,7 +333,6 @@ impl fmt::Display for Note {
                     runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect();
                 write!(f, "not measured, as {cause}: {}", listed(&runs))
             }
-            Note::SourcesDisagree { of, disagreement } => write!(f, "≠ {of}: {disagreement}"),
             Note::Blind { program, reason } => write!(f, "~ {program}: {reason}"),
             Note::QuietPrograms { programs } => {
                 let s = if *programs == 1 { "" } else { "s" };

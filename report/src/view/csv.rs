@@ -7,7 +7,7 @@ use crate::model::{
 };
 use std::io;
 
-const COLUMNS: [&str; 35] = [
+const COLUMNS: [&str; 34] = [
     "event",
     "kind",
     "id",
@@ -41,7 +41,6 @@ const COLUMNS: [&str; 35] = [
     "unloaded_ns",
     "attached",
     "owner",
-    "disagreement",
     "programs",
 ];
 
@@ -69,7 +68,6 @@ fn event_cells(report: &Report, event: &EventReport) -> Vec<Cells> {
         let program = &report.programs[row.program];
         let cells = line("program").program(program).facts(program);
         let cells = cells.ledger(row.line.as_deref()).unsampled(row.unsampled.as_ref());
-        let cells = cells.set("disagreement", plain(row.disagreement.as_ref()));
         lines.push(cells.exact(program, report.counting.as_ref()));
         for part in row.parts.iter().flatten() {
             lines.push(line("part").program(program).set("part", part.name.clone()).ledger(Some(&part.line)));
@@ -216,7 +214,6 @@ fn exact_columns(counting: &Counting) -> impl Iterator<Item = String> {
         "p999_to_ns",
         "ipc",
         "exact_unknown",
-        "disagreements",
     ];
     let events = counting.events.iter().flat_map(|event| {
         let name = &event.name;
@@ -246,7 +243,6 @@ fn exact_cells(program: &Program, counting: &Counting) -> Vec<String> {
         None => plain(program.exact.why()),
         Some(exact) => joined(&exact.anomalies),
     });
-    cells.push(joined(&program.disagreements));
     for at in 0..counting.events.len() {
         let event = exact.and_then(|exact| exact.events.get(at)?.counted.value());
         cells.push(plain(event.map(|event| event.per_run.value)));

@@ -9,7 +9,7 @@ use std::io;
 
 pub(super) fn table(interval: &Interval, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
     totals(interval, width).iter().try_for_each(|line| writeln!(out, "# {line}"))?;
-    for event in interval.report.events.iter().filter(|event| event.same_rows_as.is_none()) {
+    for event in &interval.report.events {
         table::write_interval(&interval.report, event, out, width)?;
     }
     writeln!(out, "#")

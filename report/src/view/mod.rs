@@ -24,7 +24,6 @@ mod spark;
 mod stat;
 mod table;
 mod tree;
-mod without_table;
 
 pub use html::{PageTable, TablesPage};
 pub(crate) use json_maps::write as write_maps_json;

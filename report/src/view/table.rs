@@ -8,7 +8,6 @@ use super::grid::{Column, Grid, Sheet};
 use super::opening::opening;
 use super::screen::Screen;
 use super::spark::{Scale, SparkColumn, fitting_bars};
-use super::without_table::{hottest, same_rows};
 use super::{write_notes, write_wrapped};
 use crate::model::text::{UNKNOWN, estimated, grouped, listed, seconds};
 use crate::model::{
@@ -60,8 +59,7 @@ pub(super) fn write(
     over_time: Option<&OverTime>,
 ) -> Result<()> {
     let width = style.text.width;
-    let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
-    for (nth, (index, event)) in shown.enumerate() {
+    for (index, event) in report.events.iter().enumerate() {
         let spark = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns))).map(|(it, interval_ns)| {
             let scale = Scale::new(it, interval_ns, fitting_bars(width / SPARK_PART));
             SparkColumn::new(report, event, it, scale)
@@ -69,12 +67,12 @@ pub(super) fn write(
         let table = Table::new(report, event, Rates::Count, spark);
         // Whoever asks for a column that there is not gets nothing else.
         let columns = styled(table.without_rows(), style)?.columns;
-        if nth > 0 {
+        if index > 0 {
             writeln!(out)?;
         }
         opening(report, event, out, width)?;
         if report.programs.is_empty() {
-            hottest(event, out, width)?;
+            writeln!(out, "# no BPF programs in this recording")?;
         } else {
             let part = |nth| styled(table.part(nth)?, style).ok();
             let shown = Sheet::write_parts(columns, part, out, width)?;
@@ -82,10 +80,6 @@ pub(super) fn write(
             table.sources(out, width)?;
             let legend = if style.legend { table.legend(&shown) } else { Vec::new() };
             write_notes(&[legend, table.notes()].concat(), out, width)?;
-        }
-        let same = report.events.iter().filter(|event| event.same_rows_as == Some(index));
-        if let Some(note) = same_rows(&same.collect::<Vec<_>>(), &report.recording) {
-            write_notes(&[note], out, width)?;
         }
     }
     if report.events.is_empty() {

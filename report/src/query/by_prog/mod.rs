@@ -13,7 +13,6 @@ mod sampled;
 mod sampler;
 mod shares;
 mod sharing;
-mod similar;
 mod traits;
 pub(crate) mod tree;
 
@@ -23,11 +22,10 @@ use crate::input::cut_off::CutOff;
 use crate::input::recording::Recording;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Count, CpuNotSampled, EventReport, Hot, JSON_VERSION, Known, MissingTicks, Others, Program, Reason, RecorderCost,
+    Count, CpuNotSampled, EventReport, JSON_VERSION, Known, MissingTicks, Others, Program, Reason, RecorderCost,
     Report, SourceRow, StatisticsCost, TraceData, Unit,
 };
 use crate::pass::sinks::by_event::ByEvent;
-use crate::pass::sinks::hot;
 use crate::pass::sinks::ledger::{Charges, EventLedger, LedgerSink};
 use crate::pass::{self, Selection, Sink, Unreadable};
 use crate::query::counters::CounterHistory;
@@ -75,7 +73,6 @@ pub(crate) fn build_with<'i, S: Sink>(
     let mut history = HistoryWalk::new(recording, index, &window, false);
     let ((other, sink), unreadable) =
         pass::run(recording, index, &selection, (other, sink), |slice, records| history.slice(slice, records));
-    let hot = if index.programs.list.is_empty() { hot::hottest(recording, index, &selection) } else { Vec::new() };
     let (ledgers, history) = (sink.finish(), history.finish());
     let events = &selection.events;
     let grouping = grouping.as_ref();
@@ -92,7 +89,6 @@ pub(crate) fn build_with<'i, S: Sink>(
         grouping,
         unreadable,
         events,
-        hot,
         zeros: Zeros::default(),
     };
     let (report, weights) = builder.report();
@@ -113,7 +109,6 @@ struct Builder<'b, 'i> {
     grouping: Option<&'b Grouping>,
     unreadable: Unreadable,
     events: &'b [bool],
-    hot: Vec<Vec<hot::Hot>>,
     zeros: Zeros,
 }
 
@@ -176,10 +171,6 @@ impl<'i> Builder<'_, 'i> {
                 made.notes = Arc::clone(&before.notes);
             }
             report.events.push(made);
-        }
-        // Whoever names events wants to see each.
-        if self.options.events.is_empty() {
-            similar::mark(&mut report.events);
         }
         let side_band_lost = self.side_band_lost();
         let states = &self.index.states;
@@ -338,7 +329,6 @@ impl<'i> Builder<'_, 'i> {
             zeros: &self.zeros,
         };
         let basis = Basis {
-            name: &self.recording.names[event],
             samples: ledger.samples,
             is_timer: unit == Unit::Nanoseconds,
             aggregated_over_ns: self.index.aggregations.get(&event).map(|account| account.interval_ns),
@@ -390,7 +380,6 @@ impl<'i> Builder<'_, 'i> {
         let mut made = EventReport {
             name: self.recording.names[event].clone(),
             unit,
-            same_rows_as: None,
             samples: ledger.samples,
             idle: idle.map(|idle| whole.share(idle)),
             busy,
@@ -424,16 +413,6 @@ impl<'i> Builder<'_, 'i> {
             total: whole.kept(total),
             unsampled: unsampled_ns.map(|time_ns| whole.unsampled(time_ns)),
             bpf_sampler: bpf_sampler.map(Box::new),
-            hot: {
-                let hot = self.hot.get(event).into_iter().flatten();
-                let hot = hot.map(|hot| Hot {
-                    name: hot.name.clone(),
-                    mangled: hot.mangled.clone(),
-                    object: Arc::clone(&hot.object),
-                    share: whole.share(hot.count),
-                });
-                hot.take(self.options.limit.unwrap_or(usize::MAX)).collect()
-            },
             notes: Arc::default(),
         };
         let members = chosen.groups.iter().flat_map(|group| &group.rows);
@@ -539,7 +518,7 @@ struct Chosen {
 }
 
 /// The rows by their sources, where exact counters are one.
-fn sources(rows: &[ProgramRow], report: &Report, basis: &Basis<'_>) -> Vec<SourceRow> {
+fn sources(rows: &[ProgramRow], report: &Report, basis: &Basis) -> Vec<SourceRow> {
     let compared = rows.iter().filter_map(|row| {
         let program = &report.programs[row.program];
         program.exact.value()?;

@@ -1,17 +1,17 @@
 //! Programs, and their lines of the ledger.
 
-use super::sampled::{disagreement, per_run};
+use super::sampled::per_run;
 use super::shares::Whole;
 use super::traits::{Traits, WithoutSamples, happened};
 use crate::index::Index;
 use crate::index::programs;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Count, Counting, Disagreement, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs,
-    RunsEstimate, SampledPerRun, TimeBound,
+    Count, Counting, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs, RunsEstimate,
+    SampledPerRun, TimeBound,
 };
 use crate::pass::sinks::ledger::{Charges, EventLedger, Key};
-use crate::query::counters::{CounterHistory, disagreements, exact_program};
+use crate::query::counters::{CounterHistory, exact_program};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
@@ -81,23 +81,19 @@ fn program(
         runs => runs,
     };
     let cpus = states.cpus_online();
-    let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
-    let (exact, exact_functions, disagreements) = match (counting, key) {
+    let unknown = |why| (Known::Unknown(why), Vec::new());
+    let (exact, exact_functions) = match (counting, key) {
         (None, _) => unknown(Reason::NoExactCounters),
         (Some(_), None) => unknown(Reason::ProgramUnidentified),
         (Some(counting), Some(key)) => {
             let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
-            let said = match (runs.value(), exact.value()) {
-                (Some(runs), Some(exact)) => disagreements(is_extension, runs, exact, counting),
-                _ => Vec::new(),
-            };
             let exact = match exact {
                 // Nor do programs at its entry see a tail call, which skips it.
                 Known::Value(exact) if exact.runs == 0 && is_tail_called => Known::Unknown(Reason::NotEntered),
                 exact => exact,
             };
-            (exact, program.functions, said)
+            (exact, program.functions)
         }
     };
     Program {
@@ -134,7 +130,6 @@ fn program(
         runs: runs.map(Box::new),
         exact: exact.map(Box::new),
         exact_functions,
-        disagreements,
     }
 }
 
@@ -190,9 +185,7 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 /// What the rows of an event are of.
-pub(super) struct Basis<'b> {
-    /// Name of the event.
-    pub(super) name: &'b str,
+pub(super) struct Basis {
     /// All of its samples.
     pub(super) samples: Count,
     /// A timer that cannot interrupt where interrupts are off.
@@ -217,7 +210,6 @@ pub(super) struct ProgramRow {
     pub(super) blind: Option<Reason>,
     /// Time in it by run statistics that its samples lack, as `blind` says.
     pub(super) unsampled_ns: Option<u64>,
-    pub(super) disagreement: Option<Box<Disagreement>>,
     parts: Vec<(String, Charges)>,
 }
 
@@ -269,7 +261,6 @@ impl ProgramRow {
             id: program.id,
             name: program.name.clone(),
             blind: self.blind.clone(),
-            disagreement: self.disagreement.clone(),
             sampled_per_run: self.sampled_per_run.clone(),
             line,
             unsampled: self.unsampled_ns.map(|time_ns| whole.unsampled(time_ns)),
@@ -289,7 +280,7 @@ pub(super) struct RowsOf<'r> {
     pub(super) order: &'r [u32],
     /// Positions of programs by the index's numbers.
     pub(super) positions: &'r [u32],
-    pub(super) basis: &'r Basis<'r>,
+    pub(super) basis: &'r Basis,
     pub(super) options: &'r Options,
 }
 
@@ -332,14 +323,10 @@ pub(super) fn program_rows(of: &RowsOf<'_>, lists_without_samples: bool, tail_ca
         };
         let program = &programs[position];
         let blind = of.blind(position, tail_calls);
-        // What is reached by tail calls is in the time of its caller, and has the samples.
-        let is_told = basis.samples_are_whole && basis.is_timer && blind.is_none() && !tail_calls;
-        let runs = program.runs.value().filter(|_| is_told);
         ProgramRow {
             program: position,
             unsampled_ns: blind.as_ref().and_then(|reason| unsampled_ns(program, &charges, reason, basis)),
             sampled_per_run: sampled_per_run(program, &charges, blind.as_ref(), basis),
-            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)).map(Box::new),
             charges,
             blind,
             parts: split_rows(index, number, parts.remove(&number).unwrap_or_default(), options),
@@ -360,7 +347,7 @@ fn sampled_per_run(
     program: &Program,
     charges: &Charges,
     blind: Option<&Reason>,
-    basis: &Basis<'_>,
+    basis: &Basis,
 ) -> Known<SampledPerRun> {
     let runs = match &program.runs {
         Known::Value(runs) => runs,
@@ -376,7 +363,7 @@ fn sampled_per_run(
 
 /// Time in a program by run statistics, without what samples have of it; where samples cannot be taken in it, for `reason`, and
 /// these times add up. Code whose samples are there and cannot be told apart is in a line of its own.
-fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis<'_>) -> Option<u64> {
+fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis) -> Option<u64> {
     let takes_no_samples = matches!(
         reason,
         Reason::Guarded { .. } | Reason::InSamplingInterrupt | Reason::InterruptsOff { .. } | Reason::Unsampled { .. }
@@ -499,7 +486,7 @@ pub(super) const TAIL_CALL: &str = "tail_call";
 
 /// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
 /// that of the programs it called, which have the samples.
-fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis<'_>, tail_calls: bool) -> Option<Reason> {
+fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, tail_calls: bool) -> Option<Reason> {
     if program.interpreted {
         return Some(Reason::Interpreted);
     }
@@ -560,7 +547,6 @@ pub(super) mod tests {
             runs: Known::Unknown(Reason::NoRunStatistics),
             exact: Known::Unknown(Reason::NoExactCounters),
             exact_functions: Vec::new(),
-            disagreements: Vec::new(),
         }
     }
 }
