@@ -22,8 +22,7 @@ use crate::{Outcome, say};
 
 /// Show what each BPF program cost.
 ///
-/// Needs only the recording: no root, no network, nothing from the local machine. For a recording without BPF programs, shows its
-/// hottest symbols.
+/// Needs only the recording: no root, no network, nothing from the local machine.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -356,6 +355,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     form.show_under(header.as_ref(), &report, out, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
     if wanted && report.matched_programs() == 0 {
         return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists all"));
+    }
+    if !wanted && report.matched_programs() == 0 {
+        let path = input.path().display();
+        let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
+        return Ok(found(false, &missing));
     }
     let is_found = !is_narrowed || report.events.iter().any(|event| event.samples.samples > 0);
     Ok(found(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::feature::tracing::TracingData;
-use crate::feature::{EventDesc, Feature, MetaInfo, Payload};
+use crate::feature::{EventDesc, Feature, Payload};
 use crate::{AttrFlags, EventAttr, Metadata, event_type};
 
 const HARDWARE: [&str; 10] = [
@@ -105,20 +105,9 @@ fn cache_name(config: u64) -> String {
     }
 }
 
-/// Tracepoints of simpleperf's list by their number: lines of `name,type,config`.
-fn listed_tracepoints(list: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    list.split(|byte| *byte == b'\n').filter_map(|line| {
-        let mut fields = line.rsplitn(3, |byte| *byte == b',');
-        let mut number = || std::str::from_utf8(fields.next()?).ok()?.trim().parse::<u64>().ok();
-        let (config, kind) = (number()?, number()?);
-        let name = fields.next()?;
-        (kind == u64::from(event_type::TRACEPOINT) && !name.is_empty()).then_some((config, name))
-    })
-}
-
 impl Metadata<'_> {
-    /// The names of all events: as EVENT_DESC has them, or an EVENT_UPDATE, or the tracepoint's format, or simpleperf's
-    /// list of tracepoints, or an old stream's HEADER_EVENT_TYPE for events without a name of their own, or
+    /// The names of all events: as EVENT_DESC has them, or an EVENT_UPDATE, or the tracepoint's format,
+    /// or an old stream's HEADER_EVENT_TYPE for events without a name of their own, or
     /// [`EventAttr::default_name`].
     pub fn event_names(&self) -> Vec<String> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
@@ -139,15 +128,6 @@ impl Metadata<'_> {
                 let name = || format!("{}:{}", text(system), format.name);
                 tracepoints.entry(u64::from(format.id)).or_insert_with(name);
             }
-        }
-        // simpleperf has no EVENT_DESC, and its formats of tracepoints may be missing.
-        let listed: Vec<&[u8]> = self
-            .feature(Feature::META_INFO)
-            .flat_map(|section| MetaInfo::parse(&section.bytes, section.offset, self.endian()).value.0)
-            .filter_map(|(key, value)| (key == b"event_type_info").then_some(value))
-            .collect();
-        for (config, name) in listed.into_iter().flat_map(listed_tracepoints) {
-            tracepoints.entry(config).or_insert_with(|| text(name));
         }
         // Of several with the same first id, the first counts.
         let mut by_id: HashMap<u64, usize> = HashMap::new();

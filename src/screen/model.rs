@@ -136,11 +136,10 @@ impl Model {
         report.events.get(event)?.rows.iter().position(|row| is_it(row.program))
     }
 
-    /// Events of the table whose rows are their own: name and position.
+    /// Events of the table: name and position.
     pub(crate) fn events(&self) -> Vec<(usize, &str)> {
         let events = self.report().map(|report| &report.events[..]).unwrap_or_default();
-        let events = events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
-        events.map(|(at, event)| (at, event.name.as_str())).collect()
+        events.iter().enumerate().map(|(at, event)| (at, event.name.as_str())).collect()
     }
 
     fn report(&self) -> Option<&Report> {

@@ -10,7 +10,6 @@ mod event_desc;
 mod machine;
 mod memory;
 mod pmu;
-mod simpleperf;
 mod times;
 pub mod tracing;
 
@@ -21,7 +20,6 @@ pub use event_desc::{DescribedEvent, EventDesc, EventGroup, GroupDesc};
 pub use machine::{CacheLineSize, CpuCount, ElfMachine, Text, TextList, TotalMemory};
 pub use memory::{Bitmap, Cache, Caches, MemoryNode, MemoryTopology, NumaNode, NumaTopology};
 pub use pmu::{CpuPmuCaps, HybridPmu, HybridTopology, PmuCap, PmuCaps, PmuMappings, PmuWithCaps};
-pub use simpleperf::{FileSymbol, MetaInfo, SymbolFile, SymbolFileKind};
 pub use times::{AuxtraceIndex, ClockData, ClockResolution, Compression, DirFormat, SampleTime};
 
 use crate::{Endian, Error, Reader, Result, Section, Writer};
@@ -115,12 +113,6 @@ features! {
     E_MACHINE = 33;
     /// [`CacheLineSize`].
     CLN_SIZE = 34;
-    /// simpleperf's: functions of files, [`SymbolFile::parse_file`].
-    FILE = 128;
-    /// simpleperf's: what it says about itself, [`MetaInfo`].
-    META_INFO = 129;
-    /// simpleperf's: functions of files, [`SymbolFile::parse_file2`].
-    FILE2 = 132;
 }
 
 impl std::fmt::Display for Feature {

@@ -36,8 +36,6 @@ fn read_everything(bytes: &[u8], endian: Endian) {
             })*
         };
     }
-    let _ = (SymbolFile::parse_file(bytes, 0, endian), SymbolFile::parse_file2(bytes, 0, endian));
-    let _ = MetaInfo::parse(bytes, 0, endian);
     read!(Text, TextList, CpuCount, TotalMemory, ElfMachine, CacheLineSize, SampleTime, ClockResolution, ClockData);
     read!(DirFormat, Compression, AuxtraceIndex, NumaTopology, MemoryTopology, Caches, PmuMappings, CpuPmuCaps);
     read!(PmuCaps, HybridTopology, EventDesc, GroupDesc, CpuDomains, BuildIds);
@@ -361,56 +359,4 @@ fn a_format_describes_fields_and_their_values() {
         format.field("rel").unwrap().layout().write(&raw[..72], endian, &mut cut_off);
         assert_eq!(cut_off, "?");
     }
-}
-
-/// Sections of simpleperf, written byte by byte as its format says.
-#[test]
-fn functions_of_files_are_read_from_both_layouts() {
-    // An ELF file with its offset, and a module of a recorder that did not tell.
-    let elf = b"/bin/a\0\x02\0\0\0\0\x10\0\0\0\0\0\0\x01\0\0\0\x34\x12\0\0\0\0\0\0\x20\0\0\0main\0\0\x08\0\0\0\0\0\0";
-    let module = b"/m.ko\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut section = Vec::new();
-    for file in [&elf[..], module] {
-        section.extend((file.len() as u32).to_le_bytes());
-        section.extend(file);
-    }
-    let main = FileSymbol { vaddr: 0x1234, len_bytes: 0x20, name: b"main" };
-    let expected = [
-        SymbolFile {
-            path: b"/bin/a",
-            kind: SymbolFileKind::ELF,
-            min_vaddr: 0x1000,
-            offset_of_min_vaddr: Some(0x800),
-            symbols: vec![main],
-        },
-        SymbolFile { path: b"/m.ko", kind: SymbolFileKind::KERNEL_MODULE, ..SymbolFile::default() },
-    ];
-    let read = SymbolFile::parse_file(&section, 0, Endian::Little);
-    assert_eq!((&read.value[..], read.problem), (&expected[..], None));
-
-    // The same in messages: 0x1234 is b4 24 in sevens of bits, 0x1000 is 80 20, 0x800 is 80 10. The module's type comes
-    // with a field of a later version.
-    let elf = b"\x0a\x06/bin/a\x10\x02\x18\x80\x20\x22\x0b\x08\xb4\x24\x10\x20\x1a\x04main\x32\x03\x08\x80\x10";
-    let module = b"\x0a\x05/m.ko\x10\x01\x7a\x02??";
-    let mut section = Vec::new();
-    for file in [&elf[..], module] {
-        section.extend((file.len() as u32).to_le_bytes());
-        section.extend(file);
-    }
-    let read = SymbolFile::parse_file2(&section, 0, Endian::Little);
-    assert_eq!((&read.value[..], read.problem), (&expected[..], None));
-
-    for cut in 0..section.len() {
-        let read = SymbolFile::parse_file2(&section[..cut], 0, Endian::Little);
-        assert_eq!(read.problem.is_none(), [0, 4 + elf.len()].contains(&cut), "{cut}");
-    }
-}
-
-#[test]
-fn meta_info_is_pairs_of_texts() {
-    let read = MetaInfo::parse(b"clockid\0monotonic\0trace_offcpu\0\0", 0, Endian::Big);
-    assert_eq!(read.value.0, [(&b"clockid"[..], &b"monotonic"[..]), (b"trace_offcpu", b"")]);
-    assert_eq!(read.problem, None);
-    let read = MetaInfo::parse(b"clockid\0monotonic\0trace_offcpu\0", 0, Endian::Big);
-    assert_eq!((read.value.0.len(), read.problem.map(|error| error.offset)), (1, Some(31)));
 }

@@ -417,11 +417,8 @@ impl<'r, 'a> Walk<'r, 'a> {
         index.states.prog_arrays = self.prog_arrays.into_vec();
         index.states.attachments.sort_by_key(|attachment| attachment.prog_id);
         let mut programs = Programs::join(self.side.into_vec(), &infos, &btf, &index.states);
-        let mut symbols = self.symbols.into_vec();
-        symbols.extend(sections::kernel_symbols(self.recording.sections(), self.recording.endian()));
-        index.symbols = KernelSymbols::new(symbols);
-        let (sections, endian) = (self.recording.sections(), self.recording.endian());
-        index.files = Files::new(sections, endian, &self.functions.into_vec());
+        index.symbols = KernelSymbols::new(self.symbols.into_vec());
+        index.files = Files::new(&self.functions.into_vec());
         index.kernel = KernelMaps::new(self.maps.into_vec());
         index.tasks = self.tasks.build();
         let always =

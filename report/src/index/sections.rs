@@ -1,12 +1,11 @@
-//! Names of code in the feature sections: functions in `bpf_prog_info`, and what simpleperf looked up.
+//! Names of code in the feature sections: functions in `bpf_prog_info`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, Function, OLDEST_INFO_LEN, ProgInfo};
-use bprec_format::feature::{Feature, Partial, SymbolFile, SymbolFileKind};
-use bprec_format::state::KernelSymbol;
+use bprec_format::feature::Feature;
 use bprec_format::{Endian, FeatureSection};
 
 /// The most functions of each kind that are kept: more than any kernel has.
@@ -53,28 +52,4 @@ pub(crate) fn symbol_of(info: &ProgInfo<'_>, function: &Function<'_>, btf: &BTre
     // The kernel has no underscore where there is no name.
     let separator: &[u8] = if name.is_empty() { b"" } else { b"_" };
     [format!("bpf_prog_{tag}").as_bytes(), separator, name].concat()
-}
-
-/// What simpleperf looked up, if this is a section of that; as far as it can be read.
-pub(crate) fn symbol_files<'s>(
-    section: &'s FeatureSection<'_>,
-    endian: Endian,
-) -> Option<Partial<Vec<SymbolFile<'s>>>> {
-    match section.feature {
-        Feature::FILE => Some(SymbolFile::parse_file(&section.bytes, section.offset, endian)),
-        Feature::FILE2 => Some(SymbolFile::parse_file2(&section.bytes, section.offset, endian)),
-        _ => None,
-    }
-}
-
-/// Kernel functions that simpleperf looked up.
-pub(crate) fn kernel_symbols(sections: &[FeatureSection<'_>], endian: Endian) -> Vec<KernelSymbol> {
-    let files = sections.iter().filter_map(|section| symbol_files(section, endian)).flat_map(|files| files.value);
-    let symbols = files.filter(|file| file.kind == SymbolFileKind::KERNEL).flat_map(|file| file.symbols);
-    let symbols = symbols.take(SYMBOLS_MAX).map(|symbol| KernelSymbol {
-        addr: symbol.vaddr,
-        len_bytes: symbol.len_bytes,
-        name: symbol.name.to_vec(),
-    });
-    symbols.collect()
 }

@@ -13,7 +13,7 @@ use bprec_format::{Endian, FeatureSection};
 
 use super::file_functions::{Files, Mapped};
 use super::intervals::Intervals;
-use super::sections::{SYMBOLS_MAX, btf_of, kernel_symbols, symbol_of};
+use super::sections::{SYMBOLS_MAX, btf_of, symbol_of};
 use super::symbols::{Found, KernelSymbols};
 
 /// The most announced symbols that are remembered.
@@ -41,8 +41,8 @@ pub(crate) struct SymbolsAhead {
 impl SectionSymbols {
     /// What the sections have, and what is known from elsewhere.
     pub(crate) fn new(sections: &[FeatureSection<'_>], endian: Endian, ahead: &SymbolsAhead) -> SectionSymbols {
-        let files = Files::new(sections, endian, &ahead.files);
-        let kernel = ahead.kernel.iter().cloned().chain(kernel_symbols(sections, endian)).take(SYMBOLS_MAX);
+        let files = Files::new(&ahead.files);
+        let kernel = ahead.kernel.iter().take(SYMBOLS_MAX).cloned();
         SectionSymbols {
             programs: Intervals::new(without_shared(program_functions(sections, endian))),
             kernel: KernelSymbols::new(kernel.collect()),

@@ -1,7 +1,6 @@
 //! Counters: what exact ones say of each program, and all of them over time.
 
 use super::known::{Known, known_members};
-use super::note::Disagreement;
 use super::{Anomaly, Note, Unit};
 use crate::model::text::UNNAMED;
 use schemars::JsonSchema;
@@ -456,8 +455,6 @@ pub struct StatRow {
     pub shared: Option<Known<CounterRow>>,
     /// When it was unloaded, ns since counting began.
     pub unloaded_ns: Option<i64>,
-    /// Where its sources say different things.
-    pub disagreements: Vec<Disagreement>,
 }
 
 impl CounterTarget {

@@ -151,8 +151,6 @@ pub struct Row {
     pub name: String,
     /// Why samples cannot be taken in it, or are too few, in words; then none is not 0 %.
     pub blind: Option<Reason>,
-    /// Where samples of time and the kernel's statistics say different things of the same.
-    pub disagreement: Option<Box<super::Disagreement>>,
     /// What of the event there is in a run, estimated from samples and run counts; it costs nothing beyond sampling.
     pub sampled_per_run: Known<SampledPerRun>,
     /// What is charged to it; without members when [`Row::blind`] says why that is not known. Programs without samples have one line in common.
@@ -227,21 +225,6 @@ pub enum Unit {
     /// Whatever the event counts.
     #[serde(rename = "events")]
     Events,
-}
-
-/// Code that was hit most, for recordings without BPF programs.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Hot {
-    /// Symbol, or address. Of functions in Rust and C++ as the language has it, unless the names of files were asked for.
-    pub name: String,
-    /// The symbol as its file has it, where that is another name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mangled: Option<String>,
-    /// Kernel, module, file.
-    pub object: Arc<str>,
-    /// How much.
-    #[serde(flatten)]
-    pub share: Share,
 }
 
 /// An event whose samples were counted in the kernel, and are in the recording as weighted ones.
@@ -361,8 +344,6 @@ pub struct EventReport {
     pub name: String,
     /// What its weight is.
     pub unit: Unit,
-    /// Where many events have rows of the same programs: the position of the one whose table stands for this one, too.
-    pub same_rows_as: Option<usize>,
     /// All samples of the selection.
     pub samples: Count,
     /// Those in which the idle task waited.
@@ -426,8 +407,6 @@ pub struct EventReport {
     pub unsampled: Option<UnsampledTime>,
     /// How its samples came about, if our sampling program made them.
     pub bpf_sampler: Option<Box<BpfSampler>>,
-    /// What was hit most, when no program is known.
-    pub hot: Vec<Hot>,
     /// The rows by their sources, where exact counters are one.
     pub sources: Vec<SourceRow>,
     /// What has to be said beside the numbers.

@@ -37,13 +37,13 @@ pub use diff::{
 pub use diff_note::DiffNote;
 pub(crate) use diff_note::FEW_RECORDINGS;
 pub use event::{
-    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, GroupRow, Hot, LateTicks, Line,
+    Aggregated, BlindSpot, BlindedEvent, BpfSampler, Columns, Count, EventReport, GroupRow, LateTicks, Line,
     MissingTicks, Others, Part, Row, SampledPerRun, Share, Shares, SourceRow, Unit, UnsampledTime,
 };
 pub use header::Header;
 pub use interval::{History, Interval};
 pub use known::{Anomaly, DiffSide, Known, ProgTypeName, Reason, SnapshotFault};
-pub use note::{Disagreement, NotMeasured, Note};
+pub use note::{NotMeasured, Note};
 pub use program::{
     CpuNotSampled, Identity, Metadata, MissedProgram, Owner, Program, RecorderCost, Recording, Runs, RunsEstimate,
     StatisticsCost, TimeBound, TraceData, has_sha256_tags,

@@ -1,26 +1,10 @@
 //! Notes: sentences that stand beside numbers.
 
 use super::known::coded;
-use super::text::{counted, decimal, grouped, listed, optional, seconds, some};
+use super::text::{counted, decimal, grouped, listed, optional, seconds};
 use super::{Anomaly, MissingTicks, Reason};
 use serde::Serialize;
 use std::fmt;
-
-coded! {
-    /// Where two sources say different things of the same.
-    Disagreement {
-        /// Time by samples and by the kernel's statistics.
-        SampledTime { sampled_ns: u64, samples: u64, event: String, stats_ns: u64 } = "sampled_time":
-            "{:.3} s by {samples} samples of {event}, {:.3} s by stats", *sampled_ns as f64 / 1e9, *stats_ns as f64 / 1e9;
-        /// Runs by the kernel's statistics and counted exactly.
-        Runs { stats: u64, exact: u64, missed: u64 } = "runs":
-            "{stats} runs by stats, {exact} counted exactly{}", some(*missed, |missed| format!(", {missed} of them missed"));
-        /// Time per run by the kernel's statistics and counted exactly.
-        NsPerRun { stats_ns: f64, added_ns: Option<f64>, exact_ns: f64 } = "ns_per_run":
-            "{stats_ns:.0} ns per run by stats{}, {exact_ns:.0} counted exactly",
-            optional(added_ns, |ns| format!(", {ns:.0} of them for counting"));
-    }
-}
 
 /// Why runs were not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -104,8 +88,6 @@ coded! {
         NotMeasured { cause: NotMeasured, runs: Vec<(u64, String)> } = "not_measured":
             "not measured, as {cause}: {}",
             listed(&runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect::<Vec<_>>());
-        /// Two sources say different things of the same.
-        SourcesDisagree { of: String, disagreement: Disagreement } = "sources_disagree": "≠ {of}: {disagreement}";
         /// Samples cannot be taken in a program, or are too few.
         Blind { program: String, reason: Reason } = "blind": "~ {program}: {reason}";
         /// Programs without samples or runs are not shown.

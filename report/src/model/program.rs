@@ -2,7 +2,6 @@
 
 use super::known::{Known, known_members};
 use super::{Exact, ExactMembers, as_text};
-use crate::model::note::Disagreement;
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use schemars::JsonSchema;
@@ -192,8 +191,6 @@ pub struct Program {
     pub exact: Known<Box<Exact>>,
     /// The same of its functions other than the entry that were counted.
     pub exact_functions: Vec<Exact>,
-    /// Where statistics and exact counters say different things of the same.
-    pub disagreements: Vec<Disagreement>,
 }
 
 /// What a program is known by in every recording.

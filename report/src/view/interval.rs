@@ -9,7 +9,7 @@ use crate::model::{Interval, Known};
 pub(super) fn view(interval: &Interval, width: usize) -> View<'_> {
     let report = &interval.report;
     let totals = totals(interval, width).into_iter().map(Block::Fact);
-    let events = report.events.iter().filter(|event| event.same_rows_as.is_none());
+    let events = report.events.iter();
     let tables = events.flat_map(|event| by_prog::interval(report, event));
     View(totals.chain(tables).chain([Block::Gap]).collect())
 }

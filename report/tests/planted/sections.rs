@@ -123,7 +123,6 @@ pub(crate) fn section(feature: Feature, events: &[Event], p: &mut Planted) -> Op
             btf::write_section(&mut section, LITTLE, &[(1, &types(p)[..])]);
             section
         }
-        Feature::FILE | Feature::FILE2 | Feature::META_INFO => p.secret("simpleperf").into_bytes(),
         // Numbers, and flags.
         Feature::NRCPUS
         | Feature::TOTAL_MEM

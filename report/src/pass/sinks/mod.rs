@@ -1,7 +1,6 @@
 //! What a pass over the samples feeds.
 
 pub(crate) mod by_event;
-pub(crate) mod hot;
 pub(crate) mod instructions;
 pub(crate) mod ledger;
 pub(crate) mod mappings;

@@ -17,7 +17,6 @@ use crate::model::{
     StatisticsCost, TraceData, Unit,
 };
 use crate::pass::sinks::by_event::ByEvent;
-use crate::pass::sinks::hot;
 use crate::pass::sinks::ledger::{EventLedger, LedgerSink};
 use crate::pass::sinks::pivot::{Charges, KeyBy, Pivot, Pivoted};
 use crate::pass::sinks::sharing::HookWeights;
@@ -61,7 +60,6 @@ pub(crate) struct Facts<'f> {
     /// Where programs are put together.
     pub(super) grouping: Option<Grouping>,
     pub(super) unreadable: Unreadable,
-    pub(super) hot: Vec<Vec<hot::Hot>>,
     pub(super) zeros: Zeros,
     pub(crate) counting: Option<Counting>,
     /// By number.
@@ -86,7 +84,7 @@ pub(crate) struct EventFacts<'f> {
     /// All that is charged to BPF.
     pub(crate) bpf: Count,
     pub(super) whole: Whole<'f>,
-    pub(super) basis: Basis<'f>,
+    pub(super) basis: Basis,
     /// Some program may be reached by tail calls.
     pub(super) tail_calls: bool,
 }
@@ -133,7 +131,6 @@ impl<'f> Facts<'f> {
         let ((sink, (pivots, ledger)), unreadable) =
             pass::run(recording, index, &selection, sinks, |slice, records| history.slice(slice, records));
         let history = history.finish();
-        let hot = if index.programs.list.is_empty() { hot::hottest(recording, index, &selection) } else { Vec::new() };
         let weights = HookWeights::new(index, &selection.window);
         let ledgers = ledger.finish(&weights);
         let mut pivots: Vec<Pivoted> = pivots.into_iter().map(|pivot| pivot.finish(&weights)).collect();
@@ -175,7 +172,6 @@ impl<'f> Facts<'f> {
             lost: missing::lost(recording, index),
             grouping,
             unreadable,
-            hot,
             zeros: Zeros::default(),
             counting,
             programs: Arc::new(programs),
@@ -232,7 +228,6 @@ impl<'f> Facts<'f> {
                 zeros: &self.zeros,
             },
             basis: Basis {
-                name: &self.recording.names[event],
                 samples: ledger.samples,
                 is_timer: unit == Unit::Nanoseconds,
                 aggregated_over_ns: self.index.aggregations.get(&event).map(|account| account.interval_ns),

@@ -13,13 +13,12 @@ pub(crate) mod rows;
 mod sampled;
 mod sampler;
 mod shares;
-mod similar;
 mod traits;
 pub(crate) mod tree;
 
 use crate::index::Index;
 use crate::input::recording::Recording;
-use crate::model::{Count, EventReport, Hot, JSON_VERSION, Known, Others, Program, Reason, Report, SourceRow, Unit};
+use crate::model::{Count, EventReport, JSON_VERSION, Known, Others, Program, Reason, Report, SourceRow, Unit};
 use crate::pass::sinks::pivot::Charges;
 use crate::{Options, Result};
 use facts::{Facts, Wanted};
@@ -61,10 +60,6 @@ impl Facts<'_> {
                 made.notes = Arc::clone(&before.notes);
             }
             report.events.push(made);
-        }
-        // Whoever names events wants to see each.
-        if self.options.events.is_empty() {
-            similar::mark(&mut report.events);
         }
         let unheld = states.cost.and_then(|cost| cost.unheld).unwrap_or(0);
         report.notes = notes::of_recording(self, self.side_band_lost(), states.user_symbols.as_ref(), unheld);
@@ -118,7 +113,6 @@ impl Facts<'_> {
         let mut made = EventReport {
             name: self.recording.names[event].clone(),
             unit: facts.unit,
-            same_rows_as: None,
             samples: ledger.samples,
             idle: facts.idle.clone().map(|idle| whole.share(idle)),
             busy: facts.busy.clone(),
@@ -152,16 +146,6 @@ impl Facts<'_> {
             total: whole.kept(total),
             unsampled: unsampled_ns.map(|time_ns| whole.unsampled(time_ns)),
             bpf_sampler: bpf_sampler.map(Box::new),
-            hot: {
-                let hot = self.hot.get(event).into_iter().flatten();
-                let hot = hot.map(|hot| Hot {
-                    name: hot.name.clone(),
-                    mangled: hot.mangled.clone(),
-                    object: Arc::clone(&hot.object),
-                    share: whole.share(hot.count),
-                });
-                hot.take(self.options.limit.unwrap_or(usize::MAX)).collect()
-            },
             notes: Arc::default(),
         };
         let members = chosen.groups.iter().flat_map(|group| &group.rows);
@@ -249,7 +233,7 @@ struct Chosen {
 }
 
 /// The rows by their sources, where exact counters are one.
-fn sources(rows: &[ProgramRow], programs: &[Program], basis: &Basis<'_>) -> Vec<SourceRow> {
+fn sources(rows: &[ProgramRow], programs: &[Program], basis: &Basis) -> Vec<SourceRow> {
     let compared = rows.iter().filter_map(|row| {
         let program = &programs[row.program];
         program.exact.value()?;

@@ -26,12 +26,6 @@ pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramR
         all.extend(notes::of_targets(&exact));
         all.extend(notes::not_measured(&exact));
     }
-    for (row, program) in rows.iter().zip(&shown) {
-        let disagreements = program.disagreements.iter().chain(row.disagreement.as_deref());
-        let note =
-            |disagreement: &_| Note::SourcesDisagree { of: program.label(), disagreement: Clone::clone(disagreement) };
-        all.extend(disagreements.map(note));
-    }
     let mut blind: FxHashSet<(String, String)> = FxHashSet::default();
     for (row, program) in rows.iter().zip(&shown) {
         if let Some(reason) = &row.blind

@@ -1,7 +1,7 @@
 //! Programs, and their lines of the ledger.
 
 use super::facts::{EventFacts, Facts};
-use super::sampled::{disagreement, per_run};
+use super::sampled::per_run;
 use super::shares::Whole;
 use super::traits::{Traits, WithoutSamples, happened};
 use crate::index::Index;
@@ -9,12 +9,12 @@ use crate::index::hooks::is_inlined;
 use crate::index::programs;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Columns, Count, Counting, Disagreement, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs,
-    RunsEstimate, SampledPerRun, TimeBound,
+    Columns, Count, Counting, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs, RunsEstimate,
+    SampledPerRun, TimeBound,
 };
 use crate::pass::sinks::ledger::EventLedger;
 use crate::pass::sinks::pivot::{Cell, Charges, Key};
-use crate::query::counters::{CounterHistory, disagreements, exact_program};
+use crate::query::counters::{CounterHistory, exact_program};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
@@ -69,17 +69,13 @@ fn program(
         ..Runs::new(it.count(), it.time_ns.round() as u64, it.misses.map(|it| it.round() as u64), Some(it.span))
             .on(cpus)
     });
-    let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
-    let (exact, exact_functions, disagreements) = match (counting, key) {
+    let unknown = |why| (Known::Unknown(why), Vec::new());
+    let (exact, exact_functions) = match (counting, key) {
         (None, _) => unknown(Reason::NoExactCounters),
         (Some(_), None) => unknown(Reason::ProgramUnidentified),
         (Some(counting), Some(key)) => {
             let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
-            let said = match (runs.value(), exact.value()) {
-                (Some(runs), Some(exact)) => disagreements(known.is_extension(), runs, exact, counting),
-                _ => Vec::new(),
-            };
             let exact = match exact {
                 // Nor do programs at its entry see a tail call, which skips it.
                 Known::Value(exact) if exact.runs == 0 && index.is_tail_called(known) => {
@@ -87,7 +83,7 @@ fn program(
                 }
                 exact => exact,
             };
-            (exact, program.functions, said)
+            (exact, program.functions)
         }
     };
     Program {
@@ -124,7 +120,6 @@ fn program(
         runs: runs.map(Box::new),
         exact: exact.map(Box::new),
         exact_functions,
-        disagreements,
     }
 }
 
@@ -151,9 +146,7 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 /// What the rows of an event are of.
-pub(super) struct Basis<'b> {
-    /// Name of the event.
-    pub(super) name: &'b str,
+pub(super) struct Basis {
     /// All of its samples.
     pub(super) samples: Count,
     /// A timer that cannot interrupt where interrupts are off.
@@ -178,7 +171,6 @@ pub(crate) struct ProgramRow {
     pub(crate) blind: Option<Reason>,
     /// Time in it by run statistics that its samples lack, as `blind` says.
     pub(super) unsampled_ns: Option<u64>,
-    pub(super) disagreement: Option<Box<Disagreement>>,
     parts: Vec<(String, Charges)>,
 }
 
@@ -239,7 +231,6 @@ impl ProgramRow {
             id: program.id,
             name: program.name.clone(),
             blind: self.blind.clone(),
-            disagreement: self.disagreement.clone(),
             sampled_per_run: self.sampled_per_run.clone(),
             line,
             unsampled: self.unsampled_ns.map(|time_ns| whole.unsampled(time_ns)),
@@ -283,14 +274,10 @@ impl Facts<'_> {
     pub(crate) fn row(&self, event: &EventFacts<'_>, program: usize, charges: Arc<Charges>) -> ProgramRow {
         let (known, basis) = (&self.programs[program], &event.basis);
         let blind = self.blind(event, program);
-        // What is reached by tail calls is in the time of its caller, and has the samples.
-        let is_told = basis.samples_are_whole && basis.is_timer && blind.is_none() && !event.tail_calls;
-        let runs = known.runs.value().filter(|_| is_told);
         ProgramRow {
             program,
             unsampled_ns: blind.as_ref().and_then(|reason| unsampled_ns(known, &charges, reason, basis)),
             sampled_per_run: sampled_per_run(known, &charges, blind.as_ref(), basis),
-            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)).map(Box::new),
             charges,
             blind,
             parts: Vec::new(),
@@ -335,7 +322,7 @@ fn sampled_per_run(
     program: &Program,
     charges: &Charges,
     blind: Option<&Reason>,
-    basis: &Basis<'_>,
+    basis: &Basis,
 ) -> Known<SampledPerRun> {
     let runs = match &program.runs {
         Known::Value(runs) => runs,
@@ -351,7 +338,7 @@ fn sampled_per_run(
 
 /// Time in a program by run statistics, without what samples have of it; where samples cannot be taken in it, for `reason`, and
 /// these times add up. Code whose samples are there and cannot be told apart is in a line of its own.
-fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis<'_>) -> Option<u64> {
+fn unsampled_ns(program: &Program, charges: &Charges, reason: &Reason, basis: &Basis) -> Option<u64> {
     let takes_no_samples = matches!(
         reason,
         Reason::Guarded { .. } | Reason::InSamplingInterrupt | Reason::InterruptsOff { .. } | Reason::Unsampled { .. }
@@ -471,7 +458,7 @@ fn ran_in_a_sample(charges: &Charges) -> bool {
 
 /// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
 /// that of the programs it called, which have the samples.
-fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis<'_>, tail_calls: bool) -> Option<Reason> {
+fn blind(program: &Program, traits: &Traits, charges: &Charges, basis: &Basis, tail_calls: bool) -> Option<Reason> {
     if program.interpreted {
         return Some(Reason::Interpreted);
     }
@@ -532,7 +519,6 @@ pub(super) mod tests {
             runs: Known::Unknown(Reason::NoRunStatistics),
             exact: Known::Unknown(Reason::NoExactCounters),
             exact_functions: Vec::new(),
-            disagreements: Vec::new(),
         }
     }
 }

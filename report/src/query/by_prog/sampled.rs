@@ -1,31 +1,8 @@
 //! What samples say of the runs of a program, beside the kernel's clock.
 
 use crate::index::student::NORMAL_95;
-use crate::model::{Count, Disagreement, Known, Reason, Runs, SampledPerRun};
+use crate::model::{Known, Reason, Runs, SampledPerRun};
 use crate::pass::sinks::pivot::Charges;
-
-/// Samples are so many times as uncertain as their number says, at most; beyond that they say something else.
-const SIGMAS: f64 = 3.0;
-/// What a timer that is late now and then, and the ends of a run that no clock sees, may come to.
-const SHARE: f64 = 0.25;
-
-/// Disagreement of samples of time with run statistics, beyond the margins of both. `all` are the samples of `event`, for the time that
-/// one of them stands for.
-pub(super) fn disagreement(charges: &Charges, runs: &Runs, event: &str, all: Count) -> Option<Disagreement> {
-    // The kernel's clock is read inside of what exists to run the program.
-    let Count { samples, weight: sampled_ns } = charges.inside();
-    let period_ns = all.weight.checked_div(all.samples).filter(|ns| *ns > 0)? as f64;
-    let stats_ns = runs.time_ns as f64;
-    let expected = (stats_ns / period_ns).max(samples as f64);
-    let sampling_ns = SIGMAS * (expected.max(1.0)).sqrt() * period_ns;
-    let allowed_ns = sampling_ns + runs.time_margin_ns()? as f64 + SHARE * stats_ns.max(sampled_ns as f64);
-    ((sampled_ns as f64 - stats_ns).abs() > allowed_ns).then(|| Disagreement::SampledTime {
-        sampled_ns,
-        samples,
-        event: event.to_owned(),
-        stats_ns: runs.time_ns,
-    })
-}
 
 /// What of the event there is in a run, estimated from its samples: they come by chance, so that their number has its own square for a
 /// variance, and each stands for as much as the others. Where runs are estimated as well, both margins are in it.
@@ -50,7 +27,7 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::RunsEstimate;
+    use crate::model::{Count, RunsEstimate};
 
     /// 100 samples of 50,000 cycles, a fifth of them in what leads to the program; 2,000 runs.
     #[test]
@@ -72,24 +49,5 @@ mod tests {
         );
         assert_eq!(per_run(&Charges::default(), &runs), Known::Unknown(Reason::NoSamples));
         assert_eq!(per_run(&charges, &Runs::new(0, 0, None, None)), Known::Unknown(Reason::NoRuns));
-    }
-
-    /// A thousand samples, one every ms, of which so many are in a program that ran for so many ms.
-    fn said(samples: u64, ran_ms: u64) -> Option<String> {
-        let count = |samples| Count { samples, weight: samples * 1_000_000 };
-        let charges = Charges { own: count(samples), total: count(samples), ..Charges::default() };
-        let runs = Runs::new(10, ran_ms * 1_000_000, None, Some((0, 1)));
-        disagreement(&charges, &runs, "cpu-clock", count(1000)).map(|said| said.to_string())
-    }
-
-    #[test]
-    fn what_chance_explains_is_no_disagreement() {
-        assert_eq!(said(100, 100), None);
-        // Three times the root of 154, and a quarter of it.
-        assert_eq!(said(100, 154), None);
-        assert_eq!(said(100, 200).as_deref(), Some("0.100 s by 100 samples of cpu-clock, 0.200 s by stats"));
-        assert!(said(200, 100).is_some());
-        assert_eq!(said(1, 4), None);
-        assert_eq!(said(0, 0), None);
     }
 }

@@ -5,12 +5,11 @@ use super::estimate::{Strata, Times};
 use super::track::Track;
 use crate::index::runs::Stretch;
 use crate::model::{
-    AbsentEvent, Anomaly, CountedEvent, Counting, Disagreement, Event, EventPerRun, Exact, Known, PERCENTILES, PerRun,
-    Percentile, Reason, Runs, Unit,
+    AbsentEvent, Anomaly, CountedEvent, Counting, Event, EventPerRun, Exact, Known, PERCENTILES, PerRun, Percentile,
+    Reason, Unit,
 };
 use bprec_format::event_type;
 use bprec_format::state::{Calibration, CounterEvent, CounterEvents, CounterUnit, Reading, RunCounts};
-use std::ops::RangeInclusive;
 
 /// What is to be taken off a run on average: of its time, then of each event.
 fn overhead_of(counting: &Counting, track: &Track) -> Vec<Option<f64>> {
@@ -306,74 +305,6 @@ pub(super) fn anomalies(
     anomalies
 }
 
-/// Disagreements of the kernel's run statistics with exact counters, beyond the margins of both. None for different times, nor for
-/// extensions: the kernel jumps into these from the function they replace, past its statistics.
-pub(crate) fn disagreements(is_extension: bool, runs: &Runs, exact: &Exact, counting: &Counting) -> Vec<Disagreement> {
-    let mut said = Vec::new();
-    let Some((from_ns, to_ns)) = runs.span.filter(|span| exact.covers(*span) && !is_extension) else {
-        return said;
-    };
-    let (stats_ns, exact_ns) = (to_ns.saturating_sub(from_ns), exact.to_ns.saturating_sub(exact.from_ns));
-    let (Some(count_margin), Some(time_margin_ns)) = (runs.count_margin(), runs.time_margin_ns()) else { return said };
-    if stats_ns == 0 || exact_ns == 0 {
-        return said;
-    }
-    // They were not read in the same moment: what ran between the readings is in one of them only.
-    let apart_ns = from_ns.abs_diff(exact.from_ns).saturating_add(to_ns.abs_diff(exact.to_ns));
-    let rate = (runs.count as f64 / stats_ns as f64).max(exact.runs as f64 / exact_ns as f64);
-    let most = runs.count.max(exact.runs) as f64;
-    let allowed = 2.0 * rate * apart_ns as f64 + 0.01 * most + 10.0 + count_margin as f64;
-    // The kernel's statistics have the runs that were missed, too, but for those that it stopped itself.
-    let missed = exact.misses.unwrap_or(0);
-    let (least, most) = (exact.runs.saturating_sub(missed) as f64 - allowed, exact.runs as f64 + allowed);
-    if !(least..=most).contains(&(runs.count as f64)) {
-        said.push(Disagreement::Runs { stats: runs.count, exact: exact.runs, missed });
-    }
-    if let Some((bounds, stats_ns)) = stats_bounds(exact, counting).zip(runs.ns_per_run)
-        && let allowed_ns = stats_ns * (share(count_margin, runs.count) + share(time_margin_ns, runs.time_ns))
-        && !(bounds.start() - allowed_ns..=bounds.end() + allowed_ns).contains(&stats_ns)
-    {
-        let exact_ns = exact.time.value().map_or(0.0, |time| time.value);
-        said.push(Disagreement::NsPerRun { stats_ns, added_ns: added_ns(exact, counting), exact_ns });
-    }
-    said
-}
-
-fn share(margin: u64, of: u64) -> f64 {
-    margin as f64 / of.max(1) as f64
-}
-
-/// How many times what was found with an empty program counting may add elsewhere: there all of it was in the caches.
-const ADDED_AT_MOST: f64 = 4.0;
-/// Standard errors of the mean that are chance.
-const CHANCE: f64 = 3.0;
-
-/// Between what a run may take on average by the kernel's statistics, after what was counted exactly.
-///
-/// The kernel's clock stands outside of what counts, so that each measured run takes longer by it: by what the pair takes beside its own
-/// readings. Of a run that is let pass it sees what that adds, and not the readings. How much that is was found where it is
-/// least. And what interrupts a run now and then may fall between the two clocks.
-fn stats_bounds(exact: &Exact, counting: &Counting) -> Option<RangeInclusive<f64>> {
-    let time = exact.time.value().filter(|_| exact.measured > 0 && exact.runs > 0)?;
-    let inside = time.gross - time.value;
-    let skipped = 1.0 - (exact.measured as f64 / exact.runs as f64).min(1.0);
-    let chance = exact.deviation_ns.map_or(0.0, |deviation| CHANCE * deviation / (exact.measured as f64).sqrt());
-    let allowed = 0.1 * time.gross + 20.0 + time.error.unwrap_or(0.0) + chance;
-    let least = time.gross - skipped * ADDED_AT_MOST * inside - allowed;
-    let most = added_ns(exact, counting).map_or(f64::INFINITY, |added| time.value + ADDED_AT_MOST * added + allowed);
-    Some(least..=most)
-}
-
-/// What counting adds to a run of this program on average, as the kernel's statistics see it.
-fn added_ns(exact: &Exact, counting: &Counting) -> Option<f64> {
-    let (measured_ns, skipped_ns) = (counting.added_to_measured_ns, counting.added_to_skipped_ns);
-    let measured = exact.measured.min(exact.runs) as f64;
-    let skipped = exact.runs as f64 - measured;
-    let skipped_ns = if skipped > 0.0 { skipped_ns? } else { 0.0 };
-    (exact.runs > 0).then_some(())?;
-    Some((measured * measured_ns? + skipped * skipped_ns) / exact.runs as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -419,66 +350,5 @@ mod tests {
         let mut more = counts(0, 0, 0, 0);
         more.measured = 100;
         assert_eq!(found(&more), [Metric::Runs]);
-    }
-
-    #[test]
-    fn statistics_are_held_against_what_the_clocks_and_chance_explain() {
-        // A measured run takes 800 ns longer, of which the pair sees 300; one that is let pass 500.
-        let counting =
-            Counting { added_to_measured_ns: Some(800.0), added_to_skipped_ns: Some(500.0), ..Counting::default() };
-        let counted = |measured, deviation_ns| Exact {
-            runs: 10_000,
-            measured,
-            time: Known::Value(PerRun { value: 1000.0, gross: 1300.0, error: None }),
-            deviation_ns: Some(deviation_ns),
-            ..nothing()
-        };
-        let agree = |exact: &Exact, stats: f64| stats_bounds(exact, &counting).unwrap().contains(&stats);
-        // All are measured: what the kernel sees encloses what the pair sees.
-        let all = counted(10_000, 0.0);
-        assert!(agree(&all, 1300.0) && agree(&all, 1800.0) && agree(&all, 4000.0));
-        assert!(!agree(&all, 1100.0) && !agree(&all, 4500.0));
-        // One in a hundred is: few of the runs have the readings in them.
-        let few = counted(100, 0.0);
-        assert!(agree(&few, 1000.0) && agree(&few, 1500.0) && !agree(&few, 3500.0));
-        // One in 10,000 runs is interrupted for 10 ms, and the next one may be between the clocks: 1 µs on average.
-        let interrupted = counted(10_000, 100_000.0);
-        assert!(agree(&interrupted, 5000.0) && !agree(&interrupted, 8000.0));
-    }
-
-    /// 2,081 runs of an extension are none by the statistics; of any other program that cannot be.
-    #[test]
-    fn extensions_run_past_the_statistics() {
-        let exact = Exact { runs: 2081, measured: 2081, from_ns: 0, to_ns: 1_000_000_000, ..nothing() };
-        let runs = Runs::new(0, 0, None, Some((0, 1_000_000_000)));
-        let counting = Counting::default();
-        assert_eq!(disagreements(true, &runs, &exact, &counting), []);
-        assert_eq!(
-            disagreements(false, &runs, &exact, &counting),
-            [Disagreement::Runs { stats: 0, exact: 2081, missed: 0 }]
-        );
-    }
-
-    fn nothing() -> Exact {
-        Exact {
-            function: 0,
-            name: String::new(),
-            from_ns: 0,
-            to_ns: 0,
-            runs: 0,
-            measured: 0,
-            nesting_overflow: 0,
-            discarded: 0,
-            misses: None,
-            every: 1,
-            is_estimate: false,
-            time: Known::Unknown(Reason::NoRunMeasured),
-            deviation_ns: None,
-            events: Vec::new(),
-            ipc: None,
-            percentiles: Vec::new(),
-            anomalies: Vec::new(),
-            ended: None,
-        }
     }
 }

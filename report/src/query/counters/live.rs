@@ -1,7 +1,6 @@
 //! Counters as they come, without a recording: the same states, the same arithmetic, one table per interval and one for
 //! all of the time.
 
-use super::exact::disagreements;
 use super::notes;
 use super::over_time::{About, Scale, says_something, target_of};
 use super::track::Track;
@@ -11,10 +10,8 @@ use crate::index::runs::{Key, RunSeries, Stretch};
 use crate::index::states::counters_note;
 use crate::input::window::{Window, since};
 use crate::model::{
-    CounterRow, CounterSource, CounterTarget, Counting, Disagreement, Exact, Known, Note, Reason, Runs, StatRow,
-    StatSnapshot,
+    CounterRow, CounterSource, CounterTarget, Counting, Exact, Known, Note, Reason, StatRow, StatSnapshot,
 };
-use bprec_format::bpf::names::ProgType;
 use bprec_format::state::{Missed, RunStats, Session, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -222,7 +219,6 @@ impl StatAccumulator {
             stats: None,
             shared: None,
             unloaded_ns,
-            disagreements: Vec::new(),
         };
         let ended = self.history.stats_off.as_ref().map(|off| off.reason.as_str());
         for key in self.runs.keys() {
@@ -253,9 +249,6 @@ impl StatAccumulator {
         }
         for ((scope, id), target) in &self.history.shared_targets {
             add(About::shared(*scope, *id, target), shared.as_ref().unwrap_or(&none), "", None);
-        }
-        if let Some(counting) = exact.as_ref().filter(|_| is_total) {
-            rows.values_mut().for_each(|row| row.disagreements = disagree(row, counting));
         }
         let (mut rows, idle): (Vec<_>, Vec<_>) =
             rows.into_values().partition(|row| self.all || ran(row) || is_total && may_have_run(row));
@@ -343,22 +336,6 @@ fn may_have_run(row: &StatRow) -> bool {
     !row.stats.iter().chain(exact).any(saw_it_all)
 }
 
-fn disagree(row: &StatRow, counting: &Counting) -> Vec<Disagreement> {
-    let (Some(Known::Value(exact)), Some(stats)) = (&row.exact, &row.stats) else { return Vec::new() };
-    let (Some(exact_counts), Some(stats_counts)) = (exact.counts.value(), stats.counts.value()) else {
-        return Vec::new();
-    };
-    if stats_counts.values.ended.is_some() {
-        return Vec::new();
-    }
-    // Both are of one clock; where it begins does not matter for their differences.
-    let values = &stats_counts.values;
-    let span = Some((values.from_ns, values.to_ns));
-    let time_ns = values.time.value().map_or(0.0, |time| time.value * values.runs as f64);
-    let runs = Runs::new(values.runs, time_ns.round() as u64, values.misses, span);
-    disagreements(Some(&row.prog_type[..]) == ProgType::EXT.name(), &runs, &exact_counts.values, counting)
-}
-
 /// Programs by what all their runs cost, each followed by its parts: functions, and CPUs.
 fn sort_by_cost(rows: &mut [StatRow]) {
     let whole = |row: &StatRow| (row.target.kind, row.target.id, row.target.load_time_ns);
@@ -418,9 +395,6 @@ fn notes_of(snapshot: &StatSnapshot) -> Vec<Note> {
         if let Some(Known::Unknown(reason)) = &row.shared {
             all.push(Note::TargetNotCounted { name: of.clone(), reason: reason.clone() });
         }
-        let disagree =
-            |disagreement: &Disagreement| Note::SourcesDisagree { of: of.clone(), disagreement: disagreement.clone() };
-        all.extend(row.disagreements.iter().map(disagree));
         if let Some(after_ns) = row.unloaded_ns.filter(|_| row.target.cpu.is_none() && row.target.function == 0) {
             all.push(Note::Unloaded { program: labelled(row), after_ns });
         }

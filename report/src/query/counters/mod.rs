@@ -15,7 +15,7 @@ mod track;
 
 pub use live::StatAccumulator;
 
-pub(crate) use exact::{disagreements, exact_program};
+pub(crate) use exact::exact_program;
 pub(crate) use over_time::{over_time, report};
 
 use crate::input::window::Window;

@@ -1,6 +1,6 @@
 //! What a recording says about its machine and about itself, one line each, as perf prints it.
 
-use crate::index::sections::{btf_of, symbol_files, symbol_of};
+use crate::index::sections::{btf_of, symbol_of};
 use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
@@ -10,8 +10,8 @@ use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, ProgInfo};
 use bprec_format::feature::{
     BuildIds, CacheLineSize, Caches, ClockData, ClockResolution, Compression, CpuCount, CpuDomains, CpuPmuCaps,
-    CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, MetaInfo, NumaTopology, Partial,
-    Payload, PmuCap, PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
+    CpuTopology, ElfMachine, Feature, GroupDesc, HybridTopology, MemoryTopology, NumaTopology, Payload, PmuCap,
+    PmuCaps, PmuMappings, SampleTime, Text, TextList, TotalMemory,
 };
 use bprec_format::records::Payload as RecordPayload;
 use bprec_format::state::State;
@@ -250,22 +250,6 @@ fn feature(recording: &Recording<'_>, section: &FeatureSection<'_>) -> Vec<Strin
         }),
         Feature::CLN_SIZE => {
             read(recording, section, |line: CacheLineSize| vec![format!("cacheline size : {}", line.bytes)])
-        }
-        Feature::FILE | Feature::FILE2 => match symbol_files(section, recording.endian()) {
-            Some(Partial { value: files, problem: bad }) => {
-                let functions: usize = files.iter().map(|file| file.symbols.len()).sum();
-                let mut lines = vec![format!("contains {functions} functions of {} files", files.len())];
-                lines.extend(bad.map(|error| problem(section.feature, &error)));
-                lines
-            }
-            None => Vec::new(),
-        },
-        Feature::META_INFO => {
-            let info = MetaInfo::parse(&section.bytes, section.offset, recording.endian());
-            let pair = |(key, value): &(&[u8], &[u8])| format!("{} : {}", text(key), text(value));
-            let mut lines: Vec<String> = info.value.0.iter().map(pair).collect();
-            lines.extend(info.problem.map(|error| problem(section.feature, &error)));
-            lines
         }
         feature => vec![format!("feature {feature}: {} bytes", section.bytes.len())],
     }

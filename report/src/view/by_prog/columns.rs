@@ -218,7 +218,6 @@ pub(super) fn fields<'r>(
         F::csv("owner", |l| Some(l.head()?.holders())).and_text(Column::text("OWNER").droppable(6).cut_to(12), |l| {
             l.head().map_or_else(String::new, Program::holders)
         }),
-        F::csv("disagreement", |l| l.row?.disagreement.as_ref()),
         F::csv("programs", |l| l.programs),
     ]);
     fields.extend(extra.spark.map(|spark| {
@@ -261,7 +260,6 @@ fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<Field<'r, Entr
         None => l.head()?.exact.why(),
         Some(exact) => Some(joined(&exact.anomalies)),
     }));
-    fields.push(F::csv("disagreements", |l| Some(joined(&l.head()?.disagreements))));
     for (at, name) in events.enumerate() {
         let event = move |l: &Entry<'r>| exact(l)?.events.get(at)?.counted.value();
         fields.push(F::csv(format!("{name}_per_run"), move |l| Some(event(l)?.per_run.value)));

@@ -5,7 +5,6 @@ mod columns;
 mod entries;
 mod opening;
 mod spark;
-mod without_table;
 
 pub(super) use columns::Rates;
 pub(super) use opening::measured;
@@ -25,7 +24,6 @@ use entries::{Entry, Shown, other_lines, program_lines};
 use opening::opening;
 use spark::SparkColumn;
 use std::io;
-use without_table::{hottest, same_rows};
 
 /// With exact counters.
 const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly, at the run";
@@ -51,19 +49,18 @@ const SPARK_PART: usize = 4;
 /// The view as `style` wants it; an error for a column that there is not.
 pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option<&'r OverTime>) -> Result<View<'r>> {
     let mut view = View::default();
-    let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
-    for (nth, (index, event)) in shown.enumerate() {
+    for (index, event) in report.events.iter().enumerate() {
         let spark = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns))).map(|(it, interval_ns)| {
             let scale = Scale::new(it, interval_ns, fitting_bars(style.text.width / SPARK_PART));
             SparkColumn::new(report, event, it, scale)
         });
         let table = Table { spark, ..Table::new(report, event, Rates::Count, None) };
-        if nth > 0 {
+        if index > 0 {
             view.push(Block::Blank);
         }
         view.0.extend(opening(report, event));
         if report.programs.is_empty() {
-            view.0.extend(hottest(event));
+            view.push(Block::Fact("no BPF programs in this recording".to_owned()));
         } else {
             let mut notes = table.notes(style.legend);
             let sources = table.sources();
@@ -71,8 +68,6 @@ pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option
             view.0.extend(sources);
             view.0.append(&mut notes);
         }
-        let same = report.events.iter().filter(|event| event.same_rows_as == Some(index));
-        view.notes(same_rows(&same.collect::<Vec<_>>(), &report.recording));
     }
     if report.events.is_empty() {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));

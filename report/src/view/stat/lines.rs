@@ -1,8 +1,8 @@
 //! One line per value, and one JSON object per line.
 
 use crate::model::{
-    CounterRow, CounterSource, CounterTarget, CounterTotals, Counting, Disagreement, Exact, JSON_VERSION, Known,
-    StatRow, StatSnapshot, Unit,
+    CounterRow, CounterSource, CounterTarget, CounterTotals, Counting, Exact, JSON_VERSION, Known, StatRow,
+    StatSnapshot, Unit,
 };
 use crate::view::json;
 use crate::view::screen::Screen;
@@ -205,7 +205,6 @@ struct TargetLine<'s> {
     #[serde(flatten)]
     sources: Sources<'s>,
     unloaded_ns: Option<i64>,
-    disagreements: &'s [Disagreement],
 }
 
 /// What each source counted, or why it did not: members `exact` and `stats` of programs, `shared` of other targets.
@@ -280,7 +279,6 @@ pub(super) fn json(snapshot: &StatSnapshot, first: bool, out: &mut dyn Write) ->
             source: row.best().map(|best| best.source),
             sources: Sources(row),
             unloaded_ns: row.unloaded_ns,
-            disagreements: &row.disagreements,
         };
         json::line(&line, out)
     })
