@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PROG", value_delimiter = ',', help_heading = SELECTION)]
     prog: Vec<ProgFilter>,
 
-    /// Keep only this time range: START,STOP in seconds of the recording's clock, or 10%-20%.
+    /// Keep only this time range: START,STOP in seconds from the start, @START,STOP in seconds of the recording's clock, or 10%-20%.
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
     time: Option<TimeRange>,
 

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 
-use bprec_report::{Fields, Progress, ScriptOptions, Show, Source, TimeRange};
+use bprec_report::{Fields, Progress, ScriptOptions, Show, Source};
 
 use crate::headings::{OUTPUT, SELECTION, VIEWS};
 use crate::input::InputArgs;
@@ -13,6 +13,7 @@ use crate::pager::{Output, PagerArgs};
 use crate::progress::with_progress_of;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 use crate::values::task_id;
+use crate::view::PartArgs;
 use crate::{Outcome, say};
 
 /// Print the records of a recording in time order, one sample per line.
@@ -74,10 +75,6 @@ pub(crate) struct Args {
     #[arg(long, help_heading = OUTPUT)]
     ns: bool,
 
-    /// Print only samples on these CPUs: 0,2-5.
-    #[arg(short = 'C', long, value_name = "LIST", value_delimiter = ',', value_parser = cpus, help_heading = SELECTION)]
-    cpu: Vec<(u32, u32)>,
-
     /// Print only samples of these processes.
     #[arg(long, value_name = "PID", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
     pid: Vec<u32>,
@@ -86,13 +83,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TID", value_parser = task_id, value_delimiter = ',', help_heading = SELECTION)]
     tid: Vec<u32>,
 
-    /// Print only samples of tasks with these names.
-    #[arg(short, long, value_name = "NAME", value_delimiter = ',', conflicts_with = "redact", help_heading = SELECTION)]
-    comms: Vec<String>,
-
-    /// Print only this time range: START,STOP in seconds of the recording's clock, or 10%-20%.
-    #[arg(long, value_name = "RANGE", allow_hyphen_values = true, help_heading = SELECTION)]
-    time: Option<TimeRange>,
+    #[command(flatten)]
+    part: PartArgs,
 
     /// Do not demangle names of user functions (Rust, C++).
     #[arg(long, help_heading = OUTPUT)]
@@ -106,16 +98,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     sandbox: SandboxArgs,
-}
-
-/// `2-5` as its first and last number.
-fn cpus(text: &str) -> Result<(u32, u32), String> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    match (first.trim().parse(), last.trim().parse()) {
-        // More CPUs than any kernel is built for is a slip of the pen.
-        (Ok(first), Ok(last)) if first <= last && last < 1 << 16 => Ok((first, last)),
-        _ => Err("expected a list like 0,2-5".to_owned()),
-    }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -152,11 +134,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         keep_chains_apart: args.no_merge_callchains,
         max_stack: args.max_stack,
         keep_mangled: args.no_demangle,
-        cpus: args.cpu.into_iter().flat_map(|(first, last)| first..=last).collect(),
+        cpus: args.part.cpu,
         pids: args.pid,
         tids: args.tid,
-        comms: args.comms,
-        time: args.time.unwrap_or_default(),
+        comms: args.part.comms,
+        time: args.part.time.unwrap_or_default(),
         threads: None,
     };
     let mut summary = None;

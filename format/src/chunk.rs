@@ -61,8 +61,9 @@ pub(crate) struct Run {
     pub(crate) error: Option<Error>,
 }
 
-/// Finds the first run in `bytes`, which lie at `offset`.
-pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian) -> Run {
+/// Finds the first run in `bytes`, which lie at `offset`. It ends before a record with more bytes outside of its size than `outside_max`, as if
+/// these were not there.
+pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: u64) -> Run {
     let mut records = Records::new(bytes, offset, endian);
     let mut run = Run { len: 0, compressed: None, error: None };
     while run.len < RUN_BYTES {
@@ -70,6 +71,11 @@ pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian) -> Run {
             None => break,
             Some(Err(error)) => {
                 run.error = Some(error);
+                break;
+            }
+            Some(Ok(record)) if record.outside.len() as u64 > outside_max => {
+                let needed = record.outside.len() as u64;
+                run.error = Some(Error::truncated(record.offset, "data behind a record", needed, 0));
                 break;
             }
             Some(Ok(record)) => {
@@ -159,7 +165,7 @@ impl<'a> Chunks<'a> {
         if self.rest.is_empty() {
             return self.inflate.finish().err().map(Err);
         }
-        let run = first_run(&self.rest[..whole_bytes], self.offset, self.endian);
+        let run = first_run(&self.rest[..whole_bytes], self.offset, self.endian, u64::MAX);
         let (bytes, rest) = self.rest.split_at(run.len);
         if let Some(range) = run.compressed {
             self.packed = bytes.get(range).unwrap_or_default();

@@ -298,6 +298,23 @@ impl<'a> Sample<'a> {
         Callchain::parse(&mut reader)
     }
 
+    /// Offsets in the body of the counter values, in the order of [`ReadValues::iter`]; none if the event reads no counters.
+    ///
+    /// # Errors
+    /// When they overrun the record.
+    pub fn read_value_offsets(&self) -> Result<impl Iterator<Item = usize> + use<>> {
+        let (head, format) = (self.layout.head as usize, self.layout.read_format);
+        let words = |bits: &[ReadFormat]| bits.iter().filter(|bit| format.contains(**bit)).count();
+        let count = match self.layout.sample_type.contains(SampleType::READ) {
+            true => ReadValues::parse(&mut self.variable_part(), format)?.iter().count(),
+            false => 0,
+        };
+        let times = words(&[ReadFormat::TOTAL_TIME_ENABLED, ReadFormat::TOTAL_TIME_RUNNING]);
+        let first = if format.contains(ReadFormat::GROUP) { 1 + times } else { 0 };
+        let stride = 1 + words(&[ReadFormat::ID, ReadFormat::LOST]);
+        Ok((0..count).map(move |nr| head + 8 * (first + nr * stride)))
+    }
+
     /// The RAW bytes, if the event records them: tracepoint fields, or what a bpf-output event was given. The kernel
     /// pads them so that 4 + length is a multiple of 8.
     ///

@@ -7,12 +7,13 @@ use std::ops::Range;
 
 use crate::chunk::{Chunk, Origin, first_run};
 use crate::inflate::Inflate;
-use crate::{Container, Endian, Error, PIPE_HEADER_BYTES, Problem, Record, RecordType, Result};
+use crate::{Container, Endian, Error, PIPE_HEADER_BYTES, Problem, Record, Result};
 
-/// Tracepoint formats up to this size are kept; larger ones are passed over. A whole machine's are a few MiB.
-const TRACING_DATA_LIMIT_BYTES: u64 = 16 << 20;
+/// Tracepoint formats and AUX data behind a record are kept up to this size, and passed over beyond it, whatever the size of the pieces.
+/// The formats of a whole machine are a few MiB; AUX data comes in pieces as large as its ring, 4 MiB unless asked for otherwise.
+const OUTSIDE_MAX_BYTES: u64 = 16 << 20;
 
-/// Reads a stream that arrives in pieces of any size. Memory is bounded by the size of a piece, however long the stream.
+/// Reads a stream that arrives in pieces of any size. Memory is bounded by the size of a piece and 16 MiB, however long the stream.
 ///
 /// Feed it, take chunks until there are none, feed it again; at the end, ask [`Stream::finish`].
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl Stream {
         self.skip -= skipped;
         self.consume(skipped as usize);
         let bytes = &self.buffer[self.used..];
-        let run = first_run(bytes, self.offset, endian);
+        let run = first_run(bytes, self.offset, endian, OUTSIDE_MAX_BYTES);
         if run.len > 0 {
             let (start, offset) = (self.used, self.offset);
             if let Some(range) = run.compressed {
@@ -164,14 +165,13 @@ impl Stream {
         }
     }
 
-    /// The first record is not there whole. If what is missing lies outside its size and need not be kept, hands the
-    /// record out and passes over the rest.
+    /// The first record is not there whole. If more is missing outside its size than is kept, hands the record out and passes over the rest.
     fn pass_over(&mut self, endian: Endian) -> Result<Option<Chunk<'_>>> {
         let Ok(record) = Record::parse_alone(&self.buffer[self.used..], self.offset, endian) else {
             return Ok(None);
         };
         let outside = record.outside_bytes(endian).inspect_err(|_| self.failed = true)?;
-        if record.kind == RecordType::HEADER_TRACING_DATA && outside <= TRACING_DATA_LIMIT_BYTES {
+        if outside <= OUTSIDE_MAX_BYTES {
             return Ok(None);
         }
         let (start, offset, len) = (self.used, self.offset, record.bytes.len());

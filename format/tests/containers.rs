@@ -35,19 +35,23 @@ fn record(kind: u32, size: u16) -> Vec<u8> {
     bytes
 }
 
-/// Trace data behind a record is passed over as it arrives, however much it is.
+/// Trace data behind a record is kept up to 16 MiB and passed over beyond, whatever the pieces in which it arrives.
 #[test]
-fn trace_data_is_passed_over() {
-    const TRACE_BYTES: usize = 1 << 20;
+fn trace_data_does_not_depend_on_pieces() {
+    trace_data(1 << 20, Origin::Input);
+    trace_data(17 << 20, Origin::InputWithoutOutside);
+}
+
+fn trace_data(trace_bytes: usize, origin: Origin) {
     let mut bytes = pipe_header(Endian::Little).to_vec();
-    let trace = Auxtrace { size_bytes: TRACE_BYTES as u64, offset: 0, reference: 0, idx: 0, tid: 1, cpu: 2 };
+    let trace = Auxtrace { size_bytes: trace_bytes as u64, offset: 0, reference: 0, idx: 0, tid: 1, cpu: 2 };
     UserPayload::Auxtrace(trace).encode(Endian::Little, &mut bytes).unwrap();
-    bytes.resize(bytes.len() + TRACE_BYTES, 0xee);
+    bytes.resize(bytes.len() + trace_bytes, 0xee);
     bytes.extend(record(68, 8));
-    for piece in [5, 4096, bytes.len()] {
+    for piece in [777, 4096, 256 << 10, bytes.len()] {
         let (seen, problems) = read(&bytes, piece);
-        let kinds: Vec<RecordType> = seen.iter().map(|(kind, _)| *kind).collect();
-        assert_eq!(kinds, [RecordType::AUXTRACE, RecordType::FINISHED_ROUND], "pieces of {piece}");
+        let expected = [(RecordType::AUXTRACE, origin), (RecordType::FINISHED_ROUND, Origin::Input)];
+        assert_eq!(seen, expected, "pieces of {piece}");
         assert!(problems.is_empty(), "{problems:?}");
     }
     let (_, problems) = read(&bytes[..bytes.len() - 5000], 4096);

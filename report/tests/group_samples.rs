@@ -8,8 +8,11 @@ use bprec_format::{
     SampleLayout, SampleType, event_type, misc, software,
 };
 use bprec_report::model::{Count, Report};
-use bprec_report::{Fields, Input, Options, ScriptOptions, ScriptSummary, Source, by_prog, script};
+use bprec_report::{
+    Fields, Input, Options, RewriteOptions, ScriptOptions, ScriptSummary, Source, by_prog, rewrite, script,
+};
 use std::collections::BTreeMap;
+use std::io::Cursor;
 use std::process::Command;
 
 /// `PERF_COUNT_SW_PAGE_FAULTS` and `PERF_COUNT_SW_CONTEXT_SWITCHES`.
@@ -57,7 +60,7 @@ fn events(flags: AttrFlags) -> Vec<FileAttr> {
         ids: vec![id, id + 1],
     };
     vec![
-        event(software::CPU_CLOCK, LEADER, 250_000),
+        event(software::CPU_CLOCK, LEADER, 1_000_000),
         event(PAGE_FAULTS, FAULTS, 0),
         event(CONTEXT_SWITCHES, SWITCHES, 0),
     ]
@@ -76,7 +79,7 @@ fn recording(flags: AttrFlags, reads: &[Read]) -> Vec<u8> {
         let time_ns = 5_000_000_000 + at as u64 * 1_000_000;
         let ids = [LEADER, FAULTS, SWITCHES].map(|id| id + u64::from(*cpu));
         write_record(&mut bytes, RecordType::SAMPLE, misc::USER, &layout, &id, |w| {
-            w.u64(ids[0]).u64(0x40_1000).u32(5).u32(*tid).u64(time_ns).u32(*cpu).u32(0).u64(250_000).u64(3);
+            w.u64(ids[0]).u64(0x40_1000).u32(5).u32(*tid).u64(time_ns).u32(*cpu).u32(0).u64(1_000_000).u64(3);
             for (id, value) in ids.iter().zip(values) {
                 w.u64(*value).u64(*id).u64(0);
             }
@@ -175,7 +178,10 @@ fn selections_are_parts_of_the_same_differences() {
     let cpu = sums(&report(&bytes, &cpu));
     let time = ScriptOptions { time: "5.0015,".parse().unwrap(), ..ScriptOptions::default() };
     assert_eq!(script_sums(&bytes, time).0, late);
-    assert_eq!(script_sums(&bytes, ScriptOptions { cpus: vec![1], ..ScriptOptions::default() }).0, cpu);
+    assert_eq!(
+        script_sums(&bytes, ScriptOptions { cpus: Some("1".parse().unwrap()), ..ScriptOptions::default() }).0,
+        cpu
+    );
     assert_eq!(cpu, expected(&[("cpu-clock", 2, 3_000_000), ("page-faults", 1, 100), ("context-switches", 1, 3)]));
 }
 
@@ -202,4 +208,39 @@ fn a_value_that_goes_back_is_said_and_not_counted() {
     assert_eq!((sums, summary.unreadable), (expected, 1));
     assert_eq!(report.problems.len(), 1);
     assert!(report.problems[0].contains("value smaller than the one read before"), "{:?}", report.problems);
+}
+
+/// A later file of `perf record --switch-output`: the counters go on from what they had counted before it. The leader overflows once a period.
+#[test]
+fn counters_that_began_before_the_file_are_not_charged_to_its_first_samples() {
+    let reads = [
+        read(0, 5, [901_000_000, 70_000, 500]),
+        read(0, 5, [902_000_000, 70_007, 500]),
+        read(0, 5, [903_000_000, 70_010, 502]),
+    ];
+    let bytes = recording(AttrFlags::default(), &reads);
+    let expected = expected(&[("cpu-clock", 3, 3_000_000), ("page-faults", 2, 7 + 3), ("context-switches", 1, 2)]);
+    assert_eq!(sums(&report(&bytes, &Options::default())), expected);
+    assert_eq!(script_sums(&bytes, ScriptOptions::default()).0, expected);
+}
+
+/// A selection that is written to a file of its own has the differences that it has in the whole, and parts of the time add up to it.
+#[test]
+fn selections_that_are_rewritten_keep_the_differences() {
+    let bytes = recording(AttrFlags::default(), &READS);
+    let rewritten = |options: RewriteOptions| {
+        let mut out = Cursor::new(Vec::new());
+        rewrite(&mut Source::from_bytes("test", bytes.clone()), &options, &mut out).unwrap();
+        sums(&report(&out.into_inner(), &Options::default()))
+    };
+    let cpu = Some("1".parse().unwrap());
+    let whole = sums(&report(&bytes, &Options { cpus: cpu.clone(), ..Options::default() }));
+    assert_eq!(rewritten(RewriteOptions { cpus: cpu, ..RewriteOptions::default() }), whole);
+    // The third and the last sample are of CPU 0: 1,000,000 → 1,500,000 and 1,750,000.
+    let late = |time: &str| RewriteOptions { time: time.parse().unwrap(), ..RewriteOptions::default() };
+    let differences =
+        [("cpu-clock", 3, 750_000 + 1_000_000), ("page-faults", 2, 2 + 50), ("context-switches", 2, 4 + 1)];
+    assert_eq!(rewritten(late("@5.0015,")), expected(&differences));
+    let early = [("cpu-clock", 2, 1_000_000 + 2_000_000), ("page-faults", 2, 7 + 100), ("context-switches", 1, 3)];
+    assert_eq!(rewritten(late("@,5.0014")), expected(&early));
 }

@@ -192,9 +192,13 @@ fn other_records_count_where_there_are_no_samples() {
 }
 
 #[test]
-fn percentages_select_what_they_select_in_reports() {
+fn parts_of_the_time_are_the_same_in_script_rewrite_and_report() {
     let (bytes, _) = generate_bytes(&Shape { record_bytes: 200_000, ..Shape::default() }).unwrap();
-    for range in ["10%-20%", "50%/1", "0%-100%"] {
+    let whole = by_prog(&Input::from_bytes("test", bytes.clone()), &Options::default()).unwrap();
+    let first_s = whole.recording.start_ns / 1_000_000_000;
+    let clock = format!("@{}.000000000,{}.050000000", first_s, first_s + 1);
+    let mut parts = 0;
+    for range in ["10%-20%", "50%/1", "0%-100%", "0.01,0.05", ",0.02", &clock] {
         let options = ScriptOptions {
             time: range.parse().unwrap(),
             fields: Fields::parse("event").unwrap(),
@@ -205,8 +209,35 @@ fn percentages_select_what_they_select_in_reports() {
         let report = by_prog(&Input::from_bytes("test", bytes.clone()), &report).unwrap();
         let (text, _) = printed(&mut Source::from_bytes("test", bytes.clone()), &options);
         let shown = text.lines().filter(|line| line.contains("cpu-clock")).count() as u64;
-        assert_eq!(shown, report.events[0].samples.samples, "{range}");
+        let selected = report.events[0].samples.samples;
+        parts += u32::from((1..whole.events[0].samples.samples).contains(&selected));
+        assert_eq!(shown, selected, "{range}");
+        let mut out = Cursor::new(Vec::new());
+        let options = RewriteOptions { time: range.parse().unwrap(), ..RewriteOptions::default() };
+        rewrite(&mut Source::from_bytes("test", bytes.clone()), &options, &mut out).unwrap();
+        let rewritten = by_prog(&Input::from_bytes("test", out.into_inner()), &Options::default()).unwrap();
+        assert_eq!(rewritten.events[0].samples.samples, selected, "{range}");
     }
+    assert!(parts >= 4, "{parts} of the ranges are parts");
+}
+
+#[test]
+fn names_of_tasks_are_patterns_in_script_as_in_report() {
+    let bytes = std::fs::read(corpus("../recordings/linux-6.18/busy.data")).unwrap();
+    let count = |comm: &str| {
+        let comms = vec![comm.to_owned()];
+        let fields = Fields::parse("event").unwrap();
+        let options =
+            ScriptOptions { fields, comms: comms.clone(), hide_call_chains: true, ..ScriptOptions::default() };
+        let (_, summary) = printed(&mut Source::from_bytes("test", bytes.clone()), &options);
+        let report = Options { comms, ..Options::default() };
+        let report = by_prog(&Input::from_bytes("test", bytes.clone()), &report).unwrap();
+        (summary.samples, report.events.iter().map(|event| event.samples.samples).sum::<u64>())
+    };
+    let (shown, reported) = count("swapper*");
+    assert!(shown > 0);
+    assert_eq!(shown, reported);
+    assert_eq!(count("no-such-task*").0, 0);
 }
 
 #[test]

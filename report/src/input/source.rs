@@ -13,9 +13,7 @@ use bprec_format::{
 
 use crate::input::GZIP_MAGIC;
 use crate::input::cut_off::CutOff;
-use crate::input::recording::Recording;
-use crate::input::window::Window;
-use crate::{Error, Input, Progress, Result, TimeRange};
+use crate::{Error, Input, Progress, Result};
 
 /// What is read from a pipe at a time.
 const READ_BYTES: usize = 256 << 10;
@@ -128,23 +126,6 @@ impl Source {
         match &self.kind {
             Kind::Input(input) => Ok(input),
             Kind::Stream(_) => unreachable!("it was replaced"),
-        }
-    }
-
-    /// Works out a part of its time. Where that depends on the recording, all of it is looked at first: a stream goes into a
-    /// temporary file.
-    ///
-    /// # Errors
-    /// When the recording cannot be read, or has no times to take a part of.
-    pub(crate) fn window(&mut self, range: &TimeRange) -> Result<Window> {
-        match range {
-            TimeRange::Percent(_) => {
-                let input = self.whole()?;
-                let window =
-                    Recording::open_with_events(input).and_then(|recording| Window::of(range, &recording, None));
-                input.checked(window)
-            }
-            TimeRange::All | TimeRange::Absolute(..) | TimeRange::Plain(..) => Window::new(range, None),
         }
     }
 

@@ -5,6 +5,23 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     ::glob::Pattern::new(pattern).map_or(pattern == text, |pattern| pattern.matches(text))
 }
 
+/// Patterns that many names are held against.
+pub(crate) struct Patterns(Vec<Result<::glob::Pattern, String>>);
+
+impl Patterns {
+    pub(crate) fn new(patterns: &[String]) -> Patterns {
+        Patterns(patterns.iter().map(|text| ::glob::Pattern::new(text).map_err(|_| text.clone())).collect())
+    }
+
+    /// Whether one of them matches as [`matches`] does.
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        self.0.iter().any(|pattern| match pattern {
+            Ok(pattern) => pattern.matches(text),
+            Err(name) => name == text,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::matches;

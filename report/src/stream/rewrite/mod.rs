@@ -20,7 +20,7 @@ use crate::input::spool::Spool;
 use crate::stream::redact::{Redact, Redactor};
 use crate::{CpuList, Error, Input, ProgFilter, Progress, Result, TimeRange};
 
-use selection::{Selection, Sieve};
+use selection::{KeptReadings, Selection, Sieve};
 
 /// Bytes are written out when this many are there.
 const WRITE_BYTES: usize = 256 << 10;
@@ -160,6 +160,7 @@ struct Begun<'o> {
     kinds: Option<Vec<EventKind>>,
     /// From the first sample on, too.
     sieve: Option<Sieve<'o>>,
+    readings: KeptReadings,
 }
 
 impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
@@ -173,7 +174,8 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
             }
             self.begin(metadata)?;
         }
-        let Some(Begun { rewriter, events, kinds, sieve }) = &mut self.begun else {
+        let mut replaced = None;
+        let Some(Begun { rewriter, events, kinds, sieve, readings }) = &mut self.begun else {
             return Ok(ControlFlow::Continue(()));
         };
         let kind = (record.kind == RecordType::SAMPLE).then(|| {
@@ -186,6 +188,7 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
         {
             let sieve = sieve.get_or_insert_with(|| Sieve::new(selection, events, metadata));
             let (keeps, time_ns) = sieve.keeps(record, events);
+            replaced = readings.replace(record, events, keeps);
             if !keeps {
                 self.summary.filtered += 1;
                 return Ok(ControlFlow::Continue(()));
@@ -195,6 +198,8 @@ impl<'a, W: Write + Seek> Visitor<'a> for Copy<'_, W> {
                 self.span = Some((first.min(time), last.max(time)));
             }
         }
+        let replaced = replaced.as_deref().and_then(|it| Record::parse_alone(it, record.offset, events.endian()).ok());
+        let record = replaced.as_ref().unwrap_or(record);
         let fate = match &mut self.redactor {
             Some(redactor) if !arrival.is_description => {
                 self.redacted.clear();
@@ -276,7 +281,13 @@ impl<W: Write + Seek> Copy<'_, W> {
             Some(redactor) => Rewriter::begin(&redactor.events(metadata), self.care, &mut self.buffer),
             None => Rewriter::begin(metadata, self.care, &mut self.buffer),
         };
-        self.begun = Some(Begun { rewriter: rewriter.map_err(failed)?, events, kinds: None, sieve: None });
+        self.begun = Some(Begun {
+            rewriter: rewriter.map_err(failed)?,
+            events,
+            kinds: None,
+            sieve: None,
+            readings: KeptReadings::default(),
+        });
         Ok(())
     }
 

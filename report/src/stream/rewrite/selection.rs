@@ -1,6 +1,7 @@
 //! Which samples a rewritten recording keeps.
 
-use bprec_format::{Events, Metadata, Record, Sample, misc};
+use bprec_format::{Events, Metadata, RECORD_HEADER_BYTES, Record, Sample, SampleType, misc};
+use rustc_hash::FxHashMap;
 
 use crate::index::programs::Program;
 use crate::index::{Index, Wanted};
@@ -8,6 +9,7 @@ use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::input::window::Window;
 use crate::pass::attribution::Attributor;
+use crate::pass::readings::{Counter, Readings};
 use crate::{CpuList, Input, ProgFilter, Result, RewriteOptions, Source, TimeRange};
 
 /// What is asked for, worked out for one recording.
@@ -31,7 +33,7 @@ impl Selection {
         if options.cpus.is_none() && options.time == TimeRange::All && options.programs.is_empty() {
             return Ok(None);
         }
-        let window = source.window(&options.time)?;
+        let window = crate::stream::window(source, &options.time)?;
         let programs = if options.programs.is_empty() { None } else { Some(look(source.whole()?, options)?) };
         Ok(Some(Selection { window, cpus: options.cpus.clone(), programs }))
     }
@@ -100,5 +102,43 @@ impl<'s> Sieve<'s> {
         // Whose share it is cannot be told without those of the others.
         let mut programs = attribution.programs().iter().chain(attribution.sharers());
         programs.any(|program| chosen.asked[*program as usize])
+    }
+}
+
+/// Values of the counters that samples read, as if samples that are left out had never been taken: each value that is kept is the one kept before,
+/// and its growth since the sample before it in the recording. Readers then find the growth that they find in the whole recording.
+#[derive(Default)]
+pub(super) struct KeptReadings {
+    readings: Readings,
+    kept: FxHashMap<Counter, u64>,
+}
+
+impl KeptReadings {
+    /// The bytes of a sample with the values to keep; `None` for one that reads no counters, or whose counters cannot be read. Samples that are
+    /// left out have to be handed over, too.
+    pub(super) fn replace(&mut self, record: &Record<'_>, events: &Events, keeps: bool) -> Option<Vec<u8>> {
+        let index = events.index_of(record)?;
+        let event = &events.all()[index];
+        if !event.attr.sample_type.contains(SampleType::READ) {
+            return None;
+        }
+        let sample = event.layout.sample(record.body(), record.offset).ok()?;
+        let (fields, offsets) = (sample.decode().ok()?, sample.read_value_offsets().ok()?);
+        let mut grown = Vec::new();
+        // A value that makes no sense stays as it is, and readers say so.
+        let _ =
+            self.readings.each(events, index, &fields, record.offset, |it| grown.push((it.nr, it.counter, it.grown)));
+        if !keeps {
+            return None;
+        }
+        let offsets: Vec<usize> = offsets.collect();
+        let mut bytes = record.bytes.to_vec();
+        for (nr, counter, grown) in grown {
+            let kept = self.kept.entry(counter).or_default();
+            *kept = kept.saturating_add(grown);
+            let at = RECORD_HEADER_BYTES + offsets.get(nr)?;
+            bytes.get_mut(at..at + 8)?.copy_from_slice(&events.endian().bytes_u64(*kept));
+        }
+        Some(bytes)
     }
 }

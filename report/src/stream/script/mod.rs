@@ -28,7 +28,7 @@ use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
 use crate::index::stream_symbols::{SectionSymbols, SymbolsAhead};
 use crate::input::source::{Arrival, Source, Visitor};
 use crate::input::threads::{MAX_THREADS, threads_there_are};
-use crate::{Error, Result, TimeRange};
+use crate::{CpuList, Error, Result, TimeRange};
 
 pub use fields::{Field, Fields};
 pub use header::header;
@@ -68,13 +68,13 @@ pub struct ScriptOptions {
     pub max_stack: Option<usize>,
     /// Names of functions as their files have them, instead of as their languages do.
     pub keep_mangled: bool,
-    /// Only samples of these CPUs; of all when empty.
-    pub cpus: Vec<u32>,
+    /// Only samples of these CPUs; of all when not given.
+    pub cpus: Option<CpuList>,
     /// Only samples of these processes; of all when empty.
     pub pids: Vec<u32>,
     /// Only samples of these threads; of all when empty.
     pub tids: Vec<u32>,
-    /// Only samples of tasks with these names; of all when empty.
+    /// Only samples of tasks with these names (patterns); of all when empty.
     pub comms: Vec<String>,
     /// Only samples within.
     pub time: TimeRange,
@@ -113,7 +113,7 @@ pub struct ScriptSummary {
 /// When the source is no recording, its events cannot be told apart, or the text cannot be written.
 pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write) -> Result<ScriptSummary> {
     let path = source.path().to_owned();
-    let window = source.window(&options.time)?;
+    let window = super::window(source, &options.time)?;
     let lasting = source.lasting();
     // A thread is worth its memory from this size on.
     let worth = lasting

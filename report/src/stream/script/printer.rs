@@ -19,6 +19,7 @@ use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
 use crate::input::event_kind::EventKind;
 use crate::input::window::Window;
+use crate::options::glob::Patterns;
 use crate::pass::readings::Readings;
 
 /// A thread's part of a batch are blocks of so many records.
@@ -112,6 +113,7 @@ fn with_branch_stack(fields: &SampleFields<'_>, attr: &EventAttr, endian: Endian
 pub(super) struct Printer<'o> {
     options: &'o ScriptOptions,
     window: &'o Window,
+    comms: Patterns,
     style: Style,
     /// What was printed and not yet taken away.
     pub(super) text: Text,
@@ -139,6 +141,7 @@ impl<'o> Printer<'o> {
         Printer {
             options,
             window,
+            comms: Patterns::new(&options.comms),
             style,
             text: Text::default(),
             naming: Arc::default(),
@@ -380,13 +383,13 @@ impl<'o> Printer<'o> {
         let options = self.options;
         let among = |list: &[u32], value: Option<u32>| list.is_empty() || value.is_some_and(|v| list.contains(&v));
         let is_in_time = || fields.time_ns.is_some_and(|time| self.window.contains(time));
-        among(&options.cpus, fields.cpu)
+        options.cpus.as_ref().is_none_or(|cpus| fields.cpu.is_some_and(|cpu| cpus.contains(cpu)))
             && among(&options.pids, fields.pid_tid.map(|(pid, _)| pid))
             && among(&options.tids, fields.pid_tid.map(|(_, tid)| tid))
             && (self.window.whole || is_in_time())
             && (options.comms.is_empty() || {
                 let comm = self.tasks.comm(fields.pid_tid.map_or(u32::MAX, |(_, tid)| tid));
-                options.comms.iter().any(|wanted| wanted.as_bytes() == &*comm)
+                self.comms.matches(&String::from_utf8_lossy(&comm))
             })
     }
 }
