@@ -2,7 +2,7 @@
 
 use crate::index::student::NORMAL_95;
 use crate::model::{Known, Reason, Runs, SampledPerRun};
-use crate::pass::sinks::ledger::Charges;
+use crate::pass::sinks::pivot::Charges;
 
 /// What of the event there is in a run, estimated from its samples: they come by chance, so that their number has its own square for a
 /// variance, and each stands for as much as the others. Where runs are estimated as well, both margins are in it.
@@ -11,12 +11,12 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
         return Known::Unknown(Reason::NoRuns);
     }
     // What exists to run the program is before and behind its run.
-    let samples = charges.total.samples.saturating_sub(charges.entry.samples) as f64;
-    if samples == 0.0 {
+    let inside = charges.inside();
+    if inside.samples == 0 {
         return Known::Unknown(Reason::NoSamples);
     }
-    let value = charges.total.weight.saturating_sub(charges.entry.weight) as f64 / runs.count as f64;
-    let by_samples = NORMAL_95 / samples.sqrt();
+    let value = inside.weight as f64 / runs.count as f64;
+    let by_samples = NORMAL_95 / (inside.samples as f64).sqrt();
     let Some(margin) = runs.count_margin() else { return Known::Unknown(Reason::StatisticsWereOff) };
     let by_runs = margin as f64 / runs.count as f64;
     // `hypot` is of the C library, and not the same to the last bit on every machine; these are.
