@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use bprec_generate::{Shape, SharedHook, generate_bytes};
-use bprec_report::model::Row;
+use bprec_report::model::{Known, Reason, Row};
 use bprec_report::{Input, Options, Session};
 
 /// Of a sample, ns.
@@ -78,4 +78,24 @@ fn a_few_samples_of_each_of_many_seconds_add_up() {
     let input = recording(&seconds);
     let session = Session::open(&input).unwrap();
     assert_eq!(entries(&session, &Options::default()), two(300 + 100, 100 + 300));
+}
+
+/// The kernel inlines `tcx_run` and `netkit_run`: that no sample is in them does not say that they cost nothing.
+#[test]
+fn what_runs_a_program_is_unknown_where_the_kernel_inlines_it() {
+    let shape = Shape { record_bytes: 0, programs: 2, shared_hook: SECONDS.to_vec(), ..Shape::default() };
+    let mut bytes = generate_bytes(&shape).unwrap().0;
+    let (kind, inlined) = (b"raw_tracepoint", b"netkit_primary");
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(kind)).collect();
+    assert!(places.len() >= 2);
+    places.iter().for_each(|at| bytes[*at..][..kind.len()].copy_from_slice(inlined));
+    let input = Input::from_bytes("generated", bytes);
+    let session = Session::open(&input).unwrap();
+    let report = session.by_prog(&Options { all: true, ..Options::default() }).unwrap();
+    assert_eq!(report.events[0].rows.len(), 2);
+    for row in &report.events[0].rows {
+        let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
+        assert_eq!(columns.entry, Known::Unknown(Reason::EntryInlined));
+        assert!(columns.own.value().is_some() && columns.inclusive.value().is_some());
+    }
 }

@@ -1,9 +1,10 @@
-//! Counters and maps: the table, JSON and CSV of every committed recording say the same. What programs cost is compared in `model.rs`.
+//! Counters and maps: the table, JSON and CSV of every committed recording say the same. What programs cost is compared in `model.rs`; here, that
+//! Markdown, the page and the screen have each cell of its table.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 mod support;
 
-use bprec_report::{Document, Input, MapsOptions, Options, counters, maps};
+use bprec_report::{Document, ExportFormat, Input, MapsOptions, Options, Session, by_prog, counters, maps};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use support::fixtures;
@@ -166,4 +167,84 @@ fn maps_are_the_same_in_text_and_json() {
 
 fn user(program: &Value) -> String {
     format!("{} {}", program["id"], program["name"].as_str().unwrap())
+}
+
+fn printed(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+/// The tables of Markdown, a line of cells each, without the lines that say how columns are aligned.
+fn markdown_tables(text: &str) -> Vec<Vec<Vec<String>>> {
+    let mut tables = vec![Vec::new()];
+    for line in text.lines() {
+        match line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) {
+            Some(line) if line.chars().all(|c| "-:| ".contains(c)) => {}
+            Some(line) => {
+                let cells = line.split(" | ").map(|cell| cell.replace('\\', "").trim().to_owned());
+                tables.last_mut().unwrap().push(cells.collect());
+            }
+            None => tables.push(Vec::new()),
+        }
+    }
+    tables.retain(|table| !table.is_empty());
+    tables
+}
+
+/// Cells that are not empty, in their order.
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn markdown_page_and_screen_have_each_cell_of_the_table() {
+    let mut compared = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let options = Options { all: true, ..Options::default() };
+        let report = by_prog(&input, &options).unwrap();
+        let shown: Vec<usize> =
+            (0..report.events.len()).filter(|event| report.events[*event].same_rows_as.is_none()).collect();
+        if report.programs.is_empty() || shown.is_empty() {
+            continue;
+        }
+        let name = path.display();
+        let text = printed(|out| report.write_table(out, usize::MAX).unwrap());
+        let markdown = markdown_tables(&printed(|out| report.write_markdown(out).unwrap()));
+        let is_first = |line: &[String]| line[..2] == ["ID", "PROGRAM"] && !line.contains(&"EXACT RUNS".to_owned());
+        let of_events: Vec<_> = markdown.iter().filter(|table| is_first(&table[0])).collect();
+        assert_eq!(of_events.len(), shown.len(), "{name}");
+        let mut lines =
+            text.lines().filter(|line| !line.starts_with('#') && !line.starts_with("---") && !line.is_empty());
+        for table in &markdown {
+            for cells in table {
+                assert_eq!(words(lines.next().unwrap()), words(&cells.join(" ")), "{name}");
+                compared += cells.len();
+            }
+        }
+        assert_eq!(lines.next(), None, "{name}");
+        for (event, table) in shown.iter().zip(&of_events) {
+            let listing = report.listing(*event, usize::MAX);
+            let rows = listing.rows.iter().map(|row| &row.text);
+            let lines = [&listing.header].into_iter().chain(rows).chain(&listing.totals);
+            let lines: Vec<Vec<String>> = lines.map(|line| words(line)).collect();
+            let expected: Vec<Vec<String>> = table.iter().map(|cells| words(&cells.join(" "))).collect();
+            assert_eq!(lines, expected, "{name}");
+        }
+        let page = printed(|out| {
+            Session::open(&input).unwrap().export(&options, ExportFormat::Html, out).unwrap();
+        });
+        let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+        let data: Value = serde_json::from_str(data).unwrap();
+        let texts = |cells: &Value| -> Vec<String> {
+            cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap().trim().to_owned()).collect()
+        };
+        let table = &data["table"];
+        let head = table["columns"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap().to_owned());
+        let rows = [&table["rows"], &table["totals"]].into_iter().flat_map(|rows| rows.as_array().unwrap());
+        let of_page: Vec<Vec<String>> = [head.collect()].into_iter().chain(rows.map(texts)).collect();
+        assert!(of_events.iter().any(|table| **table == of_page), "{name}: {of_page:?}");
+    }
+    assert!(compared > 1000, "{compared}");
 }

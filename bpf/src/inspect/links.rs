@@ -12,7 +12,7 @@ use crate::inspect::kallsyms::Kallsyms;
 use crate::inspect::names::{self, Names};
 use crate::inspect::struct_ops;
 use crate::inspect::tracing::{self, Target};
-use crate::sys::{self, Kind, LinkArrays, LinkInfo, link_field};
+use crate::sys::{self, Kind, LinkArrays, LinkInfo, TracingMulti, link_field};
 
 /// Attachments that were found, and what could not be looked at.
 #[derive(Debug, Default)]
@@ -46,7 +46,8 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
         }
     }
     // Kernel BTF and kallsyms are large: each is read once for all links, and only if a link needs it.
-    let targets: Vec<Target> = infos.iter().filter_map(|info| info.target).collect();
+    let targets: Vec<Target> =
+        infos.iter().flat_map(|info| info.target.into_iter().chain(info.multi_targets())).collect();
     let target_names = if targets.is_empty() { HashMap::new() } else { tracing::names(&targets, btfs) };
     let addresses: Vec<u64> = infos.iter().flat_map(|info| info.kernel_addresses()).copied().collect();
     let functions = match addresses.iter().any(|addr| *addr != 0).then(Kallsyms::read_without_bpf) {
@@ -63,6 +64,10 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
                 Ok(members) => found.attachments.extend(members),
                 Err(error) => found.problems.push(error.to_string()),
             }
+            continue;
+        }
+        if info.link_type() == LinkType::TRACING_MULTI {
+            found.attachments.extend(info.multi_attachments(&target_names));
             continue;
         }
         let (kind, target) = match info.target {
@@ -155,6 +160,34 @@ impl Info {
             Some(other) => other.to_string(),
             None => "tracing".to_owned(),
         }
+    }
+
+    /// The functions of a `tracing_multi` link, as far as they were read.
+    fn multi_targets(&self) -> impl Iterator<Item = Target> + '_ {
+        let object_id = self.u32(TracingMulti::BTF_OBJ_ID).unwrap_or(0);
+        self.arrays.types.iter().map(move |type_id| Target::Kernel(object_id, *type_id))
+    }
+
+    /// One attachment per function of a `tracing_multi` link, and one for those that were not read or have no name.
+    fn multi_attachments(&self, names: &HashMap<Target, String>) -> Vec<Attachment> {
+        let kind = match self.u32(TracingMulti::ATTACH_TYPE).map(AttachType) {
+            Some(AttachType::TRACE_FEXIT_MULTI) => "fexit_multi",
+            Some(AttachType::TRACE_FSESSION_MULTI) => "fsession_multi",
+            _ => "fentry_multi",
+        };
+        let named = self.multi_targets().filter_map(|target| names.get(&target).cloned());
+        let mut targets: Vec<String> = named.filter(|name| !name.is_empty()).collect();
+        let more = (self.u32(TracingMulti::COUNT).unwrap_or(0) as usize).saturating_sub(targets.len());
+        if more > 0 || targets.is_empty() {
+            targets.push(format!("{more} more"));
+        }
+        let attachment = |target: String| Attachment {
+            prog_id: self.prog_id(),
+            link_id: Some(self.id()),
+            kind: kind.to_owned(),
+            target: target.into_bytes(),
+        };
+        targets.into_iter().map(attachment).collect()
     }
 
     /// Addresses of functions of the kernel that it is attached to.
@@ -348,7 +381,11 @@ mod tests {
 
     /// A block with `fields` (offset, value) put into it as `u32`s.
     fn info(fields: &[(usize, u32)], name: Option<&str>, addresses: &[u64]) -> Info {
-        let arrays = LinkArrays { name: name.map(|name| name.as_bytes().to_vec()), addresses: addresses.to_vec() };
+        let arrays = LinkArrays {
+            name: name.map(|name| name.as_bytes().to_vec()),
+            addresses: addresses.to_vec(),
+            types: Vec::new(),
+        };
         Info { info: LinkInfo::of(fields, usize::MAX), arrays, target: None }
     }
 
@@ -368,6 +405,20 @@ mod tests {
         assert_eq!(multi, ("uprobe_multi".to_owned(), "/bin/sh+0x10 and 2 more of process 77".to_owned()));
         let hidden = decoded(&[(0, 8), (24, 3), (28, 1)], None, &[0, 0, 0]);
         assert_eq!(hidden, ("kretprobe_multi".to_owned(), "3 functions".to_owned()));
+    }
+
+    /// `bpf_link_info` of Linux 7.3.4: attach_type, count and btf_obj_id stand at 16, 20 and 24.
+    #[test]
+    fn each_function_of_a_multi_link_is_an_attachment() {
+        let mut link = info(&[(0, 15), (4, 31), (8, 7), (16, 60), (20, 3), (24, 1)], None, &[]);
+        link.arrays.types = vec![100, 200];
+        let names = HashMap::from([(Target::Kernel(1, 100), "vfs_read".to_owned())]);
+        let attachments = link.multi_attachments(&names);
+        let targets: Vec<_> = attachments.iter().map(|it| String::from_utf8_lossy(&it.target)).collect();
+        assert_eq!(targets, ["vfs_read", "2 more"]);
+        assert!(
+            attachments.iter().all(|it| (it.prog_id, it.link_id, it.kind.as_str()) == (7, Some(31), "fexit_multi"))
+        );
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::os::fd::BorrowedFd;
 
 use libbpf_rs::libbpf_sys::{self as cmd, bpf_btf_info, bpf_link_info, bpf_map_info, bpf_prog_info};
 
+use bprec_format::bpf::names::LinkType;
+
 use super::bytes::{get_u32, get_u64, up_to_nul};
 use super::syscall::{Attr, attr_end, bpf, number};
 use crate::error::{Error, Object, Result};
@@ -320,6 +322,17 @@ impl LinkInfo {
     }
 }
 
+/// Where the fields of `bpf_link_info.tracing_multi` are (Linux 7.3), which libbpf's headers do not have yet.
+pub(crate) struct TracingMulti;
+
+impl TracingMulti {
+    pub(crate) const ATTACH_TYPE: usize = 16;
+    pub(crate) const COUNT: usize = 20;
+    pub(crate) const BTF_OBJ_ID: usize = 24;
+    const IDS: usize = 32;
+    const LINK_TYPE: u32 = LinkType::TRACING_MULTI.0;
+}
+
 /// What the pointers of a link's info point to.
 #[derive(Debug, Default)]
 pub(crate) struct LinkArrays {
@@ -328,12 +341,34 @@ pub(crate) struct LinkArrays {
     /// Addresses of a kprobe.multi link's functions (zeros when the kernel hides them) or offsets of an uprobe.multi
     /// link; the first [`LINK_ADDRESSES`] of them.
     pub(crate) addresses: Vec<u64>,
+    /// BTF ids of a tracing_multi link's functions; the first [`LINK_ADDRESSES`] of them.
+    pub(crate) types: Vec<u32>,
 }
 
 /// How many of the attach points of a multi link are read.
 const LINK_ADDRESSES: usize = 64;
 /// Room for a path or symbol, the kernel's `PATH_MAX`.
 const LINK_NAME_BYTES: usize = 4096;
+
+/// The same of a tracing_multi link, of which the functions are asked for.
+fn tracing_multi_info(fd: BorrowedFd<'_>, counts: [u8; LINK_INFO_BYTES], known: usize) -> (LinkInfo, LinkArrays) {
+    let count = (get_u32(&counts, TracingMulti::COUNT) as usize).min(LINK_ADDRESSES);
+    let mut ids = vec![0u8; count * size_of::<u32>()];
+    let mut info = [0u8; LINK_INFO_BYTES];
+    if count > 0 {
+        put_buffer(&mut info, TracingMulti::IDS, &mut ids);
+        put_u32(&mut info, TracingMulti::COUNT, count as u32);
+        // SAFETY: a link's type never changes, so the field is the pointer to this link's ids; their count goes with it, and the buffer outlives
+        // the call.
+        let answer = unsafe { info_by_fd(fd, &mut info) };
+        // ENOSPC: there are more, and what fits was written.
+        if !matches!(answer, Ok(_) | Err(libc::ENOSPC)) {
+            ids.clear();
+        }
+    }
+    let types = ids.chunks_exact(size_of::<u32>()).map(|bytes| get_u32(bytes, 0)).collect();
+    (LinkInfo { bytes: counts, known }, LinkArrays { types, ..LinkArrays::default() })
+}
 
 /// The perf event links that have a name.
 const NAMED_PERF_EVENTS: std::ops::RangeInclusive<u32> = cmd::BPF_PERF_EVENT_UPROBE..=cmd::BPF_PERF_EVENT_TRACEPOINT;
@@ -344,6 +379,9 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkAr
     // SAFETY: all pointers are zero.
     let known = unsafe { info_by_fd(fd, &mut counts) }.map_err(|errno| refused(Object::Link(id), errno))?;
 
+    if get_u32(&counts, link_field!(all.type_)) == TracingMulti::LINK_TYPE {
+        return Ok(tracing_multi_info(fd, counts, known));
+    }
     // (name: pointer, length), (addresses: pointer, count)
     let (name_at, addresses_at) = match get_u32(&counts, link_field!(all.type_)) {
         cmd::BPF_LINK_TYPE_RAW_TRACEPOINT => {
@@ -392,6 +430,7 @@ pub(crate) fn link_info(fd: BorrowedFd<'_>, id: u32) -> Result<(LinkInfo, LinkAr
         info[pointer..pointer + 8].fill(0);
     }
     let arrays = LinkArrays {
+        types: Vec::new(),
         name: name_at.map(|_| up_to_nul(&name).to_vec()).filter(|name| !name.is_empty()),
         addresses: addresses.chunks_exact(8).map(|bytes| get_u64(bytes, 0)).collect(),
     };

@@ -23,8 +23,8 @@ pub(crate) use bytes::{c_chars, get_u16, get_u32, get_u64, up_to_nul};
 pub(crate) use entries::{Cursor, Entries, value_at};
 pub(crate) use fdinfo::FdInfo;
 pub(crate) use info::{
-    LinkArrays, LinkInfo, btf_info, knows_misses, knows_target, link_field, link_info, map_info, prog_info,
-    prog_summary,
+    LinkArrays, LinkInfo, TracingMulti, btf_info, knows_misses, knows_target, link_field, link_info, map_info,
+    prog_info, prog_summary,
 };
 pub(crate) use load::create_hash;
 pub(crate) use objects::{Kind, fd_by_id, ids};

@@ -118,6 +118,7 @@ numbers! {
         CGRP_STORAGE = 32, "cgrp_storage";
         ARENA = 33, "arena";
         INSN_ARRAY = 34, "insn_array";
+        RHASH = 35, "rhash";
     }
 
     /// The kind of a link.
@@ -137,6 +138,7 @@ numbers! {
         UPROBE_MULTI = 12, "uprobe_multi";
         NETKIT = 13, "netkit";
         SOCKMAP = 14, "sockmap";
+        TRACING_MULTI = 15, "tracing_multi";
     }
 
     /// The kind of the place a program is attached to.
@@ -200,12 +202,15 @@ numbers! {
         TRACE_KPROBE_SESSION = 56, "trace_kprobe_session";
         TRACE_UPROBE_SESSION = 57, "trace_uprobe_session";
         TRACE_FSESSION = 58, "trace_fsession";
+        TRACE_FENTRY_MULTI = 59, "trace_fentry_multi";
+        TRACE_FEXIT_MULTI = 60, "trace_fexit_multi";
+        TRACE_FSESSION_MULTI = 61, "trace_fsession_multi";
     }
 
 }
 
 /// `BPF_F_*` that a map was created with, in lower case without the prefix.
-const MAP_FLAGS: [&str; 19] = [
+const MAP_FLAGS: [&str; 20] = [
     "no_prealloc",
     "no_common_lru",
     "numa_node",
@@ -225,6 +230,7 @@ const MAP_FLAGS: [&str; 19] = [
     "token_fd",
     "segv_on_fault",
     "no_user_conv",
+    "rb_overwrite",
 ];
 
 /// The names of a map's flags; those without one as numbers.

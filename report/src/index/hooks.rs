@@ -43,8 +43,9 @@ const TRACING_EVENTS: Candidates = Candidates {
     ways: &["tracepoint", "kprobe", "kretprobe", "uprobe", "uretprobe"],
 };
 
-/// Kernel functions that run programs of some kind.
-const BY_NAME: [(&str, Candidates); 27] = [
+/// Kernel functions that run programs of some kind (Linux 6.18). `bpf_prog_run_xdp` (net/xdp.h), `tcx_run` (net/core/dev.c) and `netkit_run`
+/// (drivers/net/netkit.c) are not among them: they are inlined, and in no call chain.
+const BY_NAME: [(&str, Candidates); 25] = [
     ("__cgroup_bpf_check_dev_permission", of_type(&[ProgType::CGROUP_DEVICE])),
     ("__cgroup_bpf_run_filter_getsockopt", SOCKOPT),
     ("__cgroup_bpf_run_filter_getsockopt_kern", SOCKOPT),
@@ -58,7 +59,6 @@ const BY_NAME: [(&str, Candidates); 27] = [
     ("bpf_flow_dissect", of_type(&[ProgType::FLOW_DISSECTOR])),
     ("bpf_overflow_handler", Candidates { types: &[ProgType::PERF_EVENT], ways: &["perf_event"] }),
     ("bpf_prog_run_generic_xdp", XDP),
-    ("bpf_prog_run_xdp", XDP),
     ("cls_bpf_classify", TC),
     ("do_xdp_generic", XDP),
     ("kprobe_multi_link_exit_handler", KPROBE_MULTI),
@@ -68,7 +68,6 @@ const BY_NAME: [(&str, Candidates); 27] = [
     ("perf_call_bpf_exit", SYSCALL_EXIT),
     ("perf_syscall_enter", SYSCALL_ENTER),
     ("perf_syscall_exit", SYSCALL_EXIT),
-    ("tcx_run", TC),
     ("uprobe_multi_link_handler", UPROBE_MULTI),
     ("uprobe_multi_link_ret_handler", UPROBE_MULTI),
     ("uprobe_prog_run", UPROBE_MULTI),
@@ -209,6 +208,7 @@ struct Builder<'a> {
     lifetimes: Vec<Range<u64>>,
     /// Programs of which it was not looked at where they are attached, or not before they had gone.
     strangers: Vec<u32>,
+    multi: MultiPrograms<'a>,
     /// The sets of them that there are.
     sets: FxHashMap<Strangers, u32>,
     /// Hooks by their programs, set of strangers, and `run_together`.
@@ -221,8 +221,27 @@ struct Builder<'a> {
 enum Strangers {
     /// Those of these types, and those of which nothing is known, but for those that count others.
     OfTypes(&'static [ProgType]),
-    /// Those of which nothing is known.
-    Unidentified { with_counting: bool },
+    /// Those of which nothing is known, and those of `tracing_multi` links that may be on a function.
+    Unidentified { with_counting: bool, multi: Multi },
+}
+
+/// Programs of `tracing_multi` links (Linux 7.3) that may be on a trampoline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Multi {
+    /// None: it is a program's trampoline, and these links are for functions of the kernel.
+    None,
+    /// Those that are on more functions than the recording lists.
+    Unlisted,
+    /// All: the name of the trampoline's function is not known.
+    All,
+}
+
+/// Programs of `tracing_multi` links, which are on many functions and share their trampolines with other programs.
+#[derive(Debug, Default)]
+struct MultiPrograms<'a> {
+    by_function: FxHashMap<&'a [u8], Vec<u32>>,
+    unlisted: Vec<u32>,
+    all: Vec<u32>,
 }
 
 impl<'a> Builder<'a> {
@@ -247,6 +266,7 @@ impl<'a> Builder<'a> {
             states,
             lifetimes: programs.iter().map(lifetime).collect(),
             strangers: numbered.filter(|(_, program)| is_stranger(program)).map(|(number, _)| number).collect(),
+            multi: MultiPrograms::new(programs, states),
             sets: FxHashMap::default(),
             hooks: FxHashMap::default(),
             runners: Runners::default(),
@@ -278,11 +298,16 @@ impl<'a> Builder<'a> {
         }
         let is_in = |program: &u32| match set {
             Strangers::OfTypes(types) => self.is_of(*program, types) && !self.counts_others(*program),
-            Strangers::Unidentified { with_counting } => {
+            Strangers::Unidentified { with_counting, .. } => {
                 self.programs[*program as usize].info.is_none() && (with_counting || !self.counts_others(*program))
             }
         };
-        let members: Vec<u32> = self.strangers.iter().copied().filter(is_in).collect();
+        let multi: &[u32] = match set {
+            Strangers::Unidentified { multi: Multi::Unlisted, .. } => &self.multi.unlisted,
+            Strangers::Unidentified { multi: Multi::All, .. } => &self.multi.all,
+            _ => &[],
+        };
+        let members: Vec<u32> = self.strangers.iter().copied().filter(is_in).chain(multi.iter().copied()).collect();
         let lifetimes = &self.lifetimes;
         let number = self.runners.add_strangers(members.into_iter().map(|it| (it, lifetimes[it as usize].clone())));
         self.sets.insert(set, number);
@@ -425,6 +450,12 @@ impl<'a> Builder<'a> {
         let no_operation = self.hook(&[], Strangers::OfTypes(&[ProgType::STRUCT_OPS]), false);
         // The kernel makes a trampoline anew whenever a program comes to its target or goes.
         let mut trampolines: FxHashMap<(Option<(u32, u32)>, bool), u32> = FxHashMap::default();
+        // A trampoline is named for a number of BTF, links for functions: programs that are on one alone tell which is which.
+        let function_of = |program: &u32| {
+            let attachments = self.states.attachments_of(self.programs[*program as usize].id).iter();
+            let mut traced = attachments.filter(|it| TRAMPOLINES.contains(&it.kind.as_str()) && !it.target.is_empty());
+            traced.next().map(|it| it.target.as_slice())
+        };
         let dispatcher = self.candidates(XDP);
         let hooks = images.iter().map(|image| match image.kind {
             ImageKind::Dispatcher => dispatcher,
@@ -432,9 +463,18 @@ impl<'a> Builder<'a> {
             ImageKind::Trampoline(key) => {
                 let with_counting = matches!(key, TrampolineKey::Program { .. });
                 let target = attached.target(key);
-                *trampolines
-                    .entry((target, with_counting))
-                    .or_insert_with(|| self.hook(attached.to(target), Strangers::Unidentified { with_counting }, true))
+                *trampolines.entry((target, with_counting)).or_insert_with(|| {
+                    let mut programs = attached.to(target).to_vec();
+                    let function = programs.iter().find_map(function_of);
+                    let multi = match function {
+                        _ if with_counting => Multi::None,
+                        Some(_) => Multi::Unlisted,
+                        None => Multi::All,
+                    };
+                    let on_function = function.and_then(|function| self.multi.by_function.get(function));
+                    programs.extend(on_function.filter(|_| !with_counting).into_iter().flatten());
+                    self.hook(&programs, Strangers::Unidentified { with_counting, multi }, true)
+                })
             }
         });
         hooks.collect()
@@ -475,6 +515,43 @@ fn class_of(name: &str) -> Option<(Way, &str)> {
     // The function that all classes have in common has a like name.
     let class = name.strip_prefix("perf_trace_").filter(|class| *class != "run_bpf_submit");
     class.map(|class| (Way::Event, class))
+}
+
+/// Kinds of attachment by a trampoline of a kernel function.
+const TRAMPOLINES: [&str; 6] = ["fentry", "fexit", "fsession", "fmod_ret", "lsm", "tp_btf"];
+/// Kinds of attachment by a `tracing_multi` link, and what a recorder calls one that does not know these links.
+const MULTI: [&str; 4] = ["fentry_multi", "fexit_multi", "fsession_multi", "15"];
+/// End of the target of such an attachment that stands for functions beyond those that are listed: `3 more`.
+const MORE_FUNCTIONS: &[u8] = b" more";
+
+impl<'a> MultiPrograms<'a> {
+    fn new(programs: &[Program], states: &'a States) -> MultiPrograms<'a> {
+        let mut multi = MultiPrograms::default();
+        for (number, program) in (0..).zip(programs) {
+            let attachments = states.attachments_of(program.id).iter();
+            for attachment in attachments.filter(|attachment| MULTI.contains(&attachment.kind.as_str())) {
+                let target = attachment.target.as_slice();
+                if target.is_empty() || target.ends_with(MORE_FUNCTIONS) {
+                    multi.unlisted.push(number);
+                } else {
+                    multi.by_function.entry(target).or_default().push(number);
+                }
+                multi.all.push(number);
+            }
+        }
+        multi.all.dedup();
+        multi.unlisted.dedup();
+        multi
+    }
+}
+
+/// Kinds of attachment of which code that is inlined into its caller runs the programs: no sample shows that it was there.
+const INLINED: [&str; 4] = ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"];
+
+/// Returns true if no sample can be in what runs a program with such attachments.
+pub(crate) fn is_inlined<'a>(kinds: impl IntoIterator<Item = &'a str>) -> bool {
+    let mut kinds = kinds.into_iter().peekable();
+    kinds.peek().is_some() && kinds.all(|kind| INLINED.contains(&kind))
 }
 
 /// Whether it is a tracepoint that is an event of perf.

@@ -132,7 +132,7 @@ const IDLE: [&str; 18] = [
 ];
 
 /// Kernel functions between a hook and its programs.
-const HOOKS: [&str; 22] = [
+const HOOKS: [&str; 20] = [
     "__bpf_trace_",
     "__cgroup_bpf_",
     "__perf_bpf_",
@@ -142,7 +142,6 @@ const HOOKS: [&str; 22] = [
     "bpf_prog_run_array",
     "bpf_prog_run_clear_cb",
     "bpf_prog_run_generic_xdp",
-    "bpf_prog_run_xdp",
     "bpf_trace_run",
     "cls_bpf_classify",
     "kprobe_multi_link_handler",
@@ -151,7 +150,6 @@ const HOOKS: [&str; 22] = [
     "perf_call_bpf_exit",
     "perf_trace_run_bpf_submit",
     "run_bpf_filter",
-    "tcx_run",
     "trace_call_bpf",
     "uprobe_multi_link_handler",
     "uprobe_prog_run",

@@ -1,14 +1,11 @@
 //! Two sides held against each other: recordings of before and after.
 
 use super::diff_note::DiffNote;
-use super::known::{Known, coded, coded_schema, known_members};
+use super::known::{Known, coded, known_members};
 use super::text::decimal;
 use super::{Reason, Unit};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
-use std::borrow::Cow;
-use std::fmt;
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
 
 /// What changed for each BPF program between recordings: the document of `bprec diff --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -307,14 +304,11 @@ coded! {
     /// What a condition came to.
     Verdict {
         /// The number is shown to be beyond the bound: all of the interval is.
-        Fail = "fail",
+        Fail = "fail": "shown to be beyond the bound";
         /// It is shown to be within: nothing of the interval is beyond.
-        Within = "ok",
+        Within = "ok": "shown to be within the bound";
         /// Neither is shown.
-        Undecided {
-            /// Why.
-            reason: Reason,
-        } = "undecided",
+        Undecided { reason: Reason } = "undecided": "{reason}";
     }
 }
 
@@ -325,16 +319,6 @@ impl Verdict {
             Verdict::Fail => "FAIL",
             Verdict::Within => "ok",
             Verdict::Undecided { .. } => "?",
-        }
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Verdict::Fail => f.write_str("shown to be beyond the bound"),
-            Verdict::Within => f.write_str("shown to be within the bound"),
-            Verdict::Undecided { reason } => write!(f, "{reason}"),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Values that a recording may lack, and why it lacks them. The enums say what the matter is; the prose of each is made
 //! here and nowhere else.
 
+use super::text::some;
 use bprec_format::bpf::names::ProgType;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
@@ -159,19 +159,22 @@ pub(super) fn coded_schema(codes: &[&str]) -> Schema {
     })
 }
 
-/// An enum whose variants have a code for programs and a sentence for people.
+/// An enum whose variants have a code for programs, and a sentence for people: a format of the variant's fields and of what stands behind it. The
+/// codes are written out, as documents of JSON keep theirs when a variant gets another name.
 macro_rules! coded {
     (
         $(#[$about:meta])*
         $name:ident {
             $(
                 $(#[$doc:meta])*
-                $variant:ident $({ $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })? = $code:literal,
+                $variant:ident $({ $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? })? = $code:literal:
+                    $text:literal $(, $arg:expr)*;
             )*
         }
     ) => {
         $(#[$about])*
         #[derive(Debug, Clone, PartialEq)]
+        #[expect(missing_docs, reason = "fields are what the sentence of their variant calls them")]
         #[non_exhaustive]
         pub enum $name {
             $($(#[$doc])* $variant $({ $($(#[$field_doc])* $field: $type,)* })?,)*
@@ -189,8 +192,19 @@ macro_rules! coded {
             }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// The sentence.
+        impl std::fmt::Display for $name {
+            #[allow(unused_variables, reason = "a sentence may leave a field out")]
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $($name::$variant $({ $($field,)* })? => write!(f, $text $(, $arg)*),)*
+                }
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeMap;
                 let mut map = serializer.serialize_map(None)?;
                 map.serialize_entry("code", self.code())?;
                 map.serialize_entry("text", &self.to_string())?;
@@ -203,13 +217,13 @@ macro_rules! coded {
             }
         }
 
-        impl JsonSchema for $name {
-            fn schema_name() -> Cow<'static, str> {
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($name).into()
             }
 
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                coded_schema(Self::CODES)
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $crate::model::known::coded_schema(Self::CODES)
             }
         }
     };
@@ -221,115 +235,111 @@ coded! {
     /// Why a value is not known.
     Reason {
         /// The recorder says why.
-        Recorder {
-            /// In its words.
-            said: String,
-        } = "recorder",
+        Recorder { said: String } = "recorder": "{said}";
         /// The recording has no run statistics.
-        NoRunStatistics = "no_run_statistics",
+        NoRunStatistics = "no_run_statistics": "the recording has no run statistics";
         /// The recorder was not asked for run statistics.
-        CountersAre {
-            /// What it was asked for.
-            counters: String,
-        } = "counters_are",
+        CountersAre { counters: String } = "counters_are": "counters: {counters}";
         /// The recording has no exact counters.
-        NoExactCounters = "no_exact_counters",
+        NoExactCounters = "no_exact_counters": "the recording has no exact counters";
         /// The program has no id and load time in the recording.
-        ProgramUnidentified = "program_unidentified",
+        ProgramUnidentified = "program_unidentified": "the recording does not identify the program";
         /// The program was not chosen to be counted exactly.
-        NotChosen = "not_chosen",
+        NotChosen = "not_chosen": "it was not selected for counting";
         /// There are no two snapshots in the time that is looked at.
-        NoSnapshots = "no_snapshots",
+        NoSnapshots = "no_snapshots": "fewer than two snapshots of it in the window";
         /// Run statistics were on for a part of the time, and hardly while the program was there.
-        StatisticsWereOff = "statistics_were_off",
+        StatisticsWereOff = "statistics_were_off": "run statistics were off for most of its lifetime";
         /// The kernel counts runs of programs that it enters; to this one tail calls lead, or a program whose function it replaces.
-        NotEntered = "not_entered",
+        NotEntered = "not_entered":
+            "the kernel counts only programs that it enters itself; other programs lead to this one";
         /// The program did not run.
-        NoRuns = "no_runs",
+        NoRuns = "no_runs": "it did not run";
         /// No sample hit it.
-        NoSamples = "no_samples",
+        NoSamples = "no_samples": "no sample hit it";
         /// The event was not counted for this program.
-        NotCounted = "not_counted",
+        NotCounted = "not_counted": "it was not counted";
         /// No run was measured.
-        NoRunMeasured = "no_run_measured",
+        NoRunMeasured = "no_run_measured": "no run was measured";
         /// The event was not on the hardware while the program ran.
-        NotOnHardware = "not_on_hardware",
+        NotOnHardware = "not_on_hardware": "it was not on the hardware while the program ran";
         /// The interpreter runs the program.
-        Interpreted = "interpreted",
+        Interpreted = "interpreted": "it has no machine code: the interpreter runs it";
         /// The kernel hid the program's addresses.
-        AddressesHidden = "addresses_hidden",
+        AddressesHidden = "addresses_hidden": "the kernel hid its addresses: samples in it cannot be identified";
         /// The kernel drops samples of events with a program while the program runs.
-        Guarded {
-            /// Type of the program.
-            prog_type: ProgTypeName,
-        } = "guarded",
+        Guarded { prog_type: ProgTypeName } = "guarded":
+            "while a {} program runs, the kernel drops samples of events with a program, uncounted", prog_type.0;
         /// The program runs in the interrupt that samples.
-        InSamplingInterrupt = "in_sampling_interrupt",
+        InSamplingInterrupt = "in_sampling_interrupt": "a perf_event program runs in the sampling interrupt";
         /// The program's hook runs with interrupts off.
-        InterruptsOff {
-            /// The hook.
-            hook: String,
-        } = "interrupts_off",
+        InterruptsOff { hook: String } = "interrupts_off":
+            "{hook} runs with interrupts off, where this event cannot sample";
         /// The program ran for long, and has no sample.
-        Unsampled {
-            /// How many samples it should have.
-            expected: u64,
-        } = "unsampled",
+        Unsampled { expected: u64 } = "unsampled":
+            "it ran long enough for {expected} samples and got none: interrupts are off while it runs";
         /// The recording does not tell its length, or how many CPUs there were.
-        LengthUnknown = "length_unknown",
+        LengthUnknown = "length_unknown": "the recording does not state its duration or number of CPUs";
         /// How many of the event the machine could have had is not known.
-        CapacityUnknown = "capacity_unknown",
+        CapacityUnknown = "capacity_unknown": "the machine's maximum for this event is not known";
         /// Samples do not tell their task.
-        NoTaskIds = "no_task_ids",
+        NoTaskIds = "no_task_ids": "samples have no task ids";
         /// Tasks of other pid namespaces look like the idle task.
-        ForeignTasks = "foreign_tasks",
+        ForeignTasks = "foreign_tasks": "tasks outside the recorder's pid namespace look like the idle task";
         /// The recording has no kernel map.
-        NoKernelMap = "no_kernel_map",
+        NoKernelMap = "no_kernel_map": "no kernel map in the recording: unaccounted code cannot be identified";
         /// The recording has no kernel call chains.
-        NoCallChains = "no_call_chains",
+        NoCallChains = "no_call_chains":
+            "no kernel call chains in the recording: what programs call, and what calls them, is n/a";
         /// Losses were counted for all events together.
-        LostTogether {
-            /// Records of any event that were lost.
-            records: u64,
-        } = "lost_together",
+        LostTogether { records: u64 } = "lost_together":
+            "losses were counted for all events together: {records} records";
         /// The recording has no names or addresses of what leads to programs.
-        NoKernelSymbols = "no_kernel_symbols",
+        NoKernelSymbols = "no_kernel_symbols": "no kernel symbols in the recording";
+        /// What runs the program is inlined into its caller: no sample can tell the two apart.
+        EntryInlined = "entry_inlined": "the kernel inlines what runs the program into its caller";
         /// Only a part of the recording is there, or is looked at.
-        PartOnly = "part_only",
+        PartOnly = "part_only": "only a part of the recording exists or is selected";
         /// The intervals of the view are too short, and too many.
-        TooManyIntervals = "too_many_intervals",
+        TooManyIntervals = "too_many_intervals": "there are too many intervals to spread the counts over";
         /// The numbers exist for a part of the row only.
-        NotForThisLine = "not_for_this_line",
+        NotForThisLine = "not_for_this_line": "not known for this line";
         /// The program is in no recording of a side.
-        NotInRecordings {
-            /// Which side.
-            side: DiffSide,
-        } = "not_in_recordings",
+        NotInRecordings { side: DiffSide } = "not_in_recordings": "it is in no recording of the {side} side";
         /// The recordings do not have the event, or not all of them.
-        NoSuchEvent = "no_such_event",
+        NoSuchEvent = "no_such_event": "not every recording has samples of the event";
         /// Intervals are too few, or depend on each other too much, to tell how far a number may be off.
-        TooFewIntervals = "too_few_intervals",
+        TooFewIntervals = "too_few_intervals": "too few independent intervals to estimate the error";
         /// The interval of a number has its bound inside.
-        NotShown = "not_shown",
+        NotShown = "not_shown": "the bound lies inside the interval";
         /// No program is meant by a condition.
-        NoProgramMatches = "no_program_matches",
+        NoProgramMatches = "no_program_matches": "no program matches it";
         /// The recording has no `bpf_prog_info` of the program.
-        NoProgInfo = "no_prog_info",
+        NoProgInfo = "no_prog_info": "the recording has no bpf_prog_info of it";
         /// The recording does not tell the memory of all of its maps.
-        NoMapMemory = "no_map_memory",
+        NoMapMemory = "no_map_memory": "the recording lacks the memory size of some of its maps";
         /// The kernel gave the recorder no instructions, or the recorder did not ask for them.
-        NoInstructions = "no_instructions",
+        NoInstructions = "no_instructions":
+            "the recording has none: the kernel withheld them, or they were not requested";
         /// What the recording has does not tell which instructions are the function's.
-        FunctionUnbounded = "function_unbounded",
+        FunctionUnbounded = "function_unbounded": "the recording does not say where the function begins";
         /// The program was loaded without BTF line information.
-        NoLineInfo = "no_line_info",
+        NoLineInfo = "no_line_info": "the program was loaded without line information";
         /// The recording does not tell where the machine code of lines is.
-        NoLineAddresses = "no_line_addresses",
+        NoLineAddresses = "no_line_addresses": "the recording does not say where the machine code of each line is";
         /// The machine code of this processor is not decoded.
         NotDecoded {
             /// The processor, as the recording has it; empty when it does not tell.
             arch: String,
-        } = "not_decoded",
+        } = "not_decoded": "{}", not_decoded(arch);
+    }
+}
+
+/// Why instructions are not decoded.
+fn not_decoded(arch: &str) -> String {
+    match arch {
+        "" => "the recording does not say which processor they are for".to_owned(),
+        arch => format!("instructions of {arch} are not decoded"),
     }
 }
 
@@ -337,78 +347,6 @@ impl Reason {
     /// What the recorder says.
     pub(crate) fn recorder(said: &str) -> Reason {
         Reason::Recorder { said: said.to_owned() }
-    }
-}
-
-/// The prose of reasons.
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Recorder { said } => f.write_str(said),
-            Reason::NoRunStatistics => f.write_str("the recording has no run statistics"),
-            Reason::CountersAre { counters } => write!(f, "counters: {counters}"),
-            Reason::NoExactCounters => f.write_str("the recording has no exact counters"),
-            Reason::ProgramUnidentified => f.write_str("the recording does not identify the program"),
-            Reason::NotChosen => f.write_str("it was not selected for counting"),
-            Reason::NoSnapshots => f.write_str("fewer than two snapshots of it in the window"),
-            Reason::StatisticsWereOff => f.write_str("run statistics were off for most of its lifetime"),
-            Reason::NotEntered => {
-                f.write_str("the kernel counts only programs that it enters itself; other programs lead to this one")
-            }
-            Reason::NoRuns => f.write_str("it did not run"),
-            Reason::NoSamples => f.write_str("no sample hit it"),
-            Reason::NotCounted => f.write_str("it was not counted"),
-            Reason::NoRunMeasured => f.write_str("no run was measured"),
-            Reason::NotOnHardware => f.write_str("it was not on the hardware while the program ran"),
-            Reason::Interpreted => f.write_str("it has no machine code: the interpreter runs it"),
-            Reason::AddressesHidden => f.write_str("the kernel hid its addresses: samples in it cannot be identified"),
-            Reason::Guarded { prog_type } => {
-                let prog_type = prog_type.0;
-                write!(
-                    f,
-                    "while a {prog_type} program runs, the kernel drops samples of events with a program, uncounted"
-                )
-            }
-            Reason::InSamplingInterrupt => f.write_str("a perf_event program runs in the sampling interrupt"),
-            Reason::InterruptsOff { hook } => {
-                write!(f, "{hook} runs with interrupts off, where this event cannot sample")
-            }
-            Reason::Unsampled { expected } => {
-                write!(f, "it ran long enough for {expected} samples and got none: interrupts are off while it runs")
-            }
-            Reason::LengthUnknown => f.write_str("the recording does not state its duration or number of CPUs"),
-            Reason::CapacityUnknown => f.write_str("the machine's maximum for this event is not known"),
-            Reason::NoTaskIds => f.write_str("samples have no task ids"),
-            Reason::ForeignTasks => f.write_str("tasks outside the recorder's pid namespace look like the idle task"),
-            Reason::NoKernelMap => f.write_str("no kernel map in the recording: unaccounted code cannot be identified"),
-            Reason::NoCallChains => {
-                f.write_str("no kernel call chains in the recording: what programs call, and what calls them, is n/a")
-            }
-            Reason::LostTogether { records } => {
-                write!(f, "losses were counted for all events together: {records} records")
-            }
-            Reason::NoKernelSymbols => f.write_str("no kernel symbols in the recording"),
-            Reason::PartOnly => f.write_str("only a part of the recording exists or is selected"),
-            Reason::TooManyIntervals => f.write_str("there are too many intervals to spread the counts over"),
-            Reason::NotForThisLine => f.write_str("not known for this line"),
-            Reason::NotInRecordings { side } => write!(f, "it is in no recording of the {side} side"),
-            Reason::NoSuchEvent => f.write_str("not every recording has samples of the event"),
-            Reason::TooFewIntervals => f.write_str("too few independent intervals to estimate the error"),
-            Reason::NotShown => f.write_str("the bound lies inside the interval"),
-            Reason::NoProgramMatches => f.write_str("no program matches it"),
-            Reason::NoMapMemory => f.write_str("the recording lacks the memory size of some of its maps"),
-            Reason::NoProgInfo => f.write_str("the recording has no bpf_prog_info of it"),
-            Reason::NoInstructions => {
-                f.write_str("the recording has none: the kernel withheld them, or they were not requested")
-            }
-            Reason::FunctionUnbounded => f.write_str("the recording does not say where the function begins"),
-            Reason::NoLineInfo => f.write_str("the program was loaded without line information"),
-            Reason::NoLineAddresses => f.write_str("the recording does not say where the machine code of each line is"),
-            Reason::NotDecoded { arch } if arch.is_empty() => {
-                f.write_str("the recording does not say which processor they are for")
-            }
-            Reason::NotDecoded { arch } => write!(f, "instructions of {arch} are not decoded"),
-        }
     }
 }
 
@@ -426,78 +364,23 @@ coded! {
     /// What cannot be true of counts.
     Anomaly {
         /// More runs were measured than there were.
-        MoreMeasuredThanRan {
-            /// Runs that were measured.
-            measured: u64,
-            /// All runs.
-            runs: u64,
-        } = "more_measured_than_ran",
+        MoreMeasuredThanRan { measured: u64, runs: u64 } = "more_measured_than_ran":
+            "{measured} measured runs of {runs}";
         /// More time than the machine had.
-        TimeExceedsMachine {
-            /// Time in the program, ns.
-            time_ns: u64,
-            /// Time that the CPUs had, ns.
-            machine_ns: u64,
-        } = "time_exceeds_machine",
+        TimeExceedsMachine { time_ns: u64, machine_ns: u64 } = "time_exceeds_machine":
+            "{time_ns} ns in it, but its CPUs had {machine_ns} ns (possible only if it sleeps)";
         /// An event was on the hardware for longer than it was enabled.
-        RunningExceedsEnabled {
-            /// Its name.
-            event: String,
-            /// On the hardware, ns.
-            running_ns: u64,
-            /// Enabled, ns.
-            enabled_ns: u64,
-        } = "running_exceeds_enabled",
+        RunningExceedsEnabled { event: String, running_ns: u64, enabled_ns: u64 } = "running_exceeds_enabled":
+            "{event}: counted for {running_ns} ns of {enabled_ns} ns";
         /// An event was enabled for longer than the CPUs had time.
-        EnabledExceedsMachine {
-            /// Its name.
-            event: String,
-            /// Enabled, ns.
-            enabled_ns: u64,
-            /// Time that the CPUs had, ns.
-            machine_ns: u64,
-        } = "enabled_exceeds_machine",
+        EnabledExceedsMachine { event: String, enabled_ns: u64, machine_ns: u64 } = "enabled_exceeds_machine":
+            "{event}: enabled for {enabled_ns} ns, but its CPUs had {machine_ns} ns";
         /// More of an event than any CPU can do in the time.
-        EventExceedsTime {
-            /// Its name.
-            event: String,
-            /// How many.
-            value: u64,
-            /// CPU time, ns.
-            cpu_ns: u64,
-        } = "event_exceeds_time",
+        EventExceedsTime { event: String, value: u64, cpu_ns: u64 } = "event_exceeds_time":
+            "{event}: {value} in {cpu_ns} ns of CPU time";
         /// Snapshots do not follow from each other.
-        SnapshotsDisagree {
-            /// How the first of them does not.
-            first: SnapshotFault,
-            /// How many more.
-            more: u64,
-        } = "snapshots_disagree",
-    }
-}
-
-/// The prose of anomalies.
-impl fmt::Display for Anomaly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Anomaly::MoreMeasuredThanRan { measured, runs } => write!(f, "{measured} measured runs of {runs}"),
-            Anomaly::TimeExceedsMachine { time_ns, machine_ns } => {
-                write!(f, "{time_ns} ns in it, but its CPUs had {machine_ns} ns (possible only if it sleeps)")
-            }
-            Anomaly::RunningExceedsEnabled { event, running_ns, enabled_ns } => {
-                write!(f, "{event}: counted for {running_ns} ns of {enabled_ns} ns")
-            }
-            Anomaly::EnabledExceedsMachine { event, enabled_ns, machine_ns } => {
-                write!(f, "{event}: enabled for {enabled_ns} ns, but its CPUs had {machine_ns} ns")
-            }
-            Anomaly::EventExceedsTime { event, value, cpu_ns } => {
-                write!(f, "{event}: {value} in {cpu_ns} ns of CPU time")
-            }
-            Anomaly::SnapshotsDisagree { first, more } => {
-                write!(f, "its counts are impossible: {first}")?;
-                if *more > 0 { write!(f, ", and {more} more like it") } else { Ok(()) }
-            }
-        }
+        SnapshotsDisagree { first: SnapshotFault, more: u64 } = "snapshots_disagree":
+            "its counts are impossible: {first}{}", some(*more, |more| format!(", and {more} more like it"));
     }
 }
 
@@ -505,44 +388,14 @@ coded! {
     /// How a snapshot does not follow from the one before.
     SnapshotFault {
         /// A total fell.
-        Fell {
-            /// Which total.
-            what: &'static str,
-            /// It was.
-            from: u64,
-            /// It is.
-            to: u64,
-            /// When it was, ns of the recording's clock.
-            after_ns: u64,
-        } = "fell",
+        Fell { what: &'static str, from: u64, to: u64, after_ns: u64 } = "fell":
+            "{what} fell from {from} to {to} after {}.{:09} s", after_ns / 1_000_000_000, after_ns % 1_000_000_000;
         /// There are other counters than before.
-        CountersChanged {
-            /// How many there were.
-            from: usize,
-            /// How many there are.
-            to: usize,
-        } = "counters_changed",
+        CountersChanged { from: usize, to: usize } = "counters_changed": "{from} counters became {to}";
         /// The snapshots are not in the order of their times.
-        OutOfOrder = "out_of_order",
+        OutOfOrder = "out_of_order": "its snapshots are not in the order of their times";
         /// The resolution of the histogram changed.
-        ResolutionChanged = "resolution_changed",
-    }
-}
-
-/// The prose of faults.
-impl fmt::Display for SnapshotFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SnapshotFault::Fell { what, from, to, after_ns } => write!(
-                f,
-                "{what} fell from {from} to {to} after {}.{:09} s",
-                after_ns / 1_000_000_000,
-                after_ns % 1_000_000_000
-            ),
-            SnapshotFault::CountersChanged { from, to } => write!(f, "{from} counters became {to}"),
-            SnapshotFault::OutOfOrder => f.write_str("its snapshots are not in the order of their times"),
-            SnapshotFault::ResolutionChanged => f.write_str("the resolution of its histogram changed"),
-        }
+        ResolutionChanged = "resolution_changed": "the resolution of its histogram changed";
     }
 }
 

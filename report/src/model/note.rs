@@ -1,69 +1,24 @@
-//! What has to be said beside numbers. As with reasons, the enums say what, and the prose is made here alone.
+//! Notes: sentences that stand beside numbers.
 
-use super::known::{coded, coded_schema};
+use super::known::coded;
+use super::text::{counted, decimal, grouped, listed, optional, seconds, some};
 use super::{Anomaly, MissingTicks, Reason};
-use crate::model::text::{counted, decimal, grouped, listed, seconds};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
-use std::borrow::Cow;
+use serde::Serialize;
 use std::fmt;
 
 coded! {
     /// Where two sources say different things of the same.
     Disagreement {
         /// Time by samples and by the kernel's statistics.
-        SampledTime {
-            /// By samples, ns.
-            sampled_ns: u64,
-            /// How many samples.
-            samples: u64,
-            /// Of which event.
-            event: String,
-            /// By statistics, ns.
-            stats_ns: u64,
-        } = "sampled_time",
+        SampledTime { sampled_ns: u64, samples: u64, event: String, stats_ns: u64 } = "sampled_time":
+            "{:.3} s by {samples} samples of {event}, {:.3} s by stats", *sampled_ns as f64 / 1e9, *stats_ns as f64 / 1e9;
         /// Runs by the kernel's statistics and counted exactly.
-        Runs {
-            /// By statistics.
-            stats: u64,
-            /// Counted exactly.
-            exact: u64,
-            /// Runs whose begin the exact counters missed.
-            missed: u64,
-        } = "runs",
+        Runs { stats: u64, exact: u64, missed: u64 } = "runs":
+            "{stats} runs by stats, {exact} counted exactly{}", some(*missed, |missed| format!(", {missed} of them missed"));
         /// Time per run by the kernel's statistics and counted exactly.
-        NsPerRun {
-            /// By statistics.
-            stats_ns: f64,
-            /// How much of that is for counting, if that is known.
-            added_ns: Option<f64>,
-            /// Counted exactly.
-            exact_ns: f64,
-        } = "ns_per_run",
-    }
-}
-
-/// The prose of disagreements.
-impl fmt::Display for Disagreement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Disagreement::SampledTime { sampled_ns, samples, event, stats_ns } => {
-                let (sampled_s, stats_s) = (*sampled_ns as f64 / 1e9, *stats_ns as f64 / 1e9);
-                write!(f, "{sampled_s:.3} s by {samples} samples of {event}, {stats_s:.3} s by stats")
-            }
-            Disagreement::Runs { stats, exact, missed } => {
-                write!(f, "{stats} runs by stats, {exact} counted exactly")?;
-                if *missed > 0 { write!(f, ", {missed} of them missed") } else { Ok(()) }
-            }
-            Disagreement::NsPerRun { stats_ns, added_ns, exact_ns } => {
-                write!(f, "{stats_ns:.0} ns per run by stats")?;
-                if let Some(added_ns) = added_ns {
-                    write!(f, ", {added_ns:.0} of them for counting")?;
-                }
-                write!(f, ", {exact_ns:.0} counted exactly")
-            }
-        }
+        NsPerRun { stats_ns: f64, added_ns: Option<f64>, exact_ns: f64 } = "ns_per_run":
+            "{stats_ns:.0} ns per run by stats{}, {exact_ns:.0} counted exactly",
+            optional(added_ns, |ns| format!(", {ns:.0} of them for counting"));
     }
 }
 
@@ -93,431 +48,181 @@ coded! {
     /// Something that has to be said beside numbers.
     Note {
         /// What counting adds is taken off each measured run.
-        OverheadTakenOff {
-            /// Time, ns.
-            overhead_ns: f64,
-            /// Events: name and how many.
-            events: Vec<(String, f64)>,
-            /// Runs of an empty program that it was found with.
-            runs: u64,
-        } = "overhead_taken_off",
+        OverheadTakenOff { overhead_ns: f64, events: Vec<(String, f64)>, runs: u64 } = "overhead_taken_off":
+            "the counting overhead is subtracted from each measured run: {} ns{} (calibrated with {} of an empty program)",
+            decimal(*overhead_ns),
+            events.iter().map(|(event, overhead)| format!(", {} {event}", decimal(*overhead))).collect::<String>(),
+            counted(*runs, "run");
         /// What counting adds was not found out.
-        OverheadUnknown = "overhead_unknown",
+        OverheadUnknown = "overhead_unknown": "the counting overhead is unknown: nothing is subtracted";
         /// The kernel's time per run includes counting.
-        StatisticsIncludeCounting {
-            /// For a measured run, ns.
-            measured_ns: f64,
-            /// For a run that is let pass, ns.
-            skipped_ns: Option<f64>,
-        } = "statistics_include_counting",
+        StatisticsIncludeCounting { measured_ns: f64, skipped_ns: Option<f64> } = "statistics_include_counting":
+            "the kernel's time per run includes counting: {} ns for a measured run{}",
+            decimal(*measured_ns), optional(skipped_ns, |ns| format!(", {} ns for a skipped run", decimal(*ns)));
         /// Not all runs were measured.
-        Estimated {
-            /// How much of the machine counting may take.
-            budget_percent: Option<f64>,
-        } = "estimated",
+        Estimated { budget_percent: Option<f64> } = "estimated":
+            "≈ and ±: not all runs were measured{}; ± is the 95 % confidence interval",
+            optional(budget_percent, |percent| format!(", to stay within {percent} % of the machine"));
         /// Some value is less than what counting adds.
-        BelowOverhead = "below_overhead",
+        BelowOverhead = "below_overhead": "≈0: less than the counting overhead";
         /// Run statistics were on in short windows, and the recording does not say what counting took. Margins do not cover that counting slows a load
         /// which keeps a CPU busy.
-        RunsInWindows = "runs_in_windows",
+        RunsInWindows = "runs_in_windows":
+            "≈RUNS are from short windows. Counting slows a load that keeps a CPU busy: its programs ran more often than shown, beyond ± \
+            (record --budget 100 counts all runs)";
         /// Events took turns on the hardware.
-        EventsTookTurns = "events_took_turns",
+        EventsTookTurns = "events_took_turns":
+            "[n%]: events were multiplexed; counted for n % of the time and scaled";
         /// Events that were asked for are not counted.
-        EventsNotCounted {
-            /// Their names.
-            events: Vec<String>,
-            /// Why.
-            why: String,
-        } = "events_not_counted",
+        EventsNotCounted { events: Vec<String>, why: String } = "events_not_counted":
+            "not counted: {} ({why})", listed(events);
         /// How exact counters count.
-        HowCounted {
-            /// In the recorder's words.
-            said: String,
-        } = "how_counted",
+        HowCounted { said: String } = "how_counted": "counting: {said}";
         /// How shared counters count.
-        HowShared {
-            /// In the recorder's words.
-            said: String,
-        } = "how_shared",
+        HowShared { said: String } = "how_shared": "shared counters: {said}";
         /// Why not more is counted.
-        CountersNote {
-            /// In the recorder's words.
-            said: String,
-        } = "counters_note",
+        CountersNote { said: String } = "counters_note": "{said}";
         /// Numbers that cannot be true.
         Impossible {
-            /// Of which program or target.
             of: String,
             /// From when to when, ns since the start; all of the time without.
             interval: Option<(i64, i64)>,
-            /// What cannot be true.
             anomaly: Box<Anomaly>,
-        } = "impossible",
+        } = "impossible": "! {of}{}: {anomaly}", optional(interval, |interval| format!(" {}", span(interval)));
         /// Numbers of an interval that are not known.
-        IntervalUnknown {
-            /// Of which program or target.
-            of: String,
-            /// From when to when, ns since the start.
-            interval: (i64, i64),
-            /// Why.
-            reason: Reason,
-        } = "interval_unknown",
+        IntervalUnknown { of: String, interval: (i64, i64), reason: Reason } = "interval_unknown":
+            "! {of} {}: {reason}", span(interval);
         /// Counting of programs ended before the recording.
-        NoLongerCounted {
-            /// Their names.
-            programs: Vec<String>,
-            /// Why.
-            why: String,
-        } = "no_longer_counted",
+        NoLongerCounted { programs: Vec<String>, why: String } = "no_longer_counted":
+            "no longer counted: {} ({why})", listed(programs);
         /// Programs that are not counted exactly.
-        NotCountedExactly {
-            /// Their names.
-            programs: Vec<String>,
-            /// Why.
-            why: String,
-        } = "not_counted_exactly",
+        NotCountedExactly { programs: Vec<String>, why: String } = "not_counted_exactly":
+            "not counted exactly: {} ({why})", listed(programs);
         /// A target that was never counted.
-        NeverCounted {
-            /// Its name.
-            name: String,
-            /// Its id.
-            id: u64,
-            /// Why.
-            why: String,
-        } = "never_counted",
+        NeverCounted { name: String, id: u64, why: String } = "never_counted": "not counted: {name} (id {id}): {why}";
         /// Runs that were not measured.
-        NotMeasured {
-            /// Why.
-            cause: NotMeasured,
-            /// How many, and of which program.
-            runs: Vec<(u64, String)>,
-        } = "not_measured",
+        NotMeasured { cause: NotMeasured, runs: Vec<(u64, String)> } = "not_measured":
+            "not measured, as {cause}: {}",
+            listed(&runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect::<Vec<_>>());
         /// Two sources say different things of the same.
-        SourcesDisagree {
-            /// Of which program.
-            of: String,
-            /// What they say.
-            disagreement: Disagreement,
-        } = "sources_disagree",
+        SourcesDisagree { of: String, disagreement: Disagreement } = "sources_disagree": "≠ {of}: {disagreement}";
         /// Samples cannot be taken in a program, or are too few.
-        Blind {
-            /// Which program.
-            program: String,
-            /// Why.
-            reason: Reason,
-        } = "blind",
+        Blind { program: String, reason: Reason } = "blind": "~ {program}: {reason}";
         /// Programs without samples or runs are not shown.
-        QuietPrograms {
-            /// How many.
-            programs: usize,
-        } = "quiet_programs",
+        QuietPrograms { programs: usize } = "quiet_programs":
+            "{programs} program{} without samples or runs not shown (--all shows them)", if *programs == 1 { "" } else { "s" };
         /// Programs that ran and have no sample of the event have no row: there are too many rows.
-        UnsampledLeftOut {
-            /// How many.
-            programs: usize,
-        } = "unsampled_left_out",
+        UnsampledLeftOut { programs: usize } = "unsampled_left_out":
+            "{} without samples of this event {} no row, as many events would have the same ones (--event lists them)",
+            counted(*programs as u64, "program"), if *programs == 1 { "has" } else { "have" };
         /// The event carries a program, and lacks samples for it.
-        CarriesProgram {
-            /// The program, with its id.
-            program: String,
-        } = "carries_program",
+        CarriesProgram { program: String } = "carries_program":
+            "this event carries program {program}: it has only samples that the program lets through, and none from inside kprobe, \
+            tracepoint and perf_event programs";
         /// The recording has no kernel call chains.
-        NoCallChains = "no_call_chains",
+        NoCallChains = "no_call_chains": "{}", Reason::NoCallChains;
         /// Runs are not known of any program.
-        RunsUnknown {
-            /// Why.
-            reason: Reason,
-        } = "runs_unknown",
+        RunsUnknown { reason: Reason } = "runs_unknown": "runs: n/a, {reason}";
         /// Samples were counted in the kernel.
-        CountedInKernel {
-            /// Time between two drains, ns.
-            interval_ns: u64,
-        } = "counted_in_kernel",
+        CountedInKernel { interval_ns: u64 } = "counted_in_kernel":
+            "samples were counted in the kernel and written every {} s: times are no finer than that",
+            seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX));
         /// What the blind spot of samples counted in the kernel is.
-        BlindSpot {
-            /// The event is a timer.
-            is_timer: bool,
-        } = "blind_spot",
+        BlindSpot { is_timer: bool } = "blind_spot":
+            "[blind spot]: counted by the event but hidden from the program that counts samples, and in no other line: kprobe, \
+            tracepoint and perf_event programs, and map system calls{}",
+            if *is_timer { ", and late timer interrupts that were merged" } else { "" };
         /// Samples for which there was no room in the kernel.
-        Overflow {
-            /// Stacks that there was room for.
-            entries: u32,
-        } = "overflow",
+        Overflow { entries: u32 } = "overflow":
+            "[overflow]: samples that did not fit into {} stacks (bprec record --aggregate-entries)", grouped((*entries).into());
         /// Ticks of the sampling timer are missing.
         LateTicks {
             /// Share of the machine's time for which ticks came.
             arrived_percent: f64,
             /// Time that they are missing from.
             missing: MissingTicks,
-        } = "late_ticks",
+        } = "late_ticks":
+            "only {arrived_percent:.0} % of the timer's ticks came, as late ones are merged: {}", late_ticks(*arrived_percent, *missing);
         /// Programs marked `~` have their cost from run statistics.
-        UnsampledTime = "unsampled_time",
+        UnsampledTime = "unsampled_time":
+            "~ with ≈%MACHINE: samples cannot see the program; RUNS × NS/RUN, and the samples of the code that runs it";
         /// The share of the machine is not known.
-        MachineUnknown {
-            /// Why.
-            reason: Reason,
-        } = "machine_unknown",
+        MachineUnknown { reason: Reason } = "machine_unknown":
+            "%MACHINE: n/a, {reason}; SELF%, HELPER%, ENTRY%, TOTAL%: of all samples";
         /// Without kernel symbols, waiting cannot be told from other work of the idle task.
-        IdleWithoutSymbols = "idle_without_symbols",
+        IdleWithoutSymbols = "idle_without_symbols":
+            "no kernel symbols in the recording: the idle task counts as idle, except for BPF";
         /// The idle task's samples cannot be told.
-        IdleUnknown {
-            /// Why.
-            reason: Reason,
-        } = "idle_unknown",
+        IdleUnknown { reason: Reason } = "idle_unknown": "idle: n/a, {reason}";
         /// Runs are of the whole machine, samples of a part of it.
-        RunsOfMachine {
-            /// What narrowed the samples.
-            cause: String,
-        } = "runs_of_machine",
+        RunsOfMachine { cause: String } = "runs_of_machine":
+            "RUNS, NS/RUN and MISSES cover the whole machine, samples only part of it ({cause})";
         /// Code that nothing accounts for cannot be told.
-        NoKernelMap = "no_kernel_map",
+        NoKernelMap = "no_kernel_map": "{}", Reason::NoKernelMap;
         /// A program is on a perf event of someone else.
         ForeignEventCarriesProgram {
-            /// The program, with its id.
             program: String,
-            /// Who holds it.
             holders: String,
             /// Name of the event; empty where the kernel does not tell.
             event: String,
-        } = "foreign_event_carries_program",
+        } = "foreign_event_carries_program":
+            "program {program}{} is on {}: other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
+            this recording's samples are not affected",
+            if holders.is_empty() { String::new() } else { format!(" of {holders}") }, foreign_event(event);
         /// The recording was cut off.
-        CutOff = "cut_off",
+        CutOff = "cut_off": "the recording was cut off: it ends where the recorder wrote last";
         /// Records were lost of an event that this report has no samples of.
-        SideBandLost {
-            /// Its name.
-            event: String,
-            /// How many.
-            records: u64,
-        } = "side_band_lost",
+        SideBandLost { event: String, records: u64 } = "side_band_lost":
+            "! {event}: {} lost, of an event without samples here; its data about tasks, mappings and programs is incomplete",
+            counted(*records, "record");
         /// Not all functions of user space were looked up.
-        UserSymbolsCut {
-            /// Why.
-            cause: String,
-        } = "user_symbols_cut",
+        UserSymbolsCut { cause: String } = "user_symbols_cut": "some user functions have no names: {cause}";
         /// The recorder had no descriptor of some programs when they were unloaded.
-        LastRunsUnknown {
-            /// How many.
-            programs: u64,
-        } = "last_runs_unknown",
+        LastRunsUnknown { programs: u64 } = "last_runs_unknown":
+            "runs of {} between the last reading and the unload are unknown: the recorder had no descriptor",
+            counted(*programs, "program");
         /// Hardware traces are not decoded.
-        TracesNotDecoded {
-            /// What made them, if that is known.
-            kind: Option<String>,
-            /// How much.
-            bytes: u64,
-        } = "traces_not_decoded",
+        TracesNotDecoded { kind: Option<String>, bytes: u64 } = "traces_not_decoded":
+            "{} bytes of hardware trace data ({}) are in the recording but not decoded",
+            grouped(*bytes), kind.as_deref().unwrap_or("of an unknown type");
         /// Which numbers are exact.
-        ExactBesideStatistics = "exact_beside_statistics",
+        ExactBesideStatistics = "exact_beside_statistics":
+            "exact: counted in each run; MISSES and stats rows are the kernel's run statistics";
         /// A target is not counted.
-        TargetNotCounted {
-            /// Its name.
-            name: String,
-            /// Why.
-            reason: Reason,
-        } = "target_not_counted",
+        TargetNotCounted { name: String, reason: Reason } = "target_not_counted": "{name}: not counted, {reason}";
         /// A program was unloaded while it was counted.
-        Unloaded {
-            /// Its name.
-            program: String,
-            /// When, ns since counting began.
-            after_ns: i64,
-        } = "unloaded",
+        Unloaded { program: String, after_ns: i64 } = "unloaded":
+            "{program}: unloaded after {:.3} s", *after_ns as f64 / 1e9;
         /// Programs that did not run are not shown.
-        DidNotRun {
-            /// How many.
-            programs: usize,
-        } = "did_not_run",
+        DidNotRun { programs: usize } = "did_not_run":
+            "{} did not run; -b all shows them", counted(*programs as u64, "more program");
         /// Programs that could not be counted.
-        NotCaptured {
-            /// Their ids.
-            ids: Vec<u32>,
-        } = "not_captured",
+        NotCaptured { ids: Vec<u32> } = "not_captured":
+            "not counted: {} unloaded too soon or not captured: {}",
+            counted(ids.len() as u64, "program"), listed(&ids.iter().map(ToString::to_string).collect::<Vec<_>>());
         /// Programs that ended long ago are not kept while counting goes on.
-        EndedNotListed {
-            /// Number of programs.
-            programs: u64,
-        } = "ended_not_listed",
+        EndedNotListed { programs: u64 } = "ended_not_listed":
+            "{} that ended earlier: not listed, as only the newest are kept", counted(*programs, "more program");
     }
 }
 
-/// The prose of notes.
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Note::OverheadTakenOff { overhead_ns, events, runs } => {
-                write!(f, "the counting overhead is subtracted from each measured run: {} ns", decimal(*overhead_ns))?;
-                for (event, overhead) in events {
-                    write!(f, ", {} {event}", decimal(*overhead))?;
-                }
-                write!(f, " (calibrated with {} of an empty program)", counted(*runs, "run"))
-            }
-            Note::OverheadUnknown => f.write_str("the counting overhead is unknown: nothing is subtracted"),
-            Note::StatisticsIncludeCounting { measured_ns, skipped_ns } => {
-                let measured = decimal(*measured_ns);
-                write!(f, "the kernel's time per run includes counting: {measured} ns for a measured run")?;
-                match skipped_ns {
-                    Some(ns) => write!(f, ", {} ns for a skipped run", decimal(*ns)),
-                    None => Ok(()),
-                }
-            }
-            Note::Estimated { budget_percent } => {
-                f.write_str("≈ and ±: not all runs were measured")?;
-                if let Some(percent) = budget_percent {
-                    write!(f, ", to stay within {percent} % of the machine")?;
-                }
-                f.write_str("; ± is the 95 % confidence interval")
-            }
-            Note::BelowOverhead => f.write_str("≈0: less than the counting overhead"),
-            Note::RunsInWindows => f.write_str(
-                "≈RUNS are from short windows. Counting slows a load that keeps a CPU busy: its programs ran more often than shown, beyond ± \
-                 (record --budget 100 counts all runs)",
-            ),
-            Note::EventsTookTurns => {
-                f.write_str("[n%]: events were multiplexed; counted for n % of the time and scaled")
-            }
-            Note::EventsNotCounted { events, why } => write!(f, "not counted: {} ({why})", listed(events)),
-            Note::HowCounted { said } => write!(f, "counting: {said}"),
-            Note::HowShared { said } => write!(f, "shared counters: {said}"),
-            Note::CountersNote { said } => f.write_str(said),
-            Note::Impossible { of, interval: None, anomaly } => write!(f, "! {of}: {anomaly}"),
-            Note::Impossible { of, interval: Some((from_ns, to_ns)), anomaly } => {
-                write!(f, "! {of} {}..{} s: {anomaly}", seconds(*from_ns), seconds(*to_ns))
-            }
-            Note::IntervalUnknown { of, interval: (from_ns, to_ns), reason } => {
-                write!(f, "! {of} {}..{} s: {reason}", seconds(*from_ns), seconds(*to_ns))
-            }
-            Note::NoLongerCounted { programs, why } => {
-                write!(f, "no longer counted: {} ({why})", listed(programs))
-            }
-            Note::NotCountedExactly { programs, why } => {
-                write!(f, "not counted exactly: {} ({why})", listed(programs))
-            }
-            Note::NeverCounted { name, id, why } => write!(f, "not counted: {name} (id {id}): {why}"),
-            Note::NotMeasured { cause, runs } => {
-                let runs: Vec<String> =
-                    runs.iter().map(|(runs, of)| format!("{} of {of}", counted(*runs, "run"))).collect();
-                write!(f, "not measured, as {cause}: {}", listed(&runs))
-            }
-            Note::SourcesDisagree { of, disagreement } => write!(f, "≠ {of}: {disagreement}"),
-            Note::Blind { program, reason } => write!(f, "~ {program}: {reason}"),
-            Note::QuietPrograms { programs } => {
-                let s = if *programs == 1 { "" } else { "s" };
-                write!(f, "{programs} program{s} without samples or runs not shown (--all shows them)")
-            }
-            Note::UnsampledLeftOut { programs } => {
-                let have = if *programs == 1 { "has" } else { "have" };
-                write!(
-                    f,
-                    "{} without samples of this event {have} no row, as many events would have the same ones (--event lists them)",
-                    counted(*programs as u64, "program")
-                )
-            }
-            Note::CarriesProgram { program } => write!(
-                f,
-                "this event carries program {program}: it has only samples that the program lets through, and none from \
-                 inside kprobe, tracepoint and perf_event programs"
-            ),
-            Note::NoCallChains => write!(f, "{}", Reason::NoCallChains),
-            Note::RunsUnknown { reason } => write!(f, "runs: n/a, {reason}"),
-            Note::CountedInKernel { interval_ns } => write!(
-                f,
-                "samples were counted in the kernel and written every {} s: times are no finer than that",
-                seconds(i64::try_from(*interval_ns).unwrap_or(i64::MAX))
-            ),
-            Note::BlindSpot { is_timer } => {
-                f.write_str(
-                    "[blind spot]: counted by the event but hidden from the program that counts samples, and in no other \
-                     line: kprobe, tracepoint and perf_event programs, and map system calls",
-                )?;
-                match is_timer {
-                    true => f.write_str(", and late timer interrupts that were merged"),
-                    false => Ok(()),
-                }
-            }
-            Note::Overflow { entries } => write!(
-                f,
-                "[overflow]: samples that did not fit into {} stacks (bprec record --aggregate-entries)",
-                grouped((*entries).into())
-            ),
-            Note::LateTicks { arrived_percent, missing } => {
-                write!(f, "only {arrived_percent:.0} % of the timer's ticks came, as late ones are merged: ")?;
-                match missing {
-                    MissingTicks::All => f.write_str("%MACHINE is scaled up and marked ≈"),
-                    MissingTicks::Idle => f.write_str("by run statistics idle CPUs lack them, so idle is more than its samples say"),
-                    MissingTicks::Unknown => {
-                        write!(f, "%MACHINE may be too low, by up to {:.1} times", 100.0 / arrived_percent)
-                    }
-                }
-            }
-            Note::UnsampledTime => f.write_str(
-                "~ with ≈%MACHINE: samples cannot see the program; RUNS × NS/RUN, and the samples of the code that runs it",
-            ),
-            Note::MachineUnknown { reason } => write!(f, "%MACHINE: n/a, {reason}; SELF%, HELPER%, ENTRY%, TOTAL%: of all samples"),
-            Note::IdleWithoutSymbols => {
-                f.write_str("no kernel symbols in the recording: the idle task counts as idle, except for BPF")
-            }
-            Note::IdleUnknown { reason } => write!(f, "idle: n/a, {reason}"),
-            Note::RunsOfMachine { cause } => {
-                write!(f, "RUNS, NS/RUN and MISSES cover the whole machine, samples only part of it ({cause})")
-            }
-            Note::NoKernelMap => write!(f, "{}", Reason::NoKernelMap),
-            Note::ForeignEventCarriesProgram { program, holders, event } => {
-                write!(f, "program {program}")?;
-                if !holders.is_empty() {
-                    write!(f, " of {holders}")?;
-                }
-                f.write_str(" is on ")?;
-                match event.as_str() {
-                    "" => f.write_str("a perf event (the kernel does not say which)")?,
-                    event if event.starts_with("event of ") => {
-                        write!(f, "a perf {event} (the kernel says no more)")?;
-                    }
-                    event => write!(f, "perf event {event}")?,
-                }
-                f.write_str(
-                    ": other users of this event lose the samples inside kprobe, tracepoint and perf_event programs; \
-                     this recording's samples are not affected",
-                )
-            }
-            Note::ExactBesideStatistics => {
-                f.write_str("exact: counted in each run; MISSES and stats rows are the kernel's run statistics")
-            }
-            Note::TargetNotCounted { name, reason } => write!(f, "{name}: not counted, {reason}"),
-            Note::Unloaded { program, after_ns } => {
-                write!(f, "{program}: unloaded after {:.3} s", *after_ns as f64 / 1e9)
-            }
-            Note::DidNotRun { programs } => {
-                write!(f, "{} did not run; -b all shows them", counted(*programs as u64, "more program"))
-            }
-            Note::NotCaptured { ids } => {
-                let programs = counted(ids.len() as u64, "program");
-                let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-                write!(f, "not counted: {programs} unloaded too soon or not captured: {}", listed(&ids))
-            }
-            Note::EndedNotListed { programs } => {
-                write!(f, "{} that ended earlier: not listed, as only the newest are kept", counted(*programs, "more program"))
-            }
-            Note::TracesNotDecoded { kind, bytes } => {
-                let kind = kind.as_deref().unwrap_or("of an unknown type");
-                write!(
-                    f,
-                    "{} bytes of hardware trace data ({kind}) are in the recording but not decoded",
-                    grouped(*bytes)
-                )
-            }
-            Note::SideBandLost { event, records } => write!(
-                f,
-                "! {event}: {} lost, of an event without samples here; its data about tasks, mappings and programs is \
-                 incomplete",
-                counted(*records, "record")
-            ),
-            Note::UserSymbolsCut { cause } => write!(f, "some user functions have no names: {cause}"),
-            Note::LastRunsUnknown { programs } => write!(
-                f,
-                "runs of {} between the last reading and the unload are unknown: the recorder had no descriptor",
-                counted(*programs, "program")
-            ),
-            Note::CutOff => f.write_str("the recording was cut off: it ends where the recorder wrote last"),
-        }
+/// An interval, ns since the start.
+fn span((from_ns, to_ns): &(i64, i64)) -> String {
+    format!("{}..{} s", seconds(*from_ns), seconds(*to_ns))
+}
+
+fn late_ticks(arrived_percent: f64, missing: MissingTicks) -> String {
+    match missing {
+        MissingTicks::All => "%MACHINE is scaled up and marked ≈".to_owned(),
+        MissingTicks::Idle => "by run statistics idle CPUs lack them, so idle is more than its samples say".to_owned(),
+        MissingTicks::Unknown => format!("%MACHINE may be too low, by up to {:.1} times", 100.0 / arrived_percent),
+    }
+}
+
+fn foreign_event(event: &str) -> String {
+    match event {
+        "" => "a perf event (the kernel does not say which)".to_owned(),
+        event if event.starts_with("event of ") => format!("a perf {event} (the kernel says no more)"),
+        event => format!("perf event {event}"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// What stands for a number that is not known.
 pub(crate) const UNKNOWN: &str = "n/a";
@@ -63,6 +64,16 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
 /// So many of something: `1 sample`, `2 samples`.
 pub(crate) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// Words on a value, if there is one.
+pub(crate) fn optional<T>(value: &Option<T>, words: impl FnOnce(&T) -> String) -> String {
+    value.as_ref().map(words).unwrap_or_default()
+}
+
+/// Words on a number, unless it is 0.
+pub(crate) fn some(number: u64, words: impl FnOnce(u64) -> String) -> String {
+    if number > 0 { words(number) } else { String::new() }
 }
 
 /// ns as seconds.
@@ -161,34 +172,44 @@ pub(crate) fn listed(names: &[String]) -> String {
     if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
-/// Cuts a text to `width` characters, the last of them `…` when something is missing.
+/// Cuts a text to `width` columns, the last of them `…` when something is missing.
 pub(crate) fn fit(text: &str, width: usize) -> Cow<'_, str> {
-    if chars(text) <= width {
+    if width_of(text) <= width {
         return text.into();
     }
-    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    let mut cut: String = head(text.chars(), width.saturating_sub(1));
     if width > 0 {
         cut.push('…');
     }
     cut.into()
 }
 
-/// The text in at most `width` characters, without some in its middle: names that differ do so at their ends.
+/// The text in at most `width` columns, without some in its middle: names that differ do so at their ends.
 pub(crate) fn fit_middle(text: &str, width: usize) -> Cow<'_, str> {
-    let len = chars(text);
-    if len <= width {
+    if width_of(text) <= width {
         return text.into();
     }
     let kept = width.saturating_sub(1);
-    let head: String = text.chars().take(kept.div_ceil(2)).collect();
-    let tail = text.chars().skip(len - kept / 2);
+    let tail = head(text.chars().rev(), kept / 2);
     let ellipsis = (width > 0).then_some('…');
-    head.chars().chain(ellipsis).chain(tail).collect::<String>().into()
+    head(text.chars(), kept.div_ceil(2)).chars().chain(ellipsis).chain(tail.chars().rev()).collect::<String>().into()
 }
 
-/// Characters of a text.
-pub(crate) fn chars(text: &str) -> usize {
-    if text.is_ascii() { text.len() } else { text.chars().count() }
+/// Characters that fit into `width` columns.
+fn head(chars: impl Iterator<Item = char>, width: usize) -> String {
+    let mut left = width;
+    chars
+        .take_while(|c| {
+            let fitting = left.checked_sub(c.width().unwrap_or(0));
+            left = fitting.unwrap_or(0);
+            fitting.is_some()
+        })
+        .collect()
+}
+
+/// Columns of a terminal that a text takes: two for wide characters, none for combining ones.
+pub(crate) fn width_of(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.width() }
 }
 
 #[cfg(test)]
@@ -258,5 +279,16 @@ mod tests {
         assert_eq!(clean("a\u{1b}]0;x\u{7}b\u{202e}"), "a\\u{1b}]0;x\\u{7}b\\u{202e}");
         assert_eq!(fit("heavy_enter", 6), "heavy…");
         assert_eq!(fit("heavy", 5), "heavy");
+    }
+
+    /// Widths of wcwidth(3): CJK and emoji take two columns, a combining accent none.
+    #[test]
+    fn texts_are_as_wide_as_a_terminal_shows_them() {
+        assert_eq!(["heavy", "日本", "e\u{301}", "🦀", "≈1 ±2 … ·", "▁█"].map(width_of), [5, 4, 1, 2, 9, 2]);
+        assert_eq!(fit("日本語", 6), "日本語");
+        assert_eq!(fit("日本語", 5), "日本…");
+        assert_eq!(fit("日本語", 4), "日…");
+        assert_eq!(fit_middle("日本語のプログラム", 9), "日本…ラム");
+        assert_eq!(fit_middle("a日本語b", 4), "a…b");
     }
 }

@@ -11,6 +11,7 @@ use crate::index::address_cache::AddressCache;
 use crate::index::images::{ImageKind, TrampolineKey};
 use crate::index::runners::Runner;
 use crate::index::symbols::Kind;
+use crate::pass::frames::{KernelFrame, kernel_frames, outer_frames, words_of_leaf};
 use std::ops::Range;
 
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
@@ -232,16 +233,15 @@ impl<'i> Attributor<'i> {
         // the call; the map's quick answer is for both.
         let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && !area.contains(addr);
         let mut found = Found::Open(Line::Elsewhere);
+        let mut inner = KernelFrame { addr: leaf, is_exact: true };
         if !is_plain(leaf) {
-            found = self.frame(found, leaf, None, time_ns);
+            found = self.frame(found, inner, None, time_ns);
         }
-        // A return address may already be the next function's, so that the one called is at the byte before it.
-        let (mut inner, mut before) = (leaf, 0);
-        for addr in outer_frames(&chain) {
-            if !is_plain(addr) {
-                found = self.frame(found, addr, Some(inner.wrapping_sub(before)), time_ns);
+        for frame in outer_frames(&chain, words_of_leaf(self.index, leaf, &chain, time_ns)) {
+            if !is_plain(frame.addr) {
+                found = self.frame(found, frame, Some(inner.code_addr()), time_ns);
             }
-            (inner, before) = (addr, 1);
+            inner = frame;
         }
         match found {
             Found::Settled(charge) => charge,
@@ -254,7 +254,7 @@ impl<'i> Attributor<'i> {
 
     /// The attribution on a chain through what makes an event, and not on to what runs programs of it: it is theirs if it has some.
     fn event(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
-        match self.index.hooks.of_event(self.functions(leaf, &chain), time_ns) {
+        match self.index.hooks.of_event(self.functions(leaf, &chain, time_ns), time_ns) {
             Some(hook) => self.entry(Some(hook), None, time_ns),
             None => Charge::Elsewhere,
         }
@@ -263,7 +263,7 @@ impl<'i> Attributor<'i> {
     /// The attribution on a chain through a hook: its functions lead to one, which says whose it is.
     fn hook(&mut self, leaf: u64, chain: Option<Callchain<'_>>, time_ns: u64) -> Charge {
         let index = self.index;
-        match index.hooks.of(self.functions(leaf, &chain)) {
+        match index.hooks.of(self.functions(leaf, &chain, time_ns)) {
             None => self.entry(None, None, time_ns),
             Some(hook) => match index.hooks.at_user_ip(hook, user_ip(&chain)) {
                 // A probe of somebody else's, without a program.
@@ -274,10 +274,14 @@ impl<'i> Attributor<'i> {
     }
 
     /// Numbers of the kernel functions of a chain, innermost first.
-    fn functions<'c>(&self, leaf: u64, chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u32> + use<'i, 'c> {
+    fn functions<'c>(
+        &self,
+        leaf: u64,
+        chain: &Option<Callchain<'c>>,
+        time_ns: u64,
+    ) -> impl Iterator<Item = u32> + use<'i, 'c> {
         let symbols = &self.index.symbols;
-        let callers = outer_frames(chain).map(|addr| addr.wrapping_sub(1));
-        std::iter::once(leaf).chain(callers).filter_map(|addr| symbols.find(addr))
+        kernel_frames(self.index, leaf, chain, time_ns).filter_map(|frame| symbols.find(frame.code_addr()))
     }
 
     /// The attribution on what a hook does for its programs.
@@ -296,14 +300,14 @@ impl<'i> Attributor<'i> {
     }
 
     /// Goes one frame out. `called` is the frame before, which this one called; `None` for the leaf.
-    fn frame(&mut self, found: Found, addr: u64, called: Option<u64>, time_ns: u64) -> Found {
-        match self.place(addr, called.is_none(), time_ns) {
+    fn frame(&mut self, found: Found, frame: KernelFrame, called: Option<u64>, time_ns: u64) -> Found {
+        match self.place(frame.addr, frame.is_exact, time_ns) {
             Place::Plain => found,
             Place::UnknownCode => match found {
                 Found::Open(Line::Elsewhere) => Found::Open(Line::UnknownCode),
                 _ => found,
             },
-            Place::Owned(owner) => self.owned_frame(found, owner, addr, called, time_ns),
+            Place::Owned(owner) => self.owned_frame(found, owner, frame.addr, called, time_ns),
         }
     }
 
@@ -394,17 +398,6 @@ impl Area {
     fn is_unknown_code(self, index: &Index, addr: u64) -> bool {
         self.contains(addr) && index.kernel.find(addr).is_none() && index.symbols.find(addr).is_none()
     }
-}
-
-/// The kernel frames of a chain, the leaf left out.
-#[inline]
-pub(crate) fn outer_frames<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u64> + use<'c> {
-    let mut words = chain.unwrap_or(Callchain::new(&[], Endian::Little)).iter();
-    // The kernel's part is the first in nearly all chains.
-    let has_kernel = words.any(|word| word == context::KERNEL);
-    // Behind the marker stands the leaf.
-    let has_leaf = has_kernel && words.next().is_some_and(|word| word < CONTEXT_MAX);
-    words.take_while(move |word| has_leaf && *word < CONTEXT_MAX)
 }
 
 /// Where the task was in user space when it came into the kernel, if the chain says so.

@@ -1,6 +1,7 @@
 //! The second pass: every sample that is asked for is attributed and handed to a sink, in parallel.
 
 pub(crate) mod attribution;
+pub(crate) mod frames;
 pub(crate) mod readings;
 pub(crate) mod sinks;
 

@@ -1,28 +1,30 @@
 //! Advice as text.
 
-use super::line::Line;
+use super::blocks::{Block, View, note};
+use super::columns::{Field, Fields};
 use super::screen::Screen;
-use super::{write_wrapped, write_wrapped_in};
-use crate::model::Advice;
-use crate::options::Tone;
+use crate::model::{Advice, EventFinding};
 use std::io;
 
-pub(super) fn text(report: &Advice, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn view(report: &Advice, _: usize) -> View<'_> {
+    let mut view = View::default();
     if report.findings.is_empty() {
-        writeln!(out, "no findings")?;
+        view.push(Block::Text("no findings".to_owned()));
     }
     for (nth, found) in (1..).zip(&report.findings) {
         let event = found.event.as_ref().map(|event| format!(", by {event}")).unwrap_or_default();
-        out.line(&Line::of(Tone::Bold, format!("{nth}. {}{event}", found.finding.code())))?;
-        write_wrapped_in(None, &found.finding.to_string(), out, width)?;
+        view.push(Block::Heading(format!("{nth}. {}{event}", found.finding.code())));
+        view.push(Block::Note(found.finding.to_string(), None));
     }
-    report.problems.iter().try_for_each(|problem| write_wrapped(problem, out, width))
+    view.0.extend(report.problems.iter().map(note));
+    view
 }
 
 pub(super) fn csv(report: &Advice, out: &mut Screen<'_>) -> io::Result<()> {
-    out.values(["event", "finding", "text"].map(str::to_owned), ",")?;
-    report.findings.iter().try_for_each(|found| {
-        let event = found.event.clone().unwrap_or_default();
-        out.values([event, found.finding.code().to_owned(), found.finding.to_string()], ",")
-    })
+    let fields = [
+        Field::csv("event", |found: &&EventFinding| found.event.clone()),
+        Field::csv("finding", |found: &&EventFinding| Some(found.finding.code())),
+        Field::csv("text", |found: &&EventFinding| Some(found.finding.to_string())),
+    ];
+    Fields::new(fields).write_csv(&report.findings, out)
 }

@@ -1,14 +1,15 @@
 //! The code of programs with its costs: a listing for people, lines for programs.
 
-use super::cells::plain;
+use super::blocks::{Block, View};
+use super::cells::{number, percent};
+use super::columns::{Field, Fields};
 use super::line::{Line, share_tone};
 use super::screen::Screen;
-use crate::model::text::{UNKNOWN, UNNAMED, counted, fixed, grouped, printable};
+use crate::model::text::{UNKNOWN, UNNAMED, counted, grouped, printable};
 use crate::model::{
     AnnotatedFunction, AnnotatedProgram, Annotation, BpfInsn, CodeCost, CodeLine, LeftOut, MachineInsn, PartOfProgram,
     Reason, SourceLine,
 };
-use crate::options::Tone;
 use std::io;
 
 /// Widths of the columns of cost.
@@ -16,75 +17,66 @@ const WIDTHS: [usize; 4] = [8, 7, 7, 8];
 /// The columns of cost.
 pub(super) const COSTS: [&str; 4] = ["SAMPLES", "%COST", "%SELF", "%HELPER"];
 
-pub(super) fn table(annotation: &Annotation, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn view(annotation: &Annotation, _: usize) -> View<'_> {
+    let mut view = View::default();
     for (nth, program) in annotation.programs.iter().enumerate() {
         if nth > 0 {
-            writeln!(out)?;
+            view.push(Block::Blank);
         }
-        head(annotation, program, out)?;
-        for function in &program.functions {
-            self::function(function, out, width)?;
-        }
+        view.0.extend(head(annotation, program));
+        program.functions.iter().for_each(|function| self::function(function, &mut view));
     }
-    match annotation.programs_without_samples {
-        0 => Ok(()),
-        more => writeln!(out, "# {} more without a sample", counted(more as u64, "program")),
+    if annotation.programs_without_samples > 0 {
+        let more = counted(annotation.programs_without_samples as u64, "program");
+        view.push(Block::Fact(format!("{more} more without a sample")));
     }
+    view
 }
 
 /// Which program it is, and what is charged to it.
-pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram, out: &mut Screen<'_>) -> io::Result<()> {
+pub(super) fn head(annotation: &Annotation, program: &AnnotatedProgram) -> Vec<Block<'static>> {
     let id = program.id.map(|id| format!("id {id}"));
     let prog_type = program.prog_type.map(|it| it.0.to_string());
     let tag = program.tag.as_ref().map(|tag| format!("tag {tag}"));
     let facts: Vec<String> = [id, prog_type, tag].into_iter().flatten().collect();
     let name = if program.name.is_empty() { UNNAMED } else { &program.name };
-    out.line(&Line::of(Tone::Bold, format!("# {name} ({})", facts.join(", "))))?;
     let samples = program.charged.map_or_else(|| format!("{UNKNOWN} samples"), |it| counted(it.samples, "sample"));
-    writeln!(out, "# {samples} of {}: {} % of all samples", annotation.event, percent(program.percent))?;
-    if let Some(reason) = &program.blind {
-        writeln!(out, "# no cost of its code: {reason}")?;
-    }
-    let count = |count: Option<u64>| count.map_or_else(|| UNKNOWN.to_owned(), grouped);
-    writeln!(
-        out,
-        "# self {} samples, helper {}, entry {}{} (in code that runs it: in no function below)",
-        count(program.own.map(|it| it.samples)),
-        count(program.helper.map(|it| it.samples)),
-        if program.entry_shared.is_some_and(|shared| shared.weight > 0) { "≈" } else { "" },
-        count(program.entry.map(|it| it.samples))
-    )?;
-    if let Some(reason) = &annotation.no_helper {
-        writeln!(out, "# helper: {reason}")?;
-    }
-    writeln!(out, "# %COST of what is charged to the program, %SELF of its self, %HELPER of its helper")
+    let share = percent(program.percent);
+    let mut lines = vec![format!("{samples} of {}: {share} % of all samples", annotation.event)];
+    lines.extend(program.blind.iter().map(|reason| format!("no cost of its code: {reason}")));
+    let [own, helper, entry] =
+        [program.own, program.helper, program.entry].map(|count| number(count.map(|count| count.samples)));
+    let about = if program.entry_shared.is_some_and(|shared| shared.weight > 0) { "≈" } else { "" };
+    lines.push(format!(
+        "self {own} samples, helper {helper}, entry {about}{entry} (in code that runs it: in no function below)"
+    ));
+    lines.extend(annotation.no_helper.iter().map(|reason| format!("helper: {reason}")));
+    lines.push("%COST of what is charged to the program, %SELF of its self, %HELPER of its helper".to_owned());
+    let first = Block::Title(format!("{name} ({})", facts.join(", ")));
+    [first].into_iter().chain(lines.into_iter().map(Block::Fact)).collect()
 }
 
-fn percent(percent: Option<f64>) -> String {
-    percent.map_or_else(|| UNKNOWN.to_owned(), |percent| fixed(percent, 2))
-}
-
-fn function(function: &AnnotatedFunction, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+fn function<'v>(function: &AnnotatedFunction, view: &mut View<'v>) {
     let name = if function.name.is_empty() { UNNAMED } else { &function.name };
     let bytes = function.len_bytes.map(|len| counted(len.into(), "byte"));
     let addr = function.addr.map(|addr| format!("at {addr:#x}"));
     let place: Vec<String> = bytes.into_iter().chain(addr).collect();
-    writeln!(out, "#")?;
-    out.line(&Line::of(Tone::Bold, format!("# FUNCTION {name}  {}", place.join(" "))))?;
-    for (what, reason) in lacks(function) {
-        writeln!(out, "# {what}: {reason}")?;
-    }
+    view.push(Block::Gap);
+    view.push(Block::Title(format!("FUNCTION {name}  {}", place.join(" "))));
+    view.0.extend(lacks(function).map(|(what, reason)| Block::Fact(format!("{what}: {reason}"))));
     let header = cells_of(&COSTS.map(str::to_owned)).text;
-    out.line(&Line::of(Tone::Bold, header.trim_end().to_owned()))?;
-    row(costs(&function.cost), "(all of the function)", out, width)?;
+    view.push(Block::Heading(header.trim_end().to_owned()));
+    view.push(row(costs(&function.cost), "(all of the function)"));
+    let left_out = |left_out: &LeftOut| row(costs(&left_out.cost), &format!("… {}", counted(left_out.lines, "line")));
     for line in &function.lines {
-        self::line(line, out, width)?;
+        view.0.extend(line.left_out.as_ref().map(left_out));
+        view.push(row(costs(&line.cost), &source(line)));
+        view.0.extend(instructions(line).map(|(cells, text)| row(cells, &text)));
     }
-    left_out(function.left_out.as_ref(), out, width)?;
+    view.0.extend(function.left_out.as_ref().map(left_out));
     if function.elsewhere.samples > Some(0) {
-        row(costs(&function.elsewhere), "(at addresses that are in no line)", out, width)?;
+        view.push(row(costs(&function.elsewhere), "(at addresses that are in no line)"));
     }
-    Ok(())
 }
 
 /// What its code has none of, and why.
@@ -95,19 +87,6 @@ pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'sta
         ("machine instructions", &function.no_machine),
     ];
     lacks.into_iter().filter_map(|(what, reason)| Some((what, reason.as_ref()?)))
-}
-
-fn left_out(left_out: Option<&LeftOut>, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    match left_out {
-        Some(left_out) => row(costs(&left_out.cost), &format!("… {}", counted(left_out.lines, "line")), out, width),
-        None => Ok(()),
-    }
-}
-
-fn line(line: &CodeLine, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    left_out(line.left_out.as_ref(), out, width)?;
-    row(costs(&line.cost), &source(line), out, width)?;
-    instructions(line).try_for_each(|(cells, text)| row(cells, &text, out, width))
 }
 
 /// Where in the source a line is.
@@ -153,13 +132,12 @@ pub(super) fn costs(cost: &CodeCost) -> [String; 4] {
     }
 }
 
-fn row(cells: [String; 4], text: &str, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+fn row(cells: [String; 4], text: &str) -> Block<'static> {
     let mut line = cells_of(&cells);
     line.push(" ", None);
     line.push(&printable(text), None);
     line.trim_end();
-    line.cut(width);
-    out.line(&line)
+    Block::Line(line)
 }
 
 /// The columns of cost, of which the shares stand out when they are high.
@@ -173,112 +151,93 @@ fn cells_of(cells: &[String; 4]) -> Line {
     line
 }
 
-const CSV_COLUMNS: [&str; 24] = [
-    "event",
-    "id",
-    "load_time_ns",
-    "program",
-    "function",
-    "kind",
-    "file",
-    "line",
-    "column",
-    "text",
-    "slot",
-    "addr",
-    "offset_bytes",
-    "bytes",
-    "called",
-    "lines",
-    "samples",
-    "percent",
-    "self_samples",
-    "self_weight",
-    "self_percent",
-    "helper_samples",
-    "helper_weight",
-    "helper_percent",
-];
+/// A line of CSV.
+struct CsvLine<'r> {
+    program: &'r AnnotatedProgram,
+    function: &'r AnnotatedFunction,
+    kind: &'static str,
+    addr: Option<u64>,
+    source: Option<&'r SourceLine>,
+    bpf: Option<&'r BpfInsn>,
+    machine: Option<&'r MachineInsn>,
+    lines: Option<u64>,
+    cost: Option<&'r CodeCost>,
+}
+
+impl CsvLine<'_> {
+    fn own(&self) -> Option<&PartOfProgram> {
+        self.bpf.map_or_else(|| self.cost?.own.as_ref(), |insn| insn.own.as_ref())
+    }
+
+    fn helper(&self) -> Option<&PartOfProgram> {
+        self.bpf.map_or_else(|| self.cost?.helper.as_ref(), |insn| insn.helper.as_ref())
+    }
+}
 
 pub(super) fn csv(annotation: &Annotation, out: &mut Screen<'_>) -> io::Result<()> {
-    out.values(CSV_COLUMNS.map(str::to_owned), ",")?;
-    for program in &annotation.programs {
-        for function in &program.functions {
-            csv_function(annotation, program, function, out)?;
-        }
-    }
-    Ok(())
+    type F<'r> = Field<'r, CsvLine<'r>>;
+    let hex = |addr| format!("{addr:#x}");
+    let fields: [F<'_>; 24] = [
+        F::csv("event", |_| Some(annotation.event.clone())),
+        F::csv("id", |it| it.program.id),
+        F::csv("load_time_ns", |it| it.program.load_time_ns),
+        F::csv("program", |it| Some(it.program.name.clone())),
+        F::csv("function", |it| Some(it.function.name.clone())),
+        F::csv("kind", |it| Some(it.kind)),
+        F::csv("file", |it| Some(it.source?.file.to_string())),
+        F::csv("line", |it| Some(it.source?.line)),
+        F::csv("column", |it| Some(it.source?.column)),
+        F::csv("text", |it| {
+            let of_code = it.bpf.map(|insn| insn.text.clone()).or(it.machine.map(|insn| insn.text.clone()));
+            of_code.or(it.source.map(|source| source.text.to_string()))
+        }),
+        F::csv("slot", |it| Some(it.bpf?.slot)),
+        F::csv("addr", move |it| it.addr.or(it.machine.map(|insn| insn.addr)).map(hex)),
+        F::csv("offset_bytes", |it| Some(it.machine?.offset_bytes)),
+        F::csv("bytes", |it| Some(it.machine?.bytes.clone())),
+        F::csv("called", |it| it.machine?.called.clone()),
+        F::csv("lines", |it| it.lines),
+        F::csv("samples", |it| it.cost?.samples),
+        F::csv("percent", |it| it.cost?.percent),
+        F::csv("self_samples", |it| Some(it.own()?.count.samples)),
+        F::csv("self_weight", |it| Some(it.own()?.count.weight)),
+        F::csv("self_percent", |it| it.own()?.percent),
+        F::csv("helper_samples", |it| Some(it.helper()?.count.samples)),
+        F::csv("helper_weight", |it| Some(it.helper()?.count.weight)),
+        F::csv("helper_percent", |it| it.helper()?.percent),
+    ];
+    let lines = annotation
+        .programs
+        .iter()
+        .flat_map(|program| program.functions.iter().flat_map(move |function| csv_lines(program, function)));
+    Fields::new(fields).write_csv(lines, out)
 }
 
-fn csv_function(
-    annotation: &Annotation,
-    program: &AnnotatedProgram,
-    function: &AnnotatedFunction,
-    out: &mut Screen<'_>,
-) -> io::Result<()> {
-    let cells = |kind: &str| {
-        Cells::default()
-            .set("event", annotation.event.clone())
-            .set("id", plain(program.id))
-            .set("load_time_ns", plain(program.load_time_ns))
-            .set("program", program.name.clone())
-            .set("function", function.name.clone())
-            .set("kind", kind.to_owned())
+fn csv_lines<'r>(program: &'r AnnotatedProgram, function: &'r AnnotatedFunction) -> Vec<CsvLine<'r>> {
+    let line = |kind, cost| CsvLine {
+        program,
+        function,
+        kind,
+        addr: None,
+        source: None,
+        bpf: None,
+        machine: None,
+        lines: None,
+        cost,
     };
-    let left_out = |left_out: &LeftOut| cells("left_out").set("lines", left_out.lines.to_string()).cost(&left_out.cost);
-    let machine = |insn: &MachineInsn| {
-        let place = cells("machine").set("addr", format!("{:#x}", insn.addr));
-        let place = place.set("offset_bytes", insn.offset_bytes.to_string()).set("bytes", insn.bytes.clone());
-        place.set("text", insn.text.clone()).set("called", insn.called.clone().unwrap_or_default()).cost(&insn.cost)
-    };
-    cells("function")
-        .set("addr", plain(function.addr.map(|addr| format!("{addr:#x}"))))
-        .cost(&function.cost)
-        .write(out)?;
-    for line in &function.lines {
-        line.left_out.iter().try_for_each(|it| left_out(it).write(out))?;
-        let source = line.source.as_ref().map_or_else(|| cells("line"), |source| cells("line").source(source));
-        source.cost(&line.cost).write(out)?;
-        for insn in &line.bpf {
-            let shown = cells("bpf").set("slot", insn.slot.to_string()).set("text", insn.text.clone());
-            shown.part("self", insn.own.as_ref()).part("helper", insn.helper.as_ref()).write(out)?;
-            insn.machine.iter().try_for_each(|insn| machine(insn).write(out))?;
+    let left_out = |it: &'r LeftOut| CsvLine { lines: Some(it.lines), ..line("left_out", Some(&it.cost)) };
+    let machine = |it: &'r MachineInsn| CsvLine { machine: Some(it), ..line("machine", Some(&it.cost)) };
+    let mut lines = vec![CsvLine { addr: function.addr, ..line("function", Some(&function.cost)) }];
+    for it in &function.lines {
+        lines.extend(it.left_out.as_ref().map(left_out));
+        lines.push(CsvLine { source: it.source.as_ref(), ..line("line", Some(&it.cost)) });
+        for insn in &it.bpf {
+            lines.push(CsvLine { bpf: Some(insn), ..line("bpf", None) });
+            lines.extend(insn.machine.iter().map(machine));
         }
-        line.machine.iter().try_for_each(|insn| machine(insn).write(out))?;
+        lines.extend(it.machine.iter().map(machine));
     }
-    function.left_out.iter().try_for_each(|it| left_out(it).write(out))?;
-    cells("elsewhere").cost(&function.elsewhere).write(out)
-}
-
-/// A line of CSV being filled in.
-#[derive(Default)]
-struct Cells([String; CSV_COLUMNS.len()]);
-
-impl Cells {
-    fn set(mut self, column: &str, value: String) -> Cells {
-        if let Some(at) = CSV_COLUMNS.iter().position(|name| *name == column) {
-            self.0[at] = value;
-        }
-        self
-    }
-
-    fn source(self, source: &SourceLine) -> Cells {
-        let place = self.set("file", source.file.to_string()).set("line", source.line.to_string());
-        place.set("column", source.column.to_string()).set("text", source.text.to_string())
-    }
-
-    fn part(self, name: &str, part: Option<&PartOfProgram>) -> Cells {
-        let samples = self.set(&format!("{name}_samples"), plain(part.map(|it| it.count.samples)));
-        let weight = samples.set(&format!("{name}_weight"), plain(part.map(|it| it.count.weight)));
-        weight.set(&format!("{name}_percent"), plain(part.and_then(|it| it.percent)))
-    }
-
-    fn cost(self, cost: &CodeCost) -> Cells {
-        let sums = self.set("samples", plain(cost.samples)).set("percent", plain(cost.percent));
-        sums.part("self", cost.own.as_ref()).part("helper", cost.helper.as_ref())
-    }
-
-    fn write(self, out: &mut Screen<'_>) -> io::Result<()> {
-        out.values(self.0, ",")
-    }
+    lines.extend(function.left_out.as_ref().map(left_out));
+    lines.push(line("elsewhere", Some(&function.elsewhere)));
+    lines
 }

@@ -2,11 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::index::student::NORMAL_95;
 use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped, seconds};
 use crate::model::{
-    CounterSource, Counting, Event, EventReport, Exact, Known, Line, PERCENTILES, PerRun, Percentile, Program, Reason,
-    Runs, Share, TimeBound, UnsampledTime,
+    CounterSource, Counting, Event, Exact, Known, PERCENTILES, PerRun, Percentile, Program, Runs, TimeBound,
 };
 use crate::view::grid::Column;
 
@@ -72,20 +70,14 @@ pub(super) fn exact_columns(counting: &Counting) -> Vec<Column> {
     events.chain(tail.map(|(name, order)| Column::number(name).droppable(order))).collect()
 }
 
-/// The cells of [`exact_columns`].
-pub(super) fn exact(exact: Option<&Exact>, events: usize) -> Vec<String> {
-    let Some(exact) = exact else { return vec![UNKNOWN.into(); events + 1 + PERCENTILES.len()] };
-    let mut cells: Vec<String> = exact.events.iter().map(|event| self::event(event, exact)).collect();
-    cells.resize(events, UNKNOWN.into());
-    cells.extend(tail(exact));
-    cells
-}
-
-/// Instructions per cycle and percentiles.
-pub(super) fn tail(exact: &Exact) -> Vec<String> {
-    let mut cells = vec![exact.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}"))];
-    cells.extend(exact.percentiles.iter().map(|percentile| number(Percentile::middle_ns(percentile))));
-    cells
+/// A cell of [`exact_columns`].
+pub(super) fn exact(exact: Option<&Exact>, events: usize, at: usize) -> String {
+    let Some(exact) = exact else { return UNKNOWN.into() };
+    match at.checked_sub(events) {
+        None => exact.events.get(at).map_or(UNKNOWN.into(), |it| event(it, exact)),
+        Some(0) => exact.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}")),
+        Some(percentile) => number(exact.percentiles.get(percentile - 1).and_then(Percentile::middle_ns)),
+    }
 }
 
 /// An event per run.
@@ -114,13 +106,21 @@ pub(super) fn time(exact: &Exact) -> String {
     }
 }
 
-/// Runs and time per run. Run statistics may have been on for a part of the time: then the runs are estimated, and time per run is of those
-/// that were counted.
-pub(super) fn runs_and_time(source: CounterSource, exact: &Exact) -> [String; 2] {
-    match (source, exact.time.value()) {
-        (CounterSource::Stats, Some(time)) if exact.is_estimate => [estimated(exact.runs, None), decimal(time.value)],
-        _ => [grouped(exact.runs), time(exact)],
+/// Runs. Run statistics may have been on for a part of the time: then runs are estimated.
+pub(super) fn runs(source: CounterSource, exact: &Exact) -> String {
+    if is_in_parts(source, exact) { estimated(exact.runs, None) } else { grouped(exact.runs) }
+}
+
+/// Time per run, of those that were counted.
+pub(super) fn time_per_run(source: CounterSource, exact: &Exact) -> String {
+    match exact.time.value().filter(|_| is_in_parts(source, exact)) {
+        Some(time) => decimal(time.value),
+        None => time(exact),
     }
+}
+
+fn is_in_parts(source: CounterSource, exact: &Exact) -> bool {
+    source == CounterSource::Stats && exact.is_estimate && exact.time.is_value()
 }
 
 fn value(per_run: &PerRun, is_estimate: bool) -> String {
@@ -156,30 +156,6 @@ pub(super) fn plain(value: Option<impl ToString>) -> String {
 /// A share that rounds to nothing.
 pub(super) const NOTHING: &str = "0.00";
 
-/// Cells from `%MACHINE` to `TOTAL%`.
-const LEDGER_CELLS: usize = 8;
-
-/// Appends the cells of a row from `%MACHINE` to `TOTAL%`. What samples cannot see is in its share of the machine; other shares
-/// of what they do see would stand for the whole cost.
-pub(super) fn push_cost_cells(
-    cells: &mut Vec<String>,
-    line: Option<&Line>,
-    unsampled: Option<&UnsampledTime>,
-    event: &EventReport,
-    few: Few,
-) {
-    let first = cells.len();
-    match line {
-        Some(line) => push_ledger_cells(cells, line, event, few),
-        None => cells.resize(first + LEDGER_CELLS, UNKNOWN.into()),
-    }
-    if let Some(unsampled) = unsampled {
-        let sampled = line.map_or(Some(0.0), |line| line.shares.machine);
-        cells[first] = estimate(sampled.zip(unsampled.machine_percent).map(|(sampled, unsampled)| sampled + unsampled));
-        [1, 2].into_iter().for_each(|share| cells[first + share] = UNKNOWN.into());
-    }
-}
-
 /// A share that is an estimate. One that rounds to nothing is as good as known.
 pub(super) fn estimate(share: Option<f64>) -> String {
     let cell = percent(share);
@@ -191,55 +167,13 @@ pub(super) fn of_machine(share: Option<f64>, is_scaled: bool) -> String {
     if is_scaled { estimate(share) } else { percent(share) }
 }
 
-/// Form of a share that rests on few samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Few {
-    /// Like any other: the table says how many samples there are.
-    AsTheyAre,
-    /// `≤` and its upper confidence bound.
-    AtMost,
+/// Several sentences in one cell.
+pub(super) fn joined<T: ToString>(said: &[T]) -> String {
+    said.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// With fewer samples than this, chance alone makes a share two thirds larger or smaller, or more.
-const FEW_SAMPLES: u64 = 10;
-
-/// Upper 97.5 % confidence bound of a Poisson mean (Wilson and Hilferty), as a multiple of the `samples` that were taken.
-fn at_most(samples: u64) -> f64 {
-    let next = samples as f64 + 1.0;
-    let root = 1.0 - 1.0 / (9.0 * next) + NORMAL_95 / (3.0 * next.sqrt());
-    next * root * root * root / samples as f64
-}
-
-/// Appends the cells of a line from `%MACHINE` to `TOTAL%`.
-pub(super) fn push_ledger_cells(cells: &mut Vec<String>, line: &Line, event: &EventReport, few: Few) {
-    let shares = &line.shares;
-    let is_few = |samples| few == Few::AtMost && (1..FEW_SAMPLES).contains(&samples);
-    let shown =
-        |share: Option<f64>, samples, show: &dyn Fn(Option<f64>) -> String| match share.filter(|_| is_few(samples)) {
-            Some(share) => format!("≤{}", percent(Some((share * at_most(samples)).min(100.0)))),
-            None => show(share),
-        };
-    let of_machine = |share, samples| shown(share, samples, &|share| of_machine(share, event.is_scaled()));
-    let samples = line.count.samples;
-    let [busy, bpf] = [shares.busy, shares.bpf].map(|share| shown(share, samples, &percent));
-    cells.extend([of_machine(shares.machine, samples), busy, bpf, grouped(samples)]);
-    let share = |share: &Known<Share>| match share {
-        Known::Value(share) => of_machine(event.percent(share.count), share.count.samples),
-        Known::Unknown(Reason::NotForThisLine) => String::new(),
-        Known::Unknown(_) | Known::Impossible(_) => UNKNOWN.into(),
-    };
-    match &line.columns {
-        Some(columns) => {
-            let [own, helper, entry, inclusive] =
-                [&columns.own, &columns.helper, &columns.entry, &columns.inclusive].map(share);
-            let is_shared = columns.has_shared_entry();
-            let is_number = entry.starts_with(|c: char| c.is_ascii_digit());
-            let entry = if is_shared && is_number { format!("≈{entry}") } else { entry };
-            cells.extend([own, helper, entry, inclusive]);
-        }
-        None => cells.extend([const { String::new() }; 4]),
-    }
-}
+/// Names of percentiles in CSV.
+pub(super) const PERCENTILE_NAMES: [&str; PERCENTILES.len()] = ["p50", "p99", "p999"];
 
 #[cfg(test)]
 mod tests {
@@ -254,14 +188,6 @@ mod tests {
         assert_eq!(value(&per_run(100.0, Some(12.4)), true), "100.0±12%");
         assert_eq!(value(&per_run(100.0, None), true), "≈100.0");
         assert_eq!(value(&per_run(0.0, None), false), "≈0");
-    }
-
-    /// Exact bounds of a Poisson distribution's mean at 97.5 %: of 1 sample 5.572, of 2 7.225, of 9 17.085.
-    #[test]
-    fn a_share_of_few_samples_may_be_as_large_as_chance_has_it() {
-        for (samples, most) in [(1, 5.572), (2, 7.225), (9, 17.085)] {
-            assert!((at_most(samples) * samples as f64 - most).abs() < 0.01 * most, "{samples}: {}", at_most(samples));
-        }
     }
 
     #[test]

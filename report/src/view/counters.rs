@@ -1,109 +1,75 @@
-//! Counters over time as table, JSON and CSV.
+//! Counters over time as table and CSV.
 
-use super::cells::{self, IMPOSSIBLE, exact_columns, measured, number, plain, turns};
-use super::csv::joined;
-use super::grid::{Column, Grid};
+use super::blocks::{Block, View};
+use super::cells::{self, IMPOSSIBLE, PERCENTILE_NAMES, exact_columns, joined, measured, number, turns};
+use super::columns::{Field, Fields};
+use super::grid::Column;
 use super::screen::Screen;
-use super::write_notes;
 use crate::model::text::{UNKNOWN, grouped, seconds};
-use crate::model::{CounterRow, CounterSource, CounterTotals, CountersReport, Counting, Exact, Known};
+use crate::model::{
+    CounterRow, CounterSource, CounterTotals, CountersReport, Counting, Event, EventPerRun, Exact, Known, NamedReading,
+};
 use std::io;
 
-pub(super) fn table(report: &CountersReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    let is_shared = |row: &CounterRow| row.source == CounterSource::Shared;
-    let mut blocks = Vec::new();
-    if report.totals.iter().any(|row| !is_shared(row)) {
-        blocks.push(programs(report));
-    }
-    if report.totals.iter().any(is_shared) {
-        blocks.push(shared(report));
-    }
-    if blocks.is_empty() {
-        writeln!(out, "# this recording, or this part of it, has no counters between two snapshots")?;
-    }
-    for (at, Block { grid, rows, totals }) in blocks.iter().enumerate() {
-        if at > 0 {
-            writeln!(out, "#")?;
+pub(super) fn view(report: &CountersReport, _: usize) -> View<'_> {
+    let mut view = View::default();
+    for is_shared in [false, true] {
+        let of = |rows: &'_ [CounterRow]| -> Vec<CounterRow> {
+            rows.iter().filter(|row| (row.source == CounterSource::Shared) == is_shared).cloned().collect()
+        };
+        let totals = of(&report.totals);
+        if totals.is_empty() {
+            continue;
         }
-        let layout = grid.layout(width);
-        layout.write(rows, out)?;
-        layout.write_totals(totals, out)?;
+        if !view.0.is_empty() {
+            view.push(Block::Gap);
+        }
+        let fields = if is_shared { shared(report) } else { programs(report) };
+        view.push(Block::Table(fields.sheet(&of(&report.rows), &totals)));
     }
-    let mut notes = Vec::new();
-    if !report.totals.is_empty() {
-        notes.push(LEGEND.to_owned());
+    if view.0.is_empty() {
+        let text = "this recording, or this part of it, has no counters between two snapshots";
+        view.push(Block::Fact(text.to_owned()));
     }
-    notes.extend(report.notes.iter().map(|note| note.to_string()));
-    notes.extend(report.problems.iter().cloned());
-    write_notes(&notes, out, width)
+    let legend = (!report.totals.is_empty()).then(|| LEGEND.to_owned());
+    let notes = legend.into_iter().chain(report.notes.iter().map(ToString::to_string));
+    view.notes(notes.chain(report.problems.iter().cloned()));
+    view
 }
 
-/// What the cells are.
+/// Meaning of the cells.
 const LEGEND: &str = "TIME: s since the start, below the line the total; n/a!: cannot be true, see below";
 
-/// Rows, and behind a rule their totals.
-struct Block {
-    grid: Grid,
-    rows: Vec<Vec<String>>,
-    totals: Vec<Vec<String>>,
+/// A cell of what was counted, which may be impossible.
+fn cell<'v>(column: Column, cell: impl Fn(&CounterRow, &CounterTotals) -> String + 'v) -> Field<'v, CounterRow> {
+    Field::text(column, move |row: &CounterRow| match row.counts.value() {
+        Some(counts) => cell(row, counts),
+        None => IMPOSSIBLE.to_owned(),
+    })
 }
 
-impl Block {
-    fn new(
-        report: &CountersReport,
-        columns: Vec<Column>,
-        is_chosen: impl Fn(&CounterRow) -> bool,
-        cells: impl Fn(&CounterRow) -> Vec<String>,
-    ) -> Block {
-        let of = |rows: &[CounterRow]| rows.iter().filter(|row| is_chosen(row)).map(&cells).collect::<Vec<_>>();
-        let (rows, totals) = (of(&report.rows), of(&report.totals));
-        let mut grid = Grid::new(columns);
-        grid.fit(&rows);
-        grid.fit(&totals);
-        Block { grid, rows, totals }
-    }
-}
-
-fn programs(report: &CountersReport) -> Block {
-    let mut columns: Vec<Column> = vec![
-        Column::text("TIME"),
-        Column::number("ID"),
-        Column::text("PROGRAM"),
-        Column::text("SOURCE"),
-        Column::number("RUNS"),
-        Column::number("NS/RUN"),
-        Column::number("%ONE-CPU").share(),
-        Column::number("MISSES"),
-    ];
+fn programs(report: &CountersReport) -> Fields<'_, CounterRow> {
+    let counting = report.exact.as_ref();
+    let events = counting.map_or(0, |counting| counting.events.len());
     let none = Counting::default();
-    let counting = report.exact.as_ref().unwrap_or(&none);
-    columns.extend(exact_columns(counting));
-    columns.push(Column::number("MEASURED"));
-    let values = exact_columns(counting).len();
-    Block::new(
-        report,
-        columns,
-        |row| row.source != CounterSource::Shared,
-        |row| {
-            let mut cells = vec![time(row), row.target.id.to_string(), name(row), row.source.name().to_owned()];
-            match row.counts.value() {
-                None => {
-                    cells.extend(vec![IMPOSSIBLE.to_owned(); 4]);
-                    cells.resize(cells.len() + values + 1, UNKNOWN.into());
-                }
-                Some(counts) => {
-                    let exact = &counts.values;
-                    cells.extend(cells::runs_and_time(row.source, exact));
-                    cells.push(cpu_percent(counts));
-                    cells.push(number(exact.misses));
-                    let is_exact = row.source == CounterSource::Exact;
-                    cells.extend(cells::exact(Some(exact), counting.events.len()));
-                    cells.push(if is_exact { measured(exact) } else { UNKNOWN.into() });
-                }
-            }
-            cells
-        },
-    )
+    let exact = exact_columns(counting.unwrap_or(&none)).into_iter().enumerate().map(|(at, column)| {
+        Field::text(column, move |row: &CounterRow| cells::exact(row.counts.value().map(|it| &it.values), events, at))
+    });
+    let fields = [
+        Field::text(Column::text("TIME"), time),
+        Field::text(Column::number("ID"), |row: &CounterRow| row.target.id.to_string()),
+        Field::text(Column::text("PROGRAM"), name),
+        Field::text(Column::text("SOURCE"), |row: &CounterRow| row.source.name().to_owned()),
+        cell(Column::number("RUNS"), |row, it| cells::runs(row.source, &it.values)),
+        cell(Column::number("NS/RUN"), |row, it| cells::time_per_run(row.source, &it.values)),
+        cell(Column::number("%ONE-CPU").share(), |_, it| cpu_percent(it)),
+        cell(Column::number("MISSES"), |_, it| number(it.values.misses)),
+    ];
+    let measured = Field::text(Column::number("MEASURED"), |row: &CounterRow| match row.counts.value() {
+        Some(counts) if row.source == CounterSource::Exact => measured(&counts.values),
+        _ => UNKNOWN.into(),
+    });
+    Fields::new(fields.into_iter().chain(exact).chain([measured]))
 }
 
 /// Time of all runs, of one CPU's.
@@ -111,33 +77,27 @@ pub(super) fn cpu_percent(counts: &CounterTotals) -> String {
     counts.cpu_percent.map_or(UNKNOWN.into(), |percent| format!("{percent:.3}"))
 }
 
-fn shared(report: &CountersReport) -> Block {
-    let mut columns = vec![Column::text("TIME"), Column::text("SCOPE"), Column::number("ID"), Column::text("NAME")];
+fn shared(report: &CountersReport) -> Fields<'_, CounterRow> {
     let events = report.shared.as_ref().map_or(&[][..], |counting| &counting.events);
-    columns.extend(events.iter().map(|event| Column::number(event.name.clone())));
-    columns.push(Column::number("IPC"));
-    Block::new(
-        report,
-        columns,
-        |row| row.source == CounterSource::Shared,
-        |row| {
-            let id = if row.target.kind == "machine" { String::new() } else { row.target.id.to_string() };
-            let mut cells = vec![time(row), row.target.kind.to_owned(), id, name(row)];
-            let first = cells.len();
-            if let Some(counts) = row.counts.value() {
-                let exact = &counts.values;
-                cells.extend(exact.events.iter().map(|event| match &event.counted {
-                    Known::Value(counted) => grouped(counted.per_run.value.round() as u64) + &turns(event),
-                    Known::Impossible(_) => IMPOSSIBLE.into(),
-                    Known::Unknown(_) => UNKNOWN.into(),
-                }));
-                cells.resize(first + events.len(), UNKNOWN.into());
-                cells.push(exact.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}")));
-            }
-            cells.resize(first + events.len() + 1, IMPOSSIBLE.into());
-            cells
-        },
-    )
+    let fields = [
+        Field::text(Column::text("TIME"), time),
+        Field::text(Column::text("SCOPE"), |row: &CounterRow| row.target.kind.to_owned()),
+        Field::text(Column::number("ID"), |row: &CounterRow| match row.target.kind {
+            "machine" => String::new(),
+            _ => row.target.id.to_string(),
+        }),
+        Field::text(Column::text("NAME"), name),
+    ];
+    let counted = |event: &Event| match &event.counted {
+        Known::Value(counted) => grouped(counted.per_run.value.round() as u64) + &turns(event),
+        Known::Impossible(_) => IMPOSSIBLE.into(),
+        Known::Unknown(_) => UNKNOWN.into(),
+    };
+    let events = events.iter().enumerate().map(|(at, event)| {
+        cell(Column::number(event.name.clone()), move |_, it| it.values.events.get(at).map_or(UNKNOWN.into(), counted))
+    });
+    let ipc = cell(Column::number("IPC"), |_, it| it.values.ipc.map_or(UNKNOWN.into(), |ipc| format!("{ipc:.2}")));
+    Fields::new(fields.into_iter().chain(events).chain([ipc]))
 }
 
 fn time(row: &CounterRow) -> String {
@@ -151,121 +111,74 @@ fn name(row: &CounterRow) -> String {
     }
 }
 
-const CSV_COLUMNS: [&str; 27] = [
-    "row",
-    "source",
-    "kind",
-    "id",
-    "load_time_ns",
-    "function",
-    "name",
-    "from_ns",
-    "to_ns",
-    "runs",
-    "measured_runs",
-    "misses",
-    "nesting_overflow",
-    "discarded",
-    "measured_ns",
-    "ns_per_run",
-    "ns_per_run_error",
-    "is_estimate",
-    "cpu_percent",
-    "p50_from_ns",
-    "p50_to_ns",
-    "p99_from_ns",
-    "p99_to_ns",
-    "p999_from_ns",
-    "p999_to_ns",
-    "ipc",
-    "problem",
-];
+/// A line of CSV.
+type Line<'r> = (&'static str, &'r CounterRow);
 
 pub(super) fn csv(report: &CountersReport, out: &mut Screen<'_>) -> io::Result<()> {
-    let mut events: Vec<String> = Vec::new();
+    type F<'r> = Field<'r, Line<'r>>;
+    fn values<'r>((_, row): &Line<'r>) -> Option<&'r Exact> {
+        Some(&row.counts.value()?.values)
+    }
+    /// Other targets do not run.
+    fn runs<'r>(line: &Line<'r>) -> Option<&'r Exact> {
+        values(line).filter(|_| line.1.source != CounterSource::Shared)
+    }
+    fn totals<'r>(line: &Line<'r>) -> Option<&'r CounterTotals> {
+        line.1.counts.value().filter(|_| line.1.source != CounterSource::Shared)
+    }
+    let mut fields: Vec<F<'_>> = vec![
+        F::csv("row", |(kind, _)| Some(*kind)),
+        F::csv("source", |(_, row)| Some(row.source.name())),
+        F::csv("kind", |(_, row)| Some(row.target.kind)),
+        F::csv("id", |(_, row)| Some(row.target.id)),
+        F::csv("load_time_ns", |(_, row)| row.target.load_time_ns),
+        F::csv("function", |(_, row)| Some(row.target.function)),
+        F::csv("name", |(_, row)| Some(row.target.name.clone())),
+        F::csv("from_ns", |(_, row)| Some(row.from_ns)),
+        F::csv("to_ns", |(_, row)| Some(row.to_ns)),
+        F::csv("runs", |it| Some(runs(it)?.runs)),
+        F::csv("measured_runs", |it| Some(runs(it)?.measured)),
+        F::csv("misses", |it| runs(it)?.misses),
+        F::csv("nesting_overflow", |it| Some(runs(it)?.nesting_overflow)),
+        F::csv("discarded", |it| Some(runs(it)?.discarded)),
+        F::csv("measured_ns", |it| Some(totals(it)?.measured_ns)),
+        F::csv("ns_per_run", |it| Some(runs(it)?.time.value()?.value)),
+        F::csv("ns_per_run_error", |it| runs(it)?.time.value()?.error),
+        F::csv("is_estimate", |it| Some(runs(it)?.is_estimate)),
+        F::csv("cpu_percent", |it| totals(it)?.cpu_percent),
+    ];
+    for (at, name) in PERCENTILE_NAMES.into_iter().enumerate() {
+        fields.push(F::csv(format!("{name}_from_ns"), move |it| runs(it)?.percentiles.get(at)?.from_ns));
+        fields.push(F::csv(format!("{name}_to_ns"), move |it| runs(it)?.percentiles.get(at)?.to_ns));
+    }
+    fields.push(F::csv("ipc", |it| values(it)?.ipc));
+    fields.push(F::csv("problem", |it| match values(it) {
+        Some(exact) => Some(joined(&exact.anomalies)),
+        None => it.1.counts.why(),
+    }));
+    let mut names: Vec<&str> = Vec::new();
     for counting in [&report.exact, &report.shared].into_iter().flatten() {
         for event in &counting.events {
-            if !events.contains(&event.name) {
-                events.push(event.name.clone());
+            if !names.contains(&event.name.as_str()) {
+                names.push(&event.name);
             }
         }
     }
-    let mut names: Vec<String> = CSV_COLUMNS.map(str::to_owned).into();
-    for event in &events {
-        names.extend([
-            event.clone(),
-            format!("{event}_enabled_ns"),
-            format!("{event}_running_ns"),
-            format!("{event}_per_run"),
-            format!("{event}_per_run_error"),
+    for name in names {
+        let at = move |(_, row): &Line<'_>| report.counting(row.source)?.events.iter().position(|it| it.name == name);
+        let reading =
+            move |it: &Line<'_>| -> Option<NamedReading> { it.1.counts.value()?.readings.get(at(it)?).cloned() };
+        let per_run = move |it: &Line<'_>| -> Option<EventPerRun> {
+            runs(&(it.0, it.1))?.events.get(at(it)?)?.counted.value().cloned()
+        };
+        fields.extend([
+            F::csv(name.to_owned(), move |it| Some(reading(it)?.value)),
+            F::csv(format!("{name}_enabled_ns"), move |it| Some(reading(it)?.enabled_ns)),
+            F::csv(format!("{name}_running_ns"), move |it| Some(reading(it)?.running_ns)),
+            F::csv(format!("{name}_per_run"), move |it| Some(per_run(it)?.per_run.value)),
+            F::csv(format!("{name}_per_run_error"), move |it| per_run(it)?.per_run.error),
         ]);
     }
-    out.values(names, ",")?;
-    let rows = report.rows.iter().map(|row| ("interval", row)).chain(report.totals.iter().map(|row| ("total", row)));
-    for (kind, row) in rows {
-        let mut cells = vec![
-            kind.to_owned(),
-            row.source.name().to_owned(),
-            row.target.kind.to_owned(),
-            row.target.id.to_string(),
-            plain(row.target.load_time_ns),
-            row.target.function.to_string(),
-            row.target.name.clone(),
-            row.from_ns.to_string(),
-            row.to_ns.to_string(),
-        ];
-        match row.counts.value() {
-            None => {
-                cells.resize(CSV_COLUMNS.len() - 1, String::new());
-                cells.push(plain(row.counts.why()));
-            }
-            Some(counts) => {
-                cells.extend(csv_counts(row.source, counts));
-                let known = report.counting(row.source).map_or(&[][..], |counting| &counting.events);
-                for name in &events {
-                    let at = known.iter().position(|event| event.name == *name);
-                    let reading = at.and_then(|at| counts.readings.get(at));
-                    cells.push(plain(reading.map(|reading| reading.value)));
-                    cells.push(plain(reading.map(|reading| reading.enabled_ns)));
-                    cells.push(plain(reading.map(|reading| reading.running_ns)));
-                    let event = at.and_then(|at| counts.values.events.get(at)?.counted.value());
-                    let per_run = event.filter(|_| row.source != CounterSource::Shared).map(|event| event.per_run);
-                    cells.push(plain(per_run.map(|per_run| per_run.value)));
-                    cells.push(plain(per_run.and_then(|per_run| per_run.error)));
-                }
-            }
-        }
-        cells.resize(CSV_COLUMNS.len() + events.len() * 5, String::new());
-        out.values(cells, ",")?;
-    }
-    Ok(())
-}
-
-/// From `runs` to `unknown`.
-fn csv_counts(source: CounterSource, counts: &CounterTotals) -> Vec<String> {
-    let exact: &Exact = &counts.values;
-    let anomalies = joined(&exact.anomalies);
-    let ipc = plain(exact.ipc);
-    if source == CounterSource::Shared {
-        let mut cells = vec![String::new(); 16];
-        cells.extend([ipc, anomalies]);
-        return cells;
-    }
-    let mut cells = vec![
-        exact.runs.to_string(),
-        exact.measured.to_string(),
-        plain(exact.misses),
-        exact.nesting_overflow.to_string(),
-        exact.discarded.to_string(),
-        counts.measured_ns.to_string(),
-        plain(exact.time.value().map(|time| time.value)),
-        plain(exact.time.value().and_then(|time| time.error)),
-        exact.is_estimate.to_string(),
-        plain(counts.cpu_percent),
-    ];
-    for percentile in &exact.percentiles {
-        cells.extend([plain(percentile.from_ns), plain(percentile.to_ns)]);
-    }
-    cells.extend([ipc, anomalies]);
-    cells
+    let rows = report.rows.iter().map(|row| ("interval", row));
+    Fields::new(fields).write_csv(rows.chain(report.totals.iter().map(|row| ("total", row))), out)
 }

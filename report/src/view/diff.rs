@@ -1,37 +1,35 @@
 //! Recordings of before and after: a table for people, lines for programs.
 
-use super::cells::plain;
-use super::grid::{Column, Grid};
+use super::blocks::{Block, View, note};
+use super::columns::{Field, Fields};
+use super::grid::{Column, Sheet};
 use super::screen::Screen;
-use super::{write_notes, write_wrapped, write_wrapped_in};
 use crate::model::text::{UNKNOWN, decimal, fixed};
 use crate::model::{
-    Change, Diff, DiffMetric, DiffRecording, Judgment, Known, MetricDiff, MetricValue, ProgramDiff, Unit, Verdict,
+    Change, Diff, DiffMetric, DiffRecording, Judgment, Known, MetricDiff, MetricValue, PossibleRange, ProgramDiff,
+    Unit, Verdict,
 };
 use crate::options::Tone;
 use std::io;
 
-pub(super) fn table(diff: &Diff, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn view(diff: &Diff, _: usize) -> View<'_> {
+    let mut view = View::default();
     for (side, recordings) in [("base", &diff.base), ("new", &diff.new)] {
-        recordings.iter().try_for_each(|it| write_wrapped(&format!("{side}: {}", facts(it)), out, width))?;
+        view.0.extend(recordings.iter().map(|it| note(format!("{side}: {}", facts(it)))));
     }
     if diff.events.is_empty() {
-        rows(diff, None, true, out, width)?;
+        view.push(Block::Table(sheet(diff, None, true)));
     }
     for (at, event) in diff.events.iter().enumerate() {
-        writeln!(out, "#")?;
-        writeln!(out, "# {}", event.name)?;
-        rows(diff, Some((&event.name, event.unit)), at == 0, out, width)?;
+        view.push(Block::Gap);
+        view.push(Block::Fact(event.name.clone()));
+        view.push(Block::Table(sheet(diff, Some((&event.name, event.unit)), at == 0)));
     }
-    if !diff.gate.is_empty() {
-        writeln!(out, "#")?;
-    }
-    for judgment in &diff.gate {
-        write_wrapped_in(Some(verdict_tone(&judgment.verdict)), &judged(judgment), out, width)?;
-    }
-    let mut notes = diff.problems.clone();
-    notes.extend(diff.notes.iter().map(ToString::to_string));
-    write_notes(&notes, out, width)
+    view.0.extend((!diff.gate.is_empty()).then_some(Block::Gap));
+    let judgments = diff.gate.iter();
+    view.0.extend(judgments.map(|it| Block::Note(judged(it), Some(verdict_tone(&it.verdict)))));
+    view.notes(diff.problems.iter().cloned().chain(diff.notes.iter().map(ToString::to_string)));
+    view
 }
 
 /// What a recording is of.
@@ -45,13 +43,7 @@ fn facts(recording: &DiffRecording) -> String {
 }
 
 /// A table of an event; `has_runs` where it shows runs, which are of no event, as well.
-fn rows(
-    diff: &Diff,
-    event: Option<(&str, Unit)>,
-    has_runs: bool,
-    out: &mut Screen<'_>,
-    width: usize,
-) -> io::Result<()> {
+fn sheet(diff: &Diff, event: Option<(&str, Unit)>, has_runs: bool) -> Sheet {
     let name = event.map(|(name, _)| name);
     let is_time = event.is_none_or(|(_, unit)| unit == Unit::Nanoseconds);
     let per_run = name.map_or_else(String::new, |name| format!("{name}/RUN"));
@@ -116,10 +108,7 @@ fn rows(
         total.extend(vec![String::new(); 4]);
         lines.push(total);
     }
-    let mut grid = Grid::new(columns);
-    grid.fit(&lines);
-    let layout = grid.layout(width);
-    layout.write(&lines, out)
+    Sheet { columns, rows: lines, totals: Vec::new() }
 }
 
 /// The column of how runs per second changed.
@@ -199,85 +188,97 @@ fn judged(judgment: &Judgment) -> String {
     text + ": " + &judgment.evidence()
 }
 
-const CSV: [&str; 20] = [
-    "kind",
-    "name",
-    "type",
-    "attached",
-    "status",
-    "previous_name",
-    "base_tags",
-    "new_tags",
-    "metric",
-    "event",
-    "base",
-    "base_margin",
-    "new",
-    "new_margin",
-    "difference",
-    "percent",
-    "from_percent",
-    "to_percent",
-    "significant",
-    "unknown",
-];
-
-pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
-    out.values(CSV.map(str::to_owned), ",")?;
-    for program in &diff.programs {
-        let head = [
-            "program".to_owned(),
-            program.name.clone(),
-            program.prog_type.clone(),
-            program.attached.join(" "),
-            program.status.name().to_owned(),
-            program.previous_name.clone().unwrap_or_default(),
-            program.base_tags.join(" "),
-            program.new_tags.join(" "),
-        ];
-        program.metrics.iter().try_for_each(|metric| out.values(head.iter().cloned().chain(values(metric)), ","))?;
-    }
-    let head = ["total", "", "", "", "", "", "", ""].map(str::to_owned);
-    diff.total.iter().try_for_each(|metric| out.values(head.iter().cloned().chain(values(metric)), ","))?;
-    for judgment in &diff.gate {
-        let mut line = vec![String::new(); CSV.len()];
-        line[0] = "condition".to_owned();
-        line[1] = judgment.program.clone().unwrap_or_default();
-        line[4] = judgment.verdict.code().to_owned();
-        line[8] = judgment.condition.clone();
-        (line[10], line[12], line[15]) = (plain(judgment.base), plain(judgment.new), plain(judgment.percent));
-        if let Some(interval) = judgment.interval {
-            if judgment.is_relative {
-                (line[16], line[17]) = (plain(Some(interval.from)), plain(interval.to));
-            } else {
-                line[13] = plain(interval.to.zip(judgment.new).map(|(to, new)| to - new));
-            }
-        }
-        if let Verdict::Undecided { reason } = &judgment.verdict {
-            line[19] = reason.to_string();
-        }
-        out.values(line, ",")?;
-    }
-    Ok(())
+/// A line of CSV.
+enum Line<'r> {
+    /// A number of a program, or of all.
+    Metric(Option<&'r ProgramDiff>, &'r MetricDiff),
+    Condition(&'r Judgment),
 }
 
-fn values(metric: &MetricDiff) -> Vec<String> {
-    let value = |side: &MetricValue| plain(side.estimate.value().map(|it| it.value));
-    let margin = |side: &MetricValue| plain(side.estimate.value().and_then(|it| it.margin));
-    let change = metric.change.as_ref();
-    let why = metric.base.estimate.why().or(metric.new.estimate.why());
-    vec![
-        metric.metric.name().to_owned(),
-        metric.event.clone().unwrap_or_default(),
-        value(&metric.base),
-        margin(&metric.base),
-        value(&metric.new),
-        margin(&metric.new),
-        plain(change.map(|it| it.difference)),
-        plain(change.and_then(|it| it.percent)),
-        plain(change.and_then(|it| it.from_percent)),
-        plain(change.and_then(|it| it.to_percent)),
-        plain(change.and_then(|it| it.significant.value().copied())),
-        plain(why.or(change.and_then(|it| it.significant.why()))),
-    ]
+impl<'r> Line<'r> {
+    fn program(&self) -> Option<&'r ProgramDiff> {
+        match self {
+            Line::Metric(program, _) => *program,
+            Line::Condition(_) => None,
+        }
+    }
+
+    fn metric(&self) -> Option<&'r MetricDiff> {
+        match self {
+            Line::Metric(_, metric) => Some(metric),
+            Line::Condition(_) => None,
+        }
+    }
+
+    fn change(&self) -> Option<&'r Change> {
+        self.metric()?.change.as_ref()
+    }
+
+    fn condition(&self) -> Option<&'r Judgment> {
+        match self {
+            Line::Metric(..) => None,
+            Line::Condition(judgment) => Some(judgment),
+        }
+    }
+
+    /// The interval of a relative change.
+    fn relative(&self) -> Option<PossibleRange> {
+        self.condition().filter(|it| it.is_relative)?.interval
+    }
+
+    fn unknown(&self) -> Option<String> {
+        match self {
+            Line::Metric(_, metric) => {
+                let why = metric.base.estimate.why().or(metric.new.estimate.why());
+                why.or(metric.change.as_ref().and_then(|it| it.significant.why()))
+            }
+            Line::Condition(Judgment { verdict: Verdict::Undecided { reason }, .. }) => Some(reason.to_string()),
+            Line::Condition(_) => None,
+        }
+    }
+}
+
+pub(super) fn csv(diff: &Diff, out: &mut Screen<'_>) -> io::Result<()> {
+    type F<'r> = Field<'r, Line<'r>>;
+    let value = |side: Option<&MetricValue>| Some(side?.estimate.value()?.value);
+    let margin = |side: Option<&MetricValue>| side?.estimate.value()?.margin;
+    let absolute = |it: &Judgment| {
+        let to = it.interval.filter(|_| !it.is_relative)?.to?;
+        Some(to - it.new?)
+    };
+    let fields: [F<'_>; 20] = [
+        F::csv("kind", |it| match it {
+            Line::Metric(Some(_), _) => Some("program"),
+            Line::Metric(None, _) => Some("total"),
+            Line::Condition(_) => Some("condition"),
+        }),
+        F::csv("name", |it| it.program().map(|it| it.name.clone()).or_else(|| it.condition()?.program.clone())),
+        F::csv("type", |it| Some(it.program()?.prog_type.clone())),
+        F::csv("attached", |it| Some(it.program()?.attached.join(" "))),
+        F::csv("status", |it| it.program().map(|it| it.status.name()).or_else(|| Some(it.condition()?.verdict.code()))),
+        F::csv("previous_name", |it| it.program()?.previous_name.clone()),
+        F::csv("base_tags", |it| Some(it.program()?.base_tags.join(" "))),
+        F::csv("new_tags", |it| Some(it.program()?.new_tags.join(" "))),
+        F::csv("metric", |it| match it {
+            Line::Metric(_, metric) => Some(metric.metric.name().to_owned()),
+            Line::Condition(judgment) => Some(judgment.condition.clone()),
+        }),
+        F::csv("event", |it| it.metric()?.event.clone()),
+        F::csv("base", move |it| value(it.metric().map(|it| &it.base)).or_else(|| it.condition()?.base)),
+        F::csv("base_margin", move |it| margin(it.metric().map(|it| &it.base))),
+        F::csv("new", move |it| value(it.metric().map(|it| &it.new)).or_else(|| it.condition()?.new)),
+        F::csv("new_margin", move |it| margin(it.metric().map(|it| &it.new)).or_else(|| absolute(it.condition()?))),
+        F::csv("difference", |it| Some(it.change()?.difference)),
+        F::csv("percent", |it| it.change().and_then(|it| it.percent).or_else(|| it.condition()?.percent)),
+        F::csv("from_percent", |it| {
+            it.change().and_then(|it| it.from_percent).or(it.relative().map(|interval| interval.from))
+        }),
+        F::csv("to_percent", |it| it.change().and_then(|it| it.to_percent).or_else(|| it.relative()?.to)),
+        F::csv("significant", |it| it.change()?.significant.value().copied()),
+        F::csv("unknown", Line::unknown),
+    ];
+    let programs = diff.programs.iter().flat_map(|it| it.metrics.iter().map(move |metric| (Some(it), metric)));
+    let totals = diff.total.iter().map(|metric| (None, metric));
+    let metrics = programs.chain(totals).map(|(program, metric)| Line::Metric(program, metric));
+    Fields::new(fields).write_csv(metrics.chain(diff.gate.iter().map(Line::Condition)), out)
 }

@@ -2,7 +2,7 @@
 
 use super::line::{Line, share_tone};
 use super::screen::Screen;
-use crate::model::text::{UNKNOWN, chars, fit, fit_middle, printable};
+use crate::model::text::{UNKNOWN, fit, fit_middle, printable, width_of};
 use crate::options::Tone;
 use std::io;
 
@@ -14,6 +14,8 @@ const PARTS_KEPT: usize = 2;
 pub(super) struct Column {
     name: String,
     align: Align,
+    /// Meaning; empty where the name says it.
+    what: &'static str,
     /// How little it is worth keeping when the table is too wide; 0: it always stays.
     drop_order: u8,
     /// Least width a column of text may be cut to.
@@ -47,6 +49,7 @@ impl Column {
         Column {
             name: name.into(),
             align: Align::Right,
+            what: "",
             drop_order: 0,
             cut_to: None,
             cut: Cut::Middle,
@@ -84,6 +87,22 @@ impl Column {
     /// A cell with this says nothing.
     pub(super) fn nothing(self, nothing: &'static str) -> Column {
         Column { nothing, ..self }
+    }
+
+    /// Says what is in it.
+    pub(super) fn says(self, what: &'static str) -> Column {
+        Column { what, ..self }
+    }
+
+    /// Meaning; empty where the name says it.
+    pub(super) fn what(&self) -> &'static str {
+        self.what
+    }
+
+    /// Drop order where the table is too wide: 0 stays, the highest goes first.
+    #[cfg(test)]
+    pub(super) fn drop_order(&self) -> u8 {
+        self.drop_order
     }
 
     /// Its cells are shares, which stand out when they are high.
@@ -132,7 +151,7 @@ pub(super) struct Layout<'g> {
 
 impl Grid {
     pub(super) fn new(columns: Vec<Column>) -> Grid {
-        let widths = columns.iter().map(|column| chars(&printable(&column.name))).collect();
+        let widths = columns.iter().map(|column| width_of(&printable(&column.name))).collect();
         let kept = columns.iter().map(|column| column.always).collect();
         Grid { columns, widths, kept }
     }
@@ -142,7 +161,7 @@ impl Grid {
         let before = (self.widths.clone(), self.kept.clone());
         for row in rows {
             for (at, cell) in row.iter().enumerate() {
-                self.widths[at] = self.widths[at].max(chars(&printable(cell)));
+                self.widths[at] = self.widths[at].max(width_of(&printable(cell)));
                 self.kept[at] |= self.columns[at].says_something(cell);
             }
         }
@@ -159,7 +178,7 @@ impl Grid {
             let over = total(&widths) - limit;
             // The widest text gives first.
             let cuttable =
-                |at: usize| Some(widths[at]?.saturating_sub(columns[at].cut_to?.max(chars(&columns[at].name))));
+                |at: usize| Some(widths[at]?.saturating_sub(columns[at].cut_to?.max(width_of(&columns[at].name))));
             let widest =
                 (0..columns.len()).filter(|at| cuttable(*at).is_some_and(|room| room > 0)).max_by_key(|at| widths[*at]);
             if let Some(at) = widest {
@@ -205,7 +224,7 @@ impl Sheet {
         let grid = self.grid();
         let layout = grid.layout(width);
         layout.write(&self.rows, out)?;
-        layout.write_totals(&self.totals, out)
+        if self.totals.is_empty() { Ok(()) } else { layout.write_totals(&self.totals, out) }
     }
 
     /// Writes a table of `columns` from numbered parts of its rows, and returns the names of the columns that fit. Parts beyond the first
@@ -235,6 +254,11 @@ impl Sheet {
         layout.write_totals(&totals, out)?;
         let shown = layout.columns.iter().zip(&layout.widths).filter(|(_, width)| width.is_some());
         Ok(shown.map(|(column, _)| column.name.clone()).collect())
+    }
+
+    /// Width where `limit` columns are free.
+    pub(super) fn width(&self, limit: usize) -> usize {
+        total(&self.grid().layout(limit).widths)
     }
 
     /// Its header, rows and totals, each a line, `width` columns wide where that is possible.
@@ -321,11 +345,6 @@ impl Layout<'_> {
         Line::of(Tone::Bold, self.line(&names).text)
     }
 
-    /// How wide the table is.
-    pub(super) fn width(&self) -> usize {
-        total(&self.widths)
-    }
-
     /// A line as wide as the table.
     pub(super) fn rule(&self) -> String {
         "-".repeat(total(&self.widths).min(self.limit))
@@ -342,7 +361,7 @@ impl Layout<'_> {
                 Cut::Middle => fit_middle(&cell, width),
                 Cut::End => fit(&cell, width),
             };
-            let padding = width - chars(&cell);
+            let padding = width - width_of(&cell);
             if column.align == Align::Right {
                 push_blanks(&mut line.text, padding);
             }
@@ -373,6 +392,17 @@ mod tests {
 
     fn cells(cells: &[&str]) -> Vec<String> {
         cells.iter().map(|cell| (*cell).to_owned()).collect()
+    }
+
+    /// Each wide character takes two columns of a terminal: 日本 is as wide as four letters.
+    #[test]
+    fn columns_behind_wide_characters_are_aligned() {
+        let columns = vec![Column::text("NAME").cut_to(4), Column::number("N")];
+        let rows = [cells(&["日本", "1"]), cells(&["abcd", "22"]), cells(&["e\u{301}", "3"])];
+        let mut grid = Grid::new(columns);
+        grid.fit(&rows);
+        let lines = rows.each_ref().map(|row| grid.layout(usize::MAX).line(row).text);
+        assert_eq!(lines, ["日本   1", "abcd  22", "e\u{301}      3"]);
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! An interval of a recording that is under way, as a table.
 
+use super::blocks::{Block, View};
+use super::by_prog;
 use super::cells::percent;
-use super::screen::Screen;
-use super::table;
-use crate::model::text::{chars, counted, fixed, seconds};
+use crate::model::text::{counted, fixed, seconds, width_of};
 use crate::model::{Interval, Known};
-use std::io;
 
-pub(super) fn table(interval: &Interval, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    totals(interval, width).iter().try_for_each(|line| writeln!(out, "# {line}"))?;
-    for event in interval.report.events.iter().filter(|event| event.same_rows_as.is_none()) {
-        table::write_interval(&interval.report, event, out, width)?;
-    }
-    writeln!(out, "#")
+pub(super) fn view(interval: &Interval, width: usize) -> View<'_> {
+    let report = &interval.report;
+    let totals = totals(interval, width).into_iter().map(Block::Fact);
+    let events = report.events.iter().filter(|event| event.same_rows_as.is_none());
+    let tables = events.flat_map(|event| by_prog::interval(report, event));
+    View(totals.chain(tables).chain([Block::Gap]).collect())
 }
 
 /// Length of the interval, cost of all BPF and cost of watching, wrapped to lines of `width`.
@@ -35,7 +34,7 @@ pub(super) fn totals(interval: &Interval, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in parts {
         match lines.last_mut() {
-            Some(line) if chars(line) + SEPARATOR.len() + chars(&part) <= width => {
+            Some(line) if width_of(line) + SEPARATOR.len() + width_of(&part) <= width => {
                 *line += &format!("{SEPARATOR}{part}")
             }
             _ => lines.push(part),

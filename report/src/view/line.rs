@@ -33,7 +33,12 @@ impl Line {
 
     /// A line of one tone.
     pub(super) fn of(tone: Tone, text: String) -> Line {
-        Line { marks: vec![(0..text.len(), tone)], text }
+        Line::toned(Some(tone), text)
+    }
+
+    /// A line of one tone, or of none.
+    pub(super) fn toned(tone: Option<Tone>, text: String) -> Line {
+        Line { marks: tone.map(|tone| (0..text.len(), tone)).into_iter().collect(), text }
     }
 
     /// Appends a text.

@@ -1,7 +1,9 @@
 //! What source lines cost: a table for people, lines for programs.
 
 use super::annotation::place;
+use super::blocks::{Block, View};
 use super::cells::{number, percent, plain};
+use super::columns::{Field, Fields};
 use super::grid::{Column, Sheet};
 use super::screen::Screen;
 use crate::model::text::grouped;
@@ -11,109 +13,86 @@ use std::io;
 /// What a row of code without line information has in place of a line.
 const NO_LINE: &str = "(no line information)";
 
-pub(super) fn table(report: &LinesReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
+    let mut view = View::default();
     for event in &report.events {
-        writeln!(out, "# {}: {} samples", event.name, grouped(event.samples.samples))?;
-        if let Some(reason) = &event.no_helper {
-            writeln!(out, "# helper: {reason}")?;
-        }
-        sheet(event).write(out, width)?;
-        writeln!(out, "#")?;
+        view.push(Block::Fact(format!("{}: {} samples", event.name, grouped(event.samples.samples))));
+        view.0.extend(event.no_helper.iter().map(|reason| Block::Fact(format!("helper: {reason}"))));
+        view.push(Block::Table(sheet(event)));
+        view.push(Block::Gap);
     }
-    Ok(())
+    view
+}
+
+/// A row, or a sum.
+struct Line<'r> {
+    event: &'r EventLines,
+    kind: &'static str,
+    row: Option<&'r LineRow>,
+    own: Count,
+    helper: Option<Count>,
+    lines: Option<u64>,
+}
+
+fn rows(event: &EventLines) -> Vec<Line<'_>> {
+    let rows = event.rows.iter();
+    let rows =
+        rows.map(|row| Line { event, kind: "line", row: Some(row), own: row.own, helper: row.helper, lines: None });
+    let others = event.others;
+    let left_out =
+        Line { event, kind: "others", row: None, own: others.own, helper: others.helper, lines: Some(others.lines) };
+    rows.chain((others.lines > 0).then_some(left_out)).collect()
+}
+
+fn total(event: &EventLines) -> Line<'_> {
+    Line { event, kind: "total", row: None, own: event.own, helper: event.helper, lines: None }
+}
+
+fn fields<'r>() -> Fields<'r, Line<'r>> {
+    type F<'r> = Field<'r, Line<'r>>;
+    let line = |row: &LineRow| row.source.as_ref().map_or_else(|| NO_LINE.to_owned(), place);
+    Fields::new([
+        F::csv("event", |it| Some(it.event.name.clone())),
+        F::csv("kind", |it| Some(it.kind)),
+        F::csv("id", |it| it.row?.id)
+            .and_text(Column::number("ID").always(), |it| plain(it.row.and_then(|row| row.id))),
+        F::csv("load_time_ns", |it| it.row?.load_time_ns),
+        F::csv("program", |it| Some(it.row?.program.clone())).and_text(
+            Column::text("PROGRAM").always().cut_to(16),
+            |it| match (it.row, it.lines) {
+                (Some(row), _) => row.program.clone(),
+                (None, Some(lines)) => format!("({} more lines)", grouped(lines)),
+                (None, None) => "TOTAL".to_owned(),
+            },
+        ),
+        F::csv("function", |it| Some(it.row?.function.clone()))
+            .and_text(Column::text("FUNCTION").cut_to(16).droppable(1), |it| plain(it.row.map(|row| &row.function))),
+        F::text(Column::text("LINE").always().cut_to(24).cut_at_end(), move |it| plain(it.row.map(line))),
+        F::csv("file", |it| Some(it.row?.source.as_ref()?.file.to_string())),
+        F::csv("line", |it| Some(it.row?.source.as_ref()?.line)),
+        F::csv("text", |it| Some(it.row?.source.as_ref()?.text.to_string())),
+        F::csv("self_samples", |it| Some(it.own.samples))
+            .and_text(Column::number("SELF").always(), |it| grouped(it.own.samples))
+            .ahead(4),
+        F::csv("self_weight", |it| Some(it.own.weight)),
+        F::csv("helper_samples", |it| Some(it.helper?.samples))
+            .and_text(Column::number("HELPER").always(), |it| number(it.helper.map(|count| count.samples)))
+            .ahead(4),
+        F::csv("helper_weight", |it| Some(it.helper?.weight)),
+        F::csv("percent", |it| it.row?.percent)
+            .and_text(Column::number("%SAMPLES").share().always(), |it| {
+                it.row.map_or_else(String::new, |row| percent(row.percent))
+            })
+            .ahead(6),
+        F::csv("lines", |it| it.lines),
+    ])
 }
 
 /// The lines of an event.
 pub(super) fn sheet(event: &EventLines) -> Sheet {
-    let columns = vec![
-        Column::number("%SAMPLES").share().always(),
-        Column::number("SELF").always(),
-        Column::number("HELPER").always(),
-        Column::number("ID").always(),
-        Column::text("PROGRAM").always().cut_to(16),
-        Column::text("FUNCTION").cut_to(16).droppable(1),
-        Column::text("LINE").always().cut_to(24).cut_at_end(),
-    ];
-    let samples = |count: Option<Count>| number(count.map(|count| count.samples));
-    let line = |row: &LineRow| {
-        vec![
-            percent(row.percent),
-            samples(Some(row.own)),
-            samples(row.helper),
-            plain(row.id),
-            row.program.clone(),
-            row.function.clone(),
-            row.source.as_ref().map_or_else(|| NO_LINE.to_owned(), place),
-        ]
-    };
-    let sum = |own: Count, helper: Option<Count>, name: String| {
-        vec![String::new(), samples(Some(own)), samples(helper), String::new(), name, String::new(), String::new()]
-    };
-    let mut rows: Vec<Vec<String>> = event.rows.iter().map(line).collect();
-    let others = event.others;
-    if others.lines > 0 {
-        rows.push(sum(others.own, others.helper, format!("({} more lines)", grouped(others.lines))));
-    }
-    Sheet { columns, rows, totals: vec![sum(event.own, event.helper, "TOTAL".to_owned())] }
+    fields().sheet(&rows(event), &[total(event)])
 }
-
-const CSV_COLUMNS: [&str; 15] = [
-    "event",
-    "kind",
-    "id",
-    "load_time_ns",
-    "program",
-    "function",
-    "file",
-    "line",
-    "text",
-    "self_samples",
-    "self_weight",
-    "helper_samples",
-    "helper_weight",
-    "percent",
-    "lines",
-];
 
 pub(super) fn csv(report: &LinesReport, out: &mut Screen<'_>) -> io::Result<()> {
-    out.values(CSV_COLUMNS.map(str::to_owned), ",")?;
-    for event in &report.events {
-        event.rows.iter().try_for_each(|row| out.values(csv_row(event, row), ","))?;
-        let others = event.others;
-        let sum = |kind: &str, own: Count, helper: Option<Count>, lines: Option<u64>| {
-            let mut cells = vec![String::new(); CSV_COLUMNS.len()];
-            (cells[0], cells[1]) = (event.name.clone(), kind.to_owned());
-            cells.splice(9..13, counts(own, helper));
-            cells[14] = plain(lines);
-            cells
-        };
-        if others.lines > 0 {
-            out.values(sum("others", others.own, others.helper, Some(others.lines)), ",")?;
-        }
-        out.values(sum("total", event.own, event.helper, None), ",")?;
-    }
-    Ok(())
-}
-
-fn counts(own: Count, helper: Option<Count>) -> [String; 4] {
-    let (samples, weight) = (helper.map(|count| count.samples), helper.map(|count| count.weight));
-    [own.samples.to_string(), own.weight.to_string(), plain(samples), plain(weight)]
-}
-
-fn csv_row(event: &EventLines, row: &LineRow) -> Vec<String> {
-    let source = row.source.as_ref();
-    let mut cells = vec![
-        event.name.clone(),
-        "line".to_owned(),
-        plain(row.id),
-        plain(row.load_time_ns),
-        row.program.clone(),
-        row.function.clone(),
-        source.map(|source| source.file.to_string()).unwrap_or_default(),
-        plain(source.map(|source| source.line)),
-        source.map(|source| source.text.to_string()).unwrap_or_default(),
-    ];
-    cells.extend(counts(row.own, row.helper));
-    cells.extend([plain(row.percent), String::new()]);
-    cells
+    fields().write_csv(report.events.iter().flat_map(|event| rows(event).into_iter().chain([total(event)])), out)
 }

@@ -1,21 +1,13 @@
 //! Views line by line, for whoever shows a part of one at a time.
 
-use super::annotation;
+use super::blocks::comments;
+use super::by_prog::{self, Rates};
 use super::grid::{Column, Sheet};
-use super::interval;
-use super::opening::opening;
 use super::payers::{self, Repeated};
-use super::screen::Screen;
-use super::spark::spark;
-use super::table::{self, Rates};
-use super::tree;
+use super::{UNBOUNDED, annotation, interval, tree};
 use crate::model::text::{UNNAMED, clean, counted};
 use crate::model::{AnnotatedFunction, Annotation, CodeCost, CodeLine, History, Interval, Payers, Report, Trees};
-use std::io;
 use std::ops::Range;
-
-/// What the history of a program is worth where the table is too wide: less than its type, more than how often it runs.
-const HISTORY_ORDER: u8 = 4;
 
 /// A view as lines, laid out for a width. There is nothing in them that a terminal obeys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,9 +62,9 @@ impl Report {
     pub fn listing(&self, event: usize, width: usize) -> Listing {
         let Some(event) = self.events.get(event) else { return Listing::default() };
         let items = event.rows.iter().map(|row| Some(row.program)).collect();
-        let listing = Listing::of(&table::sheet(self, event, Rates::Count), items, width);
-        let notes = text(|out| table::notes(self, Some(event), out));
-        Listing { above: text(|out| opening(self, event, out, width)), notes, ..listing }
+        let listing = Listing::of(&by_prog::sheet(self, event, Rates::Count, None), items, width);
+        let notes = comments(&by_prog::notes(self, Some(event)), UNBOUNDED);
+        Listing { above: comments(&by_prog::above(self, event), width), notes, ..listing }
     }
 }
 
@@ -81,20 +73,9 @@ impl Interval {
     /// programs.
     pub fn listing(&self, event: usize, history: &History, width: usize) -> Listing {
         let Some(event) = self.report.events.get(event) else { return Listing::default() };
-        let mut sheet = table::sheet(&self.report, event, Rates::PerSecond);
-        // What it is the history of stands beside it.
-        let at = sheet
-            .columns
-            .iter()
-            .position(|column| column.name() == table::STATISTICS)
-            .map_or(sheet.columns.len(), |at| at + 1);
-        sheet.columns.insert(at, Column::text("STATS% BEFORE").droppable(HISTORY_ORDER));
-        let programs = event.rows.iter().map(|row| self.report.programs.get(row.program));
-        let bars = programs.map(|program| program.map(|it| spark(history.of(it))).unwrap_or_default());
-        let bars = bars.chain(std::iter::repeat(String::new()));
-        sheet.rows.iter_mut().chain(&mut sheet.totals).zip(bars).for_each(|(row, bars)| row.insert(at, bars));
+        let sheet = by_prog::sheet(&self.report, event, Rates::PerSecond, Some(history));
         let items = event.rows.iter().map(|row| Some(row.program)).collect();
-        let notes = text(|out| table::notes(&self.report, Some(event), out));
+        let notes = comments(&by_prog::notes(&self.report, Some(event)), UNBOUNDED);
         Listing {
             above: interval::totals(self, width).iter().map(|line| clean(line)).collect(),
             notes,
@@ -110,7 +91,7 @@ impl Annotation {
         let rows = program.functions.iter().map(|function| cost_row(&function.cost, function_name(function)));
         let items = (0..program.functions.len()).map(Some).collect();
         let listing = Listing::of(&cost_sheet("FUNCTION", rows.collect()), items, width);
-        Listing { above: text(|out| annotation::head(self, program, out)), ..listing }
+        Listing { above: comments(&annotation::head(self, program), UNBOUNDED), ..listing }
     }
 
     /// The code of a function; items are positions in its list of lines.
@@ -197,16 +178,6 @@ impl Listing {
             rows.into_iter().zip(items).map(|(text, item)| ListingRow { text, item, boxes: Vec::new() }).collect();
         Listing { header, rows, totals, ..Listing::default() }
     }
-}
-
-/// The lines that are written, without what makes them comments.
-fn text(write: impl FnOnce(&mut Screen<'_>) -> io::Result<()>) -> Vec<String> {
-    let mut written = Vec::new();
-    // Writing into memory cannot fail.
-    let _ = write(&mut Screen::new(&mut written));
-    let lines = String::from_utf8_lossy(&written);
-    let lines = lines.lines().map(|line| line.trim_start_matches('#').trim_start());
-    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 fn cost_sheet(what: &str, rows: Vec<Vec<String>>) -> Sheet {

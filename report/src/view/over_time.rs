@@ -1,12 +1,13 @@
 //! What programs cost from interval to interval: bars for people, lines for programs.
 
-use super::cells::{moment, plain};
-use super::grid::{Column, GAP, Grid};
+use super::blocks::{Block, View};
+use super::by_prog::{Lifetime, Scale, fitting_bars, intervals, weights};
+use super::cells::moment;
+use super::columns::{Field, Fields};
+use super::grid::{Column, GAP, Sheet};
 use super::screen::Screen;
-use super::spark::{self, Lifetime, Scale, fitting_bars, weights};
-use super::write_notes;
 use crate::model::text::{UNKNOWN, decimal, grouped};
-use crate::model::{Count, EventOverTime, IntervalCount, IntervalCounted, OverTime, RowOverTime};
+use crate::model::{Count, EventOverTime, IntervalCounted, OverTime, RowOverTime};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -19,9 +20,10 @@ struct Row {
     lifetime: Lifetime,
 }
 
-pub(super) fn table(report: &OverTime, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn view(report: &OverTime, width: usize) -> View<'_> {
+    let mut view = View::default();
     for event in &report.events {
-        let mut columns = vec![
+        let columns = vec![
             Column::number("ID").always(),
             Column::text("PROGRAM").always().cut_to(16),
             Column::number("SAMPLES").always(),
@@ -31,32 +33,26 @@ pub(super) fn table(report: &OverTime, out: &mut Screen<'_>, width: usize) -> io
             Column::number("NS/RUN").droppable(2),
         ];
         let rows = rows(event);
-        let mut cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells.clone()).collect();
-        let scale = Scale::new(event, report.interval_ns, bars_beside(&columns, &cells, event, width));
-        columns.push(Column::text("OVER TIME").always());
-        for (cells, row) in cells.iter_mut().zip(&rows) {
+        let cells = rows.iter().map(|row| row.cells.clone()).collect();
+        let mut sheet = Sheet { columns, rows: cells, totals: Vec::new() };
+        let scale = Scale::new(event, report.interval_ns, bars_beside(&sheet, event, width));
+        sheet.columns.push(Column::text("OVER TIME").always());
+        for (cells, row) in sheet.rows.iter_mut().zip(&rows) {
             cells.push(scale.line(row.heights.iter().copied(), row.lifetime));
         }
-        let mut grid = Grid::new(columns);
-        grid.fit(&cells);
-        let layout = grid.layout(width);
-        writeln!(out, "# {} · {} a bar", event.name, scale.bar_length())?;
-        layout.write(&cells, out)?;
+        view.push(Block::Fact(format!("{} · {} a bar", event.name, scale.bar_length())));
+        view.push(Block::Table(sheet));
         let has_estimates = event.rows.iter().filter_map(|row| row.counted.value()).any(|counted| counted.is_estimate);
-        let notes = if has_estimates { vec![ESTIMATE.to_owned()] } else { Vec::new() };
-        write_notes(&notes, out, width)?;
-        writeln!(out, "#")?;
+        view.notes(has_estimates.then(|| ESTIMATE.to_owned()));
+        view.push(Block::Gap);
     }
-    Ok(())
+    view
 }
 
-/// Bars that fit beside these columns: half of the width, if there are so many intervals, and what the columns leave.
-fn bars_beside(columns: &[Column], cells: &[Vec<String>], event: &EventOverTime, width: usize) -> usize {
-    let mut grid = Grid::new(columns.to_vec());
-    grid.fit(cells);
-    let wanted = (width / 2).min(usize::try_from(spark::intervals(event)).unwrap_or(usize::MAX));
-    let beside = grid.layout(width - wanted).width();
-    fitting_bars(width.saturating_sub(beside + GAP))
+/// Bars that fit beside a table: half of the width, if there are so many intervals, and what its columns leave.
+fn bars_beside(sheet: &Sheet, event: &EventOverTime, width: usize) -> usize {
+    let wanted = (width / 2).min(usize::try_from(intervals(event)).unwrap_or(usize::MAX));
+    fitting_bars(width.saturating_sub(sheet.width(width - wanted) + GAP))
 }
 
 fn rows(event: &EventOverTime) -> Vec<Row> {
@@ -93,89 +89,73 @@ fn rows(event: &EventOverTime) -> Vec<Row> {
     rows
 }
 
-pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {
-    let names = [
-        "event",
-        "kind",
-        "id",
-        "program",
-        "interval",
-        "from_ns",
-        "samples",
-        "weight",
-        "runs",
-        "ns_per_run",
-        "is_estimate",
-    ];
-    let counted = report.events.iter().flat_map(|event| &event.rows).filter_map(|row| row.counted.value());
-    let of_one = counted.flat_map(|counted| counted.intervals.first()).find(|it| !it.events.is_empty());
-    let events: Vec<&str> = of_one.into_iter().flat_map(|it| &it.events).map(|event| event.name.as_str()).collect();
-    let names = names.iter().map(|name| (*name).to_owned());
-    out.values(names.chain(events.iter().map(|name| format!("{name}_per_run"))), ",")?;
-    let line = |out: &mut Screen<'_>, event: &EventOverTime, row: Option<&RowOverTime>, at: Interval<'_>| {
-        let Interval { interval, from_ns, count, counted } = at;
-        let kind = match row {
-            None => "total",
-            Some(row) if row.program.is_none() => "other",
-            Some(_) => "program",
-        };
-        let values = [
-            event.name.clone(),
-            kind.to_owned(),
-            row.and_then(|row| row.id).map_or_else(String::new, |id| id.to_string()),
-            row.map_or_else(String::new, |row| row.name.clone()),
-            interval.to_string(),
-            from_ns.to_string(),
-            count.samples.to_string(),
-            count.weight.to_string(),
-            plain(counted.map(|counted| counted.runs)),
-            plain(counted.and_then(|counted| counted.ns_per_run)),
-            plain(counted.map(|counted| counted.is_estimate)),
-        ];
-        let per_run = |name: &&str| {
-            let event = counted?.events.iter().find(|event| event.name == **name)?;
-            event.per_run
-        };
-        out.values(values.into_iter().chain(events.iter().map(|name| plain(per_run(name)))), ",")
-    };
-    for event in &report.events {
-        for row in &event.rows {
-            intervals(row).try_for_each(|interval| line(out, event, Some(row), interval))?;
-        }
-        let dated = event.intervals.iter().map(|it| Interval::of(it, None));
-        dated.into_iter().try_for_each(|interval| line(out, event, None, interval))?;
-    }
-    Ok(())
-}
-
-/// An interval in which a program has samples, or ran.
+/// A line of CSV: an interval in which a program has samples, or ran.
 struct Interval<'r> {
+    event: &'r str,
+    /// `None` for all programs together.
+    row: Option<&'r RowOverTime>,
     interval: u64,
     from_ns: u64,
     count: Count,
     counted: Option<&'r IntervalCounted>,
 }
 
-impl<'r> Interval<'r> {
-    fn of(it: &IntervalCount, counted: Option<&'r IntervalCounted>) -> Interval<'r> {
-        Interval { interval: it.interval, from_ns: it.from_ns, count: it.count, counted }
-    }
+pub(super) fn csv(report: &OverTime, out: &mut Screen<'_>) -> io::Result<()> {
+    type F<'r> = Field<'r, Interval<'r>>;
+    let kind = |it: &Interval<'_>| match it.row {
+        None => "total",
+        Some(row) if row.program.is_none() => "other",
+        Some(_) => "program",
+    };
+    let fields = [
+        F::csv("event", |it| Some(it.event)),
+        F::csv("kind", move |it| Some(kind(it))),
+        F::csv("id", |it| it.row?.id),
+        F::csv("program", |it| Some(it.row?.name.clone())),
+        F::csv("interval", |it| Some(it.interval)),
+        F::csv("from_ns", |it| Some(it.from_ns)),
+        F::csv("samples", |it| Some(it.count.samples)),
+        F::csv("weight", |it| Some(it.count.weight)),
+        F::csv("runs", |it| Some(it.counted?.runs)),
+        F::csv("ns_per_run", |it| it.counted?.ns_per_run),
+        F::csv("is_estimate", |it| Some(it.counted?.is_estimate)),
+    ];
+    let counted = report.events.iter().flat_map(|event| &event.rows).filter_map(|row| row.counted.value());
+    let of_one = counted.flat_map(|counted| counted.intervals.first()).find(|it| !it.events.is_empty());
+    let per_run = of_one.into_iter().flat_map(|it| &it.events).map(|event| {
+        let name = event.name.as_str();
+        F::csv(format!("{name}_per_run"), move |it| it.counted?.events.iter().find(|it| it.name == name)?.per_run)
+    });
+    let lines = report.events.iter().flat_map(|event| {
+        let totals = event.intervals.iter().map(|it| Interval {
+            event: &event.name,
+            row: None,
+            interval: it.interval,
+            from_ns: it.from_ns,
+            count: it.count,
+            counted: None,
+        });
+        event.rows.iter().flat_map(|row| intervals_of(&event.name, row)).chain(totals)
+    });
+    Fields::new(fields.into_iter().chain(per_run)).write_csv(lines, out)
 }
 
 /// The intervals in which a program has samples, or ran, in order.
-fn intervals(row: &RowOverTime) -> impl Iterator<Item = Interval<'_>> {
-    let ran = row.counted.value().into_iter().flat_map(|counted| &counted.intervals);
-    let mut both: BTreeMap<u64, Interval<'_>> = ran
-        .map(|it| {
-            (
-                it.interval,
-                Interval { interval: it.interval, from_ns: it.from_ns, count: Count::default(), counted: Some(it) },
-            )
-        })
-        .collect();
-    for it in &row.intervals {
-        let counted = both.get(&it.interval).and_then(|ran| ran.counted);
-        both.insert(it.interval, Interval::of(it, counted));
+fn intervals_of<'r>(event: &'r str, row: &'r RowOverTime) -> impl Iterator<Item = Interval<'r>> {
+    let at = |interval, from_ns| Interval {
+        event,
+        row: Some(row),
+        interval,
+        from_ns,
+        count: Count::default(),
+        counted: None,
+    };
+    let mut all: BTreeMap<u64, Interval<'r>> = BTreeMap::new();
+    for it in row.counted.value().into_iter().flat_map(|counted| &counted.intervals) {
+        all.insert(it.interval, Interval { counted: Some(it), ..at(it.interval, it.from_ns) });
     }
-    both.into_values()
+    for it in &row.intervals {
+        all.entry(it.interval).or_insert_with(|| at(it.interval, it.from_ns)).count = it.count;
+    }
+    all.into_values()
 }

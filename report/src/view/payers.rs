@@ -1,98 +1,143 @@
 //! Who pays: the payers, and what each program costs each of them.
 
-use super::cells::{of_machine, percent, plain};
+use super::blocks::{Block, View};
+use super::by_prog::measured;
+use super::cells::{of_machine, percent};
+use super::columns::{Field, Fields};
 use super::grid::{Column, Sheet};
-use super::opening::measured;
 use super::screen::Screen;
-use super::write_notes;
 use crate::model::text::{UNKNOWN, counted, fixed, grouped};
-use crate::model::{Count, EventPayers, PayerName, Payers};
+use crate::model::{Count, EventPayers, PayerTotal, Payers};
 use crate::options::Payer;
+use std::borrow::Cow;
 use std::io;
 
 /// What the shares are of.
 pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of all samples of the payer; %BPF: of all BPF; %MACHINE: of all CPUs' time; \
     %ROW IN IRQ: of the row's samples, those in interrupts, charged to the task that they interrupted";
 
-pub(super) fn table(report: &Payers, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
+    let mut view = View::default();
     for (nth, event) in report.events.iter().enumerate() {
         if nth > 0 {
-            writeln!(out)?;
+            view.push(Block::Blank);
         }
-        writeln!(out, "# {}", measured(&report.recording, &event.name))?;
+        view.push(Block::Fact(measured(&report.recording, &event.name)));
         let samples = counted(event.samples.samples, "sample");
         let (bpf, share) =
             (grouped(event.total.count.samples), of_machine(event.total.machine_percent, event.is_scaled));
-        writeln!(out, "# {samples} · {bpf} in BPF ({share} % of the machine)")?;
-        writeln!(out, "#")?;
-        payers(report, event).write(out, width)?;
-        writeln!(out, "#")?;
-        pairs(report, event, Repeated::Blank).write(out, width)?;
+        view.push(Block::Fact(format!("{samples} · {bpf} in BPF ({share} % of the machine)")));
+        view.push(Block::Gap);
+        view.push(Block::Table(payers(report, event)));
+        view.push(Block::Gap);
+        view.push(Block::Table(pairs(report, event, Repeated::Blank)));
     }
     if report.events.is_empty() {
-        writeln!(out, "# no event of this recording samples the CPUs")?;
+        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
-    let mut notes = vec![LEGEND.to_owned()];
-    notes.extend(report.problems.iter().cloned());
-    write_notes(&notes, out, width)
+    view.notes([LEGEND.to_owned()].into_iter().chain(report.problems.iter().cloned()));
+    view
 }
 
-fn key_columns(report: &Payers) -> impl Iterator<Item = Column> + '_ {
-    report.keys.iter().map(|key| {
-        let (name, least) = match key {
-            Payer::Comm => ("COMM", 15),
-            Payer::Pid => ("PROCESS", 15),
-            Payer::Cgroup => ("CGROUP", 12),
-            Payer::Container => ("CONTAINER", 20),
-            Payer::Cpu => ("CPU", 6),
-        };
-        Column::text(name).always().cut_to(least)
+/// A line: a payer, a program by payer, or a sum.
+#[derive(Default)]
+struct Line<'r> {
+    event: &'r str,
+    is_scaled: bool,
+    kind: &'static str,
+    id: Option<u32>,
+    program: Cow<'r, str>,
+    /// The program is named in the line before.
+    is_repeated: bool,
+    /// Labels of the payer; those of sums are empty.
+    payer: Vec<String>,
+    count: Count,
+    in_interrupts: Option<Count>,
+    in_interrupts_percent: Option<f64>,
+    all: Option<Count>,
+    program_percent: Option<f64>,
+    payer_percent: Option<f64>,
+    bpf_percent: Option<f64>,
+    machine_percent: Option<f64>,
+}
+
+impl<'r> Line<'r> {
+    fn of_payer(event: &'r EventPayers, payer: usize, kind: &'static str) -> Line<'r> {
+        let row = &event.payers[payer];
+        Line {
+            kind,
+            payer: row.payer.iter().map(|name| name.label()).collect(),
+            in_interrupts: row.in_interrupts.value().copied(),
+            in_interrupts_percent: row.in_interrupts_percent,
+            all: Some(row.all),
+            payer_percent: row.payer_percent,
+            count: row.count,
+            bpf_percent: row.bpf_percent,
+            machine_percent: row.machine_percent,
+            ..Line::sum(event, "", &event.total, "".into())
+        }
+    }
+
+    fn sum(event: &'r EventPayers, kind: &'static str, total: &PayerTotal, program: Cow<'r, str>) -> Line<'r> {
+        Line {
+            event: &event.name,
+            is_scaled: event.is_scaled,
+            kind,
+            program,
+            count: total.count,
+            bpf_percent: total.bpf_percent,
+            machine_percent: total.machine_percent,
+            ..Line::default()
+        }
+    }
+
+    fn is_sum(&self) -> bool {
+        self.all.is_none()
+    }
+
+    fn unless_sum(&self, cell: String) -> String {
+        if self.is_sum() { String::new() } else { cell }
+    }
+}
+
+fn payer_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
+    (0..event.payers.len()).map(move |payer| Line::of_payer(event, payer, "payer"))
+}
+
+fn pair_lines(event: &EventPayers) -> impl Iterator<Item = Line<'_>> {
+    let mut last = None;
+    event.rows.iter().map(move |row| {
+        let program = (row.program, row.name.as_str());
+        Line {
+            id: row.id,
+            program: row.name.as_str().into(),
+            is_repeated: last.replace(program) == Some(program),
+            count: row.count,
+            in_interrupts: row.in_interrupts.value().copied(),
+            in_interrupts_percent: row.in_interrupts_percent,
+            program_percent: row.program_percent,
+            payer_percent: row.payer_percent,
+            bpf_percent: row.bpf_percent,
+            machine_percent: row.machine_percent,
+            ..Line::of_payer(event, row.payer, if row.program.is_some() { "program" } else { "other" })
+        }
     })
 }
 
-fn names(payer: &[PayerName]) -> impl Iterator<Item = String> + '_ {
-    payer.iter().map(PayerName::label)
+fn others(event: &EventPayers) -> Line<'_> {
+    let name = format!("({})", counted(event.others.pairs as u64, "more pair"));
+    Line::sum(event, "others", &event.others.total, name.into())
 }
 
-fn interrupts(percent: Option<f64>) -> String {
-    percent.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 1))
+fn total(event: &EventPayers) -> Line<'_> {
+    Line::sum(event, "total", &event.total, "TOTAL".into())
 }
 
-/// The payers of an event.
-pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
-    let mut columns: Vec<Column> = key_columns(report).collect();
-    columns.extend([
-        Column::number("SAMPLES").always(),
-        Column::number("%BPF").always(),
-        Column::number("%PAYER").share().always(),
-        Column::number("%MACHINE").share().droppable(2),
-        Column::number("%ROW IN IRQ").droppable(1).nothing("0.0"),
-    ]);
-    let line = |payer: Vec<String>, numbers: [String; 5]| payer.into_iter().chain(numbers).collect::<Vec<_>>();
-    let rows = event.payers.iter().map(|row| {
-        line(
-            names(&row.payer).collect(),
-            [
-                grouped(row.count.samples),
-                percent(row.bpf_percent),
-                percent(row.payer_percent),
-                of_machine(row.machine_percent, event.is_scaled),
-                interrupts(row.in_interrupts_percent),
-            ],
-        )
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    let mut first = vec![String::new(); report.keys.len()];
-    first[0] = "TOTAL".into();
-    let total = &event.total;
-    let shares = [
-        grouped(total.count.samples),
-        percent(total.bpf_percent),
-        String::new(),
-        of_machine(total.machine_percent, event.is_scaled),
-        String::new(),
-    ];
-    Sheet { columns, rows, totals: vec![line(first, shares)] }
+/// Tables of an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Payers,
+    Pairs(Repeated),
 }
 
 /// What stands for the program in lines of one that has several payers.
@@ -104,133 +149,87 @@ pub(super) enum Repeated {
     Named,
 }
 
-/// What each program costs each payer.
-pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) -> Sheet {
-    let mut columns = vec![Column::number("ID").always(), Column::text("PROGRAM").always().cut_to(16)];
-    columns.extend(key_columns(report));
-    columns.extend([
-        Column::number("SAMPLES").always(),
-        Column::number("%PROGRAM").always(),
-        Column::number("%PAYER").share().always(),
-        Column::number("%BPF").droppable(3),
-        Column::number("%MACHINE").share().droppable(2),
-        Column::number("%ROW IN IRQ").droppable(1).nothing("0.0"),
-    ]);
-    let mut rows: Vec<Vec<String>> = Vec::with_capacity(event.rows.len());
-    let mut last = None;
-    for row in &event.rows {
-        // A program's name stands at its first payer.
-        let is_first = last.replace((row.program, &row.name)) != Some((row.program, &row.name));
-        let mut cells = match is_first || repeated == Repeated::Named {
-            true => vec![row.id.map_or_else(String::new, |id| id.to_string()), row.name.clone()],
-            false => vec![String::new(), String::new()],
-        };
-        cells.extend(names(&event.payers[row.payer].payer));
-        cells.extend([
-            grouped(row.count.samples),
-            percent(row.program_percent),
-            percent(row.payer_percent),
-            percent(row.bpf_percent),
-            of_machine(row.machine_percent, event.is_scaled),
-            interrupts(row.in_interrupts_percent),
-        ]);
-        rows.push(cells);
-    }
-    let keys = report.keys.len();
-    let line = |name: String, samples: u64, bpf: Option<f64>, machine: Option<f64>| {
-        let mut cells = vec![String::new(); keys + 8];
-        (cells[1], cells[keys + 2]) = (name, grouped(samples));
-        (cells[keys + 5], cells[keys + 6]) = (percent(bpf), of_machine(machine, event.is_scaled));
-        cells
+fn fields<'r>(report: &'r Payers, which: Which) -> Fields<'r, Line<'r>> {
+    type F<'r> = Field<'r, Line<'r>>;
+    let is_pairs = which != Which::Payers;
+    let shown = move |it: &Line<'_>| !it.is_repeated || which == Which::Pairs(Repeated::Named);
+    let in_pairs = |field: F<'r>, column, cell: fn(&Line<'_>) -> String| match is_pairs {
+        true => field.and_text(column, move |it| if shown(it) { cell(it) } else { String::new() }),
+        false => field,
     };
-    let others = &event.others;
-    if others.pairs > 0 {
-        let count = others.total.count.samples;
-        let name = format!("({})", counted(others.pairs as u64, "more pair"));
-        rows.push(line(name, count, others.total.bpf_percent, others.total.machine_percent));
+    let id = Column::number("ID").always();
+    let program = Column::text("PROGRAM").always().cut_to(16);
+    let mut fields = vec![
+        F::csv("event", |it| Some(it.event)),
+        F::csv("kind", |it| Some(it.kind)),
+        in_pairs(F::csv("id", |it| it.id), id, |it| it.id.map(|id| id.to_string()).unwrap_or_default()),
+        in_pairs(F::csv("program", |it| Some(it.program.clone()).filter(|_| !it.is_sum())), program, |it| {
+            it.program.to_string()
+        }),
+    ];
+    for (at, key) in report.keys.iter().enumerate() {
+        let (name, least) = match key {
+            Payer::Comm => ("COMM", 15),
+            Payer::Pid => ("PROCESS", 15),
+            Payer::Cgroup => ("CGROUP", 12),
+            Payer::Container => ("CONTAINER", 20),
+            Payer::Cpu => ("CPU", 6),
+        };
+        let label = move |it: &Line<'r>| it.payer.get(at).cloned();
+        fields.push(F::csv(key.to_string(), label).and_text(Column::text(name).always().cut_to(least), move |it| {
+            // The first column of payers has the name of their sum.
+            let sum = (at == 0 && !is_pairs).then(|| it.program.to_string());
+            label(it).or(sum).unwrap_or_default()
+        }));
     }
-    let total = &event.total;
-    let total = line("TOTAL".into(), total.count.samples, total.bpf_percent, total.machine_percent);
-    Sheet { columns, rows, totals: vec![total] }
+    let bpf = Column::number("%BPF");
+    let bpf = if is_pairs { bpf.droppable(3) } else { bpf.always() };
+    let shares = Column::number("%PROGRAM").always();
+    fields.extend([
+        F::csv("samples", |it| Some(it.count.samples))
+            .and_text(Column::number("SAMPLES").always(), |it| grouped(it.count.samples)),
+        F::csv("weight", |it| Some(it.count.weight)),
+        F::csv("interrupt_samples", |it| Some(it.in_interrupts?.samples)),
+        F::csv("interrupt_weight", |it| Some(it.in_interrupts?.weight)),
+        F::csv("payer_samples", |it| Some(it.all?.samples)),
+        F::csv("payer_weight", |it| Some(it.all?.weight)),
+        match (F::csv("program_percent", |it| it.program_percent), is_pairs) {
+            (field, true) => field.and_text(shares, |it| it.unless_sum(percent(it.program_percent))),
+            (field, false) => field,
+        },
+        F::csv("payer_percent", |it| it.payer_percent)
+            .and_text(Column::number("%PAYER").share().always(), |it| it.unless_sum(percent(it.payer_percent))),
+        F::csv("bpf_percent", |it| it.bpf_percent)
+            .and_text(bpf, |it| percent(it.bpf_percent))
+            .ahead(usize::from(!is_pairs)),
+        F::csv("machine_percent", |it| it.machine_percent)
+            .and_text(Column::number("%MACHINE").share().droppable(2), |it| {
+                of_machine(it.machine_percent, it.is_scaled)
+            }),
+        F::text(Column::number("%ROW IN IRQ").droppable(1).nothing("0.0"), |it| {
+            it.unless_sum(it.in_interrupts_percent.map_or_else(|| UNKNOWN.into(), |percent| fixed(percent, 1)))
+        }),
+    ]);
+    Fields::new(fields)
 }
 
-/// What lines of every kind have behind their names.
-#[derive(Default)]
-struct CsvLine {
-    count: Count,
-    in_interrupts: Option<Count>,
-    payer: Option<Count>,
-    program_percent: Option<f64>,
-    payer_percent: Option<f64>,
-    bpf_percent: Option<f64>,
-    machine_percent: Option<f64>,
+/// The payers of an event.
+pub(super) fn payers(report: &Payers, event: &EventPayers) -> Sheet {
+    let rows: Vec<Line<'_>> = payer_lines(event).collect();
+    fields(report, Which::Payers).sheet(&rows, &[total(event)])
+}
+
+/// Cost of each program by payer.
+pub(super) fn pairs(report: &Payers, event: &EventPayers, repeated: Repeated) -> Sheet {
+    let mut rows: Vec<Line<'_>> = pair_lines(event).collect();
+    rows.extend((event.others.pairs > 0).then(|| others(event)));
+    fields(report, Which::Pairs(repeated)).sheet(&rows, &[total(event)])
 }
 
 pub(super) fn csv(report: &Payers, out: &mut Screen<'_>) -> io::Result<()> {
-    let mut columns: Vec<String> = ["event", "kind", "id", "program"].map(str::to_owned).into();
-    columns.extend(report.keys.iter().map(ToString::to_string));
-    columns.extend(
-        [
-            "samples",
-            "weight",
-            "interrupt_samples",
-            "interrupt_weight",
-            "payer_samples",
-            "payer_weight",
-            "program_percent",
-            "payer_percent",
-            "bpf_percent",
-            "machine_percent",
-        ]
-        .map(str::to_owned),
-    );
-    out.values(columns, ",")?;
-    let nobody = || vec![String::new(); report.keys.len()];
-    for event in &report.events {
-        let mut write = |kind: &str, program: [String; 2], payer: Vec<String>, line: CsvLine| {
-            let [id, name] = program;
-            let mut values = vec![event.name.clone(), kind.to_owned(), id, name];
-            values.extend(payer);
-            values.extend([line.count.samples.to_string(), line.count.weight.to_string()]);
-            for count in [line.in_interrupts, line.payer] {
-                values.extend([plain(count.map(|count| count.samples)), plain(count.map(|count| count.weight))]);
-            }
-            let shares = [line.program_percent, line.payer_percent, line.bpf_percent, line.machine_percent];
-            values.extend(shares.map(plain));
-            out.values(values, ",")
-        };
-        let no_program = || [String::new(), String::new()];
-        for row in &event.payers {
-            let line = CsvLine {
-                count: row.count,
-                in_interrupts: row.in_interrupts.value().copied(),
-                payer: Some(row.all),
-                program_percent: None,
-                payer_percent: row.payer_percent,
-                bpf_percent: row.bpf_percent,
-                machine_percent: row.machine_percent,
-            };
-            write("payer", no_program(), names(&row.payer).collect(), line)?;
-        }
-        for row in &event.rows {
-            let kind = if row.program.is_some() { "program" } else { "other" };
-            let payer = &event.payers[row.payer];
-            let line = CsvLine {
-                count: row.count,
-                in_interrupts: row.in_interrupts.value().copied(),
-                payer: Some(payer.all),
-                program_percent: row.program_percent,
-                payer_percent: row.payer_percent,
-                bpf_percent: row.bpf_percent,
-                machine_percent: row.machine_percent,
-            };
-            write(kind, [plain(row.id), row.name.clone()], names(&payer.payer).collect(), line)?;
-        }
-        for (kind, total) in [("others", &event.others.total), ("total", &event.total)] {
-            let (bpf_percent, machine_percent) = (total.bpf_percent, total.machine_percent);
-            let line = CsvLine { count: total.count, bpf_percent, machine_percent, ..CsvLine::default() };
-            write(kind, no_program(), nobody(), line)?;
-        }
-    }
-    Ok(())
+    let lines = report
+        .events
+        .iter()
+        .flat_map(|event| payer_lines(event).chain(pair_lines(event)).chain([others(event), total(event)]));
+    fields(report, Which::Payers).write_csv(lines, out)
 }

@@ -1,12 +1,13 @@
 //! Trees: what each program's cost consists of.
 
-use super::cells::{percent, plain};
+use super::blocks::{Block, View};
+use super::by_prog::measured;
+use super::cells::{number, percent};
+use super::columns::{Field, Fields};
 use super::grid::{Column, Sheet};
-use super::opening::measured;
 use super::screen::Screen;
-use super::write_notes;
-use crate::model::text::{UNKNOWN, grouped};
-use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree, TreeNode, Trees};
+use crate::model::text::UNKNOWN;
+use crate::model::{Count, EventTrees, NodeKind, OtherProgram, ProgramName, Tree, Trees};
 use std::io;
 
 /// What the columns are.
@@ -20,94 +21,165 @@ const LEGEND_CHAIN: &str = "chain: what is charged to a program and to those tha
 /// Programs of a chain that are named in its line.
 const NAMED_IN_CHAIN: usize = 4;
 
-pub(super) fn table(report: &Trees, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
+    let mut view = View::default();
     for (nth, event) in report.events.iter().enumerate() {
         if nth > 0 {
-            writeln!(out)?;
+            view.push(Block::Blank);
         }
-        writeln!(out, "# {}", measured(&report.recording, &event.name))?;
-        writeln!(out, "#")?;
-        sheet(event).write(out, width)?;
+        view.push(Block::Fact(measured(&report.recording, &event.name)));
+        view.push(Block::Gap);
+        view.push(Block::Table(sheet(event)));
     }
     if report.events.is_empty() {
-        writeln!(out, "# no event of this recording samples the CPUs")?;
+        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }
     let trees = || report.events.iter().flat_map(|event| &event.trees);
     let mut notes = vec![LEGEND.to_owned()];
     notes.extend(trees().any(|tree| !tree.inside.is_empty()).then(|| LEGEND_INSIDE.to_owned()));
     notes.extend(trees().any(|tree| !tree.tail_called_from.is_empty()).then(|| LEGEND_CHAIN.to_owned()));
     notes.extend(report.problems.iter().cloned());
-    write_notes(&notes, out, width)
+    view.notes(notes);
+    view
 }
 
-fn columns() -> Vec<Column> {
-    vec![
-        Column::number("SAMPLES").always(),
-        Column::number("%BPF").droppable(1),
-        Column::number("%PROGRAM").share().always(),
-        Column::number("SELF %PROGRAM").always(),
-        Column::number("%TOTAL").droppable(2),
-        Column::text("PROGRAM, AND WHAT IT CALLED").always().cut_to(24),
-    ]
+/// A line of a tree, or a sum.
+#[derive(Default)]
+struct Line<'r> {
+    event: &'r str,
+    kind: &'static str,
+    tree: Option<&'r Tree>,
+    depth: u32,
+    name: &'r str,
+    own: Option<Count>,
+    count: Option<Count>,
+    total: Option<Count>,
+    self_percent: Option<f64>,
+    program_percent: Option<f64>,
+    total_percent: Option<f64>,
+    /// In tables; empty for lines that only CSV has.
+    text: String,
+    /// Its share of all BPF, where tables have that.
+    bpf_percent: Option<Option<f64>>,
+    /// A node that is charged to the program.
+    is_charged: bool,
+    /// A node of a program in which others ran.
+    is_shared: bool,
 }
 
-/// One tree alone.
-pub(super) fn of_program(tree: &Tree) -> Sheet {
-    Sheet { columns: columns(), rows: rows_of(tree), totals: Vec::new() }
-}
-
-/// The trees of an event.
-pub(super) fn sheet(event: &EventTrees) -> Sheet {
-    let mut rows: Vec<Vec<String>> = event.trees.iter().flat_map(rows_of).collect();
-    let line = |count: Count, name: &str| {
-        let empty = String::new;
-        vec![grouped(count.samples), empty(), empty(), empty(), empty(), name.to_owned()]
-    };
-    let lines = [
-        (event.others, "(other programs)"),
-        (event.entry_unattributed, "(entry, unattributed)"),
-        (event.interpreted, "(interpreted programs)"),
-    ];
-    rows.extend(lines.iter().filter(|(count, _)| *count != Count::default()).map(|(count, name)| line(*count, name)));
-    Sheet { columns: columns(), rows, totals: vec![line(event.total, "TOTAL")] }
+impl<'r> Line<'r> {
+    fn new(event: &'r str, kind: &'static str, count: Count, text: String) -> Line<'r> {
+        Line { event, kind, count: Some(count), text, ..Line::default() }
+    }
 }
 
 /// The lines of a tree.
-fn rows_of(tree: &Tree) -> Vec<Vec<String>> {
-    let empty = String::new;
-    let head = ProgramName { id: tree.id, name: tree.name.clone() };
-    let first = [grouped(tree.count.samples), percent(tree.bpf_percent)];
-    let mut rows = vec![first.into_iter().chain([empty(), empty(), empty(), with_id(&head)]).collect()];
+fn tree_lines<'r>(event: &'r str, tree: &'r Tree) -> Vec<Line<'r>> {
+    let line = |kind, depth, name: &'r str, count, text| Line {
+        tree: Some(tree),
+        depth,
+        name,
+        ..Line::new(event, kind, count, text)
+    };
+    let head = with_id(&ProgramName { id: tree.id, name: tree.name.clone() });
+    let first = line("program", 0, &tree.name, tree.count, head);
+    let mut lines = vec![Line { total: Some(tree.total), bpf_percent: Some(tree.bpf_percent), ..first }];
     let is_shared = tree.total != tree.count;
-    let node = |node: &TreeNode| {
+    lines.extend(tree.nodes.iter().map(|node| {
         let is_other = node.kind == NodeKind::Other;
         let name = ProgramName { id: node.id, name: node.name.clone() };
         let name = if node.id.is_some() { with_id(&name) } else { name.name };
         let arrow = if is_other { "→ " } else { "" };
         let indented = format!("{:indent$}{arrow}{name}", "", indent = 2 * node.depth as usize);
-        let samples = if is_other { node.total } else { node.inclusive }.samples;
-        let of_charged = |value| if is_other { empty() } else { percent(value) };
-        let of_total = if is_shared { percent(node.total_percent) } else { empty() };
-        vec![
-            grouped(samples),
-            empty(),
-            of_charged(node.program_percent),
-            of_charged(node.self_percent),
-            of_total,
-            indented,
-        ]
-    };
-    rows.extend(tree.nodes.iter().map(node));
-    rows.extend(tree.chain.iter().map(|chain| {
-        let first = [grouped(chain.count.samples), percent(chain.bpf_percent), empty(), empty(), empty()];
-        first.into_iter().chain([format!("  chain: with {}", listed(&chain.reached))]).collect()
+        Line {
+            own: Some(node.own),
+            total: Some(node.total),
+            self_percent: node.self_percent,
+            program_percent: node.program_percent,
+            total_percent: node.total_percent,
+            is_charged: !is_other,
+            is_shared,
+            ..line(kind(node.kind), node.depth, &node.name, node.inclusive, indented)
+        }
     }));
-    rows.extend(tree.tail_called_from.iter().map(|from| {
+    lines.extend(tree.inside.iter().map(|it| line("inside", 1, &it.program.name, it.count, String::new())));
+    if let Some(chain) = &tree.chain {
+        let with = format!("  chain: with {}", listed(&chain.reached));
+        let first = line("chain", 1, &tree.name, chain.count, with);
+        lines.push(Line { bpf_percent: Some(chain.bpf_percent), ..first });
+        lines.extend(chain.reached.iter().map(|it| line("reached", 2, &it.program.name, it.count, String::new())));
+    }
+    lines.extend(tree.tail_called_from.iter().map(|from| {
         let origin = from.program.as_ref().map_or_else(|| "no telling where".to_owned(), with_id);
-        let origin = format!("  ← run by tail calls from {origin}");
-        vec![grouped(from.count.samples), empty(), empty(), empty(), empty(), origin]
+        let name = from.program.as_ref().map_or("", |program| &program.name);
+        line("tail_called_from", 1, name, from.count, format!("  ← run by tail calls from {origin}"))
     }));
-    rows
+    lines
+}
+
+/// The lines of an event, the last with its total.
+fn lines(event: &EventTrees) -> Vec<Line<'_>> {
+    let sums = [
+        ("others", event.others, "(other programs)"),
+        ("entry", event.entry_unattributed, "(entry, unattributed)"),
+        ("interpreted", event.interpreted, "(interpreted programs)"),
+        ("total", event.total, "TOTAL"),
+    ];
+    let sums = sums.into_iter().map(|(kind, count, text)| {
+        let is_shown = kind == "total" || count != Count::default();
+        Line::new(&event.name, kind, count, if is_shown { text.to_owned() } else { String::new() })
+    });
+    event.trees.iter().flat_map(|tree| tree_lines(&event.name, tree)).chain(sums).collect()
+}
+
+fn fields<'r>() -> Fields<'r, Line<'r>> {
+    type F<'r> = Field<'r, Line<'r>>;
+    let charged = |it: &Line<'_>, share| if it.is_charged { percent(share) } else { String::new() };
+    let samples = |it: &Line<'_>| match it.kind {
+        "other" => it.total,
+        _ => it.count,
+    };
+    Fields::new([
+        F::csv("event", |it| Some(it.event)),
+        F::csv("kind", |it| Some(it.kind)),
+        F::csv("id", |it| it.tree?.id),
+        F::csv("program", |it| Some(it.tree?.name.clone())),
+        F::csv("depth", |it| it.tree.map(|_| it.depth)),
+        F::csv("name", |it| Some(it.name)),
+        F::csv("self_samples", |it| Some(it.own?.samples)),
+        F::csv("self_weight", |it| Some(it.own?.weight)),
+        F::csv("samples", |it| Some(it.count?.samples))
+            .and_text(Column::number("SAMPLES").always(), move |it| number(samples(it).map(|count| count.samples))),
+        F::csv("weight", |it| Some(it.count?.weight)),
+        F::text(Column::number("%BPF").droppable(1), |it| it.bpf_percent.map(percent).unwrap_or_default()),
+        F::csv("self_percent", |it| it.self_percent)
+            .and_text(Column::number("SELF %PROGRAM").always(), move |it| charged(it, it.self_percent)),
+        F::csv("program_percent", |it| it.program_percent)
+            .and_text(Column::number("%PROGRAM").share().always(), move |it| charged(it, it.program_percent))
+            .ahead(1),
+        F::csv("total_samples", |it| Some(it.total?.samples)),
+        F::csv("total_weight", |it| Some(it.total?.weight)),
+        F::csv("total_percent", |it| it.total_percent).and_text(Column::number("%TOTAL").droppable(2), |it| {
+            if it.is_shared { percent(it.total_percent) } else { String::new() }
+        }),
+        F::text(Column::text("PROGRAM, AND WHAT IT CALLED").always().cut_to(24), |it| it.text.clone()),
+    ])
+}
+
+/// One tree alone.
+pub(super) fn of_program(tree: &Tree) -> Sheet {
+    fields().sheet(tree_lines("", tree).iter().filter(|it| !it.text.is_empty()), [])
+}
+
+/// The trees of an event.
+pub(super) fn sheet(event: &EventTrees) -> Sheet {
+    let lines = lines(event);
+    let (rows, total) = lines.split_at(lines.len() - 1);
+    fields().sheet(rows.iter().filter(|it| !it.text.is_empty()), total)
+}
+
+pub(super) fn csv(report: &Trees, out: &mut Screen<'_>) -> io::Result<()> {
+    fields().write_csv(report.events.iter().flat_map(lines), out)
 }
 
 fn with_id(program: &ProgramName) -> String {
@@ -120,75 +192,6 @@ fn listed(programs: &[OtherProgram]) -> String {
         names.push(format!("{} more", programs.len() - NAMED_IN_CHAIN));
     }
     names.join(", ")
-}
-
-const COLUMNS: [&str; 15] = [
-    "event",
-    "kind",
-    "id",
-    "program",
-    "depth",
-    "name",
-    "self_samples",
-    "self_weight",
-    "samples",
-    "weight",
-    "self_percent",
-    "program_percent",
-    "total_samples",
-    "total_weight",
-    "total_percent",
-];
-
-pub(super) fn csv(report: &Trees, out: &mut Screen<'_>) -> io::Result<()> {
-    out.values(COLUMNS.map(str::to_owned), ",")?;
-    for event in &report.events {
-        let counts = |count: Option<Count>| [plain(count.map(|it| it.samples)), plain(count.map(|it| it.weight))];
-        for tree in &event.trees {
-            let first = |kind: &str, depth: u32, name: &str| {
-                [event.name.clone(), kind.into(), plain(tree.id), tree.name.clone(), depth.to_string(), name.into()]
-            };
-            let line = |first: [String; 6], count: Count, total: Option<Count>| {
-                let numbers = [counts(None), counts(Some(count)), [String::new(), String::new()], counts(total)];
-                first.into_iter().chain(numbers.into_iter().flatten()).chain([String::new()]).collect::<Vec<_>>()
-            };
-            out.values(line(first("program", 0, &tree.name), tree.count, Some(tree.total)), ",")?;
-            for node in &tree.nodes {
-                let percents = [node.self_percent, node.program_percent].map(plain);
-                let numbers =
-                    [counts(Some(node.own)), counts(Some(node.inclusive)), percents, counts(Some(node.total))];
-                let first = first(kind(node.kind), node.depth, &node.name);
-                let last = [plain(node.total_percent)];
-                out.values(first.into_iter().chain(numbers.into_iter().flatten()).chain(last), ",")?;
-            }
-            for inside in &tree.inside {
-                out.values(line(first("inside", 1, &inside.program.name), inside.count, None), ",")?;
-            }
-            if let Some(chain) = &tree.chain {
-                out.values(line(first("chain", 1, &tree.name), chain.count, None), ",")?;
-                for reached in &chain.reached {
-                    out.values(line(first("reached", 2, &reached.program.name), reached.count, None), ",")?;
-                }
-            }
-            for from in &tree.tail_called_from {
-                let name = from.program.as_ref().map_or("", |program| &program.name);
-                out.values(line(first("tail_called_from", 1, name), from.count, None), ",")?;
-            }
-        }
-        let sums = [
-            ("others", event.others),
-            ("entry", event.entry_unattributed),
-            ("interpreted", event.interpreted),
-            ("total", event.total),
-        ];
-        for (kind, count) in sums {
-            let empty = String::new;
-            let first = [event.name.clone(), kind.into(), empty(), empty(), empty(), empty(), empty(), empty()];
-            let last = [(); 5].map(|()| empty());
-            out.values(first.into_iter().chain(counts(Some(count))).chain(last), ",")?;
-        }
-    }
-    Ok(())
 }
 
 fn kind(kind: NodeKind) -> &'static str {

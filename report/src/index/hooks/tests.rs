@@ -161,9 +161,9 @@ fn of_recordings_without_attachments_the_only_program_is_told() {
         hooks.runner(hooks.of([0]).unwrap(), 5)
     };
     let xdp = program(10, ProgType::XDP);
-    assert_eq!(of("bpf_prog_run_xdp", &[program(9, ProgType::KPROBE), xdp.clone()]), Runner::One(1));
-    assert_eq!(of("bpf_prog_run_xdp", &[xdp.clone(), xdp]), Runner::Unknown);
-    assert_eq!(of("bpf_prog_run_xdp", &[]), Runner::Unknown);
+    assert_eq!(of("do_xdp_generic", &[program(9, ProgType::KPROBE), xdp.clone()]), Runner::One(1));
+    assert_eq!(of("do_xdp_generic", &[xdp.clone(), xdp]), Runner::Unknown);
+    assert_eq!(of("do_xdp_generic", &[]), Runner::Unknown);
 }
 
 /// Two uprobes at different places in a page, and a uretprobe: which uprobe it is says where the task was.
@@ -198,4 +198,38 @@ fn uprobes_are_told_apart_by_where_the_task_was() {
     // What is probed in the kernel further out is no uprobe.
     assert_eq!(of(&["uprobe_dispatcher", "do_exit"], None), Some(vec![0, 1]));
     assert_eq!(of(&["trace_call_bpf", "kprobe_perf_func", "do_exit"], Some(0x139)), Some(vec![3]));
+}
+
+/// Linux 7.3: a program of a `tracing_multi` link shares the trampolines of its functions with programs that are on one function each.
+#[test]
+fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
+    let programs: Vec<Program> = [10, 11, 12].map(|id| program(id, ProgType::TRACING)).into();
+    let image = |btf_id| {
+        let kind = ImageKind::Trampoline(TrampolineKey::Kernel { btf_obj_id: 1, btf_id });
+        Image { name: String::new(), kind }
+    };
+    // Of vfs_read with program 10 on it, of do_exit with 11 on it, and of a function without another program.
+    let images = [image(100), image(200), image(300)];
+    let at = Attached::of(&[((1, 100), &[0]), ((1, 200), &[1])], &[]);
+    let ordinary = [attached(10, "fentry", "vfs_read"), attached(11, "fexit", "do_exit")];
+    let runners = |multi: &[Attachment]| {
+        let states = States {
+            session: Some(Session { start_ns: 100, ..Session::default() }),
+            attachments: [&ordinary[..], multi].concat(),
+            ..States::default()
+        };
+        let hooks = Hooks::new(&KernelSymbols::default(), &programs, &states, &images, &at);
+        [0, 1, 2].map(|image| match hooks.runner(hooks.of_image(image).unwrap(), 500) {
+            Runner::One(program) => (vec![program], 0),
+            Runner::Several { group, strangers } => (hooks.groups()[group as usize].programs.to_vec(), strangers),
+            Runner::Unknown => (Vec::new(), 0),
+        })
+    };
+    let listed = [attached(12, "fentry_multi", "vfs_read"), attached(12, "fentry_multi", "vfs_write")];
+    assert_eq!(runners(&listed), [(vec![0, 2], 0), (vec![1], 0), (vec![2], 0)]);
+    let unlisted = [attached(12, "fexit_multi", "vfs_read"), attached(12, "fexit_multi", "70 more")];
+    assert_eq!(runners(&unlisted), [(vec![0, 2], 1), (vec![1], 1), (vec![2], 0)]);
+    // As recorders wrote such a link before they knew its type.
+    assert_eq!(runners(&[attached(12, "15", "")]), [(vec![0], 1), (vec![1], 1), (vec![2], 0)]);
+    assert_eq!(runners(&[]), [(vec![0], 0), (vec![1], 0), (vec![], 0)]);
 }

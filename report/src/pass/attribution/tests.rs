@@ -84,12 +84,17 @@ fn index(with_symbols: bool) -> Index {
 
 /// The attribution on a chain of kernel frames, leaf first, with some user frames behind them.
 fn attribution(index: &Index, frames: &[u64]) -> (Charge, Vec<u32>) {
+    precise(index, frames[0], frames)
+}
+
+/// The same where the leaf is not in the chain.
+fn precise(index: &Index, leaf: u64, frames: &[u64]) -> (Charge, Vec<u32>) {
     let mut words = vec![context::KERNEL];
     words.extend(frames);
     words.extend([context::USER, 0x40_0000, PROG_A]);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut attributor = Attributor::new(index);
-    let attribution = attributor.attribution(frames.first().copied(), Some(Callchain::new(&bytes, Endian::Little)), 5);
+    let attribution = attributor.attribution(Some(leaf), Some(Callchain::new(&bytes, Endian::Little)), 5);
     (attribution.charge, attribution.programs().to_vec())
 }
 
@@ -124,6 +129,25 @@ fn a_return_address_is_behind_the_call() {
     assert_ne!(attribution(&index, &[PROG_A_SUB + 0x40]).0, own(0, 1));
     // An interrupt came at the first instruction.
     assert_eq!(attribution(&index, &[VFS_READ, PROG_B]).0, helper(1, 0, VFS_READ));
+}
+
+/// PEBS and IBS: the interrupt came some instructions after the leaf, and the chain begins there.
+#[test]
+fn a_chain_may_begin_behind_the_leaf() {
+    let index = index(true);
+    // The helper had returned to the program. This frame is no return address: its first byte is the function's.
+    assert_eq!(precise(&index, LOOKUP + 4, &[PROG_A, TRACE_CALL + 8]), (helper(0, 0, LOOKUP + 4), vec![0]));
+    assert_eq!(precise(&index, PROG_A_SUB + 4, &[PROG_A + 8, TRACE_CALL + 8]), (own(0, 1), vec![0]));
+    // The program had called a helper.
+    assert_eq!(precise(&index, PROG_B + 4, &[LOOKUP, PROG_B + 8, TRACE_CALL + 8]), (own(1, 0), vec![1]));
+    // A hook had called its program, and a trampoline its.
+    assert_eq!(precise(&index, TRACE_CALL + 4, &[PROG_A, TRACE_CALL + 8]), (Charge::Entry, vec![]));
+    let entry = Charge::Program { program: 2, function: None, column: Column::Entry, called: None };
+    assert_eq!(precise(&index, TRAMP_KERNEL + 8, &[PROG_C, TRAMP_KERNEL + 0x10]), (entry, vec![2]));
+    let entry = Charge::Program { program: 2, function: None, column: Column::Entry, called: Some(ENTER + 4) };
+    assert_eq!(precise(&index, ENTER + 4, &[TRAMP_KERNEL + 8, VFS_READ]), (entry, vec![2]));
+    // Elsewhere before a program ran: nothing of it was the program's.
+    assert_eq!(precise(&index, VFS_READ + 4, &[VFS_READ + 8]), (Charge::Elsewhere, vec![]));
 }
 
 /// Where in the program that is charged the sample is: also where another program is further out.

@@ -21,8 +21,8 @@ pub(crate) struct Mappings<'i> {
     numbers: FxHashMap<(Vec<u8>, Option<u32>), u32>,
     maps: FxHashMap<u32, TaskMaps>,
     count: usize,
-    /// Since when a process is the child of which.
-    parents: FxHashMap<u32, (u64, u32)>,
+    /// By process: when it was started by which, ascending. The numbers of processes are used again.
+    parents: FxHashMap<u32, Vec<(u64, u32)>>,
 }
 
 impl<'i> Mappings<'i> {
@@ -41,6 +41,7 @@ impl<'i> Mappings<'i> {
             records.into_iter().flatten().map_while(Result::ok).for_each(|record| maps.record(recording, &record));
         });
         maps.maps.values_mut().for_each(TaskMaps::build);
+        maps.parents.values_mut().for_each(|parents| parents.sort_unstable());
         maps
     }
 
@@ -61,7 +62,7 @@ impl<'i> Mappings<'i> {
                 self.add(map.pid, time_ns, (map.addr, map.len_bytes, map.pgoff), file);
             }
             Payload::Fork(task) if task.pid != task.ppid => {
-                self.parents.insert(task.pid, (time_ns.max(task.time_ns), task.ppid));
+                self.parents.entry(task.pid).or_default().push((time_ns.max(task.time_ns), task.ppid));
             }
             _ => {}
         }
@@ -109,12 +110,46 @@ impl<'i> Mappings<'i> {
     }
 
     fn find_inherited(&self, pid: u32, addr: u64, time_ns: u64, forks: usize) -> Option<(u32, Mapped)> {
-        match self.maps.get(&pid).and_then(|maps| maps.find(addr, time_ns)) {
+        let parents = self.parents.get(&pid).map_or(&[][..], Vec::as_slice);
+        let started = parents[..parents.partition_point(|(since, _)| *since <= time_ns)].last();
+        let map = self.maps.get(&pid).and_then(|maps| maps.find(addr, time_ns));
+        // An older one is of another process that had the number.
+        match map.filter(|map| started.is_none_or(|(since, _)| *since <= map.time_ns)) {
             Some(map) => Some((map.file, Mapped { ip: addr, map_start: map.start, pgoff: map.pgoff })),
             None => {
-                let (since, parent) = self.parents.get(&pid).filter(|_| forks > 0)?;
+                let (since, parent) = started.or(parents.first()).filter(|_| forks > 0)?;
                 self.find_inherited(*parent, addr, *since, forks - 1)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_nothing_of_the_one_that_had_its_number() {
+        let named = Files::default();
+        let mut maps = Mappings {
+            named: &named,
+            files: Vec::new(),
+            numbers: FxHashMap::default(),
+            maps: FxHashMap::default(),
+            count: 0,
+            parents: FxHashMap::default(),
+        };
+        let [sh, make, lib] = [&b"/bin/sh"[..], b"/bin/make", b"/lib/libc.so"].map(|path| maps.number(path, None));
+        maps.add(10, 0, (0x1000, 0x1000, 0), sh);
+        maps.add(20, 0, (0x1000, 0x1000, 0), make);
+        maps.add(20, 30, (0x9000, 0x1000, 0), lib);
+        // 20 ends, and 10 starts another 20, which maps a file later.
+        maps.parents.entry(20).or_default().push((50, 10));
+        maps.add(20, 60, (0x5000, 0x1000, 0), lib);
+        maps.maps.values_mut().for_each(TaskMaps::build);
+        let file = |addr, time_ns| maps.find(20, addr, time_ns).map(|(file, _)| file);
+        assert_eq!((file(0x1800, 40), file(0x9800, 40)), (Some(make), Some(lib)));
+        assert_eq!((file(0x1800, 55), file(0x9800, 55)), (Some(sh), None), "its parent's, and not its predecessor's");
+        assert_eq!((file(0x5800, 55), file(0x5800, 65)), (None, Some(lib)));
     }
 }

@@ -125,10 +125,13 @@ impl<'i> StacksSink<'i> {
     /// Puts the chain of a sample, innermost first, into [`StacksSink::chain`].
     fn walk(&mut self, sample: &SampleView<'_>) -> bprec_format::Result<()> {
         self.chain.clear();
-        let time_ns = sample.time_ns.unwrap_or(u64::MAX);
-        let mut space = if sample.record.misc & misc::CPUMODE_MASK == misc::USER { Space::User } else { Space::Kernel };
+        let (pid, time_ns) = (sample.pid_tid.0, sample.time_ns.unwrap_or(u64::MAX));
+        let is_user = sample.record.misc & misc::CPUMODE_MASK == misc::USER;
+        let leaf_space = if is_user { Space::User } else { Space::Kernel };
+        let mut space = leaf_space;
         // Where the processor was; further out are return addresses, which are behind the call.
         let mut is_exact = true;
+        let mut repeats_leaf = false;
         for word in sample.callchain()?.into_iter().flat_map(|chain| chain.iter()) {
             if word >= CONTEXT_MAX {
                 space = match word {
@@ -143,17 +146,31 @@ impl<'i> StacksSink<'i> {
                 }
                 continue;
             }
+            if (leaf_space, space) == (Space::User, Space::Kernel) {
+                // A precise event was in user space, and its interrupt came in the kernel.
+                continue;
+            }
+            repeats_leaf |= self.chain.is_empty() && sample.ip() == Some(word);
             let addr = if is_exact { word } else { word.wrapping_sub(1) };
             is_exact = false;
-            self.chain.push(self.place(space, addr, sample.pid_tid.0, time_ns));
+            self.chain.push(self.place(space, addr, pid, time_ns));
         }
-        if self.chain.is_empty()
-            && let Some(ip) = sample.ip()
-        {
-            self.chain.push(self.place(space, ip, sample.pid_tid.0, time_ns));
+        if let Some(ip) = sample.ip().filter(|_| !repeats_leaf) {
+            self.set_leaf(self.place(leaf_space, ip, pid, time_ns));
         }
         self.chain.push(sample.comm.map_or(Place::Thread(sample.pid_tid.1), Place::Comm));
         Ok(())
+    }
+
+    /// Puts the leaf of a precise event in place of the chain's first frames that stand for it, as [`crate::pass::frames`] does.
+    fn set_leaf(&mut self, leaf: Place) {
+        let is_unnamed = |place: &Place| matches!(place, Place::KernelAddr(_));
+        let is_function = matches!(leaf, Place::Program(..) | Place::Image(_) | Place::Kernel(_) | Place::Function(..));
+        match self.chain.as_mut_slice() {
+            [first, ..] if *first == leaf || is_unnamed(first) && is_unnamed(&leaf) => *first = leaf,
+            [_, second, ..] if *second == leaf && is_function => drop(self.chain.remove(0)),
+            _ => self.chain.insert(0, leaf),
+        }
     }
 
     fn place(&self, space: Space, addr: u64, pid: u32, time_ns: u64) -> Place {

@@ -4,7 +4,8 @@ use crate::index::Index;
 use crate::index::address::Owner;
 use crate::index::address_cache::AddressCache;
 use crate::model::Count;
-use crate::pass::attribution::{Attribution, Charge, outer_frames};
+use crate::pass::attribution::{Attribution, Charge};
+use crate::pass::frames::{KernelFrame, kernel_frames};
 use crate::pass::sinks::by_event::ByEvent;
 use crate::pass::{SampleView, Sink};
 use rustc_hash::FxHashMap;
@@ -111,9 +112,10 @@ impl<'i> TreeSink<'i> {
         let needs_all = attribution.programs().iter().any(|program| index.tail_calls.reach(*program));
         let mut left = attribution.program_frames();
         let chain = sample.callchain()?;
-        // The first frame is the leaf, which is known without a chain, too.
-        for (nth, addr) in sample.kernel_ip.into_iter().chain(outer_frames(&chain)).enumerate() {
-            let place = self.places.find(addr, nth == 0, time_ns, || place(index, addr, nth == 0, time_ns));
+        let Some(leaf) = sample.kernel_ip else { return Ok(()) };
+        for (nth, frame) in kernel_frames(index, leaf, &chain, time_ns).enumerate() {
+            let KernelFrame { addr, is_exact } = frame;
+            let place = self.places.find(addr, is_exact, time_ns, || place(index, addr, is_exact, time_ns));
             self.way.push(place);
             if let Place::Function { program, .. } = place {
                 match self.segments.last_mut() {

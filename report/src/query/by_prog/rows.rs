@@ -5,10 +5,11 @@ use super::sampled::{disagreement, per_run};
 use super::shares::Whole;
 use super::traits::{Traits, WithoutSamples, happened};
 use crate::index::Index;
+use crate::index::hooks::is_inlined;
 use crate::index::programs;
 use crate::input::window::{Window, since};
 use crate::model::{
-    Count, Counting, Disagreement, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs,
+    Columns, Count, Counting, Disagreement, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs,
     RunsEstimate, SampledPerRun, TimeBound,
 };
 use crate::pass::sinks::ledger::EventLedger;
@@ -227,6 +228,12 @@ impl ProgramRow {
             None if !self.has_samples() => Some(Arc::clone(without_samples)),
             None => Some(whole.kept(whole.ledger(&self.charges, true))),
         };
+        let kinds = program.attachments.iter().filter_map(|attachment| attachment.split(':').next());
+        let is_unseen = self.charges.entry == Count::default() && is_inlined(kinds);
+        let line = match line.as_ref().filter(|_| is_unseen) {
+            Some(line) => Some(whole.kept(without_entry(line))),
+            None => line,
+        };
         Row {
             program: self.program,
             id: program.id,
@@ -239,6 +246,15 @@ impl ProgramRow {
             parts: options.split().map(|_| self.parts.iter().map(part).collect()),
         }
     }
+}
+
+/// The line of a program that no sample can be in what runs it.
+fn without_entry(line: &Line) -> Line {
+    let columns = line.columns.as_deref().map(|columns| {
+        let unseen = || Known::Unknown(Reason::EntryInlined);
+        Arc::new(Columns { entry: unseen(), entry_shared: unseen(), ..columns.clone() })
+    });
+    Line { columns, ..line.clone() }
 }
 
 impl Facts<'_> {

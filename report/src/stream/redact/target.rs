@@ -49,6 +49,7 @@ impl Form {
             "tracepoint" | "raw_tracepoint" => Form::Tracepoint,
             "tp_btf" | "fentry" | "fexit" | "fsession" | "fmod_ret" | "lsm" | "freplace" | "tracing" => Form::Function,
             "kprobe" | "kretprobe" | "kprobe_multi" | "kretprobe_multi" => Form::Probes,
+            "fentry_multi" | "fexit_multi" | "fsession_multi" => Form::Probes,
             "uprobe" | "uretprobe" | "uprobe_multi" | "uretprobe_multi" => Form::UserProbe,
             "xdp" | "tc_ingress" | "tc_egress" | "tcx_ingress" | "tcx_egress" | "netkit_primary" | "netkit_peer" => {
                 Form::Interface

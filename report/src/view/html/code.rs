@@ -2,7 +2,8 @@
 
 use crate::model::text::{UNNAMED, counted};
 use crate::model::{AnnotatedFunction, AnnotatedProgram, Annotation, CodeCost, CodeLine};
-use crate::view::annotation;
+use crate::view::blocks::comments;
+use crate::view::{UNBOUNDED, annotation};
 use serde::Serialize;
 
 /// So many lines and instructions are in a page: some two megabytes. Programs come whole, the costliest first.
@@ -75,7 +76,7 @@ fn rows_of(program: &AnnotatedProgram) -> usize {
 fn program(annotation: &Annotation, program: &AnnotatedProgram, key: String) -> Program {
     Program {
         key,
-        facts: super::comments(|out| annotation::head(annotation, program, out)),
+        facts: comments(&annotation::head(annotation, program), UNBOUNDED),
         functions: program.functions.iter().map(function).collect(),
     }
 }

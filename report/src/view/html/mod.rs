@@ -5,10 +5,10 @@ mod tables;
 
 pub use tables::{PageTable, TablesPage};
 
+use super::blocks::comments;
 use super::grid::Sheet;
 use super::payers::{self, Repeated};
-use super::screen::Screen;
-use super::{json, lines, table};
+use super::{UNBOUNDED, by_prog, json, lines};
 use crate::model::text::{grouped, printable};
 use crate::model::{FrameKind, Page, StackTree, TimeBound, Unit};
 use serde::Serialize;
@@ -139,13 +139,13 @@ fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
     let key = |program: usize| text(&report.programs[program].label_with_id());
     Data {
         title: title.join(" · "),
-        facts: comments(|out| event.map_or(Ok(()), |event| super::opening::opening(report, event, out, usize::MAX))),
-        notes: comments(|out| table::notes(report, event, out)),
+        facts: event.map(|event| comments(&by_prog::above(report, event), UNBOUNDED)).unwrap_or_default(),
+        notes: comments(&by_prog::notes(report, event), UNBOUNDED),
         unit: match page.stacks.unit {
             Unit::Nanoseconds => "ns",
             Unit::Events => "events",
         },
-        table: event.map(|event| table::sheet(report, event, table::Rates::Count).into()).unwrap_or_default(),
+        table: event.map(|event| by_prog::sheet(report, event, by_prog::Rates::Count, None).into()).unwrap_or_default(),
         keys: event.into_iter().flat_map(|event| &event.rows).map(|row| key(row.program)).collect(),
         payers: paying.map(|event| payers::payers(&page.payers, event).into()).unwrap_or_default(),
         pairs: paying.map(|event| payers::pairs(&page.payers, event, Repeated::Named).into()).unwrap_or_default(),
@@ -204,14 +204,4 @@ fn timeline(page: &Page) -> Timeline {
     let shown_ns = page.report.recording.elapsed_ns.unwrap_or(0);
     let intervals = shown_ns.div_ceil(over_time.interval_ns.max(1)).max(last + 1);
     Timeline { interval_ns: over_time.interval_ns, intervals, rows: rows.collect() }
-}
-
-/// What the table has as lines of comment.
-fn comments(write: impl FnOnce(&mut Screen<'_>) -> io::Result<()>) -> Vec<String> {
-    let mut bytes = Vec::new();
-    // Writing to memory does not fail.
-    let _ = write(&mut Screen::new(&mut bytes));
-    let text = String::from_utf8_lossy(&bytes);
-    let lines = text.lines().map(|line| line.trim_start_matches('#').trim());
-    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }

@@ -3,12 +3,12 @@
 use super::StatWriter;
 use super::lines::together;
 use crate::model::text::{UNKNOWN, fit, grouped};
-use crate::model::{CountedEvent, CounterRow, CounterSource, Counting, Exact, Known, StatSnapshot, Unit};
+use crate::model::{CountedEvent, CounterRow, CounterSource, Counting, Exact, Known, PERCENTILES, StatSnapshot, Unit};
+use crate::view::blocks::View;
 use crate::view::cells::{self, IMPOSSIBLE, measured, number, turns};
 use crate::view::counters::cpu_percent;
 use crate::view::grid::{Column, Grid};
 use crate::view::screen::Screen;
-use crate::view::write_notes;
 use std::io;
 use std::time::Duration;
 
@@ -82,13 +82,13 @@ fn programs(snapshot: &StatSnapshot, time: &str, per_cpu: bool) -> (Vec<Column>,
         match best.map(|row| (row.counts.value(), row)) {
             Some((Some(counts), best)) => {
                 let exact = &counts.values;
-                cells.extend(cells::runs_and_time(best.source, exact));
+                cells.extend([cells::runs(best.source, exact), cells::time_per_run(best.source, exact)]);
                 cells.push(cpu_percent(counts));
                 cells.push(misses);
                 for event in 0..events.len() {
                     cells.extend(event_cells(exact, event));
                 }
-                cells.extend(cells::tail(exact));
+                cells.extend((0..=PERCENTILES.len()).map(|at| cells::exact(Some(exact), 0, at)));
                 cells.push(if best.source == CounterSource::Exact { measured(exact) } else { UNKNOWN.into() });
                 let name = best.source.name();
                 cells.push(match &exact.ended {
@@ -213,7 +213,9 @@ pub(super) fn end(
     if per_cpu && snapshot.shared.is_none() && snapshot.exact.is_none() {
         notes.push("the kernel's run statistics cover all CPUs together: only exact counters are per CPU".into());
     }
-    write_notes(&notes, out, width)?;
+    let mut view = View::default();
+    view.notes(notes);
+    view.write(out, width)?;
     let elapsed_s = snapshot.to_ns.saturating_sub(snapshot.from_ns) as f64 / 1e9;
     let programs = snapshot
         .rows

@@ -1,14 +1,12 @@
 //! The lines above the table.
 
-use super::cells::percent;
-use super::screen::Screen;
-use super::write_wrapped;
 use crate::model::text::{UNKNOWN, counted, grouped, seconds};
 use crate::model::{BpfSampler, EventReport, Known, Recording, Report};
-use std::io;
+use crate::view::blocks::{Block, note};
+use crate::view::cells::percent;
 
 /// The event, and of what the recording is.
-pub(super) fn measured(recording: &Recording, event: &str) -> String {
+pub(in crate::view) fn measured(recording: &Recording, event: &str) -> String {
     let mut parts = vec![event.to_owned()];
     if let Some(ns) = recording.elapsed_ns {
         let selected =
@@ -25,9 +23,9 @@ pub(super) fn measured(recording: &Recording, event: &str) -> String {
 }
 
 /// What was measured, how much of it, and what is missing.
-pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
+pub(super) fn opening(report: &Report, event: &EventReport) -> Vec<Block<'static>> {
     let recording = &report.recording;
-    writeln!(out, "# {}", measured(recording, &event.name))?;
+    let mut blocks = vec![Block::Fact(measured(recording, &event.name))];
     let bpf = &event.total;
     let mut parts = vec![counted(event.samples.samples, "sample")];
     if !report.programs.is_empty() {
@@ -40,38 +38,29 @@ pub(super) fn opening(report: &Report, event: &EventReport, out: &mut Screen<'_>
         parts.push("0 lost".to_owned());
     }
     parts.extend(missing(event, recording));
-    writeln!(out, "# {}", parts.join(" · "))?;
-    match &event.bpf_sampler {
-        Some(sampler) => bpf_sampler(sampler).iter().try_for_each(|line| write_wrapped(line, out, width))?,
-        None => {
-            if let Some(note) = &recording.event_note {
-                write_wrapped(note, out, width)?;
-            }
-        }
-    }
-    for it in &recording.cpus_not_sampled {
+    blocks.push(Block::Fact(parts.join(" · ")));
+    let mut notes = match &event.bpf_sampler {
+        Some(sampler) => bpf_sampler(sampler),
+        None => Vec::from_iter(recording.event_note.clone()),
+    };
+    notes.extend(recording.cpus_not_sampled.iter().map(|it| {
         let after = it.after_ns as f64 / 1e9;
-        let note = match it.came_online {
+        match it.came_online {
             true => format!("CPU {} came online after {after:.1} s and was not sampled: its load is in no row", it.cpu),
             false => format!(
                 "CPU {} went offline after {after:.1} s and was not sampled from then on, even if it came back",
                 it.cpu
             ),
-        };
-        write_wrapped(&note, out, width)?;
-    }
+        }
+    }));
     if recording.statistics_of_others {
-        write_wrapped(
-            "another tool had the kernel's run statistics on: all BPF programs took longer for that",
-            out,
-            width,
-        )?;
+        notes.push("another tool had the kernel's run statistics on: all BPF programs took longer for that".to_owned());
     }
     // Where counts are not from where they were asked to be.
-    if let Some(note) = &recording.counters_note {
-        write_wrapped(note, out, width)?;
-    }
-    writeln!(out, "#")
+    notes.extend(recording.counters_note.clone());
+    blocks.extend(notes.into_iter().map(note));
+    blocks.push(Block::Gap);
+    blocks
 }
 
 /// What there is not of the samples of an event; nothing where all are there.

@@ -14,13 +14,13 @@ const UNLIMITED_BARS: usize = 60;
 const LEAST_BARS: usize = 8;
 
 /// How many bars fit where so many columns of the screen are free.
-pub(super) fn fitting_bars(free: usize) -> usize {
+pub(in crate::view) fn fitting_bars(free: usize) -> usize {
     if free > usize::from(u16::MAX) { UNLIMITED_BARS } else { free.max(LEAST_BARS) }
 }
 
 /// Which intervals each bar of an event's lines stands for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scale {
+pub(in crate::view) struct Scale {
     /// The last interval in which something happened.
     last: u64,
     intervals_per_bar: u64,
@@ -28,23 +28,27 @@ pub(super) struct Scale {
 }
 
 /// When a program was loaded and unloaded, if during the recording.
-pub(super) type Lifetime = (Option<TimeBound>, Option<TimeBound>);
+pub(in crate::view) type Lifetime = (Option<TimeBound>, Option<TimeBound>);
 
 impl Scale {
     /// For lines of at most so many bars: several intervals share one where there are more.
-    pub(super) fn new(event: &EventOverTime, interval_ns: u64, most_bars: usize) -> Scale {
+    pub(in crate::view) fn new(event: &EventOverTime, interval_ns: u64, most_bars: usize) -> Scale {
         let last = intervals(event).saturating_sub(1);
         let intervals_per_bar = last / (most_bars.max(1) as u64) + 1;
         Scale { last, intervals_per_bar, bar_ns: intervals_per_bar.saturating_mul(interval_ns) }
     }
 
     /// What a bar stands for, with its unit.
-    pub(super) fn bar_length(self) -> String {
+    pub(in crate::view) fn bar_length(self) -> String {
         length(self.bar_ns)
     }
 
     /// The bars of a row, whose highest is its own most; `heights` are numbers of intervals, and what happened in them.
-    pub(super) fn line(self, heights: impl Iterator<Item = (u64, u64)>, (loaded, unloaded): Lifetime) -> String {
+    pub(in crate::view) fn line(
+        self,
+        heights: impl Iterator<Item = (u64, u64)>,
+        (loaded, unloaded): Lifetime,
+    ) -> String {
         let mut sums = vec![0u64; (self.last / self.intervals_per_bar) as usize + 1];
         for (interval, height) in heights {
             let sum = &mut sums[(interval / self.intervals_per_bar) as usize];
@@ -66,14 +70,14 @@ impl Scale {
 }
 
 /// Intervals up to the last one in which something happened.
-pub(super) fn intervals(event: &EventOverTime) -> u64 {
+pub(in crate::view) fn intervals(event: &EventOverTime) -> u64 {
     let counted = event.rows.iter().filter_map(|row| row.counted.value()?.intervals.last());
     let ends = event.intervals.last().map(|last| last.interval).into_iter().chain(counted.map(|last| last.interval));
     ends.max().map_or(0, |last| last + 1)
 }
 
 /// The heights of samples.
-pub(super) fn weights(intervals: &[IntervalCount]) -> impl Iterator<Item = (u64, u64)> {
+pub(in crate::view) fn weights(intervals: &[IntervalCount]) -> impl Iterator<Item = (u64, u64)> {
     intervals.iter().map(|interval| (interval.interval, interval.count.weight))
 }
 

@@ -1,28 +1,27 @@
 //! Text in place of a table: no program is known, or another table has the same rows.
 
-use super::cells::percent;
-use super::line::{Line, share_tone};
 use super::opening::missing;
-use super::screen::Screen;
 use crate::model::text::{counted, grouped};
 use crate::model::{EventReport, Recording};
-use crate::options::Tone;
-use std::io;
+use crate::view::blocks::Block;
+use crate::view::cells::percent;
+use crate::view::line::{Line, share_tone};
 
 /// Hottest symbols, when there is no program.
-pub(super) fn hottest(event: &EventReport, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
-    writeln!(out, "# no BPF programs in this recording; its hottest symbols:")?;
-    out.line(&Line::of(Tone::Bold, "%SAMPLES    SAMPLES  SYMBOL OR ADDRESS".to_owned()))?;
-    for hot in &event.hot {
+pub(super) fn hottest(event: &EventReport) -> Vec<Block<'static>> {
+    let rows = event.hot.iter().map(|hot| {
         let share = percent(hot.share.percent);
         let mut line = Line::default();
         line.push(&format!("{share:>8}"), share_tone(&share));
         line.push(&format!("  {:>9}  {}  {}", grouped(hot.share.count.samples), hot.name, hot.object), None);
         line.trim_end();
-        line.cut(width);
-        out.line(&line)?;
-    }
-    Ok(())
+        Block::Line(line)
+    });
+    let opening = [
+        Block::Fact("no BPF programs in this recording; its hottest symbols:".to_owned()),
+        Block::Heading("%SAMPLES    SAMPLES  SYMBOL OR ADDRESS".to_owned()),
+    ];
+    opening.into_iter().chain(rows).collect()
 }
 
 /// Most events that [`same_rows`] names.

@@ -1,0 +1,101 @@
+//! Kernel frames of a sample: the one place that knows which addresses of a call chain are exact and which are return addresses.
+//!
+//! The first frame is SAMPLE.ip. For most events the chain repeats it behind its marker. For precise events (PEBS, IBS) it does not: the
+//! processor recorded ip, and the kernel unwinds from the registers of the interrupt, which came some instructions later
+//! (`intel_pmu_pebs_event_update` and `perf_ibs_handle_irq`, Linux 6.18: "We must however always use iregs for the unwinder to stay sane").
+//! The chain then begins with one more exact address.
+
+use crate::index::Index;
+use crate::index::address::Owner;
+use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
+
+/// A kernel frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelFrame {
+    /// The address as the sample has it.
+    pub(crate) addr: u64,
+    /// The processor was at the address. Otherwise a call returns to it.
+    pub(crate) is_exact: bool,
+}
+
+impl KernelFrame {
+    /// An address in the instruction that ran: a call ends before its return address, which may be the next function's.
+    #[inline]
+    pub(crate) fn code_addr(self) -> u64 {
+        if self.is_exact { self.addr } else { self.addr.wrapping_sub(1) }
+    }
+}
+
+/// The kernel frames of a sample: `leaf`, which is its ip, and those of its chain further out.
+pub(crate) fn kernel_frames<'c>(
+    index: &Index,
+    leaf: u64,
+    chain: &Option<Callchain<'c>>,
+    time_ns: u64,
+) -> impl Iterator<Item = KernelFrame> + use<'c> {
+    let skipped = words_of_leaf(index, leaf, chain, time_ns);
+    std::iter::once(KernelFrame { addr: leaf, is_exact: true }).chain(outer_frames(chain, skipped))
+}
+
+/// The frames of a chain behind `skipped` ones. The first of a chain is exact.
+#[inline]
+pub(crate) fn outer_frames<'c>(
+    chain: &Option<Callchain<'c>>,
+    skipped: usize,
+) -> impl Iterator<Item = KernelFrame> + use<'c> {
+    let mut is_exact = skipped == 0;
+    kernel_words(chain).skip(skipped).map(move |addr| KernelFrame { addr, is_exact: std::mem::take(&mut is_exact) })
+}
+
+/// The addresses of the kernel's part of a chain.
+#[inline]
+pub(crate) fn kernel_words<'c>(chain: &Option<Callchain<'c>>) -> impl Iterator<Item = u64> + use<'c> {
+    let mut words = chain.unwrap_or(Callchain::new(&[], Endian::Little)).iter();
+    // The kernel's part is the first in nearly all chains.
+    let has_kernel = words.any(|word| word == context::KERNEL);
+    words.take_while(move |word| has_kernel && *word < CONTEXT_MAX)
+}
+
+/// Number of a chain's first frames that stand for the leaf's own.
+///
+/// Usually the first is the leaf. Else the interrupt came in the leaf's function, or in a function that it has called since, or, with no frame of
+/// the leaf's function left, in the one that it returned to.
+#[inline]
+pub(crate) fn words_of_leaf(index: &Index, leaf: u64, chain: &Option<Callchain<'_>>, time_ns: u64) -> usize {
+    let mut words = kernel_words(chain);
+    match words.next() {
+        None => 0,
+        Some(first) if first == leaf => 1,
+        Some(first) => {
+            let second = words.next().map(|addr| addr.wrapping_sub(1));
+            words_of_precise_leaf(index, leaf, first, second, time_ns)
+        }
+    }
+}
+
+#[inline(never)]
+fn words_of_precise_leaf(index: &Index, leaf: u64, first: u64, second: Option<u64>, time_ns: u64) -> usize {
+    let code = code(index, leaf, time_ns);
+    // Two addresses without a name are taken for one function's.
+    if self::code(index, first, time_ns) == code {
+        1
+    } else if code.is_some() && second.is_some_and(|addr| self::code(index, addr, time_ns) == code) {
+        2
+    } else {
+        0
+    }
+}
+
+/// Identity of the function or image at an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Code {
+    Bpf(Owner),
+    Kernel(u32),
+}
+
+fn code(index: &Index, addr: u64, time_ns: u64) -> Option<Code> {
+    match index.map.find(addr, time_ns) {
+        Some(owner @ (Owner::Function { .. } | Owner::Image(_))) => Some(Code::Bpf(owner)),
+        _ => index.symbols.find(addr).map(Code::Kernel),
+    }
+}

@@ -1,0 +1,402 @@
+//! Columns of the table by program and of its CSV.
+
+use super::entries::Entry;
+use super::spark::{SparkColumn, spark};
+use crate::index::student::NORMAL_95;
+use crate::model::text::{UNKNOWN, decimal, estimated, fixed, grouped};
+use crate::model::{
+    Columns, EventReport, Exact, History, Known, PERCENTILES, Program, Reason, Report, Row, Runs, RunsEstimate, Share,
+    Shares,
+};
+use crate::options::{By, Group, TableColumns};
+use crate::view::cells::{self, NOTHING, estimate, joined, moment, number, of_machine, percent};
+use crate::view::columns::{Field, Fields};
+use crate::view::grid::Column;
+
+/// Runs as a table has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::view) enum Rates {
+    /// Number of runs.
+    Count,
+    /// Runs per second; and the memory of maps, which is what else programs take.
+    PerSecond,
+}
+
+/// The column of the time in a program by run statistics.
+pub(super) const STATISTICS: &str = "STATS%";
+
+/// The column of what a program and those that it leads to cost together.
+pub(super) const INCLUSIVE: &str = "TOTAL%";
+
+/// The column of code that runs programs.
+pub(super) const ENTRY: &str = "ENTRY%";
+
+/// Drop order of the columns that an interval has in another one than a recording: an interval has few samples, and all runs.
+struct Orders {
+    kind: u8,
+    machine: u8,
+    inclusive: u8,
+    runs: u8,
+    statistics: u8,
+}
+
+impl Orders {
+    fn of(rates: Rates) -> Orders {
+        match rates {
+            Rates::Count => Orders { kind: 3, machine: 1, inclusive: 4, runs: 5, statistics: 9 },
+            Rates::PerSecond => Orders { kind: 18, machine: 4, inclusive: 17, runs: 3, statistics: 1 },
+        }
+    }
+}
+
+/// Drop order of a program's history: it goes after the type, and before the rate of runs.
+const HISTORY_ORDER: u8 = 4;
+
+/// Columns beside those that every table has.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Extra<'r> {
+    /// Samples over time.
+    pub(super) spark: Option<&'r SparkColumn<'r>>,
+    /// Time in programs in the intervals before.
+    pub(super) history: Option<&'r History>,
+}
+
+/// A part of what is charged.
+type PartOf = fn(&Columns) -> &Known<Share>;
+
+/// The columns in order. The first to go are those with the highest number: who costs most, by what, and whose it is stays longest.
+pub(super) fn fields<'r>(
+    report: &'r Report,
+    event: Option<&EventReport>,
+    rates: Rates,
+    extra: Extra<'r>,
+) -> Fields<'r, Entry<'r>> {
+    type F<'r> = Field<'r, Entry<'r>>;
+    let [first, name] = match report.by {
+        Some(By::Group(group)) => [
+            "PROGRAMS",
+            match group {
+                Group::Owner => "OWNER",
+                Group::Name => "NAME",
+                Group::Type => "TYPE",
+                Group::Hook => "HOOK",
+            },
+        ],
+        Some(By::Split(_)) | None => ["ID", "PROGRAM"],
+    };
+    let order = Orders::of(rates);
+    let share = |name: &str, order| Column::number(name).droppable(order).nothing(NOTHING);
+    let few = if rates == Rates::PerSecond { Few::AtMost } else { Few::AsTheyAre };
+    let has_exact = report.counting.is_some();
+    let exact_of = move |line: &Entry<'r>| line.head().filter(|_| has_exact).and_then(Program::exact_throughout);
+    let mut fields = vec![
+        F::csv("event", |l| Some(&l.event?.name)),
+        F::csv("kind", |l| Some(l.kind)),
+        F::csv("id", |l| l.program?.id).and_text(Column::number(first).always(), |l| match (l.head(), l.group) {
+            (Some(program), _) => program.id.map_or_else(|| UNKNOWN.into(), |id| id.to_string()),
+            (None, Some(group)) => grouped(group.programs.len() as u64),
+            (None, None) => String::new(),
+        }),
+        F::csv("load_time_ns", |l| l.program?.load_time_ns),
+        F::csv("name", |l| l.plain_name.or(l.program.map(|it| it.name.as_str())))
+            .and_text(Column::text(name).cut_to(24).always(), |l| l.name.to_string()),
+        F::csv("part", |l| l.part),
+        F::csv("type", |l| l.program?.prog_type).and_text(Column::text("TYPE").droppable(order.kind).cut_to(10), |l| {
+            match l.head() {
+                Some(program) => program.prog_type.map_or_else(|| UNKNOWN.into(), |it| it.to_string()),
+                None => String::new(),
+            }
+        }),
+        F::csv("tag", |l| l.program?.tag),
+        F::csv("samples", |l| l.samples).and_text(Column::number("SAMPLES").droppable(14), |l| {
+            let is_unknown = l.is_row() && l.line.is_none();
+            if l.is_share { String::new() } else { number(l.samples.filter(|_| !is_unknown)) }
+        }),
+        F::csv("weight", |l| l.weight),
+    ];
+    let shares: [(&str, &str, Column, PartOf); 4] = [
+        ("self", "SELF%", share("SELF%", 11).says("in its own code"), |it| &it.own),
+        ("helper", "HELPER%", share("HELPER%", 12).says("in kernel code it called"), |it| &it.helper),
+        ("entry", ENTRY, share(ENTRY, 13).says("in code that runs it"), |it| &it.entry),
+        ("inclusive", INCLUSIVE, share(INCLUSIVE, order.inclusive).says("in it and in programs it leads to"), |it| {
+            &it.inclusive
+        }),
+    ];
+    for (key, name, column, of) in shares {
+        let count = move |l: &Entry<'r>, of: PartOf| Some(of(l.columns?).value()?.count);
+        fields.push(F::csv(format!("{key}_samples"), move |l| Some(count(l, of)?.samples)).and_text(
+            column.share(),
+            move |l| {
+                l.of_line(|line| line.columns.as_deref().map_or_else(String::new, |it| part(l.event, it, of, few)))
+            },
+        ));
+        fields.push(F::csv(format!("{key}_weight"), move |l| Some(count(l, of)?.weight)));
+        if name == ENTRY {
+            let shared: PartOf = |it| &it.entry_shared;
+            fields.push(F::csv("entry_shared_samples", move |l| Some(count(l, shared)?.samples)));
+            fields.push(F::csv("entry_shared_weight", move |l| Some(count(l, shared)?.weight)));
+        }
+    }
+    fields.extend([
+        F::csv("machine_percent", |l| l.shares.machine)
+            .and_text(share("%MACHINE", order.machine).share().says("of all CPUs' time"), move |l| {
+                if let Some(unsampled) = l.unseen() {
+                    let sampled = l.line.map_or(Some(0.0), |line| line.shares.machine);
+                    let both = sampled.zip(unsampled.machine_percent).map(|(sampled, unsampled)| sampled + unsampled);
+                    return estimate(both);
+                }
+                l.machine.clone().unwrap_or_else(|| {
+                    l.of_line(|it| few.share(it.shares.machine, it.count.samples, |it| machine(l.event, it)))
+                })
+            })
+            .ahead(5),
+        F::csv("busy_percent", |l| l.shares.busy)
+            .and_text(share("%BUSY", 15).says("of non-idle time"), move |l| sampled(l, few, |it| it.busy))
+            .ahead(5),
+        F::csv("bpf_percent", |l| l.shares.bpf)
+            .and_text(share("%BPF", 8).says("of all BPF"), move |l| sampled(l, few, |it| it.bpf))
+            .ahead(5),
+        F::csv("samples_percent", |l| l.shares.samples),
+        F::csv("unsampled_ns", |l| Some(l.unsampled?.time_ns)),
+        F::csv("unsampled_machine_percent", |l| l.unsampled?.machine_percent),
+        F::csv("runs", |l| l.run_count).and_text(
+            Column::number(if rates == Rates::PerSecond { "RUNS/S" } else { "RUNS" }).droppable(order.runs),
+            move |l| match exact_of(l).filter(|_| rates == Rates::Count) {
+                Some(exact) => grouped(exact.runs),
+                None => l.summed(l.of_runs(|runs| count(runs, rates))),
+            },
+        ),
+        F::text(Column::number("NS/RUN").droppable(2), move |l| match exact_of(l).filter(|it| it.time.is_value()) {
+            Some(exact) => cells::time(exact),
+            None => l.of_runs(cells::ns_per_run),
+        }),
+        F::csv("run_time_ns", |l| l.run_time_ns).and_text(
+            share(STATISTICS, order.statistics)
+                .share()
+                .says("of the machine, time in it by the kernel's run statistics"),
+            |l| l.summed(l.of_runs(|runs| percent(runs.machine_percent))),
+        ),
+    ]);
+    fields.extend(extra.history.map(|history| {
+        F::text(Column::text("STATS% BEFORE").droppable(HISTORY_ORDER), |l| {
+            l.head().map_or_else(String::new, |program| spark(history.of(program)))
+        })
+    }));
+    fields.push(F::csv("misses", |l| l.misses).and_text(
+        Column::number("MISSES").droppable(10).says("runs that the kernel's recursion guard refused"),
+        |l| l.summed(l.of_runs(|runs| number(runs.misses))),
+    ));
+    if let Some(event) = event.filter(|event| shows_per_run(report, event)) {
+        let name = format!("≈{}/RUN", without_modifiers(&event.name));
+        fields.push(F::text(Column::number(name).droppable(4), |l| l.row.map_or_else(String::new, per_run)));
+    }
+    if let Some(counting) = &report.counting {
+        let events = counting.events.len();
+        for (at, column) in cells::exact_columns(counting).into_iter().enumerate() {
+            let cell = move |it: &Program| cells::exact(it.exact.value().map(AsRef::as_ref), events, at);
+            fields.push(F::text(column, move |l| l.head().map_or_else(String::new, cell)));
+        }
+    }
+    if rates == Rates::PerSecond {
+        fields.push(F::text(Column::number("MAP MEM").droppable(6), |l| {
+            l.head().map_or_else(String::new, |it| cells::memory(it.map_memory_bytes.value().copied()))
+        }));
+    }
+    fields.extend([
+        F::csv("loaded_ns", |l| Some(l.head()?.loaded?.before_ns))
+            .and_text(Column::number("LOADED").droppable(16), |l| {
+                l.head().map_or_else(String::new, |it| moment(it.loaded))
+            }),
+        F::csv("unloaded_ns", |l| Some(l.head()?.unloaded?.before_ns))
+            .and_text(Column::number("UNLOADED").droppable(17), |l| {
+                l.head().map_or_else(String::new, |it| moment(it.unloaded))
+            }),
+        F::csv("attached", |l| Some(l.head()?.attachments.join(" ")))
+            .and_text(Column::text("ATTACHED TO").droppable(7).cut_to(20), |l| {
+                l.head().map_or_else(String::new, cells::attachments)
+            }),
+        F::csv("owner", |l| Some(l.head()?.holders())).and_text(Column::text("OWNER").droppable(6).cut_to(12), |l| {
+            l.head().map_or_else(String::new, Program::holders)
+        }),
+        F::csv("disagreement", |l| l.row?.disagreement.as_ref()),
+        F::csv("programs", |l| l.programs),
+    ]);
+    fields.extend(extra.spark.map(|spark| {
+        F::text(Column::text(TableColumns::SPARK), |l| match (l.kind, l.row, l.group) {
+            (_, Some(row), _) => spark.program(row),
+            (_, _, Some(group)) => spark.group(&group.programs),
+            ("others", ..) => spark.others(),
+            ("counting", ..) => spark.counting(),
+            ("entry" | "interpreted", ..) => spark.unattributed(&l.name),
+            ("total", ..) => spark.total(),
+            _ => String::new(),
+        })
+    }));
+    if let Some(counting) = &report.counting {
+        fields.extend(exact_fields(counting.events.iter().map(|event| event.name.as_str())));
+    }
+    Fields::new(fields)
+}
+
+/// Columns that exact counters add to CSV.
+fn exact_fields<'r>(events: impl Iterator<Item = &'r str>) -> Vec<Field<'r, Entry<'r>>> {
+    type F<'r> = Field<'r, Entry<'r>>;
+    fn exact<'r>(line: &Entry<'r>) -> Option<&'r Exact> {
+        line.head()?.exact.value().map(AsRef::as_ref)
+    }
+    let mut fields: Vec<F<'r>> = vec![
+        F::csv("exact_runs", |l| Some(exact(l)?.runs)),
+        F::csv("exact_measured_runs", |l| Some(exact(l)?.measured)),
+        F::csv("exact_ns_per_run", |l| Some(exact(l)?.time.value()?.value)),
+        F::csv("exact_ns_per_run_error", |l| exact(l)?.time.value()?.error),
+        F::csv("exact_is_estimate", |l| Some(exact(l)?.is_estimate)),
+    ];
+    for at in 0..PERCENTILES.len() {
+        let name = cells::PERCENTILE_NAMES[at];
+        fields.push(F::csv(format!("{name}_from_ns"), move |l| exact(l)?.percentiles.get(at)?.from_ns));
+        fields.push(F::csv(format!("{name}_to_ns"), move |l| exact(l)?.percentiles.get(at)?.to_ns));
+    }
+    fields.push(F::csv("ipc", |l| exact(l)?.ipc));
+    fields.push(F::csv("exact_unknown", |l| match exact(l) {
+        None => l.head()?.exact.why(),
+        Some(exact) => Some(joined(&exact.anomalies)),
+    }));
+    fields.push(F::csv("disagreements", |l| Some(joined(&l.head()?.disagreements))));
+    for (at, name) in events.enumerate() {
+        let event = move |l: &Entry<'r>| exact(l)?.events.get(at)?.counted.value();
+        fields.push(F::csv(format!("{name}_per_run"), move |l| Some(event(l)?.per_run.value)));
+        fields.push(F::csv(format!("{name}_per_run_error"), move |l| event(l)?.per_run.error));
+        fields.push(F::csv(format!("{name}_running"), move |l| Some(event(l)?.running)));
+    }
+    fields
+}
+
+/// The name of an event without what perf's syntax puts behind it (`cycles:P`); a tracepoint's name has a colon, too.
+fn without_modifiers(name: &str) -> &str {
+    match name.split_once(':') {
+        Some((event, modifiers)) if modifiers.chars().all(|it| "ukhGHIpPSDWe".contains(it)) => event,
+        _ => name,
+    }
+}
+
+/// Returns true if events per run are estimated from samples: the kernel's statistics tell more of time, and exact counters of anything.
+fn shows_per_run(report: &Report, event: &EventReport) -> bool {
+    !event.is_timer && report.counting.is_none() && event.rows.iter().any(|row| row.sampled_per_run.is_value())
+}
+
+/// An event per run, estimated from samples.
+fn per_run(row: &Row) -> String {
+    row.sampled_per_run.value().map_or(UNKNOWN.into(), |it| {
+        let [value, margin, most] = [it.value, it.margin, it.value + it.margin].map(decimal);
+        // It may be hardly any.
+        if it.margin < it.value { format!("{value}±{margin}") } else { format!("{value} ≤{most}") }
+    })
+}
+
+/// Runs, or runs per second.
+pub(super) fn count(runs: &Runs, rates: Rates) -> String {
+    match (runs.estimate, rates) {
+        (None, Rates::Count) => grouped(runs.count),
+        (None, Rates::PerSecond) => runs.per_second.map_or(UNKNOWN.into(), decimal),
+        (Some(estimate), Rates::Count) => estimated(runs.count, estimate.count_margin),
+        (Some(estimate), Rates::PerSecond) => per_second(runs, &estimate),
+    }
+}
+
+/// Runs per second, where they are estimated.
+fn per_second(runs: &Runs, estimate: &RunsEstimate) -> String {
+    let Some(rate) = runs.per_second else { return UNKNOWN.into() };
+    let scale = if runs.count > 0 { rate / runs.count as f64 } else { 0.0 };
+    estimated(rate.round() as u64, estimate.count_margin.map(|margin| (margin as f64 * scale).ceil() as u64))
+}
+
+fn machine(event: Option<&EventReport>, share: Option<f64>) -> String {
+    of_machine(share, event.is_some_and(EventReport::is_scaled))
+}
+
+/// A share of what samples see.
+fn sampled(entry: &Entry<'_>, few: Few, of: fn(&Shares) -> Option<f64>) -> String {
+    match entry.unseen() {
+        Some(_) => UNKNOWN.into(),
+        None => entry.of_line(|line| few.share(of(&line.shares), line.count.samples, percent)),
+    }
+}
+
+/// A column of the ledger.
+fn part(event: Option<&EventReport>, columns: &Columns, of: PartOf, few: Few) -> String {
+    let cell = match of(columns) {
+        Known::Value(share) => {
+            few.share(event.and_then(|it| it.percent(share.count)), share.count.samples, |share| machine(event, share))
+        }
+        Known::Unknown(Reason::NotForThisLine) => String::new(),
+        Known::Unknown(_) | Known::Impossible(_) => UNKNOWN.into(),
+    };
+    let is_shared = std::ptr::eq(of(columns), &columns.entry) && columns.has_shared_entry();
+    if is_shared && cell.starts_with(|c: char| c.is_ascii_digit()) { format!("≈{cell}") } else { cell }
+}
+
+/// Form of a share that rests on few samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Few {
+    /// Like any other: the table says how many samples there are.
+    AsTheyAre,
+    /// `≤` and its upper confidence bound.
+    AtMost,
+}
+
+/// With fewer samples than this, chance alone makes a share two thirds larger or smaller, or more.
+const FEW_SAMPLES: u64 = 10;
+
+impl Few {
+    fn share(self, share: Option<f64>, samples: u64, show: impl Fn(Option<f64>) -> String) -> String {
+        let is_few = self == Few::AtMost && (1..FEW_SAMPLES).contains(&samples);
+        match share.filter(|_| is_few) {
+            Some(share) => format!("≤{}", fixed((share * at_most(samples)).min(100.0), 2)),
+            None => show(share),
+        }
+    }
+}
+
+/// Upper 97.5 % confidence bound of a Poisson mean (Wilson and Hilferty), as a multiple of the `samples` that were taken.
+fn at_most(samples: u64) -> f64 {
+    let next = samples as f64 + 1.0;
+    let root = 1.0 - 1.0 / (9.0 * next) + NORMAL_95 / (3.0 * next.sqrt());
+    next * root * root * root / samples as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Input, Options, by_prog};
+    use std::path::Path;
+
+    /// `docs/table.md` says what columns mean and in which order they go, as they are declared.
+    #[test]
+    fn columns_are_documented_as_they_are_declared() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let input = Input::open(root.join("fixtures/recordings/linux-7.2/ratio.data")).unwrap();
+        let report = by_prog(&input, &Options::default()).unwrap();
+        let docs = std::fs::read_to_string(root.join("docs/table.md")).unwrap();
+        let fields = fields(&report, None, Rates::Count, Extra::default());
+        for column in fields.columns().iter().filter(|column| !column.what().is_empty()) {
+            let row = format!("| `{}` | {} |", column.name(), column.what());
+            assert!(docs.contains(&row), "docs/table.md lacks {row}");
+        }
+        let mut dropped: Vec<(u8, &str)> =
+            fields.columns().iter().map(|column| (column.drop_order(), column.name())).collect();
+        dropped.retain(|(order, _)| *order > 0);
+        dropped.sort_unstable_by_key(|(order, _)| std::cmp::Reverse(*order));
+        let declared: Vec<&str> = dropped.iter().map(|(_, name)| *name).collect();
+        let sentence = docs.split("Then columns are dropped:").nth(1).unwrap().split("in this order").next().unwrap();
+        let documented: Vec<&str> = sentence.split('`').skip(1).step_by(2).collect();
+        assert_eq!(documented, declared);
+    }
+
+    /// Exact bounds of a Poisson distribution's mean at 97.5 %: of 1 sample 5.572, of 2 7.225, of 9 17.085.
+    #[test]
+    fn a_share_of_few_samples_may_be_as_large_as_chance_has_it() {
+        for (samples, most) in [(1, 5.572), (2, 7.225), (9, 17.085)] {
+            assert!((at_most(samples) * samples as f64 - most).abs() < 0.01 * most, "{samples}: {}", at_most(samples));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Lines of the table by program and of its CSV.
+
+use super::columns::Rates;
+use crate::model::text::UNKNOWN;
+use crate::model::{
+    Columns, Count, EventReport, GroupRow, Known, Line, Program, Report, Row, Runs, Shares, StatisticsCost,
+    UnsampledTime,
+};
+use crate::view::cells::{estimate, percent};
+use std::borrow::Cow;
+
+/// Below the total: time in programs that samples cannot see.
+const UNSAMPLED: &str = "+ programs marked ~";
+
+/// Form of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Shown {
+    /// Among the rows.
+    Row,
+    /// Below the rule.
+    Total,
+    /// In CSV alone.
+    #[default]
+    Csv,
+}
+
+/// A line: a program, a part of one, a group, or anything else that samples are charged to.
+#[derive(Clone, Default)]
+pub(super) struct Entry<'r> {
+    /// The event that it is a line of.
+    pub(super) event: Option<&'r EventReport>,
+    /// Its kind in CSV; empty where only tables have it.
+    pub(super) kind: &'static str,
+    pub(super) shown: Shown,
+    /// Its name in tables.
+    pub(super) name: Cow<'r, str>,
+    /// Its name in CSV.
+    pub(super) plain_name: Option<&'r str>,
+    /// The program, also of parts.
+    pub(super) program: Option<&'r Program>,
+    pub(super) row: Option<&'r Row>,
+    pub(super) group: Option<&'r GroupRow>,
+    pub(super) part: Option<&'r str>,
+    pub(super) programs: Option<usize>,
+    /// Charges that tables show.
+    pub(super) line: Option<&'r Line>,
+    /// Parts of the charges that CSV has.
+    pub(super) columns: Option<&'r Columns>,
+    pub(super) samples: Option<u64>,
+    pub(super) weight: Option<u64>,
+    pub(super) shares: Shares,
+    /// Its share of the machine in tables, where it has no other.
+    pub(super) machine: Option<String>,
+    /// Tables have nothing of it but that share.
+    pub(super) is_share: bool,
+    pub(super) unsampled: Option<&'r UnsampledTime>,
+    pub(super) runs: Option<&'r Runs>,
+    pub(super) run_count: Option<u64>,
+    pub(super) run_time_ns: Option<u64>,
+    pub(super) misses: Option<u64>,
+}
+
+impl<'r> Entry<'r> {
+    fn new(event: &'r EventReport, kind: &'static str, shown: Shown, name: impl Into<Cow<'r, str>>) -> Entry<'r> {
+        Entry { event: Some(event), kind, shown, name: name.into(), ..Entry::default() }
+    }
+
+    fn csv(event: &'r EventReport, kind: &'static str) -> Entry<'r> {
+        Entry::new(event, kind, Shown::Csv, "")
+    }
+
+    fn count(self, count: Option<Count>) -> Entry<'r> {
+        Entry { samples: count.map(|it| it.samples), weight: count.map(|it| it.weight), ..self }
+    }
+
+    /// Charges, and their shares.
+    fn sum(self, line: Option<&'r Line>) -> Entry<'r> {
+        let shares = line.map(|line| line.shares).unwrap_or_default();
+        Entry { line, shares, ..self.count(line.map(|line| line.count)) }
+    }
+
+    /// The same by column.
+    fn ledger(self, line: Option<&'r Line>) -> Entry<'r> {
+        Entry { columns: line.and_then(|line| line.columns.as_deref()), ..self.sum(line) }
+    }
+
+    fn runs(self, runs: Option<&'r Runs>) -> Entry<'r> {
+        Entry {
+            runs,
+            run_count: runs.map(|runs| runs.count),
+            run_time_ns: runs.map(|runs| runs.time_ns),
+            misses: runs.and_then(|runs| runs.misses),
+            ..self
+        }
+    }
+
+    /// A line with nothing but a share of the machine, and samples where it has some.
+    fn unplaced(self, machine: String) -> Entry<'r> {
+        Entry { line: None, machine: Some(machine), ..self }
+    }
+
+    /// The program of a program's row.
+    pub(super) fn head(&self) -> Option<&'r Program> {
+        self.program.filter(|_| self.row.is_some())
+    }
+
+    /// Rows of programs and groups: in others nothing is unknown.
+    pub(super) fn is_row(&self) -> bool {
+        self.row.is_some() || self.group.is_some()
+    }
+
+    pub(super) fn of_line(&self, cell: impl Fn(&Line) -> String) -> String {
+        match self.line {
+            Some(line) => cell(line),
+            None if self.is_row() => UNKNOWN.into(),
+            None => String::new(),
+        }
+    }
+
+    pub(super) fn of_runs(&self, cell: impl Fn(&Runs) -> String) -> String {
+        match self.runs {
+            Some(runs) => cell(runs),
+            None if self.is_row() => UNKNOWN.into(),
+            None => String::new(),
+        }
+    }
+
+    /// A sum, which may lack programs with unknown runs.
+    pub(super) fn summed(&self, cell: String) -> String {
+        let is_part = self.group.is_some_and(|group| group.programs_with_runs < group.programs.len());
+        if is_part && cell != UNKNOWN { format!("≥{cell}") } else { cell }
+    }
+
+    /// Time of a row that samples cannot see: it is in the share of the machine, and the other shares are unknown.
+    pub(super) fn unseen(&self) -> Option<&'r UnsampledTime> {
+        self.unsampled.filter(|_| self.is_row())
+    }
+}
+
+/// Lines of a program and of its parts.
+pub(super) fn program_lines<'r>(report: &'r Report, event: &'r EventReport, row: &'r Row) -> Vec<Entry<'r>> {
+    let program = &report.programs[row.program];
+    let blind = if row.blind.is_some() { "~" } else { "" };
+    let line = Entry::new(event, "program", Shown::Row, program.label() + blind).ledger(row.line.as_deref());
+    let line = line.runs(program.runs.value().map(AsRef::as_ref));
+    let line = Entry { program: Some(program), row: Some(row), unsampled: row.unsampled.as_ref(), ..line };
+    let parts = row.parts.iter().flatten().map(|part| Entry {
+        program: Some(program),
+        part: Some(&part.name),
+        ..Entry::new(event, "part", Shown::Row, format!("  {}", part.name)).ledger(Some(&part.line))
+    });
+    [line].into_iter().chain(parts).collect()
+}
+
+/// Lines of anything but programs.
+pub(super) fn other_lines<'r>(report: &'r Report, event: &'r EventReport, rates: Rates) -> Vec<Entry<'r>> {
+    let mut lines: Vec<Entry<'r>> = Vec::new();
+    lines.extend(event.groups.iter().map(|group| {
+        let blind = if group.blind_programs > 0 { "~" } else { "" };
+        let line = Entry::new(event, "group", Shown::Row, format!("{}{blind}", group.name)).ledger(group.line.as_ref());
+        Entry {
+            group: Some(group),
+            plain_name: Some(&group.name),
+            programs: Some(group.programs.len()),
+            unsampled: group.unsampled.as_ref(),
+            ..line.runs(group.runs.value().map(AsRef::as_ref))
+        }
+    }));
+    let whose = if rates == Rates::PerSecond { "bprec and probes" } else { "counting" };
+    let others = |programs: usize| format!("({programs} other program{})", if programs == 1 { "" } else { "s" });
+    let counting = |programs: usize| format!("({whose}, {programs} programs)");
+    for (kind, it, name) in [
+        ("others", &event.others, &others as &dyn Fn(usize) -> String),
+        ("counting", &event.counting_programs, &counting),
+    ] {
+        if it.programs > 0 {
+            let line = Entry::new(event, kind, Shown::Row, name(it.programs)).ledger(Some(&it.line));
+            lines.push(Entry { programs: Some(it.programs), ..line });
+        }
+    }
+    for (kind, name, line) in [
+        ("entry", "(entry, unattributed)", &event.entry_unattributed),
+        ("interpreted", "(interpreted programs)", &event.interpreted),
+    ] {
+        let line = line.value().map(AsRef::as_ref);
+        let is_shown = line.is_some_and(|line: &Line| line.count != Count::default());
+        lines.push(Entry::new(event, kind, if is_shown { Shown::Row } else { Shown::Csv }, name).sum(line));
+    }
+    let total = Entry::new(event, "total", Shown::Total, "TOTAL").sum(Some(&event.total));
+    lines.push(Entry { unsampled: event.unsampled.as_ref(), ..total });
+    if let Some(unsampled) = &event.unsampled {
+        let line = Entry::new(event, "", Shown::Total, UNSAMPLED).unplaced(estimate(unsampled.machine_percent));
+        lines.push(Entry { is_share: true, ..line });
+    }
+    let below = |kind, name: &'static str, is_shown, machine| {
+        Entry::new(event, kind, if is_shown { Shown::Total } else { Shown::Csv }, name).unplaced(machine)
+    };
+    if let Some(statistics) = report.recording.cost.and_then(|cost| cost.run_statistics) {
+        let StatisticsCost { time_ns, cpu_percent, machine_percent, .. } = statistics;
+        // Below that it would say 0.00.
+        let tells = cpu_percent.is_some_and(|percent| percent >= 0.005);
+        let line = below("run_statistics", "[cost of counting runs]", tells, estimate(machine_percent));
+        lines.push(Entry { is_share: true, run_time_ns: Some(time_ns), ..line });
+    }
+    if let Some(line) = event.unknown_kernel_code.value() {
+        let machine = percent(line.shares.machine);
+        let shown = below("unknown_kernel_code", "[unknown kernel code]", line.count.samples > 0, String::new());
+        lines.push(shown.sum(Some(line)).unplaced(machine));
+    }
+    lines.push(Entry::csv(event, "samples").count(Some(event.samples)));
+    lines.push(Entry::csv(event, "idle").count(event.idle.value().map(|idle| idle.count)));
+    if let Some(sampler) = &event.bpf_sampler {
+        let lost = sampler.full.zip(sampler.failed).map(|(full, failed)| full.saturating_add(failed));
+        let line = Entry::csv(event, "bpf_sampler");
+        lines.push(Entry { samples: sampler.written, run_count: sampler.runs, misses: lost, ..line });
+        if let Some(blind) = &sampler.blind_spot {
+            let line = Entry::csv(event, "blind_spot").count(Some(blind.inside));
+            let shares = Shares { samples: blind.percent, ..Shares::default() };
+            lines.push(Entry { plain_name: Some(&blind.event), shares, ..line });
+        }
+    }
+    if let Some(aggregated) = &event.aggregated {
+        // Neither is known to be BPF, or idle.
+        let (overflow, machine) = (aggregated.overflow, percent(aggregated.overflow_machine_percent));
+        lines.push(below("overflow", "[overflow]", overflow.samples > 0, machine).count(Some(overflow)));
+        let machine = percent(aggregated.blind_spot_machine_percent);
+        lines.push(below("blind_spot", "[blind spot]", true, machine).count(aggregated.blind_spot.value().copied()));
+    }
+    if let Known::Value(lost) = event.lost {
+        lines.push(Entry { samples: Some(lost), ..Entry::csv(event, "lost") });
+    }
+    lines
+}

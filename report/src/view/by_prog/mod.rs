@@ -1,0 +1,307 @@
+//! The table by program: an opening that says what was measured, one row per program, the lines that no program could be
+//! told for, the total, and notes on everything that is not a plain number.
+
+mod columns;
+mod entries;
+mod opening;
+mod spark;
+mod without_table;
+
+pub(super) use columns::Rates;
+pub(super) use opening::measured;
+pub(super) use spark::{Lifetime, Scale, fitting_bars, intervals, weights};
+
+use super::blocks::{Block, Legend, View, note};
+use super::cells;
+use super::columns::Fields;
+use super::grid::{Column, Sheet};
+use super::screen::Screen;
+use crate::model::text::{UNKNOWN, decimal, grouped, listed, seconds};
+use crate::model::{Columns, EventReport, Exact, History, Line, MissedProgram, OverTime, Program, Report, SourceRow};
+use crate::options::{TableColumns, TableStyle};
+use crate::{Error, Result};
+use columns::{ENTRY, Extra, INCLUSIVE, STATISTICS, fields};
+use entries::{Entry, Shown, other_lines, program_lines};
+use opening::opening;
+use spark::SparkColumn;
+use std::io;
+use without_table::{hottest, same_rows};
+
+/// With exact counters.
+const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly, at the run";
+
+/// Mark of groups whose programs do not all have run statistics.
+const PARTIAL_RUNS: &str = "≥: a sum that lacks programs with unknown runs";
+
+/// Meaning of rates of groups, whose programs have lifetimes of their own.
+const GROUP_RATES: &str = "STATS%, RUNS/S: of all the time shown, also where its programs were there for a part of it";
+
+/// Mark of shared entry.
+const SHARED_ENTRY: &str = "≈ENTRY%: includes a share, by runs, of code that runs several programs";
+
+/// Rows of programs whose cells are there at a time.
+const ROWS_AT_ONCE: usize = 1 << 10;
+
+/// Above the comparison.
+const SOURCES: &str = "the same by source: exact counters, the kernel's run statistics, samples";
+
+/// Spark lines have one column in so many of a table's width.
+const SPARK_PART: usize = 4;
+
+/// The view as `style` wants it; an error for a column that there is not.
+pub(super) fn view<'r>(report: &'r Report, style: &TableStyle, over_time: Option<&'r OverTime>) -> Result<View<'r>> {
+    let mut view = View::default();
+    let shown = report.events.iter().enumerate().filter(|(_, event)| event.same_rows_as.is_none());
+    for (nth, (index, event)) in shown.enumerate() {
+        let spark = over_time.and_then(|it| Some((it.events.get(index)?, it.interval_ns))).map(|(it, interval_ns)| {
+            let scale = Scale::new(it, interval_ns, fitting_bars(style.text.width / SPARK_PART));
+            SparkColumn::new(report, event, it, scale)
+        });
+        let table = Table { spark, ..Table::new(report, event, Rates::Count, None) };
+        if nth > 0 {
+            view.push(Block::Blank);
+        }
+        view.0.extend(opening(report, event));
+        if report.programs.is_empty() {
+            view.0.extend(hottest(event));
+        } else {
+            let mut notes = table.notes(style.legend);
+            let sources = table.sources();
+            view.push(table.parts(style)?);
+            view.0.extend(sources);
+            view.0.append(&mut notes);
+        }
+        let same = report.events.iter().filter(|event| event.same_rows_as == Some(index));
+        view.notes(same_rows(&same.collect::<Vec<_>>(), &report.recording));
+    }
+    if report.events.is_empty() {
+        view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
+    }
+    view.notes(closing(report));
+    Ok(view)
+}
+
+/// Writes a line of values for each line of each event.
+pub(super) fn csv(report: &Report, out: &mut Screen<'_>) -> io::Result<()> {
+    let fields = fields(report, None, Rates::Count, Extra::default());
+    let lines = report.events.iter().flat_map(|event| {
+        let programs = event.rows.iter().flat_map(move |row| program_lines(report, event, row));
+        programs.chain(other_lines(report, event, Rates::Count))
+    });
+    fields.write_csv(lines.filter(|line| !line.kind.is_empty()), out)
+}
+
+/// The table of an event.
+pub(super) fn sheet(report: &Report, event: &EventReport, rates: Rates, history: Option<&History>) -> Sheet {
+    Table::new(report, event, rates, history).sheet()
+}
+
+/// The table of an event of an interval, and its notes.
+pub(super) fn interval<'r>(report: &'r Report, event: &'r EventReport) -> [Block<'r>; 2] {
+    let table = Table::new(report, event, Rates::PerSecond, None);
+    let sheet = table.sheet();
+    [Block::Table(sheet), Block::Notes(Legend::default(), table.said())]
+}
+
+/// Notes below a table.
+pub(super) fn notes<'r>(report: &'r Report, event: Option<&'r EventReport>) -> Vec<Block<'r>> {
+    let table = event.map(|event| Table::new(report, event, Rates::Count, None));
+    let mut notes = table.map(|table| table.notes(true)).unwrap_or_default();
+    notes.push(Block::Notes(Legend::default(), closing(report)));
+    notes
+}
+
+/// Comments above a table.
+pub(super) fn above<'r>(report: &'r Report, event: &'r EventReport) -> Vec<Block<'r>> {
+    opening(report, event)
+}
+
+struct Table<'r> {
+    report: &'r Report,
+    event: &'r EventReport,
+    rates: Rates,
+    history: Option<&'r History>,
+    /// The last column, where there is one of samples over time.
+    spark: Option<SparkColumn<'r>>,
+}
+
+impl<'r> Table<'r> {
+    fn new(report: &'r Report, event: &'r EventReport, rates: Rates, history: Option<&'r History>) -> Table<'r> {
+        Table { report, event, rates, history, spark: None }
+    }
+
+    fn fields(&self) -> Fields<'_, Entry<'_>> {
+        let extra = Extra { spark: self.spark.as_ref(), history: self.history };
+        fields(self.report, Some(self.event), self.rates, extra)
+    }
+
+    fn sheet(&self) -> Sheet {
+        let programs = self.event.rows.iter().flat_map(|row| program_lines(self.report, self.event, row));
+        let lines: Vec<Entry<'_>> = programs.chain(other_lines(self.report, self.event, self.rates)).collect();
+        sheet_of(&self.fields(), &lines)
+    }
+
+    /// Part `nth` of its rows, the last with the totals: cells take more memory than the report that they are made from.
+    fn part(&self, nth: usize) -> Option<Sheet> {
+        let mut programs = self.event.rows.chunks(ROWS_AT_ONCE);
+        let lines = if nth == programs.len() {
+            other_lines(self.report, self.event, self.rates)
+        } else {
+            programs.nth(nth)?.iter().flat_map(|row| program_lines(self.report, self.event, row)).collect()
+        };
+        Some(sheet_of(&self.fields(), &lines))
+    }
+
+    /// The columns that are asked for, and parts of the rows.
+    fn parts(self, style: &TableStyle) -> Result<Block<'r>> {
+        let empty = Sheet { columns: self.fields().columns().to_vec(), rows: Vec::new(), totals: Vec::new() };
+        // Whoever asks for a column that there is not gets nothing else.
+        let columns = styled(empty, style)?.columns;
+        let style = style.clone();
+        Ok(Block::Parts(columns, Box::new(move |nth| styled(self.part(nth)?, &style).ok())))
+    }
+
+    /// The same by its sources, where exact counters are one.
+    fn sources(&self) -> Vec<Block<'static>> {
+        if self.event.sources.is_empty() {
+            return Vec::new();
+        }
+        let columns = [
+            Column::number("ID"),
+            Column::text("PROGRAM"),
+            Column::number("EXACT RUNS"),
+            Column::number("STATS RUNS"),
+            Column::number("EXACT NS/RUN"),
+            Column::number("STATS NS/RUN"),
+            Column::number("SAMPLED NS/RUN"),
+            Column::number("MEASURED"),
+        ];
+        let row = |first: [String; 2], exact: &Exact, [runs, time, sampled]: [String; 3]| {
+            let [id, name] = first;
+            vec![id, name, grouped(exact.runs), runs, cells::time(exact), time, sampled, cells::measured(exact)]
+        };
+        let rows = self.event.sources.iter().flat_map(|source| {
+            let SourceRow { program, sampled_ns_per_run, .. } = *source;
+            let program = &self.report.programs[program];
+            let whole = program.exact.value().map(|exact| {
+                let id = program.id.map_or(UNKNOWN.into(), |id| id.to_string());
+                let by_statistics = program.runs.value().map_or([UNKNOWN.into(), UNKNOWN.into()], |runs| {
+                    [columns::count(runs, Rates::Count), cells::ns_per_run(runs)]
+                });
+                let [runs, time] = by_statistics;
+                row([id, program.label()], exact, [runs, time, sampled_ns_per_run.map_or(UNKNOWN.into(), decimal)])
+            });
+            let is_counted = whole.is_some();
+            let functions = program.exact_functions.iter().filter(move |_| is_counted);
+            whole
+                .into_iter()
+                .chain(functions.map(move |it| row([String::new(), format!("  {}", it.name)], it, Default::default())))
+        });
+        let rows = rows.collect();
+        vec![Block::Gap, note(SOURCES), Block::Table(Sheet { columns: columns.into(), rows, totals: Vec::new() })]
+    }
+
+    /// Notes below it, with what its columns, and marks in them, mean.
+    fn notes(&self, has_legend: bool) -> Vec<Block<'static>> {
+        let legend = if has_legend { self.legend() } else { Legend::default() };
+        vec![Block::Notes(legend, self.said())]
+    }
+
+    fn legend(&self) -> Legend {
+        let lines = self.event.rows.iter().filter_map(|row| row.line.as_deref());
+        let mut lines = lines.chain(self.event.groups.iter().filter_map(|group| group.line.as_ref()));
+        let has_shared_entry = |line: &Line| line.columns.as_deref().is_some_and(Columns::has_shared_entry);
+        let groups = &self.event.groups;
+        let marks = [
+            (!self.event.sources.is_empty(), None, EXACT_LEGEND),
+            (lines.any(has_shared_entry), Some(ENTRY), SHARED_ENTRY),
+            (!groups.is_empty(), Some(STATISTICS), GROUP_RATES),
+            (groups.iter().any(|group| group.programs_with_runs < group.programs.len()), None, PARTIAL_RUNS),
+        ];
+        let marks = marks.into_iter().filter(|(is_there, ..)| *is_there).map(|(_, column, text)| (column, text));
+        Legend { columns: self.fields().columns().to_vec(), marks: marks.collect() }
+    }
+
+    fn said(&self) -> Vec<String> {
+        let spark = self.spark.iter().map(SparkColumn::note);
+        let sources = self.source_of_runs();
+        spark.chain(sources).chain(self.event.notes.iter().map(ToString::to_string)).collect()
+    }
+
+    /// A note on the source of runs and times per run, if exact counters are one.
+    fn source_of_runs(&self) -> Option<String> {
+        let programs = self.event.rows.iter().map(|row| &self.report.programs[row.program]);
+        let (exact, others): (Vec<_>, Vec<_>) = programs.partition(|program| program.exact_throughout().is_some());
+        let by_statistics = others.into_iter().filter(|program| program.runs.is_value());
+        let by_statistics: Vec<String> = by_statistics.map(Program::label_with_id).collect();
+        if exact.is_empty() {
+            return None;
+        }
+        let (exactly, rates) = match self.rates {
+            Rates::Count => ("RUNS and NS/RUN are", ""),
+            Rates::PerSecond => ("NS/RUN is", "RUNS/S, "),
+        };
+        let but = match by_statistics.is_empty() {
+            true => String::new(),
+            false => format!(", but of these programs by the kernel's run statistics: {}", listed(&by_statistics)),
+        };
+        Some(format!("{exactly} counted exactly{but}; {rates}{STATISTICS} and MISSES are the kernel's run statistics"))
+    }
+}
+
+fn sheet_of<'r>(fields: &Fields<'_, Entry<'r>>, lines: &[Entry<'r>]) -> Sheet {
+    let of = |shown| lines.iter().filter(move |line| line.shown == shown);
+    fields.sheet(of(Shown::Row), of(Shown::Total))
+}
+
+/// The columns that are asked for.
+fn styled(sheet: Sheet, style: &TableStyle) -> Result<Sheet> {
+    let mut names: Vec<String> = sheet.columns.iter().map(|column| column.name().to_owned()).collect();
+    let fitting = |sheet: Sheet| if style.inclusive { sheet } else { sheet.without_column(INCLUSIVE) };
+    let styled = match &style.columns {
+        TableColumns::Fitting => return Ok(fitting(sheet)),
+        TableColumns::Only(names) => sheet.with_columns(names),
+        TableColumns::FittingAnd(names) => fitting(sheet).keeping(names),
+    };
+    styled.map_err(|unknown| {
+        if !names.iter().any(|name| name == TableColumns::SPARK) {
+            names.push(TableColumns::SPARK.to_owned());
+        }
+        Error::option("--columns", unknown, format!("no such column; there are {}", names.join(", ")))
+    })
+}
+
+/// Programs that were not captured which a note names.
+const MISSED_NAMED: usize = 3;
+
+/// A program that was not captured.
+fn missed(missed: &MissedProgram) -> String {
+    let when = missed.time_ns.map(|time| format!(" at {} s", seconds(time))).unwrap_or_default();
+    format!("id {}{when} ({})", missed.id, missed.reason)
+}
+
+/// Notes on the recording as a whole.
+fn closing(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !report.missed.is_empty() {
+        let s = if report.missed.len() == 1 { " was" } else { "s were" };
+        let first: Vec<String> = report.missed.iter().take(MISSED_NAMED).map(missed).collect();
+        let more = match report.missed.len().saturating_sub(MISSED_NAMED) {
+            0 => String::new(),
+            more => format!("; and {more} more (--json has all)"),
+        };
+        notes.push(format!("{} program{s} seen but not captured: {}{more}", report.missed.len(), first.join("; ")));
+    }
+    notes.extend(report.notes.iter().map(|note| note.to_string()));
+    if let Some(cost) = &report.recording.cost {
+        let time = |ns: u64| seconds(i64::try_from(ns).unwrap_or(i64::MAX));
+        notes.push(format!(
+            "the recording itself took {} s user, {} s system, {} bytes",
+            time(cost.user_ns),
+            time(cost.system_ns),
+            grouped(cost.written_bytes)
+        ));
+    }
+    notes.extend(report.problems.iter().cloned());
+    notes
+}

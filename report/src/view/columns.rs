@@ -1,0 +1,93 @@
+//! Columns of a view, each declared once: its heading and cell in tables for people, and its name and value in CSV. Whatever shows rows reads
+//! these declarations, so that a name stands in one place and a value cannot end up below another name.
+
+use super::cells::plain;
+use super::grid::{Column, Sheet};
+use super::screen::Screen;
+use std::borrow::Cow;
+use std::io;
+
+/// Makes a cell of a line.
+type Cell<'v, L> = Box<dyn Fn(&L) -> String + 'v>;
+
+/// A column of lines of type `L`: for tables, for CSV, or for both.
+pub(super) struct Field<'v, L> {
+    csv: Option<(Cow<'static, str>, Cell<'v, L>)>,
+    text: Option<(Column, Cell<'v, L>)>,
+    ahead: usize,
+}
+
+impl<'v, L> Field<'v, L> {
+    /// A column of CSV, empty where there is no value.
+    pub(super) fn csv<V: ToString>(
+        name: impl Into<Cow<'static, str>>,
+        value: impl Fn(&L) -> Option<V> + 'v,
+    ) -> Field<'v, L> {
+        Field { csv: Some((name.into(), Box::new(move |line| plain(value(line))))), text: None, ahead: 0 }
+    }
+
+    /// A column of tables.
+    pub(super) fn text(column: Column, cell: impl Fn(&L) -> String + 'v) -> Field<'v, L> {
+        Field { csv: None, text: Some((column, Box::new(cell))), ahead: 0 }
+    }
+
+    /// The same, which tables have, too.
+    pub(super) fn and_text(self, column: Column, cell: impl Fn(&L) -> String + 'v) -> Field<'v, L> {
+        Field { text: Some((column, Box::new(cell))), ..self }
+    }
+
+    /// The same, in tables so many columns further left than it is declared.
+    pub(super) fn ahead(self, columns: usize) -> Field<'v, L> {
+        Field { ahead: columns, ..self }
+    }
+}
+
+/// The columns of a view.
+pub(super) struct Fields<'v, L> {
+    csv: Vec<(Cow<'static, str>, Cell<'v, L>)>,
+    columns: Vec<Column>,
+    cells: Vec<Cell<'v, L>>,
+}
+
+impl<'v, L> Fields<'v, L> {
+    pub(super) fn new(fields: impl IntoIterator<Item = Field<'v, L>>) -> Fields<'v, L> {
+        let mut all = Fields { csv: Vec::new(), columns: Vec::new(), cells: Vec::new() };
+        for Field { csv, text, ahead } in fields {
+            all.csv.extend(csv);
+            if let Some((column, cell)) = text {
+                let at = all.columns.len() - ahead;
+                all.columns.insert(at, column);
+                all.cells.insert(at, cell);
+            }
+        }
+        all
+    }
+
+    /// The columns of tables.
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// A table of these lines.
+    pub(super) fn sheet<'l>(
+        &self,
+        rows: impl IntoIterator<Item = &'l L>,
+        totals: impl IntoIterator<Item = &'l L>,
+    ) -> Sheet
+    where
+        L: 'l,
+    {
+        let cells = |line: &L| self.cells.iter().map(|cell| cell(line)).collect();
+        Sheet {
+            columns: self.columns.clone(),
+            rows: rows.into_iter().map(cells).collect(),
+            totals: totals.into_iter().map(cells).collect(),
+        }
+    }
+
+    /// Writes the names of the columns and a line of values for each of `lines`.
+    pub(super) fn write_csv(&self, lines: impl IntoIterator<Item = L>, out: &mut Screen<'_>) -> io::Result<()> {
+        out.values(self.csv.iter().map(|(name, _)| name.to_string()), ",")?;
+        lines.into_iter().try_for_each(|line| out.values(self.csv.iter().map(|(_, cell)| cell(&line)), ","))
+    }
+}
