@@ -37,8 +37,8 @@ impl<'a> Session<'a> {
 
     /// The same for one query, without what that does not need.
     pub(crate) fn open_for(input: &'a Input, options: &Options) -> Result<Session<'a>> {
-        let payer = options.split().and_then(Split::payer);
-        let tasks = payer.is_some_and(Payer::needs_tasks) || !options.comms.is_empty();
+        let is_by_task = matches!(options.split(), Some(Split::Payer(payer)) if payer.needs_tasks());
+        let tasks = is_by_task || !options.comms.is_empty();
         Session::with(input, Wanted { tasks, threads: options.threads, ..Wanted::default() })
     }
 

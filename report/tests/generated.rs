@@ -40,7 +40,7 @@ fn any_number_of_threads_prints_the_same() {
 }
 
 fn prints_the_same(input: &Input) {
-    let by = [Split::Func.into(), Split::Comm.into(), Split::Helper.into(), Group::Type.into()].map(Some);
+    let by = [Split::Func.into(), Split::Payer(Payer::Comm).into(), Split::Helper.into(), Group::Type.into()].map(Some);
     for by in by.into_iter().chain([None]) {
         let one = printed(input, 1, by);
         for threads in [2, 3, 16] {
@@ -145,8 +145,7 @@ fn every_view_comes_to(bpf_samples: u64, input: &Input, at: &str) {
     let of_row = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
     let others = event.others.line.count + event.counting_programs.line.count;
     assert_eq!(event.rows.iter().map(of_row).sum::<Count>() + others + rest, total, "{at}");
-    let splits = [Split::Func, Split::Comm, Split::Pid, Split::Cpu, Split::Cgroup, Split::Container, Split::Helper]
-        .map(By::from);
+    let splits = Split::NAMES.iter().map(|(split, _)| By::from(*split));
     for by in splits {
         let split = session.by_prog(&Options { by: Some(by), ..options.clone() }).unwrap();
         let event = &split.events[0];

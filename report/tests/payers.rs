@@ -75,9 +75,7 @@ fn parts_of_programs_are_what_payers_pay() {
     for path in fixtures() {
         let input = Input::open(&path).unwrap();
         let session = Session::open(&input).unwrap();
-        for (split, payer) in
-            [Split::Comm, Split::Pid, Split::Cgroup, Split::Container, Split::Cpu].into_iter().zip(EACH)
-        {
+        for (split, payer) in EACH.into_iter().map(|payer| (Split::Payer(payer), payer)) {
             let options = Options { by: Some(By::Split(split)), ..Options::default() };
             let ledger = session.by_prog(&options).unwrap();
             let report = session.payers(&Options::default(), &[payer]).unwrap();

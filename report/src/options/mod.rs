@@ -125,18 +125,10 @@ impl serde::Serialize for By {
 pub enum Split {
     /// Its functions.
     Func,
-    /// The name of the task that it ran in.
-    Comm,
-    /// The process that it ran in.
-    Pid,
-    /// The CPU that it ran on.
-    Cpu,
-    /// The cgroup that paid for it.
-    Cgroup,
-    /// The container, pod or unit of that cgroup.
-    Container,
     /// The helper or kfunc that it called.
     Helper,
+    /// What ran when it did.
+    Payer(Payer),
 }
 
 /// What a payer is: what ran when a program did.
@@ -170,15 +162,15 @@ pub enum Group {
 
 /// A table of names, both ways.
 macro_rules! named {
-    ($type:ident, $option:literal, $($variant:ident = $name:literal,)*) => {
+    ($type:ident, $option:literal, $($variant:ident $(($of:path))? = $name:literal,)*) => {
         impl $type {
             /// All of them with their names on the command line.
-            pub const NAMES: &'static [($type, &'static str)] = &[$(($type::$variant, $name),)*];
+            pub const NAMES: &'static [($type, &'static str)] = &[$(($type::$variant $(($of))?, $name),)*];
 
             /// The name on the command line.
             pub fn name(self) -> &'static str {
                 match self {
-                    $($type::$variant => $name,)*
+                    $($type::$variant $(($of))? => $name,)*
                 }
             }
         }
@@ -188,7 +180,7 @@ macro_rules! named {
 
             fn from_str(text: &str) -> Result<$type> {
                 match text {
-                    $($name => Ok($type::$variant),)*
+                    $($name => Ok($type::$variant $(($of))?),)*
                     _ => Err(Error::option($option, text, concat!("expected one of" $(, " ", $name)*))),
                 }
             }
@@ -213,11 +205,11 @@ pub(crate) mod diff;
 
 named! { Split, "--by",
     Func = "func",
-    Comm = "comm",
-    Pid = "pid",
-    Cpu = "cpu",
-    Cgroup = "cgroup",
-    Container = "container",
+    Payer(Payer::Comm) = "comm",
+    Payer(Payer::Pid) = "pid",
+    Payer(Payer::Cpu) = "cpu",
+    Payer(Payer::Cgroup) = "cgroup",
+    Payer(Payer::Container) = "container",
     Helper = "helper",
 }
 
@@ -227,20 +219,6 @@ named! { Payer, "--payers",
     Cgroup = "cgroup",
     Container = "container",
     Cpu = "cpu",
-}
-
-impl Split {
-    /// Who pays, if that is what the cost is split by.
-    pub(crate) fn payer(self) -> Option<Payer> {
-        match self {
-            Split::Comm => Some(Payer::Comm),
-            Split::Pid => Some(Payer::Pid),
-            Split::Cpu => Some(Payer::Cpu),
-            Split::Cgroup => Some(Payer::Cgroup),
-            Split::Container => Some(Payer::Container),
-            Split::Func | Split::Helper => None,
-        }
-    }
 }
 
 impl Payer {

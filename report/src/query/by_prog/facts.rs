@@ -98,10 +98,10 @@ impl EventFacts<'_> {
 
 impl KeyBy {
     fn of_split(split: Split) -> KeyBy {
-        match (split, split.payer()) {
-            (_, Some(payer)) => KeyBy::Payers { payers: vec![payer], is_whole: false },
-            (Split::Helper, None) => KeyBy::Helper,
-            (_, None) => KeyBy::Function,
+        match split {
+            Split::Payer(payer) => KeyBy::Payers { payers: vec![payer], is_whole: false },
+            Split::Helper => KeyBy::Helper,
+            Split::Func => KeyBy::Function,
         }
     }
 }
