@@ -83,7 +83,7 @@ pub(crate) struct Args {
 
     /// Browse interactively: the table, functions, lines and instructions of programs, who pays (docs/tui.md).
     #[cfg(all(feature = "tui", unix))]
-    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv"])]
+    #[arg(long, help_heading = VIEWS, group = VIEW, conflicts_with_all = ["header", "wide", "json", "csv", "markdown"])]
     tui: bool,
 
     /// Show only these programs: a name (with * and ?), an id or a tag.
@@ -133,7 +133,7 @@ pub(crate) struct Args {
     columns: Vec<String>,
 
     /// Show all columns. By default, those that fit into the terminal, or into $COLUMNS if the output is no terminal.
-    #[arg(short = 'W', long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    #[arg(short = 'W', long, conflicts_with_all = ["json", "csv", "markdown"], help_heading = OUTPUT)]
     wide: bool,
 
     /// Explain columns and marks below the table, as is the default on a terminal (docs/table.md).
@@ -156,17 +156,17 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = "*",
         group = VIEW,
-        conflicts_with_all = ["csv", "time", "cpu", "comms", "event", "all"],
+        conflicts_with_all = ["csv", "markdown", "time", "cpu", "comms", "event", "all"],
         help_heading = VIEWS
     )]
     maps: Vec<MapFilter>,
 
     /// Show the header (machine and recording) before the table; in JSON as the member "header".
-    #[arg(long, conflicts_with = "csv", help_heading = VIEWS)]
+    #[arg(long, conflicts_with_all = ["csv", "markdown"], help_heading = VIEWS)]
     header: bool,
 
     /// Show only the header.
-    #[arg(long, group = VIEW, conflicts_with_all = ["header", "json", "csv"], help_heading = VIEWS)]
+    #[arg(long, group = VIEW, conflicts_with_all = ["header", "json", "csv", "markdown"], help_heading = VIEWS)]
     header_only: bool,
 
     /// Threads to read with; the report does not depend on it.
@@ -352,7 +352,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     })?;
     let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
-    form.show_under(header.as_ref(), &report, out, |out| report.write_table_as(out, &style, over_time.as_ref()))?;
+    form.show_under(header.as_ref(), &report, out, |out| match form.markdown {
+        true => report.write_markdown_as(out, &style, over_time.as_ref()),
+        false => report.write_table_as(out, &style, over_time.as_ref()),
+    })?;
     if wanted && report.matched_programs() == 0 {
         return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists all"));
     }
@@ -377,8 +380,7 @@ struct View<'a> {
 
 impl View<'_> {
     fn show(&self, report: &impl Document, out: Output) -> anyhow::Result<()> {
-        let style = self.form.style(self.width);
-        self.form.show_under(self.header, report, out, |out| report.write_table(out, style))
+        self.form.show_under(self.header, report, out, |out| self.form.write(report, self.width, out))
     }
 }
 

@@ -45,6 +45,10 @@ pub(crate) struct FormArgs {
     #[arg(long, help_heading = OUTPUT)]
     csv: bool,
 
+    /// Print the tables as Markdown, for issues and pull requests.
+    #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
+    pub(crate) markdown: bool,
+
     #[command(flatten)]
     color: ColorArgs,
 
@@ -65,7 +69,17 @@ impl FormArgs {
 
     /// Shows it, as a table `width` columns wide where that is possible; in ASCII, where a terminal shows nothing else.
     pub(crate) fn show(&self, document: &impl Document, width: usize, out: Output) -> Result<()> {
-        self.show_under(None, document, out, |out| document.write_table(out, self.style(width)))
+        self.show_under(None, document, out, |out| self.write(document, width, out))
+    }
+
+    /// Writes its tables: as text, or as Markdown.
+    pub(crate) fn write(
+        &self,
+        document: &impl Document,
+        width: usize,
+        out: &mut dyn Write,
+    ) -> bprec_report::Result<()> {
+        if self.markdown { document.write_markdown(out) } else { document.write_table(out, self.style(width)) }
     }
 
     /// The same with a table that looks otherwise, and with the header of the recording in JSON.

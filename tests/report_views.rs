@@ -51,6 +51,10 @@ fn options_without_effect_on_a_view_are_refused_by_name() {
         ["--header", "--header-only"],
         ["--json", "--wide"],
         ["--csv", "--legend"],
+        ["--header", "--markdown"],
+        ["--markdown", "--json"],
+        ["--markdown", "--wide"],
+        ["--maps", "--markdown"],
         ["--json", "--no-children"],
         ["--maps", "--all"],
         ["--advise", "--limit=3"],
@@ -90,4 +94,35 @@ fn json_with_a_header_is_one_document() {
     // Text is as before: the header, and the table below.
     let both = succeed(bprec().args(["report", "--header", "--color", "never", "-i"]).arg(fixture())).stdout;
     assert!(String::from_utf8(both).unwrap().starts_with(&text));
+}
+
+/// GitHub's Markdown: a line of dashes below the names of the columns, and each line has as many cells as that.
+#[test]
+fn markdown_has_whole_tables() {
+    let view = |options: &[&str]| {
+        let output = succeed(bprec().args(options).arg("--markdown"));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let fixture = fixture();
+    let recording = fixture.to_str().unwrap();
+    for options in [
+        &["report", "-i", recording][..],
+        &["report", "--columns=program,samples", "-i", recording],
+        &["report", "--payers", "-i", recording],
+        &["report", "--tree", "-i", recording],
+        &["diff", recording, recording],
+    ] {
+        let text = view(options);
+        let cells = |line: &str| line.replace("\\|", "").matches('|').count();
+        let lines: Vec<&str> = text.lines().collect();
+        let rules: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].starts_with("| ---")).collect();
+        assert!(!rules.is_empty(), "{options:?}: {text}");
+        for rule in rules {
+            assert!(lines[rule - 2].is_empty(), "{text}");
+            let table = lines[rule - 1..].iter().take_while(|line| line.starts_with('|'));
+            assert!(table.clone().count() > 2 && table.clone().all(|line| cells(line) == cells(lines[rule])), "{text}");
+        }
+    }
+    let columns = view(&["report", "--columns=program,samples", "-i", recording]);
+    assert!(columns.contains("\n| PROGRAM | SAMPLES |\n| --- | ---: |\n"), "{columns}");
 }
