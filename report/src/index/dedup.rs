@@ -4,21 +4,15 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::hash::Hash;
 
-/// Something that a recording says.
-pub(crate) trait DedupKey: Eq + Hash {
-    /// What it is about, when nothing but its place among others about the same says when it was so. Saying the like of
-    /// anything else twice changes nothing.
-    fn undated_about(&self) -> Option<u64> {
-        None
-    }
-}
-
 /// What was said, in order. Less than twice as much is kept as there is to know, beyond a constant.
 #[derive(Debug)]
 pub(crate) struct DedupLog<T> {
     said: Vec<T>,
     /// How much there may be before it is looked through for repetitions.
     room: usize,
+    /// Subject of an undated record. Such records are dropped only when they repeat the one before of the same subject; dated ones (`None`)
+    /// whenever they were seen before.
+    undated_about: fn(&T) -> Option<u64>,
 }
 
 /// Until there is so much, repetitions cost less than looking for them.
@@ -26,11 +20,17 @@ const MIN_ROOM: usize = 1 << 14;
 
 impl<T> Default for DedupLog<T> {
     fn default() -> Self {
-        DedupLog { said: Vec::new(), room: MIN_ROOM }
+        DedupLog::new(|_| None)
     }
 }
 
-impl<T: DedupKey> DedupLog<T> {
+impl<T> DedupLog<T> {
+    pub(crate) fn new(undated_about: fn(&T) -> Option<u64>) -> DedupLog<T> {
+        DedupLog { said: Vec::new(), room: MIN_ROOM, undated_about }
+    }
+}
+
+impl<T: Eq + Hash> DedupLog<T> {
     pub(crate) fn push(&mut self, said: T) {
         if self.said.len() >= self.room {
             self.compact();
@@ -41,7 +41,7 @@ impl<T: DedupKey> DedupLog<T> {
 
     fn compact(&mut self) {
         let (mut all, mut last) = (FxHashSet::default(), FxHashMap::default());
-        let is_new = |said| match T::undated_about(said) {
+        let is_new = |said| match (self.undated_about)(said) {
             None => all.insert(said),
             Some(subject) => last.insert(subject, said) != Some(said),
         };
@@ -72,14 +72,12 @@ mod tests {
         what: u32,
     }
 
-    impl DedupKey for Event {
-        fn undated_about(&self) -> Option<u64> {
-            (self.time_ns == 0).then_some(self.about)
-        }
+    fn log() -> DedupLog<Event> {
+        DedupLog::new(|event| (event.time_ns == 0).then_some(event.about))
     }
 
     fn told(events: impl Iterator<Item = (u64, u64, u32)>) -> Vec<Event> {
-        let mut told = DedupLog::default();
+        let mut told = log();
         events.for_each(|(time_ns, about, what)| told.push(Event { time_ns, about, what }));
         told.compact();
         told.into_vec()
@@ -102,7 +100,7 @@ mod tests {
 
     #[test]
     fn repetitions_do_not_take_memory() {
-        let mut told = DedupLog::default();
+        let mut told = log();
         for round in 0..100 {
             for at in 0..10_000 {
                 told.push(Event { time_ns: 1 + at, about: 0, what: 0 });

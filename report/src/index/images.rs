@@ -1,5 +1,6 @@
 //! Images: code that the kernel makes to run programs.
 
+use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
 use rustc_hash::FxHashMap;
@@ -123,4 +124,27 @@ impl Attached {
     pub(super) fn to(&self, target: Option<(u32, u32)>) -> &[u32] {
         target.and_then(|target| self.programs.get(&target)).map_or(&[], Vec::as_slice)
     }
+}
+
+/// The longest name of a symbol that is kept, in bytes. The kernel's longest is 511 (`KSYM_NAME_LEN`), and each function of each view has it again.
+const LONGEST_SYMBOL: usize = 511;
+
+/// Tag and name of a function in `bpf_prog_<tag>_<name>`; what does not look so is all name.
+pub(super) fn symbol_name(symbol: &[u8]) -> (Option<[u8; 8]>, String) {
+    let symbol = symbol.get(..LONGEST_SYMBOL).unwrap_or(symbol);
+    let split = || {
+        let rest = symbol.strip_prefix(b"bpf_prog_")?;
+        let (tag, name) = rest.split_at_checked(16)?;
+        let tag = u64::from_str_radix(std::str::from_utf8(tag).ok()?, 16).ok()?;
+        let name = if name.is_empty() { name } else { name.strip_prefix(b"_")? };
+        Some((Tag(tag.to_be_bytes()).0, lossy(name)))
+    };
+    match split() {
+        Some((tag, name)) => (Some(tag), name),
+        None => (None, lossy(symbol)),
+    }
+}
+
+pub(super) fn lossy(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
 }

@@ -37,7 +37,7 @@ use self::symbols::{KernelMaps, KernelSymbols, Kind};
 use self::tail_calls::TailCalls;
 use self::tasks::{Tasks, TasksBuilder};
 use self::workload::Workloads;
-use crate::index::dedup::{DedupKey, DedupLog};
+use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
 use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
@@ -177,13 +177,6 @@ impl Index {
 /// Start, end and name of what the kernel has mapped: itself, a module.
 type KernelMap = (u64, u64, String);
 
-impl DedupKey for KernelMap {}
-impl DedupKey for KernelSymbol {}
-impl DedupKey for state::FileFunctions {}
-impl DedupKey for state::Missed {}
-impl DedupKey for state::Attachment {}
-impl DedupKey for state::ProgArray {}
-
 struct Walk<'r, 'a> {
     recording: &'r Recording<'a>,
     /// The slice that is walked.
@@ -211,7 +204,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             // Asked once: the system takes its time to say.
             threads: wanted.threads.unwrap_or_else(threads_there_are).clamp(1, MAX_THREADS),
             has_state: recording.kinds.contains(&EventKind::State),
-            side: DedupLog::default(),
+            side: DedupLog::new(SideEvent::undated_about),
             tasks: TasksBuilder::default(),
             symbols: DedupLog::default(),
             functions: DedupLog::default(),

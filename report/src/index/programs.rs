@@ -5,10 +5,8 @@
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
 use crate::index::address::{Owner, Range};
-use crate::index::dedup::DedupKey;
-use crate::index::images::{Attached, Image};
+use crate::index::images::{Attached, Image, lossy, symbol_name};
 use crate::index::states::States;
-use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfo;
@@ -34,8 +32,9 @@ pub(crate) enum SidebandKind {
     Program { kind: BpfEventKind, id: u32, tag: [u8; 8], pid: Option<u32> },
 }
 
-impl DedupKey for SideEvent {
-    fn undated_about(&self) -> Option<u64> {
+impl SideEvent {
+    /// Address or program of an event without a time.
+    pub(crate) fn undated_about(&self) -> Option<u64> {
         let about = match self.kind {
             SidebandKind::Symbol { addr, .. } => addr,
             SidebandKind::Program { id, .. } => id.into(),
@@ -146,6 +145,8 @@ struct Timeline {
     interpreters: Vec<u64>,
     /// Code of kprobes and ftrace, which is no program's.
     out_of_line: Vec<Range>,
+    /// Names that came again for symbols that were listed at the start, by symbol.
+    again: FxHashMap<u32, Vec<u8>>,
     /// By place: the symbols that came for the next program had no machine code.
     interpreted: FxHashMap<(u32, u32), bool>,
 }
@@ -223,11 +224,13 @@ impl Timeline {
             return;
         }
         let index = match self.here.get(&symbol.addr) {
-            // Told twice: by a tool that listed what was there, and by the kernel.
+            // Listed by a tool at the start, and announced by the kernel; or another program's, where the record that the first one's code
+            // went was lost. The BPF_EVENT tells, see `bind`.
             Some(before)
                 if self.symbols[*before as usize].len_bytes == symbol.len_bytes
                     && self.symbols[*before as usize].from_ns == 0 =>
             {
+                self.again.insert(*before, symbol.name);
                 *before
             }
             before => {
@@ -274,7 +277,7 @@ impl Timeline {
         } else if time_ns == 0 {
             known.loaded_ns = Some(0);
         }
-        self.bind(symbols, program);
+        self.bind(symbols, program, time_ns);
     }
 
     fn unloaded(&mut self, time_ns: u64, place: (u32, u32), id: u32, tag: [u8; 8]) {
@@ -285,7 +288,7 @@ impl Timeline {
         };
         let known = &mut self.known[program as usize];
         known.unloaded_ns = (time_ns > 0).then_some(time_ns);
-        self.bind(symbols, program);
+        self.bind(symbols, program, 0);
     }
 
     fn add(&mut self, id: u32, tag: [u8; 8]) -> u32 {
@@ -295,9 +298,23 @@ impl Timeline {
         program
     }
 
-    fn bind(&mut self, symbols: Vec<u32>, program: u32) {
+    /// Gives symbols that came at `came_ns`, if that is known, to a program. Where another one has them, it had gone unseen.
+    fn bind(&mut self, symbols: Vec<u32>, program: u32, came_ns: u64) {
         for index in symbols {
-            self.symbols[index as usize].program.get_or_insert(program);
+            let again = self.again.remove(&index);
+            let symbol = &mut self.symbols[index as usize];
+            match again.filter(|_| came_ns > 0 && symbol.program.is_some_and(|of| of != program)) {
+                Some(name) => {
+                    symbol.to_ns = came_ns;
+                    let new =
+                        Symbol { name, from_ns: came_ns, to_ns: u64::MAX, program: Some(program), ..symbol.clone() };
+                    self.here.insert(new.addr, self.symbols.len() as u32);
+                    self.symbols.push(new);
+                }
+                None => {
+                    symbol.program.get_or_insert(program);
+                }
+            }
         }
     }
 
@@ -585,25 +602,5 @@ fn place_interpreters(mut entries: Vec<u64>, ranges: &mut Vec<Range>) {
     }));
 }
 
-/// The longest name of a symbol that is kept, in bytes. The kernel's longest is 511 (`KSYM_NAME_LEN`), and each function of each view has it again.
-const LONGEST_SYMBOL: usize = 511;
-
-/// Tag and name of a function in `bpf_prog_<tag>_<name>`; what does not look so is all name.
-fn symbol_name(symbol: &[u8]) -> (Option<[u8; 8]>, String) {
-    let symbol = symbol.get(..LONGEST_SYMBOL).unwrap_or(symbol);
-    let split = || {
-        let rest = symbol.strip_prefix(b"bpf_prog_")?;
-        let (tag, name) = rest.split_at_checked(16)?;
-        let tag = u64::from_str_radix(std::str::from_utf8(tag).ok()?, 16).ok()?;
-        let name = if name.is_empty() { name } else { name.strip_prefix(b"_")? };
-        Some((Tag(tag.to_be_bytes()).0, lossy(name)))
-    };
-    match split() {
-        Some((tag, name)) => (Some(tag), name),
-        None => (None, lossy(symbol)),
-    }
-}
-
-fn lossy(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
-}
+#[cfg(test)]
+mod tests;

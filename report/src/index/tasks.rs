@@ -1,6 +1,6 @@
 //! Names of tasks over time.
 
-use crate::index::dedup::{DedupKey, DedupLog};
+use crate::index::dedup::DedupLog;
 use rustc_hash::FxHashMap;
 
 /// What happened to a task.
@@ -15,19 +15,19 @@ pub(crate) enum TaskEvent {
 /// When, and to which thread.
 type TaskAt = (u64, u32, TaskEvent);
 
-impl DedupKey for TaskAt {
-    fn undated_about(&self) -> Option<u64> {
-        let (time_ns, tid, _) = *self;
-        (time_ns == 0).then_some(tid.into())
-    }
-}
-
 /// Collects events of tasks in any order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TasksBuilder {
     names: Vec<String>,
     numbers: FxHashMap<String, u32>,
     events: DedupLog<TaskAt>,
+}
+
+impl Default for TasksBuilder {
+    fn default() -> TasksBuilder {
+        let events = DedupLog::new(|(time_ns, tid, _): &TaskAt| (*time_ns == 0).then_some((*tid).into()));
+        TasksBuilder { names: Vec::new(), numbers: FxHashMap::default(), events }
+    }
 }
 
 impl TasksBuilder {
@@ -58,13 +58,14 @@ impl TasksBuilder {
         let mut events = self.events.into_vec();
         events.sort_by_key(|(time, ..)| *time);
         let mut tasks = Tasks { names: Vec::new(), by_tid: FxHashMap::default() };
-        tasks.by_tid.insert(0, vec![(0, idle)]);
+        tasks.by_tid.insert(0, vec![(0, Some(idle))]);
         for (time_ns, tid, event) in events {
             let name = match event {
                 TaskEvent::Named(name) => Some(name),
                 TaskEvent::Forked(parent) => tasks.at(parent, time_ns),
             };
-            if let Some(name) = name {
+            // A new task of an unknown parent ends the name of the one that had its number.
+            if name.is_some() || tasks.by_tid.contains_key(&tid) {
                 tasks.by_tid.entry(tid).or_default().push((time_ns, name));
             }
         }
@@ -77,8 +78,8 @@ impl TasksBuilder {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     names: Vec<String>,
-    /// By thread: since when which name, ascending.
-    by_tid: FxHashMap<u32, Vec<(u64, u32)>>,
+    /// By thread: since when which name, ascending; `None` where it is not known.
+    by_tid: FxHashMap<u32, Vec<(u64, Option<u32>)>>,
 }
 
 impl Tasks {
@@ -86,7 +87,7 @@ impl Tasks {
     pub(crate) fn at(&self, tid: u32, time_ns: u64) -> Option<u32> {
         let names = self.by_tid.get(&tid)?;
         let since = names.partition_point(|(since, _)| *since <= time_ns).saturating_sub(1);
-        names.get(since).map(|(_, name)| *name)
+        names.get(since).and_then(|(_, name)| *name)
     }
 
     /// Number of the last name that a thread had.
@@ -121,7 +122,8 @@ mod tests {
         assert_eq!(name(10, 5), Some("sh"));
         assert_eq!(name(20, 45), Some("sh"));
         assert_eq!(name(20, 50), Some("make"));
-        assert_eq!(name(20, 95), Some("make"), "an unknown parent changes nothing");
+        assert_eq!(name(20, 89), Some("make"));
+        assert_eq!(name(20, 95), None, "another task, of an unknown parent");
         assert_eq!(name(0, 0), Some("swapper"));
         assert_eq!(name(30, 0), None);
     }
