@@ -12,7 +12,12 @@ impl Recording<'_> {
             let is_done = match &command {
                 Command::Enable => self.sources.enable(&mut self.out).map(|()| true)?,
                 Command::Disable => self.sources.pause().map(|()| true)?,
-                Command::Snapshot if self.rotation.is_some() => self.switch_output().map(|()| true)?,
+                Command::Snapshot if self.rotation.is_some() => {
+                    let is_whole = self.switch_output()?;
+                    // That it is answered says that the file can be used. An error is told where the recording ends.
+                    let _ = is_whole.map(|is_whole| is_whole.recv());
+                    true
+                }
                 Command::Snapshot => {
                     (self.options.notify)(Level::Warning, "--control: snapshot needs --switch-output");
                     false
