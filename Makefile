@@ -1,4 +1,4 @@
-.PHONY: demo pictures test test-fleet fleet-tests release install deb static
+.PHONY: demo pictures check test test-fleet fleet-tests release install deb static
 
 PREFIX ?= /usr/local
 
@@ -11,6 +11,10 @@ demo:
 pictures:
 	@setup/install test
 	@cargo xtask pictures
+
+# What takes no root and no network, installs nothing and changes nothing outside target: for each change that is made.
+check:
+	@cargo xtask check
 
 # Every test, here and on other kernels under QEMU (docs/vm.md); the last line is `N passed, N failed, N skipped`.
 test:

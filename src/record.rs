@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bprec_record::{
-    Aggregate, Bounds, Budget, Control, CounterTarget, Counters, Delay, Exact, Level, ObjectFile, Options, Output,
-    Rate, Recovered, RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
+    Aggregate, Bounds, Budget, CounterTarget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered,
+    RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
 };
 
 use crate::{Outcome, say};
@@ -145,8 +145,8 @@ fn options(args: Args) -> anyhow::Result<Options> {
         compression_level: args.compression_level,
         command,
         duration: args.duration,
-        delay: delay(args.delay, args.control.as_ref())?,
-        control: args.control,
+        delay: args.delay.map(delay).transpose()?,
+        stop: None,
         counters,
         budget,
         taken: Taken::default(),
@@ -218,19 +218,15 @@ fn object_file(text: &str) -> ObjectFile {
     }
 }
 
-/// What sampling waits for.
-fn delay(asked_ms: Option<i64>, control: Option<&Control>) -> anyhow::Result<Option<Delay>> {
-    Ok(match (asked_ms, control) {
-        (None, _) => None,
-        (Some(-1), Some(_)) => Some(Delay::UntilEnabled),
-        (Some(-1), None) => {
-            bail!("-D -1: waits for `enable` from --control: add --control fifo:CTL")
+/// Time before sampling starts.
+fn delay(asked_ms: i64) -> anyhow::Result<Duration> {
+    match (u64::try_from(asked_ms), asked_ms) {
+        (Ok(ms), _) => Ok(Duration::from_millis(ms)),
+        (_, -1) => {
+            bail!("-D -1: waits for perf's --control, which bprec does not have: start bprec when sampling is to start")
         }
-        (Some(ms), _) => match u64::try_from(ms) {
-            Ok(ms) => Some(Delay::For(Duration::from_millis(ms))),
-            Err(_) => bail!("-D {ms}: expected milliseconds, or -1"),
-        },
-    })
+        _ => bail!("-D {asked_ms}: expected milliseconds"),
+    }
 }
 
 /// When one file ends and the next begins.

@@ -21,14 +21,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     input: InputArgs,
 
-    /// Print these fields of each sample: comm, tid, pid, time, cpu, event, ip, sym, dso, symoff, period, addr, data_src, weight,
+    /// Print these fields of each sample: comm, tid, pid, time, cpu, event, ip, sym, dso, symoff, period, addr, weight,
     /// callchain, bpf-output, trace, cgroup, state (`+state` prints the recorder's data about programs as text instead of bytes).
     #[arg(short = 'F', long, value_name = "LIST", value_parser = Fields::parse, help_heading = VIEWS)]
     fields: Option<Fields>,
-
-    /// Print every record in file order, with its offset.
-    #[arg(short = 'D', long, help_heading = VIEWS)]
-    dump_raw_trace: bool,
 
     /// Also print FORK, EXIT and COMM records.
     #[arg(long, help_heading = VIEWS)]
@@ -151,7 +147,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             throttle: args.show_throttle_events,
             bpf: args.show_bpf_events,
         },
-        dump: args.dump_raw_trace,
         nanoseconds: args.ns,
         hide_call_chains: args.hide_call_graph,
         keep_chains_apart: args.no_merge_callchains,

@@ -84,7 +84,7 @@ const MEASURING: [Mistake; 22] = [
     ("record --counters all -- true", 2, &["expected stats, exact, exact=NAME or off"]),
     ("record --switch-output=often -- true", 2, &["often", "a size (4M), a time (30s"]),
     ("record --max-files 3 -- true", 2, &["--max-files", "needs --switch-output or --overwrite"]),
-    ("record -D -1 -- true", 2, &["waits for `enable` from --control", "--control fifo:CTL"]),
+    ("record -D -1 -- true", 2, &["waits for perf's --control", "start bprec when sampling is to start"]),
     ("record --bpf-object text -- true", 2, &["text: not a BPF object", "clang -target bpf"]),
     ("stat -b 1 -p 1", 2, &["-b with -p", "Omit -b"]),
 ];

@@ -122,7 +122,7 @@ fn a_pager_gets_all_that_is_printed() {
         &["annotate", "account_syscall_enter", "-i", "RECORDING"],
         &["diff", "RECORDING", "RECORDING"],
         // More than a pipe holds.
-        &["script", "-D", "-i", "RECORDING"],
+        &["script", "-i", "RECORDING"],
     ] {
         let terminal = run(LOW, arguments, &[("BPREC_PAGER", "exit 3"), ("PAGER", "touch shown")]);
         assert_eq!((terminal.end(), text(&terminal, "shown")), (0, String::new()), "{arguments:?}: left at once");
@@ -155,7 +155,7 @@ fn the_exit_code_stays_when_the_pager_is_left() {
     for (arguments, code) in [
         (&gate[..], 1),
         (&["report", "-i", "RECORDING"], 0),
-        (&["script", "-D", "-i", "RECORDING"], 0),
+        (&["script", "-i", "RECORDING"], 0),
         (&["report", "--tree", "--header", "--prog", "nothing", "-i", "RECORDING"], 1),
     ] {
         let terminal = run(LOW, arguments, &[("BPREC_PAGER", &pager)]);
@@ -171,7 +171,7 @@ fn without_its_pager_a_table_is_printed() {
         return;
     }
     for pager in ["there-is-no-such-program", "/dev/null", "exit 126"] {
-        for arguments in [&["report", "-i", "RECORDING"][..], &["script", "-D", "-i", "RECORDING"]] {
+        for arguments in [&["report", "-i", "RECORDING"][..], &["script", "-i", "RECORDING"]] {
             let terminal = run(LOW, arguments, &[("BPREC_PAGER", pager)]);
             assert_eq!(terminal.end(), 0, "{pager}");
             let arguments: Vec<String> = arguments.iter().map(|it| it.replace("RECORDING", &recording())).collect();

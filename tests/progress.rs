@@ -125,7 +125,7 @@ fn what_arrives_shows_how_much_it_is() {
     let scratch = Scratch::new();
     let output = scratch.path("written").display().to_string();
     assert_half(&scratch, Container::File, "report --limit 3 -i -", "copying -");
-    for arguments in ["script -D -i - >", "rewrite -i - -o ", "recover - -o "] {
+    for arguments in ["script -i - >", "rewrite -i - -o ", "recover - -o "] {
         assert_half(&scratch, Container::Pipe, &format!("{arguments}'{output}'"), "reading -, pass 1");
         assert!(fs::metadata(&output).unwrap().len() > 0, "{arguments}");
     }
@@ -141,10 +141,10 @@ fn script_shows_how_much_of_a_file_is_printed() {
     let path = recording(&scratch, Container::File, 4 << 20);
     let fifo = scratch.path("fifo");
     support::succeed(Command::new("mkfifo").arg(&fifo));
-    let script = format!("\"$0\" script -D -i \"{path}\" >\"{}\"", fifo.display());
+    let script = format!("\"$0\" script -i \"{path}\" >\"{}\"", fifo.display());
     let terminal = Terminal::run((160, 40), "sh", &["-c", &script, BPREC], &[]);
     let mut pipe = File::open(&fifo).unwrap();
-    let whole = support::succeed(support::bprec().args(["script", "-D", "-i", &path])).stdout;
+    let whole = support::succeed(support::bprec().args(["script", "-i", &path])).stdout;
     let mut printed = vec![0; whole.len() / 2];
     pipe.read_exact(&mut printed).unwrap();
     terminal.wait("a share", |screen| progress(screen).is_some_and(|(_, share)| (1..100).contains(&share)));

@@ -301,6 +301,18 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     // The load alone is more than a quarter of two CPUs' time.
     let idle = report(&path, &[])["events"][0]["idle"]["percent"].as_f64().unwrap_or(0.0);
     assert!(idle < 75.0, "{idle} % idle");
+    // BPF programs of ours would see ids of the initial namespace, which are other tasks here.
+    for option in ["--bpf-sampler", "--aggregate"] {
+        let output = Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_bprec")])
+            .args(["record", "-a", "-e", "cpu-clock", option, "-o"])
+            .arg(&path)
+            .args(["--", "true"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains("initial pid namespace"), "{option}: {said}");
+    }
 }
 
 /// Pages that the load touches, one fault each, and its threads that sleep meanwhile.

@@ -22,10 +22,8 @@ fn check(bytes: &[u8]) {
         throttle: true,
         bpf: true,
     };
-    for dump in [false, true] {
-        let options = ScriptOptions { show, dump, ..ScriptOptions::default() };
-        let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut std::io::sink());
-    }
+    let options = ScriptOptions { show, ..ScriptOptions::default() };
+    let _ = script(&mut Source::from_bytes("fuzz", bytes.to_vec()), &options, &mut std::io::sink());
     let input = Input::from_bytes("fuzz", bytes.to_vec());
     let _ = header(&input);
     if let Ok(report) = by_prog(&input, &Options { threads: Some(1), ..Options::default() }) {

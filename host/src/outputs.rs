@@ -44,7 +44,14 @@ pub fn create_output(path: &Path) -> io::Result<File> {
         created => return created,
     }
     refuse_planted_target(path)?;
-    let path = fs::canonicalize(path)?;
+    let path = match fs::canonicalize(path) {
+        // A link to a file that is not there: it is created, as perf does.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let target = fs::read_link(path)?;
+            return create_output(&path.parent().unwrap_or(Path::new("")).join(target));
+        }
+        found => found?,
+    };
     let no_links = OFlags::NOFOLLOW.bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(no_links).open(&path)?;
     // It may be another one than was looked at.
@@ -67,4 +74,30 @@ fn refuse_owner(path: &Path, uid: u32) -> io::Result<()> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_link_to_a_file_that_is_not_there_has_the_file_created() {
+        let directory = std::env::temp_dir().join(format!("bprec-outputs-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let link = directory.join("link");
+        symlink("file", &link).unwrap();
+        create_output(&link).unwrap();
+        let about = fs::metadata(directory.join("file")).unwrap();
+        assert_eq!((about.is_file(), about.permissions().mode() & 0o777), (true, 0o600));
+        let circle = directory.join("circle");
+        symlink("circle", &circle).unwrap();
+        assert!(create_output(&circle).is_err());
+        symlink("nowhere/file", directory.join("deep")).unwrap();
+        assert_eq!(create_output(&directory.join("deep")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -28,8 +28,8 @@ pub use doctor::{Finding, Status, doctor};
 pub use error::{Error, Result};
 pub use limits::Limit;
 pub use options::{
-    Aggregate, Budget, Control, ControlEnd, Counters, Delay, Exact, Level, ObjectFile, Options, Output, Rate, RingSize,
-    StatOptions, StatTarget, SwitchOutput, Taken, Target, UserChains, WantedMap,
+    Aggregate, Budget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, RingSize, StatOptions, StatTarget,
+    SwitchOutput, Taken, Target, UserChains, WantedMap,
 };
 pub use output::{Recovered, Summary, recover};
 pub use sources::bpf_sampler::SamplerFields;

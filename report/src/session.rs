@@ -4,7 +4,6 @@ use crate::index::sections::btf_of;
 use crate::index::symbolizer::Symbolizer;
 use crate::index::{Index, Wanted};
 use crate::input::recording::Recording;
-use crate::input::window::Window;
 use crate::model::{
     Advice, Annotation, Count, CountersReport, Interval, LinesReport, OverTime, Page, Payers, Profile, Report, Row,
     Stacks, Trees,
@@ -12,13 +11,12 @@ use crate::model::{
 use crate::pass::sinks::{slowed::correct_runs, stacks};
 use crate::pass::{self, Selection, Sink};
 use crate::query::maps::MapsReport;
-use crate::query::{annotate, by_prog, counters};
+use crate::query::{annotate, by_prog, counters, page};
 use crate::{
     AnnotateOptions, Error, ExportFormat, Input, MapsOptions, Options, Payer, Result, Sort, Split, TimeRange, view,
 };
 use std::cmp::Reverse;
 use std::io::{self, Write};
-use std::sync::Arc;
 
 /// A recording and its index: programs, addresses, tasks, symbols. The side band is read once, whatever is asked afterwards.
 #[derive(Debug)]
@@ -181,8 +179,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn profile(&self, options: &Options) -> Result<Profile> {
-        let samples = self.recording.checked(stacks::over_time(&self.recording, &self.index, options))?;
-        Ok(Profile { samples, report: self.by_prog(options)?, counters: self.counters(options)? })
+        self.recording.checked(page::profile(&self.recording, &self.index, options))
     }
 
     /// What a page shows: the report, the same over time, and call chains of an event, the first that is asked for and has samples.
@@ -190,29 +187,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn page(&self, options: &Options) -> Result<Page> {
-        let stacks = self.stacks(options)?;
-        // Times are of the samples of all events, so that all are read. Others than this are dropped at once, as there may be thousands, and of
-        // the programs, which are the same in all, one list is kept.
-        let mut over_time = self.over_time(options, None)?;
-        keep(&mut over_time.events, |event| event.name == stacks.event);
-        over_time.programs = Arc::default();
-        let mut payers = self.payers(options, &[Payer::Comm])?;
-        keep(&mut payers.events, |event| event.name == stacks.event);
-        payers.programs = Arc::default();
-        let mut lines = self.lines(options)?;
-        keep(&mut lines.events, |event| event.name == stacks.event);
-        let mut report = self.by_prog(options)?;
-        keep(&mut report.events, |event| event.name == stacks.event);
-        report.events.iter_mut().for_each(|event| event.same_rows_as = None);
-        over_time.programs = Arc::clone(&report.programs);
-        payers.programs = Arc::clone(&report.programs);
-        let of_event = Options { by: None, limit: None, events: vec![stacks.event.clone()], ..options.clone() };
-        // Where no program has samples, the code of all would be listed.
-        let code = match report.events.iter().any(|event| event.total.count.samples > 0) {
-            true => Some(self.annotate(&AnnotateOptions { query: of_event, ..AnnotateOptions::default() })?),
-            false => None,
-        };
-        Ok(Page { code, stacks, report, over_time, payers, lines })
+        self.recording.checked(page::page(&self.recording, &self.index, options))
     }
 
     /// Writes samples of an event for another viewer. How many those are; nothing is written when there are none.
@@ -257,8 +232,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When `query` names an event or a time that the recording does not have.
     pub fn run<S: Sink>(&self, query: &Options, sink: S) -> Result<S> {
-        let window = Window::of(&query.time, &self.recording, self.index.start_ns())?;
-        let selection = Selection::new(&self.recording, &self.index, &window, query)?;
+        let selection = Selection::new(&self.recording, &self.index, query)?;
         let (sink, _) = pass::run(&self.recording, &self.index, &selection, sink, |_, _| {});
         self.recording.checked(Ok(sink))
     }
@@ -296,8 +270,45 @@ pub fn maps(input: &Input, options: &MapsOptions, out: &mut dyn Write) -> Result
     Ok(report.ids.len())
 }
 
-/// Keeps the first that is wanted, and drops the others and their memory.
-fn keep<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool) {
-    let first = list.iter().position(is_wanted);
-    *list = first.map(|at| list.swap_remove(at)).into_iter().collect();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::PASSES;
+    use std::path::Path;
+
+    /// Whatever a command shows, samples are read once for it.
+    #[test]
+    fn each_command_reads_samples_once() {
+        for name in ["linux-7.2/ratio.data", "linux-6.18/busy.data", "linux-7.2/cut-off.data"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings").join(name);
+            let input = Input::open(&path).unwrap();
+            let session = Session::open(&input).unwrap();
+            let options = Options { threads: Some(2), ..Options::default() };
+            let by_owner = Options { by: Some(crate::Group::Owner.into()), ..options.clone() };
+            let by_cpu = Options { by: Some("cpu".parse().unwrap()), ..options.clone() };
+            let annotated = AnnotateOptions { query: options.clone(), ..AnnotateOptions::default() };
+            let export = |format| session.export(&options, format, &mut io::sink()).map(drop);
+            let commands: [(&str, &dyn Fn() -> Result<()>); 14] = [
+                ("by-prog", &|| session.by_prog(&options).map(drop)),
+                ("by owner", &|| session.by_prog(&by_owner).map(drop)),
+                ("by cpu", &|| session.by_prog(&by_cpu).map(drop)),
+                ("over time", &|| session.over_time(&options, None).map(drop)),
+                ("spark lines", &|| session.by_prog_over_time(&options).map(drop)),
+                ("advice", &|| session.advice(&options).map(drop)),
+                ("payers", &|| session.payers(&options, &[Payer::Comm, Payer::Cpu]).map(drop)),
+                ("trees", &|| session.trees(&options, 0.5).map(drop)),
+                ("annotate", &|| session.annotate(&annotated).map(drop)),
+                ("lines", &|| session.lines(&options).map(drop)),
+                ("folded", &|| export(ExportFormat::Folded)),
+                ("pprof", &|| export(ExportFormat::Pprof)),
+                ("firefox", &|| export(ExportFormat::Firefox)),
+                ("html", &|| export(ExportFormat::Html)),
+            ];
+            for (command, run) in commands {
+                PASSES.set(0);
+                run().unwrap();
+                assert_eq!(PASSES.get(), 1, "{command} of {name}");
+            }
+        }
+    }
 }

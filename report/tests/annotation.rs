@@ -34,6 +34,28 @@ fn everything() -> ProgFilter {
     "*".parse().unwrap()
 }
 
+/// A limit on lines leaves out lines, and says nothing else of a program.
+#[test]
+fn a_limit_on_lines_does_not_make_unknown_costs_known() {
+    let mut blind_programs = 0;
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let annotate = |limit| {
+            let mut options = options(everything(), None);
+            options.query.limit = limit;
+            session.annotate(&options).ok()
+        };
+        let (Some(all), Some(limited)) = (annotate(None), annotate(Some(1))) else { continue };
+        assert_eq!(all.programs.len(), limited.programs.len());
+        for (all, limited) in all.programs.iter().zip(&limited.programs) {
+            blind_programs += usize::from(all.blind.is_some());
+            assert_eq!((&all.blind, all.own, all.charged), (&limited.blind, limited.own, limited.charged), "{path:?}");
+        }
+    }
+    assert!(blind_programs > 1, "{blind_programs}");
+}
+
 /// Self and helper.
 type Sums = (Count, Count);
 

@@ -123,6 +123,14 @@ fn events_and_programs() {
         let charged: u64 = report.events.iter().map(|event| event.total.count.samples).sum();
         assert_eq!(charged, 4000);
     }
+    // Each of many threads has a table of its own, of the programs that it met.
+    let options = Options { threads: Some(16), ..Options::default() };
+    let over_time =
+        within_limits("over time", 3 * size, || Session::open(&open()).unwrap().over_time(&options, None).unwrap());
+    let payers = within_limits("payers", 3 * size, || Session::open(&open()).unwrap().payers(&options, &[]).unwrap());
+    let charged = |total: u64| assert_eq!(total, 4000);
+    charged(over_time.events.iter().map(|event| event.total.samples).sum());
+    charged(payers.events.iter().map(|event| event.total.count.samples).sum());
     let compared = within_limits("diff", 5 * size, || diff(&[open()], &[open()], &DiffOptions::default()).unwrap());
     assert_eq!(compared.events.len(), 4, "8,192 numbers of 2,001 programs");
     assert!(compared.notes.contains(&DiffNote::EventsLeftOut { events: 1996 }), "{:?}", compared.notes);

@@ -91,7 +91,7 @@ fn read_all(bytes: &[u8], baseline: &Input, numbers: &mut Numbers) {
         features(&Metadata::of_file(&file));
     }
     let show = Show::ALL;
-    let options = ScriptOptions { show, dump: numbers.below(8) == 0, ..ScriptOptions::default() };
+    let options = ScriptOptions { show, ..ScriptOptions::default() };
     let _ = script(&mut Source::from_bytes("test", bytes.to_vec()), &options, &mut Terminal);
     if numbers.below(8) == 0 {
         report(&Input::from_bytes("test", bytes.to_vec()), baseline, numbers);

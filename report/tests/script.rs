@@ -154,22 +154,3 @@ fn recordings_of_guests_are_printed_as_their_perf_printed_them() {
     }
     assert!(compared.len() >= 15, "{compared:?}");
 }
-
-/// The dump shows every record of every container once, with its offset.
-#[test]
-fn the_dump_has_every_record() {
-    let files = common::corpus_files();
-    for file in files.iter().filter(|f| f.bytes.len() < 100_000 && f.samples.parse::<u64>().is_ok()) {
-        if file.kind.contains("zstd") && !cfg!(feature = "zstd") {
-            continue;
-        }
-        let path = common::corpus_dir().join(&file.name);
-        let (text, _) = ours(&path, &ScriptOptions { dump: true, ..ScriptOptions::default() });
-        let walk = common::walk(&file.bytes).unwrap();
-        let records: u64 = walk.counts.values().sum();
-        let dumped = text.lines().filter(|line| line.starts_with("0x") && line.contains("]: event: ")).count() as u64;
-        let named =
-            text.lines().filter(|line| !line.starts_with('.') && line.contains("]: PERF_RECORD_")).count() as u64;
-        assert_eq!((dumped, named), (records, records), "{}", file.name);
-    }
-}

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bprec_record::{Bounds, Control, ControlEnd, Counters, Exact, UserChains, WantedMap};
+use bprec_record::{Bounds, Counters, Exact, UserChains, WantedMap};
 
 use crate::headings::{OUTPUT, RUNNING, SELECTION};
 use crate::values::{duration, task_id};
@@ -85,8 +85,8 @@ pub(crate) struct Args {
 
     /// Keep only the newest samples; write them on SIGUSR2 and at the end.
     ///
-    /// Ring buffers of size -m hold them. bprec writes them to a new file on SIGUSR2, on `snapshot` from --control, as
-    /// --switch-output says, and at the end. Files are named NAME.TIME.
+    /// Ring buffers of size -m hold them. bprec writes them to a new file on SIGUSR2, as --switch-output says, and
+    /// at the end. Files are named NAME.TIME.
     #[arg(long, conflicts_with_all = ["aggregate", "bpf_sampler", "bpf_object"], help_heading = SAMPLING)]
     pub(super) overwrite: bool,
 
@@ -217,21 +217,12 @@ pub(crate) struct Args {
     pub(crate) compression_level: Option<u8>,
 
     /// Start sampling MS milliseconds after the command.
-    ///
-    /// -1: wait for `enable` from --control.
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, help_heading = RUNNING)]
     pub(super) delay: Option<i64>,
 
     /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = RUNNING)]
     pub(super) duration: Option<Duration>,
-
-    /// Take commands from another process, one per line.
-    ///
-    /// Commands: `enable` and `disable` (sampling), `snapshot` (start a new --switch-output file), `stop`, `ping`, `evlist`.
-    /// After each, bprec writes `ack` and a newline to ACK.
-    #[arg(long, value_name = "fifo:CTL[,ACK]|fd:N[,N]", value_parser = control, help_heading = RUNNING, hide_short_help = true)]
-    pub(super) control: Option<Control>,
 
     /// Print warnings and errors only.
     ///
@@ -300,22 +291,6 @@ fn on_off(text: &str) -> Result<bool, String> {
         "off" => Ok(false),
         _ => Err("expected on or off".to_owned()),
     }
-}
-
-/// Where commands come from, and answers go to.
-fn control(text: &str) -> Result<Control, String> {
-    let (kind, ends) = text.split_once(':').ok_or("expected fifo:CTL[,ACK] or fd:N[,N]")?;
-    let (commands, answers) =
-        ends.split_once(',').map_or((ends, None), |(commands, answers)| (commands, Some(answers)));
-    let end = |text: &str| match kind {
-        "fifo" if !text.is_empty() => Ok(ControlEnd::Fifo(text.into())),
-        "fd" => match text.parse() {
-            Ok(fd @ 0..) => Ok(ControlEnd::Descriptor(fd)),
-            _ => Err(format!("'{text}' is not a descriptor number")),
-        },
-        _ => Err("expected fifo:CTL[,ACK] or fd:N[,N]".to_owned()),
-    };
-    Ok(Control { commands: end(commands)?, answers: answers.map(end).transpose()? })
 }
 
 #[cfg(test)]

@@ -2,14 +2,15 @@
 //! the reporter reads the newest of them each interval. So there is one arithmetic, and what was seen is a recording that can be kept.
 
 use std::fs::{self, File};
-use std::io::{PipeWriter, Write};
-use std::os::fd::AsRawFd;
+use std::io::PipeWriter;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use bprec_record::{Control, ControlEnd, Options, Output, SwitchOutput, Taken, record};
+use bprec_record::{Options, Output, SwitchOutput, Taken, record};
 use bprec_report::model::Interval;
 use bprec_report::{Input, Options as Query, Redacting, Redactor, Session, Source};
 use rustix::time::{ClockId, clock_gettime};
@@ -47,6 +48,7 @@ pub(super) struct Live {
     directory: Option<TempDir>,
     /// Locked for as long as the directory is in use.
     _lock: File,
+    /// Ends the recording when it is dropped.
     stop: Option<PipeWriter>,
     recorder: Option<JoinHandle<bprec_record::Result<()>>>,
     /// Replaces secrets, in all intervals the same by the same.
@@ -67,10 +69,10 @@ impl Live {
     /// redacted where there is a `redactor`.
     pub(super) fn start(options: Options, keep: Duration, redactor: Option<Redactor>) -> anyhow::Result<Live> {
         let (directory, lock) = directory()?;
-        let (commands, stop) = std::io::pipe().context("pipe")?;
+        let (stopped, stop) = std::io::pipe().context("pipe")?;
         let options = Options {
             output: Output::File(directory.path().join(NAME)),
-            control: Some(Control { commands: ControlEnd::Descriptor(commands.as_raw_fd()), answers: None }),
+            stop: Some(Arc::new(OwnedFd::from(stopped))),
             switch_output: Some(SwitchOutput {
                 every: Some(keep),
                 max_files: Some(std::num::NonZeroUsize::MIN),
@@ -81,12 +83,8 @@ impl Live {
         };
         let taken = options.taken.clone();
         let interval_ns = u64::try_from(options.interval.as_nanos()).unwrap_or(u64::MAX);
-        let recorder = thread::Builder::new().name("bprec-record".to_owned()).spawn(move || {
-            let outcome = record(&options).map(drop);
-            // The recorder has its own descriptor of it.
-            drop(commands);
-            outcome
-        })?;
+        let recorder =
+            thread::Builder::new().name("bprec-record".to_owned()).spawn(move || record(&options).map(drop))?;
         let used = Used::now(&taken);
         Ok(Live {
             directory: Some(directory),
@@ -245,10 +243,7 @@ impl Live {
     /// # Errors
     /// What the recorder ended with.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
-        if let Some(mut stop) = self.stop.take() {
-            // When nobody reads it any more the recorder has ended already.
-            let _ = stop.write_all(b"stop\n");
-        }
+        drop(self.stop.take());
         let ended = self.recorder.take().map(JoinHandle::join);
         drop(self.directory.take());
         match ended {

@@ -48,6 +48,7 @@ const USAGE: &str = "usage: cargo xtask <task>
   third-party       print what the program is linked with, and its licences
   sbom              print the same as CycloneDX JSON
   tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
+  check             format, lints, rules of the tree, and the tests that take no root and change nothing
   test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
   test-beside [ARGS]
                     the same beside pinned programs, a tracer and another recorder, as root
@@ -90,6 +91,7 @@ fn run() -> Result<()> {
         ("third-party", []) => components::third_party(),
         ("sbom", []) => components::sbom(),
         ("tree", []) => tree::check().and_then(|()| imports::check()),
+        ("check", []) => test::offline(),
         ("test", arguments) => test::run(arguments),
         ("test-beside", arguments) => test::beside_others(arguments),
         ("test-everywhere", []) => test::everywhere(),

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::neighbours::Neighbours;
 use crate::tally::Tally;
@@ -53,8 +53,37 @@ fn here_beside_others(builds: &Builds, arguments: &[&str], tally: &mut Tally) ->
     Ok(())
 }
 
+/// Tests that take neither root nor network, and change nothing on the machine: format, lints and rules of the tree first, then the tests
+/// of the crates that read, and of the program where it reads.
+pub(crate) fn offline() -> Result<()> {
+    for arguments in [
+        &["fmt", "--all", "--check"][..],
+        &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+        &["xtask", "tree"],
+    ] {
+        let status = Command::new(cargo()).args(arguments).stdin(Stdio::null()).status().context("run cargo")?;
+        ensure!(status.success(), "cargo {} failed", arguments.join(" "));
+    }
+    let mut crates = Vec::from(["--locked"]);
+    crates.extend(OFFLINE_CRATES.iter().flat_map(|it| ["-p", it]));
+    let mut program = Vec::from(["--locked", "-p", "bprec", "--lib"]);
+    program.extend(OFFLINE_TESTS.iter().flat_map(|it| ["--test", it]));
+    let mut tally = Tally::default();
+    for (arguments, log) in [(crates, "check-crates.log"), (program, "check-program.log")] {
+        tally.add(cargo_test(&arguments, &[], log)?);
+    }
+    tally.close()
+}
+
+/// Crates of which all tests run anywhere.
+const OFFLINE_CRATES: [&str; 4] = ["bprec-format", "bprec-generate", "bprec-report", "xtask"];
+/// Tests of the program that read recordings, and record none.
+const OFFLINE_TESTS: [&str; 10] =
+    ["architecture", "colors", "documents", "export", "help", "replay", "report_views", "rewrite", "table", "tui"];
+
 /// The tests of the workspace, and those that failed once more if they are few.
 fn here(arguments: &[&str]) -> Result<Tally> {
+    let arguments = &[&["--workspace"], arguments].concat();
     let mut tally = cargo_test(arguments, &[], "test.log")?;
     if !tally.to_run_again().is_empty() {
         let mut filter = vec!["--exact"];
@@ -74,8 +103,8 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
     let mut kept = BufWriter::new(File::create(&log).with_context(|| format!("create {}", log.display()))?);
     // One pipe for both, so that lines stay in order.
     let (output, input) = io::pipe()?;
-    let mut child = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["test", "--workspace", "--no-fail-fast"])
+    let mut child = Command::new(cargo())
+        .args(["test", "--no-fail-fast"])
         .args(arguments)
         // Without this the output of tests that pass, SKIP lines too, is thrown away.
         .args(["--", "--show-output"])
@@ -94,9 +123,11 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
         }
     });
     let mut ended = None;
+    let mut last_line = Instant::now();
     loop {
         match lines.recv_timeout(LOOK_EVERY) {
             Ok(line) => {
+                last_line = Instant::now();
                 let line = String::from_utf8_lossy(&line);
                 writeln!(kept, "{line}")?;
                 // What is said while no test program runs is cargo's. A few tests alone are not worth a line for each program.
@@ -112,6 +143,12 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
                 let now = Instant::now();
                 if ended.is_none() && child.try_wait().context("wait for cargo test")?.is_some() {
                     ended = Some(now);
+                }
+                if now - last_line > MAX_SILENCE {
+                    // cargo goes on with the next test program, and the tally counts this one as failed.
+                    println!("killed: no test has ended for {} s", MAX_SILENCE.as_secs());
+                    kill_descendants(child.id())?;
+                    last_line = now;
                 }
                 if ended.is_some_and(|ended| now - ended > LEFT_BEHIND) {
                     tally.fail("processes", "a test has left one behind that holds its output");
@@ -134,3 +171,49 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// So long after their end their output ends as well, unless something else has it.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
+/// Longest time without a line: a test, or a crate that is compiled, takes a tenth of it.
+const MAX_SILENCE: Duration = Duration::from_secs(600);
+
+fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
+}
+
+/// Kills what a process has started and what that has started, and not the process itself.
+fn kill_descendants(ancestor: u32) -> Result<()> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")?
+        .filter_map(|entry| {
+            let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            Some((pid, stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?))
+        })
+        .collect();
+    let mut found = Vec::from([ancestor]);
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        found.extend(parents.iter().filter(|(_, it)| *it == parent).map(|(pid, _)| pid));
+        at += 1;
+    }
+    if found.len() > 1 {
+        let pids = found[1..].iter().map(u32::to_string);
+        Command::new("kill").arg("-KILL").args(pids).status().context("run kill")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, Stdio, kill_descendants};
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn what_a_process_started_is_killed_and_the_process_goes_on() {
+        let script = "sleep 1000 & echo started; wait $!; exit 7";
+        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        kill_descendants(shell.id()).unwrap();
+        let status = shell.wait().unwrap();
+        assert_eq!((status.code(), status.signal()), (Some(7), None));
+    }
+}

@@ -16,7 +16,6 @@ use crate::inspect::names::Names;
 use crate::inspect::net;
 use crate::inspect::pins::{Pins, pins};
 use crate::inspect::programs::{ProgSnapshot, Program, prog_ids};
-use crate::inspect::xt_bpf;
 
 /// Slots of a program array that are looked at, at most,
 const MAX_SLOTS: u32 = 1024;
@@ -29,7 +28,7 @@ type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// What one scan found around some programs. Whatever could not be looked at is missing and listed with the reason.
 #[derive(Debug, Default)]
 pub struct Attachments {
-    /// Where programs are attached, by program; those of programs that were not asked about are among them.
+    /// Where programs are attached, sorted by program; those of programs that were not asked about are among them.
     pub attachments: Vec<Attachment>,
     /// The maps that the programs use, by id.
     pub maps: Vec<state::Map>,
@@ -63,13 +62,17 @@ impl Attachments {
         }
         around.add_unlinked(programs, &names);
         around.problems.extend(names.problems().iter().cloned());
-        // Other network namespaces may have been looked into twice, for interfaces and for rules.
-        let mut known = BTreeSet::new();
-        around.problems.retain(|problem| known.insert(problem.clone()));
         around.attachments.sort_by(|a, b| {
             (a.prog_id, &a.kind, &a.target, a.link_id).cmp(&(b.prog_id, &b.kind, &b.target, b.link_id))
         });
         around
+    }
+
+    /// Where a program is attached.
+    pub fn of(&self, prog_id: u32) -> &[Attachment] {
+        let start = self.attachments.partition_point(|it| it.prog_id < prog_id);
+        let behind = self.attachments.partition_point(|it| it.prog_id <= prog_id);
+        &self.attachments[start..behind]
     }
 
     /// What is known of one of the programs that the scan was for.
@@ -132,11 +135,6 @@ impl Attachments {
         if has(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT]) {
             unlinked.extend(self.note(net::tc_attachments(names.interfaces())).unwrap_or_default());
             unlinked.extend(names.other_networks().tc_attachments());
-        }
-        if has(&[ProgType::SOCKET_FILTER]) {
-            let (found, problems) = xt_bpf::attachments(&self.pins);
-            unlinked.extend(found);
-            self.problems.extend(problems);
         }
         let hooks: Vec<u32> = types.iter().flat_map(|kind| cgroups::hooks(*kind)).copied().collect();
         if !hooks.is_empty() {
@@ -237,4 +235,17 @@ fn tail_calls(map: &Map, array: &ProgArray) -> Vec<Attachment> {
         target: format!("{name}[{}]", slot.index).into_bytes(),
     };
     array.slots.iter().map(attachment).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_has_its_own_attachments() {
+        let on = |prog_id| Attachment { prog_id, link_id: None, kind: "xdp".to_owned(), target: Vec::new() };
+        let around = Attachments { attachments: [1, 3, 3, 7].map(on).to_vec(), ..Attachments::default() };
+        let counts = [0, 1, 2, 3, 7, u32::MAX].map(|id| around.of(id).iter().filter(|it| it.prog_id == id).count());
+        assert_eq!(counts, [0, 1, 0, 2, 1, 0]);
+    }
 }

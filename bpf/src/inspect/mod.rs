@@ -19,7 +19,6 @@ mod stats;
 mod struct_ops;
 mod tracing;
 pub(crate) mod visibility;
-mod xt_bpf;
 
 pub use attachments::{Attachments, prog_arrays};
 pub use btf::BtfCache;

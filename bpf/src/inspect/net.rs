@@ -7,7 +7,6 @@ use bprec_format::state::Attachment;
 use crate::error::Result;
 use crate::inspect::netlink::{self, Attributes};
 use crate::sys;
-use crate::sys::netlink::Family;
 
 /// `rtnetlink(7)` message types and attributes that are used.
 mod rt {
@@ -53,7 +52,7 @@ pub(crate) struct Interface {
 /// When the kernel refuses to list them.
 pub(crate) fn interfaces() -> Result<Vec<Interface>> {
     let mut interfaces = Vec::new();
-    dump("RTM_GETLINK", rt::GETLINK, &[0; IFINFO_BYTES], |message| {
+    netlink::dump("RTM_GETLINK", rt::GETLINK, &[0; IFINFO_BYTES], |message| {
         let index = sys::get_u32(message, 4);
         let mut interface = Interface { index, name: String::new(), xdp: Vec::new() };
         for (kind, value) in Attributes(message.get(IFINFO_BYTES..).unwrap_or_default()) {
@@ -102,7 +101,7 @@ fn attachment(prog_id: u32, kind: &str, target: &str) -> Attachment {
 pub(crate) fn tc_attachments(interfaces: &[Interface]) -> Result<Vec<Attachment>> {
     // (interface, parent to ask for filters of)
     let mut hooks: Vec<(u32, u32)> = Vec::new();
-    dump("RTM_GETQDISC", rt::GETQDISC, &[0; TCMSG_BYTES], |message| {
+    netlink::dump("RTM_GETQDISC", rt::GETQDISC, &[0; TCMSG_BYTES], |message| {
         let (index, handle) = (sys::get_u32(message, 4), sys::get_u32(message, 8));
         let kind = Attributes(message.get(TCMSG_BYTES..).unwrap_or_default())
             .find(|(kind, _)| *kind == rt::TCA_KIND)
@@ -126,7 +125,7 @@ pub(crate) fn tc_attachments(interfaces: &[Interface]) -> Result<Vec<Attachment>
         let mut request = [0u8; TCMSG_BYTES];
         request[4..8].copy_from_slice(&index.to_ne_bytes());
         request[12..16].copy_from_slice(&parent.to_ne_bytes());
-        dump("RTM_GETTFILTER", rt::GETTFILTER, &request, |message| {
+        netlink::dump("RTM_GETTFILTER", rt::GETTFILTER, &request, |message| {
             if let Some(prog_id) = filter_prog(message.get(TCMSG_BYTES..).unwrap_or_default()) {
                 let new = attachment(prog_id, &kind, &name);
                 if !found.contains(&new) {
@@ -147,11 +146,6 @@ fn filter_prog(attributes: &[u8]) -> Option<u32> {
     let (_, id) =
         Attributes(find(rt::TCA_OPTIONS)?).find(|(kind, value)| *kind == rt::TCA_BPF_ID && value.len() >= 4)?;
     Some(sys::get_u32(id, 0)).filter(|id| *id != 0)
-}
-
-fn dump(call: &'static str, request: u16, payload: &[u8], each: impl FnMut(&[u8])) -> Result<()> {
-    // An interface or a filter that comes or goes meanwhile makes nothing that is said of the others wrong.
-    netlink::dump(Family::Route, call, request, payload, each).map(drop)
 }
 
 #[cfg(test)]

@@ -8,40 +8,23 @@ use std::time::Duration;
 
 use crate::error::{Error, Object, Result};
 use crate::sys;
-use crate::sys::netlink::Family;
 
 /// `NLMSG_ERROR` and `NLMSG_DONE`.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 /// `NLM_F_REQUEST | NLM_F_DUMP`
 const DUMP: u16 = 0x301;
-/// `NLM_F_DUMP_INTR`: what is listed has changed since the list began.
-const INTERRUPTED: u16 = 0x10;
 /// Bytes of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
-/// What a list is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Listed {
-    /// As it was at one time.
-    Whole,
-    /// It changed while it was read: entries may be missing, or there twice.
-    Changed,
-}
-
-/// Sends one dump request and hands the payload of each message of the answer to `each`.
+/// Sends one dump request and hands the payload of each message of the answer to `each`. An entry that comes or goes meanwhile
+/// makes the others no less true.
 ///
 /// # Errors
 /// When the kernel refuses, or answers with what is no list of messages.
-pub(crate) fn dump(
-    family: Family,
-    call: &'static str,
-    request: u16,
-    payload: &[u8],
-    mut each: impl FnMut(&[u8]),
-) -> Result<Listed> {
+pub(crate) fn dump(call: &'static str, request: u16, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<()> {
     let refused = |source: io::Error| refusal(call, source.raw_os_error().unwrap_or(libc::EIO));
-    let socket = UnixDatagram::from(sys::netlink::netlink_socket(family).map_err(refused)?);
+    let socket = UnixDatagram::from(sys::netlink::route_socket().map_err(refused)?);
     // The kernel answers at once or not at all.
     socket.set_read_timeout(Some(Duration::from_secs(2))).map_err(refused)?;
     let mut message = Vec::with_capacity(HEADER_BYTES + payload.len());
@@ -53,31 +36,27 @@ pub(crate) fn dump(
     socket.send(&message).map_err(refused)?;
 
     let mut buffer = vec![0u8; 64 << 10];
-    let mut listed = Listed::Whole;
     loop {
         let len = socket.recv(&mut buffer).map_err(refused)?;
-        if messages(call, buffer.get(..len).unwrap_or_default(), &mut listed, &mut each)? {
-            return Ok(listed);
+        if messages(call, buffer.get(..len).unwrap_or_default(), &mut each)? {
+            return Ok(());
         }
     }
 }
 
 /// Hands the payloads of one part of an answer on. True when it was the last.
-fn messages(call: &'static str, part: &[u8], listed: &mut Listed, each: &mut impl FnMut(&[u8])) -> Result<bool> {
+fn messages(call: &'static str, part: &[u8], each: &mut impl FnMut(&[u8])) -> Result<bool> {
     let mut rest = part;
     if rest.len() < HEADER_BYTES {
         return Err(refusal(call, libc::EIO));
     }
     while rest.len() >= HEADER_BYTES {
         let size = sys::get_u32(rest, 0) as usize;
-        let (kind, flags) = (get_u16(rest, 4), get_u16(rest, 6));
+        let kind = get_u16(rest, 4);
         let Some(body) = rest.get(HEADER_BYTES..size) else {
             let problem = format!("a message of {size} bytes of which {} came", rest.len());
             return Err(Error::Answer { call, object: OF_NAMESPACE, problem });
         };
-        if flags & INTERRUPTED != 0 {
-            *listed = Listed::Changed;
-        }
         match kind {
             ERROR | DONE => {
                 let errno = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code).wrapping_neg());
@@ -140,20 +119,20 @@ mod tests {
         bytes
     }
 
-    fn read(part: &[u8]) -> (Result<bool>, Listed, Vec<Vec<u8>>) {
-        let (mut listed, mut bodies) = (Listed::Whole, Vec::new());
-        let read = messages("GET", part, &mut listed, &mut |body| bodies.push(body.to_vec()));
-        (read, listed, bodies)
+    fn read(part: &[u8]) -> (Result<bool>, Vec<Vec<u8>>) {
+        let mut bodies = Vec::new();
+        let read = messages("GET", part, &mut |body| bodies.push(body.to_vec()));
+        (read, bodies)
     }
 
     #[test]
-    fn a_list_ends_with_its_last_message_and_says_when_it_changed() {
+    fn a_list_ends_with_its_last_message() {
         let part = [message(0x0a06, 2, b"one"), message(0x0a06, 2, b"second")].concat();
-        let (more, listed, bodies) = read(&part);
-        assert_eq!((more.unwrap(), listed), (false, Listed::Whole));
+        let (more, bodies) = read(&part);
+        assert!(!more.unwrap());
         assert_eq!(bodies, [b"one".to_vec(), b"second".to_vec()]);
-        let (last, listed, bodies) = read(&[message(16, 0x12, b"one"), message(DONE, 2, &[0; 4])].concat());
-        assert_eq!((last.unwrap(), listed, bodies.len()), (true, Listed::Changed, 1));
+        let (last, bodies) = read(&[message(16, 0x12, b"one"), message(DONE, 2, &[0; 4])].concat());
+        assert_eq!((last.unwrap(), bodies.len()), (true, 1));
     }
 
     #[test]

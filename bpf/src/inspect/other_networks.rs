@@ -44,11 +44,7 @@ struct Network {
 
 /// Looks into each of these namespaces, on a thread of its own that enters one after the other: what was found, and what could not be
 /// looked at, with the reason.
-fn visit<T: Send + 'static>(
-    namespaces: NetworkNamespaces,
-    patience: Duration,
-    look: impl Fn(&NetworkNamespace) -> Result<T> + Send + 'static,
-) -> (Vec<T>, Vec<String>) {
+fn visit(namespaces: NetworkNamespaces, patience: Duration) -> (Vec<Network>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     let mut left = namespaces.others.len();
     if namespaces.not_opened > 0 {
@@ -67,7 +63,7 @@ fn visit<T: Send + 'static>(
         namespace.enter().map_err(|error| {
             format!("setns to other network namespaces: {error}; needs CAP_SYS_ADMIN: programs attached there have no attach points")
         })?;
-        look(namespace).map_err(|error| format!("{}: {error}", namespace.label()))
+        Network::of(namespace).map_err(|error| format!("{}: {error}", namespace.label()))
     };
     let look_into_all = move || {
         for namespace in namespaces.others {
@@ -103,18 +99,10 @@ fn visit<T: Send + 'static>(
     (found, problems)
 }
 
-/// What `look` finds in each network namespace that the calling thread is not in, as far as time and numbers allow; and what could not be
-/// looked at, with the reason.
-pub(crate) fn visit_all<T: Send + 'static>(
-    look: impl Fn(&NetworkNamespace) -> Result<T> + Send + 'static,
-) -> (Vec<T>, Vec<String>) {
-    visit(NetworkNamespaces::find(NAMESPACES_MAX), PATIENCE, look)
-}
-
 impl OtherNetworks {
     /// Looks into all that there are, as far as time and numbers allow.
     pub(crate) fn look() -> OtherNetworks {
-        let (networks, problems) = visit_all(Network::of);
+        let (networks, problems) = visit(NetworkNamespaces::find(NAMESPACES_MAX), PATIENCE);
         OtherNetworks { networks, problems }
     }
 
@@ -177,13 +165,13 @@ mod tests {
     #[test]
     fn what_is_not_looked_into_is_said() {
         let not_opened = NetworkNamespaces { not_opened: 3, ..NetworkNamespaces::default() };
-        let (_, problems) = visit(not_opened, PATIENCE, Network::of);
+        let (_, problems) = visit(not_opened, PATIENCE);
         assert!(problems[0].starts_with("3 network namespaces were not looked into"), "{problems:?}");
         let namespaces = NetworkNamespaces::find(1);
         if namespaces.others.is_empty() {
             return;
         }
-        let (_, problems) = visit(namespaces, Duration::ZERO, Network::of);
+        let (_, problems) = visit(namespaces, Duration::ZERO);
         assert!(problems.iter().any(|it| it.contains("within 0 ms")), "{problems:?}");
     }
 

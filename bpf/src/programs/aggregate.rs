@@ -196,18 +196,21 @@ impl Aggregator {
         Err(unreadable(libc::EBUSY))
     }
 
-    /// What the program saw, by CPU.
+    /// Samples that the program saw, by CPU.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn accounts(&self) -> Result<Vec<PerCpuStats>> {
+    pub fn accounts(&self) -> Result<Vec<(u32, PerCpuStats)>> {
+        // Values of such a map are those of possible CPUs, whose numbers need not follow each other.
+        let cpus = bprec_host::possible_cpus()?;
         let read = || {
             let missing = || libbpf_rs::Error::from(io::Error::from_raw_os_error(libc::ENOENT));
             let map = self.object.maps().find(|map| map.name() == "per_cpu").ok_or_else(missing)?;
             map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?.ok_or_else(missing)
         };
         let accounts = read().map_err(|source| Error::Load { program: AGGREGATE, source, log: String::new() })?;
-        Ok(accounts.iter().filter(|bytes| bytes.len() >= STATS_BYTES).map(|bytes| PerCpuStats::parse(bytes)).collect())
+        let whole = accounts.iter().filter(|bytes| bytes.len() >= STATS_BYTES);
+        Ok(cpus.into_iter().zip(whole.map(|bytes| PerCpuStats::parse(bytes))).collect())
     }
 }
 
@@ -227,6 +230,12 @@ fn with_contexts(words: impl Iterator<Item = u64>, kernel_words: usize, chain: &
 }
 
 impl PerCpuStats {
+    /// Adds samples.
+    pub fn add(&mut self, samples: u64, period: u64) {
+        self.samples += samples;
+        self.period += period;
+    }
+
     fn parse(bytes: &[u8]) -> PerCpuStats {
         PerCpuStats {
             samples: sys::get_u64(bytes, 0),

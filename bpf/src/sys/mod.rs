@@ -1,4 +1,4 @@
-//! The system calls, one family a file: raw `bpf(2)`, perf events' part in it, netlink, socket options, memory that is shared with programs. The only
+//! The system calls, one family a file: raw `bpf(2)`, perf events' part in it, netlink, memory that is shared with programs. The only
 //! module of this crate with `unsafe` in it.
 #![allow(unsafe_code)]
 
@@ -15,7 +15,6 @@ mod objects;
 mod pin;
 mod query;
 pub(crate) mod run;
-mod sockopt;
 mod syscall;
 
 pub(crate) use attach::{attach_raw_tracepoint, attach_tracing, forget_pin, link_to_event, set_program};
@@ -31,7 +30,6 @@ pub(crate) use load::create_hash;
 pub(crate) use objects::{Kind, fd_by_id, ids};
 pub(crate) use pin::{obj_get, obj_get_writable, obj_pin, try_lock, unlock};
 pub(crate) use query::{HookOf, TaskFd, attached_progs, enable_run_time_stats, task_fd_query, try_run_time_stats};
-pub(crate) use sockopt::socket_option;
 
 const NEEDS_ADMIN: &str = "needs CAP_SYS_ADMIN (run as root)";
 const NEEDS_FILES: &str = "raise the limit of open files (ulimit -n)";

@@ -58,7 +58,7 @@ pub fn functions_at<S: ReadAt>(
     }
     let offset = |start: u64| {
         let holds = |it: &&super::Segment| start.checked_sub(it.vaddr).is_some_and(|within| within < it.file_bytes);
-        elf.segments.iter().find(holds).map(|it| start - it.vaddr + it.offset)
+        elf.segments.iter().find(holds).and_then(|it| (start - it.vaddr).checked_add(it.offset))
     };
     search.into_functions(offset)
 }

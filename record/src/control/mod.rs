@@ -7,7 +7,6 @@ mod command;
 mod liveness;
 mod outbox;
 mod recording;
-mod remote;
 mod rotation;
 mod sources;
 mod stat;

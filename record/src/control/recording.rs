@@ -5,7 +5,6 @@
 //! falls in between. What was there before is sent before rounds of records begin. Descriptors of programs are closed when
 //! the last ring has been read, so that our letting go of them is not in the recording.
 
-mod commands;
 mod ending;
 mod finisher;
 mod switching;
@@ -21,9 +20,8 @@ use bprec_format::state::{Session, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
 use super::command::Workload;
-use super::liveness::Liveness;
+use super::liveness::{Liveness, is_readable};
 use super::outbox::Outbox;
-use super::remote::Remote;
 use super::rotation::Rotation;
 use super::sources::Sources;
 use crate::drain::Rings;
@@ -46,7 +44,7 @@ use crate::sources::shared::SharedCounters;
 use crate::sources::statistics::RunStatistics;
 use crate::sources::user_objects::UserObjects;
 use crate::sys::{self, Inherited, Signals};
-use crate::{Counters, Delay, Error, Level, Options, Output, Result, Target, synth};
+use crate::{Counters, Error, Level, Options, Output, Result, Target, synth};
 use finisher::{Completer, Finisher};
 
 /// The shortest time between two snapshots. Below that they would be all that is recorded.
@@ -79,8 +77,6 @@ struct Recording<'a> {
     has_begun: bool,
     /// When sampling was switched off.
     end_ns: u64,
-    /// Where other processes send commands.
-    remote: Option<Remote>,
     /// Where the recording goes on over several files.
     rotation: Option<Rotation>,
     /// Makes files whole; `None` once it has ended.
@@ -125,9 +121,7 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     let mut workload =
         options.command.as_deref().map(|command| Workload::hold(command, stdout_is_taken, inherited)).transpose()?;
     let command = workload.as_ref().map(Workload::pid);
-    // Before the output is created, and the older one of its name moved.
-    let remote = options.control.as_ref().map(Remote::open).transpose()?;
-    let mut recording = Recording { remote, ..Recording::open(options, abilities, specs, loaded, command)? };
+    let mut recording = Recording::open(options, abilities, specs, loaded, command)?;
     let outcome = recording
         .prepare(tracing_data, kallsyms)
         .and_then(|()| recording.start(workload.as_mut()))
@@ -246,7 +240,6 @@ impl<'a> Recording<'a> {
             interval,
             has_begun: false,
             end_ns: 0,
-            remote: None,
             rotation,
             finisher: Some(finisher),
             statistics_before_ns: 0,
@@ -376,10 +369,7 @@ impl<'a> Recording<'a> {
     fn run(&mut self, mut workload: Option<&mut Workload>, signals: &Signals) -> Result<()> {
         let started = Instant::now();
         let end = self.options.duration.map(|duration| started + duration);
-        let mut enable_at = match self.options.delay {
-            Some(Delay::For(delay)) => Some(started + delay),
-            Some(Delay::UntilEnabled) | None => None,
-        };
+        let mut enable_at = self.options.delay.map(|delay| started + delay);
         let mut next_snapshot = started + self.interval;
         let mut liveness = match &self.options.target {
             Target::Processes(ids) | Target::Threads(ids) if workload.is_none() => Some(Liveness::watch(ids)),
@@ -397,7 +387,6 @@ impl<'a> Recording<'a> {
                 enable_at = None;
                 self.sources.enable(&mut self.out)?;
             }
-            let is_stopped = self.obey()?;
             self.sources.poll(now, &mut self.out)?;
             if next_snapshot <= now {
                 next_snapshot = now + self.interval;
@@ -417,10 +406,15 @@ impl<'a> Recording<'a> {
                 (None, Some(liveness)) => liveness.are_gone(),
                 (None, None) => false,
             };
-            if arrived.end.is_some() || is_over || is_stopped || end.is_some_and(|end| end <= now) {
+            if arrived.end.is_some() || is_over || self.is_stopped() || end.is_some_and(|end| end <= now) {
                 return Ok(());
             }
         }
+    }
+
+    /// The program that records has asked for the end.
+    fn is_stopped(&self) -> bool {
+        self.options.stop.as_deref().is_some_and(is_readable)
     }
 
     /// Waits until there is something to do.
@@ -432,7 +426,7 @@ impl<'a> Recording<'a> {
         liveness: Option<&Liveness>,
     ) -> Result<()> {
         let mut fds = vec![sys::poll_in(signals), sys::poll_in(self.out.ended())];
-        fds.extend(self.remote.as_ref().and_then(Remote::commands).map(sys::poll_in));
+        fds.extend(self.options.stop.as_deref().map(sys::poll_in));
         fds.extend(self.sources.wakers().map(sys::poll_in));
         fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
         fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));

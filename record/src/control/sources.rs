@@ -81,14 +81,6 @@ impl Sources {
         self.each(out, |source, context| source.enable(context))
     }
 
-    /// [`Source::pause`] of all.
-    ///
-    /// # Errors
-    /// As above.
-    pub(crate) fn pause(&mut self) -> Result<()> {
-        self.all.iter_mut().try_for_each(|entry| entry.source.pause())
-    }
-
     /// [`Source::poll`] of all. What is new for one of them is new for all that come behind it.
     ///
     /// # Errors

@@ -381,6 +381,8 @@ struct WantedPrograms {
     pattern: Pattern,
     /// Ids and load times of those that were found and have not gone.
     keys: HashSet<(u32, u64)>,
+    /// The same of programs that are not asked for: a name does not change, and it takes the program's BTF to find it.
+    others: HashSet<(u32, u64)>,
     /// One was found.
     has_matched: bool,
     /// All of them are asked for by id.
@@ -395,6 +397,7 @@ impl WantedPrograms {
             asked: pattern.map(str::to_owned),
             pattern: Pattern::new(pattern),
             keys: HashSet::new(),
+            others: HashSet::new(),
             has_matched: false,
             only_ids: pattern.is_some() && ids(pattern).all(|id| id.is_some()),
             new: Vec::new(),
@@ -405,7 +408,12 @@ impl WantedPrograms {
     fn learn(&mut self, programs: &Programs) {
         for known in programs.known() {
             let key = known.key();
-            if !self.keys.contains(&key) && self.pattern.matches(known) {
+            if self.keys.contains(&key) || self.others.contains(&key) {
+                continue;
+            }
+            if !self.pattern.matches(known) {
+                self.others.insert(key);
+            } else {
                 self.keys.insert(key);
                 self.has_matched = true;
                 let (id, load_time_ns) = key;
@@ -440,7 +448,11 @@ impl WantedPrograms {
                 stats.programs.retain(|program| self.keys.contains(&(program.id, program.load_time_ns)));
                 !stats.programs.is_empty()
             }
-            State::Released(released) => self.keys.remove(&(released.id, released.load_time_ns)),
+            State::Released(released) => {
+                let key = (released.id, released.load_time_ns);
+                self.others.remove(&key);
+                self.keys.remove(&key)
+            }
             // What was gone before it had a name may have been asked for.
             State::Missed(_) => !self.only_ids,
             State::Program(_) => false,

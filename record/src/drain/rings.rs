@@ -53,12 +53,13 @@ impl Rings {
     pub(crate) fn map(opened: &OpenEvents, options: &Options) -> Result<Rings> {
         let mut rings = Rings::default();
         let asked = options.ring.bytes();
-        let mut bytes = asked;
+        let (mut bytes, mut code_bytes_least) = (asked, CODE_RING_BYTES);
         for (index, event_fd) in opened.fds.iter().enumerate() {
             let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
             if opened.code == Some(event_fd.event) {
                 let mut code_bytes = CODE_RING_BYTES;
                 let ring = map_ring(event_fd, cpu, &mut code_bytes, Ring::map)?;
+                code_bytes_least = code_bytes_least.min(code_bytes);
                 rings.code.rings.push(CpuRing { cpu, ring, owner: index });
                 continue;
             }
@@ -90,6 +91,15 @@ impl Rings {
                 "rings of {} KiB instead of {} KiB: the limit of locked memory (kernel.perf_event_mlock_kb)",
                 bytes / 1024,
                 asked / 1024
+            );
+            (options.notify)(Level::Warning, &text);
+        }
+        if code_bytes_least < CODE_RING_BYTES {
+            let text = format!(
+                "rings for loads of BPF programs of {} KiB instead of {} KiB: the limit of locked memory; many loads at once may be \
+                 missed. Raise it (ulimit -l), give smaller rings (-m), or CAP_IPC_LOCK",
+                code_bytes_least / 1024,
+                CODE_RING_BYTES / 1024
             );
             (options.notify)(Level::Warning, &text);
         }

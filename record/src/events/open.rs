@@ -300,18 +300,6 @@ impl OpenEvents {
         })
     }
 
-    /// Switches sampling off, and nothing else.
-    pub(crate) fn pause(&self) -> Result<()> {
-        self.sampling().try_for_each(|event_fd| {
-            sys::disable(event_fd.fd.as_fd()).map_err(|answer| Error::Syscall {
-                call: "ioctl(PERF_EVENT_IOC_DISABLE)",
-                object: self.events[event_fd.event].name.clone(),
-                answer,
-                remedy: String::new(),
-            })
-        })
-    }
-
     /// Switches sampling off, then the side band. An event that cannot be switched off ends with its descriptor.
     pub(crate) fn disable(&self) {
         let side_band = self.fds.iter().filter(|it| it.event >= self.side_band);

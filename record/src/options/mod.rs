@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -56,10 +57,10 @@ pub struct Options {
     pub command: Option<Vec<OsString>>,
     /// Longest time to record.
     pub duration: Option<Duration>,
-    /// What sampling waits for after the start of the command.
-    pub delay: Option<Delay>,
-    /// Where another process sends commands.
-    pub control: Option<Control>,
+    /// Time from the start of the command to that of sampling.
+    pub delay: Option<Duration>,
+    /// Ends the recording when it becomes readable, or its other end is closed.
+    pub stop: Option<Arc<OwnedFd>>,
     /// Where run counts of programs come from.
     pub counters: Counters,
     /// Limit on run statistics, with exact counters where these are asked for.
@@ -103,7 +104,7 @@ impl Default for Options {
             command: None,
             duration: None,
             delay: None,
-            control: None,
+            stop: None,
             counters: Counters::Stats,
             budget: Budget::default(),
             taken: Taken::default(),
@@ -359,34 +360,6 @@ pub struct SwitchOutput {
     pub on_signal: bool,
     /// Keep this many files; the oldest is deleted when there is one more.
     pub max_files: Option<NonZeroUsize>,
-}
-
-/// What sampling waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delay {
-    /// That so much time has passed.
-    For(Duration),
-    /// That another process sends `enable`.
-    UntilEnabled,
-}
-
-/// Where commands come from while a recording is under way, one a line, as perf has them: `enable`, `disable`, `snapshot`,
-/// `stop`, `ping`, `evlist`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Control {
-    /// Commands are read from here.
-    pub commands: ControlEnd,
-    /// `ack`, a newline and a zero are written here when a command was carried out.
-    pub answers: Option<ControlEnd>,
-}
-
-/// One end of a way to another process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ControlEnd {
-    /// A descriptor that was inherited.
-    Descriptor(i32),
-    /// A FIFO that is there.
-    Fifo(PathBuf),
 }
 
 /// User call chains of samples.

@@ -42,8 +42,10 @@ struct CountedEvent {
     layout: SampleLayout,
     /// An id of the event by CPU.
     ids: Vec<(u32, u64)>,
-    /// What the accounts said last.
-    accounts: Vec<Account>,
+    /// What the accounts of CPUs said last.
+    accounts: Vec<(u32, Account)>,
+    /// Sum of all rows written.
+    written: Account,
     /// What was counted before the file began.
     before: Aggregation,
 }
@@ -71,11 +73,7 @@ impl Aggregates {
         how: Aggregate,
         interval_ns: u64,
     ) -> Result<Aggregates> {
-        if bprec_host::is_initial_pid_namespace() == Some(false) {
-            let text = "--aggregate counts by the process ids of the initial pid namespace; run it there (in a container: \
-                        with --pid=host)";
-            return Err(Error::Other(text.to_owned()));
-        }
+        super::refuse_foreign_process_ids("--aggregate counts by")?;
         let user = UserDetail { chains: options.user_chains.are_by_kernel(), addresses: how.user_addresses };
         let mut events = Vec::new();
         for (event, sampler) in samplers.iter().enumerate() {
@@ -93,6 +91,7 @@ impl Aggregates {
                 layout,
                 ids: Vec::new(),
                 accounts: Vec::new(),
+                written: Account::default(),
                 before: Aggregation::default(),
             });
         }
@@ -201,11 +200,12 @@ fn overflow_names(layout: &SampleLayout) -> Result<Vec<u8>> {
 
 impl CountedEvent {
     fn drain(&mut self, out: &mut Vec<u8>) -> Result<u64> {
-        let CountedEvent { aggregator, layout, ids, .. } = self;
+        let CountedEvent { aggregator, layout, ids, written, .. } = self;
         let mut records = 0;
         let mut failed = Ok(());
         let drained = aggregator.drain(|stack| {
             records += 1;
+            written.add(stack.samples, stack.period);
             if let Err(error) = sample(layout, id_on(ids, stack.cpu), stack, out) {
                 failed = Err(error);
             }
@@ -215,12 +215,12 @@ impl CountedEvent {
 
         let accounts = aggregator.accounts().map_err(refused)?;
         let now_ns = sys::monotonic_ns();
-        self.accounts.resize(accounts.len(), Account::default());
-        for (cpu, (now, before)) in accounts.iter().zip(&self.accounts).enumerate() {
+        self.accounts.resize(accounts.len(), (0, Account::default()));
+        for ((cpu, now), (_, before)) in accounts.iter().zip(&self.accounts) {
             let stack = Stack {
                 ip: OVERFLOW_IP,
                 pid_tid: (OVERFLOW_PID, OVERFLOW_PID),
-                cpu: cpu as u32,
+                cpu: *cpu,
                 cgroup: 0,
                 samples: now.overflow_samples - before.overflow_samples,
                 period: now.overflow_period - before.overflow_period,
@@ -229,6 +229,9 @@ impl CountedEvent {
             };
             if stack.samples > 0 {
                 records += 1;
+                self.written.add(stack.samples, stack.period);
+                self.written.overflow_samples += stack.samples;
+                self.written.overflow_period += stack.period;
                 sample(layout, id_on(ids, stack.cpu), &stack, out)?;
             }
         }
@@ -254,13 +257,16 @@ impl CountedEvent {
 
     /// What was counted since the recording began.
     fn total(&self, opened: &OpenEvents) -> Aggregation {
-        let mut sum = Aggregation { time_ns: sys::monotonic_ns(), ..Aggregation::default() };
-        for account in &self.accounts {
-            sum.samples += account.samples;
-            sum.period += account.period;
-            sum.overflow_samples += account.overflow_samples;
-            sum.overflow_period += account.overflow_period;
-        }
+        // Samples that came after the tables were switched are in no row yet, and in the next file if another begins.
+        let Account { samples, period, overflow_samples, overflow_period } = self.written;
+        let mut sum = Aggregation {
+            time_ns: sys::monotonic_ns(),
+            samples,
+            period,
+            overflow_samples,
+            overflow_period,
+            ..Aggregation::default()
+        };
         let fds = opened.fds.iter().filter(|event_fd| event_fd.event == self.event);
         let counts = fds.map(|event_fd| sys::read_value(event_fd.fd.as_fd()));
         sum.counted = counts.sum::<std::io::Result<u64>>().ok();

@@ -152,6 +152,7 @@ impl BpfSampler {
     /// When the kernel refuses it.
     pub(crate) fn load(options: &Options) -> Result<Option<BpfSampler>> {
         let Some(fields) = options.bpf_sampler else { return Ok(None) };
+        super::refuse_foreign_process_ids("--bpf-sampler samples with")?;
         let recipe = fields.recipe(options);
         let program = SamplerProgram::load(recipe).map_err(|error| Error::Other(format!("--bpf-sampler: {error}")))?;
         let account = state::Sampler { prog_id: program.id(), parts: recipe.parts, ..state::Sampler::default() };
@@ -222,11 +223,6 @@ impl Source for BpfSampler {
                 remedy: String::new(),
             })
         })
-    }
-
-    fn pause(&mut self) -> Result<()> {
-        self.disable();
-        Ok(())
     }
 
     fn disable(&mut self) {

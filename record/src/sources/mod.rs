@@ -24,7 +24,7 @@ use bprec_format::state::{Session, State};
 
 use crate::output::Summary;
 use crate::sys::Waker;
-use crate::{Level, Result};
+use crate::{Error, Level, Result};
 
 use inventory::Programs;
 use statistics::Statistics;
@@ -32,7 +32,7 @@ use statistics::Statistics;
 /// Something that a recording asks the machine for.
 ///
 /// The calls come in this order: `prepare`, `start`, `begin`, `enable`, then `poll` and `read`, `end_file` and `begin_file`
-/// where the recording goes on in another file, `pause` and `enable` where that is asked for, then `disable` and `finish`.
+/// where the recording goes on in another file, then `disable` and `finish`.
 /// Each is made for all sources before the next one is, in the order of the sources; the last two in the opposite order.
 pub(crate) trait Source {
     /// Looks at what is there. Nothing that belongs to others is touched.
@@ -64,14 +64,6 @@ pub(crate) trait Source {
     /// # Errors
     /// As above.
     fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    /// Switches off what [`Source::enable`] has switched on, until that is called again.
-    ///
-    /// # Errors
-    /// As above.
-    fn pause(&mut self) -> Result<()> {
         Ok(())
     }
 
@@ -210,6 +202,19 @@ pub(crate) trait Outlet {
     /// As above.
     fn states(&mut self, states: Vec<State>) -> Result<()> {
         states.into_iter().try_for_each(|state| self.state(state))
+    }
+}
+
+/// Refuses what a BPF program of ours does by process ids, which it sees as the initial pid namespace has them, where records have others.
+///
+/// # Errors
+/// In another pid namespace.
+pub(crate) fn refuse_foreign_process_ids(what: &str) -> Result<()> {
+    match bprec_host::is_initial_pid_namespace() {
+        Some(false) => Err(Error::Other(format!(
+            "{what} the process ids of the initial pid namespace; run it there (in a container: with --pid=host)"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -55,10 +55,6 @@ impl Source for Sampling {
         self.opened.enable()
     }
 
-    fn pause(&mut self) -> Result<()> {
-        self.opened.pause()
-    }
-
     fn disable(&mut self) {
         self.opened.disable();
     }

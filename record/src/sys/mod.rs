@@ -17,11 +17,11 @@ pub(crate) use perf_event::{
     read_counter, read_reading, read_value, set_output,
 };
 pub(crate) use process::{
-    Inherited, Usage, become_favoured, become_urgent, children_usage, duplicate, has_more_rights_than_caller,
-    hold_before_exec, memory_bytes, open_files_max, raise_open_files, release_free_memory, return_large_blocks, usage,
+    Inherited, Usage, become_favoured, become_urgent, children_usage, has_more_rights_than_caller, hold_before_exec,
+    memory_bytes, open_files_max, raise_open_files, release_free_memory, return_large_blocks, usage,
 };
 pub(crate) use rustix::param::page_size as page_bytes;
 pub use signals::survive_file_size_limit;
 pub(crate) use signals::{Asked, Signals};
 pub(crate) use thread::{in_parallel, next_of, spawn};
-pub(crate) use wait::{Waker, is_hung_up, is_writable, poll, poll_in};
+pub(crate) use wait::{Waker, is_hung_up, poll, poll_in};

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -102,20 +102,6 @@ pub(crate) fn become_urgent() -> bool {
 /// Asks that this thread gets the largest part of a CPU that ordinary threads can get; whether that was granted.
 pub(crate) fn become_favoured() -> bool {
     rustix::process::setpriority_process(Some(rustix::thread::gettid()), -20).is_ok()
-}
-
-/// A descriptor of its own for what an inherited one refers to.
-///
-/// # Errors
-/// EBADF when it is not open.
-pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes no pointers, and a descriptor that it returns belongs to nobody else.
-    unsafe {
-        match libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) {
-            copy @ 0.. => Ok(OwnedFd::from_raw_fd(copy)),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
 }
 
 /// Bytes of memory that the machine has.

@@ -32,12 +32,6 @@ pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> io::Res
     }
 }
 
-/// Whether a write of a few bytes would not wait.
-pub(crate) fn is_writable(fd: &impl AsFd) -> bool {
-    let mut fds = [PollFd::new(fd, PollFlags::OUT)];
-    poll(&mut fds, Some(Duration::ZERO)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
-}
-
 /// Whether the other side of a descriptor is gone or in error: it would never let [`poll`] wait again.
 pub(crate) fn is_hung_up(fd: &PollFd<'_>) -> bool {
     fd.revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)

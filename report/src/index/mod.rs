@@ -13,6 +13,7 @@ pub(crate) mod hooks;
 pub(crate) mod images;
 mod intervals;
 pub(crate) mod map_contents;
+pub(crate) mod program_runs;
 pub(crate) mod programs;
 pub(crate) mod runners;
 pub(crate) mod runs;

@@ -361,6 +361,7 @@ impl Timeline {
         self.place_symbols(&symbol_functions, &mut ranges);
         let announced = self.set_announced_apart(&mut ranges, states);
         self.name_functions(infos);
+        self.sort(&mut ranges);
         place_interpreters(self.interpreters, &mut ranges);
         ranges.extend(self.out_of_line);
         let keyed = |(at, program): (usize, &Program)| Some((program.key()?, at as u32));
@@ -394,12 +395,23 @@ impl Timeline {
             }
         });
         self.known.shrink_to_fit();
-        for range in ranges {
-            if let Owner::Function { program, .. } = &mut range.owner {
-                *program = numbers[*program as usize];
-            }
-        }
+        renumber(ranges, &numbers);
         announced
+    }
+
+    /// Numbers programs by id and load time, those without an id last: a program's number is its position in every report.
+    fn sort(&mut self, ranges: &mut [Range]) {
+        let mut order: Vec<u32> = (0..self.known.len() as u32).collect();
+        let key = |number: u32| {
+            let known = &self.known[number as usize];
+            let load_time_ns = known.info.map(|info| info.load_time_ns);
+            (known.id.is_none(), known.id, load_time_ns, known.loaded_ns, known.name(), number)
+        };
+        order.sort_unstable_by(|a, b| key(*a).cmp(&key(*b)));
+        let mut numbers = vec![0; order.len()];
+        order.iter().zip(0..).for_each(|(before, number)| numbers[*before as usize] = number);
+        self.known = order.iter().map(|before| std::mem::take(&mut self.known[*before as usize])).collect();
+        renumber(ranges, &numbers);
     }
 
     /// The program of each info: one of its id that is not taken, the one that has its code if there are several.
@@ -544,6 +556,15 @@ impl Programs {
                 announced: true,
             });
             self.images.push(image);
+        }
+    }
+}
+
+/// Gives the programs of ranges the numbers that stand at their old ones.
+fn renumber(ranges: &mut [Range], numbers: &[u32]) {
+    for range in ranges {
+        if let Owner::Function { program, .. } = &mut range.owner {
+            *program = numbers[*program as usize];
         }
     }
 }

@@ -4,11 +4,12 @@ use crate::input::cut_off::CutOff;
 use crate::input::event_kind::EventKind;
 use crate::input::unpacked::{RELEASE_BYTES, Slice, Unpacked};
 use crate::{Error, Input, Result};
-use bprec_format::feature::{Compression, Feature, Payload, Text};
+use bprec_format::feature::{Compression, Feature, Payload, SampleTime, Text};
 use bprec_format::{
     Container, Endian, Event, Events, FeatureSection, File, Metadata, PIPE_HEADER_BYTES, RECORD_HEADER_BYTES,
     RecordType, Records,
 };
+use std::sync::OnceLock;
 
 /// A recording.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(crate) struct Recording<'a> {
     pub(crate) kinds: Vec<EventKind>,
     /// Where samples have the id of their event, if they have.
     id_at: Option<usize>,
+    /// Time of the first and last sample, once it has been looked for.
+    sampled: OnceLock<Option<(u64, u64)>>,
 }
 
 impl<'a> Recording<'a> {
@@ -91,7 +94,21 @@ impl<'a> Recording<'a> {
             Unpacked::new(input, streams.clone(), endian, limit)
         });
         let id_at = events.all().first().and_then(|event| event.layout.id_offset()).map(|at| RECORD_HEADER_BYTES + at);
-        Ok(Recording { input, endian, sections, streams, unpacked, cut_off, problems, events, names, kinds, id_at })
+        let sampled = OnceLock::new();
+        Ok(Recording {
+            input,
+            endian,
+            sections,
+            streams,
+            unpacked,
+            cut_off,
+            problems,
+            events,
+            names,
+            kinds,
+            id_at,
+            sampled,
+        })
     }
 
     /// A recording whose records can be read: without an event none of the kernel's can.
@@ -147,6 +164,34 @@ impl<'a> Recording<'a> {
     pub(crate) fn text(&self, feature: Feature) -> Option<String> {
         let Text(text) = self.feature(feature)?;
         (!text.is_empty()).then(|| String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Time of the first and last sample, where the file says so.
+    pub(crate) fn told_span(&self) -> Option<(u64, u64)> {
+        let SampleTime { first_ns, last_ns } = self.feature(Feature::SAMPLE_TIME)?;
+        (first_ns <= last_ns && last_ns > 0).then_some((first_ns, last_ns))
+    }
+
+    /// The same, where it does not say so by a walk over all samples, which is made once.
+    pub(crate) fn sampled_span(&self) -> Option<(u64, u64)> {
+        self.told_span().or_else(|| *self.sampled.get_or_init(|| self.walk_for_span()))
+    }
+
+    fn walk_for_span(&self) -> Option<(u64, u64)> {
+        let mut span: Option<(u64, u64)> = None;
+        self.for_each_slice(|records| {
+            let records = records.into_iter().flatten().map_while(std::result::Result::ok);
+            for record in records.filter(|record| record.kind == RecordType::SAMPLE) {
+                let event = self.events.index_of(&record);
+                let sample = event.and_then(|event| self.event(event).layout.sample(record.body(), 0).ok());
+                if let Some(time) = sample.and_then(|sample| sample.time_ns()) {
+                    let (first, last) = span.get_or_insert((time, time));
+                    *first = (*first).min(time);
+                    *last = (*last).max(time);
+                }
+            }
+        });
+        span
     }
 
     /// A part of the input was read: it counts as progress, and its memory is let go of if it came through a pipe, which may be longer

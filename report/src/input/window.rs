@@ -5,8 +5,6 @@ use std::ops::RangeInclusive;
 use crate::input::recording::Recording;
 use crate::options::PARTS;
 use crate::{Error, Result, TimeRange};
-use bprec_format::RecordType;
-use bprec_format::feature::{Feature, SampleTime};
 
 /// Parts of time, each from and to, both included, in ns of the recording's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +26,7 @@ impl Window {
     /// When a part of its time is asked of a recording without times, or a time that it does not have.
     pub(crate) fn of(range: &TimeRange, recording: &Recording<'_>, start_ns: Option<u64>) -> Result<Window> {
         let span = match range {
-            TimeRange::Percent(_) | TimeRange::Absolute(..) | TimeRange::Plain(..) => span(recording),
+            TimeRange::Percent(_) | TimeRange::Absolute(..) | TimeRange::Plain(..) => recording.sampled_span(),
             TimeRange::All => None,
         };
         match (range, span) {
@@ -146,30 +144,6 @@ fn merged(mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
         }
     }
     merged
-}
-
-/// Time of the first and last sample: as the recording has it, or by a walk.
-fn span(recording: &Recording<'_>) -> Option<(u64, u64)> {
-    if let Some(SampleTime { first_ns, last_ns }) = recording.feature(Feature::SAMPLE_TIME)
-        && first_ns <= last_ns
-        && last_ns > 0
-    {
-        return Some((first_ns, last_ns));
-    }
-    let mut span: Option<(u64, u64)> = None;
-    recording.for_each_slice(|records| {
-        let records = records.into_iter().flatten().map_while(Result::ok);
-        for record in records.filter(|record| record.kind == RecordType::SAMPLE) {
-            let event = recording.events.index_of(&record);
-            let sample = event.and_then(|event| recording.event(event).layout.sample(record.body(), 0).ok());
-            if let Some(time) = sample.and_then(|sample| sample.time_ns()) {
-                let (first, last) = span.get_or_insert((time, time));
-                *first = (*first).min(time);
-                *last = (*last).max(time);
-            }
-        }
-    });
-    span
 }
 
 #[cfg(test)]

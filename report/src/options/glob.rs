@@ -1,8 +1,23 @@
 //! Shell patterns for names: `*`, `?`, `[a-z]`, `[!a-z]`.
 
-/// Whether `text` as a whole matches `pattern`. What is no pattern, such as `a[`, is a name.
+/// A pattern, compiled. What is no pattern, such as `a[`, is a name.
+#[derive(Debug, Clone)]
+pub(crate) struct Glob(Result<::glob::Pattern, String>);
+
+impl Glob {
+    pub(crate) fn new(pattern: &str) -> Glob {
+        Glob(::glob::Pattern::new(pattern).map_err(|_| pattern.to_owned()))
+    }
+
+    /// Whether `text` as a whole matches.
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        self.0.as_ref().map_or_else(|name| name == text, |pattern| pattern.matches(text))
+    }
+}
+
+/// Whether `text` as a whole matches `pattern`.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
-    ::glob::Pattern::new(pattern).map_or(pattern == text, |pattern| pattern.matches(text))
+    Glob::new(pattern).matches(text)
 }
 
 #[cfg(test)]

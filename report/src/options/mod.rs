@@ -334,10 +334,32 @@ impl FromStr for ProgFilter {
 
 impl ProgFilter {
     pub(crate) fn matches(&self, id: Option<u32>, tag: Option<[u8; 8]>, name: &str) -> bool {
+        ProgMatcher::new(self).matches(id, tag, name)
+    }
+}
+
+/// A filter with its pattern compiled, for many programs.
+#[derive(Debug, Clone)]
+pub(crate) enum ProgMatcher {
+    Id(u32),
+    Tag([u8; 8]),
+    Name(glob::Glob),
+}
+
+impl ProgMatcher {
+    pub(crate) fn new(filter: &ProgFilter) -> ProgMatcher {
+        match filter {
+            ProgFilter::Id(id) => ProgMatcher::Id(*id),
+            ProgFilter::Tag(tag) => ProgMatcher::Tag(*tag),
+            ProgFilter::Name(pattern) => ProgMatcher::Name(glob::Glob::new(pattern)),
+        }
+    }
+
+    pub(crate) fn matches(&self, id: Option<u32>, tag: Option<[u8; 8]>, name: &str) -> bool {
         match self {
-            ProgFilter::Id(wanted) => id == Some(*wanted),
-            ProgFilter::Tag(wanted) => tag == Some(*wanted),
-            ProgFilter::Name(pattern) => glob::matches(pattern, name),
+            ProgMatcher::Id(wanted) => id == Some(*wanted),
+            ProgMatcher::Tag(wanted) => tag == Some(*wanted),
+            ProgMatcher::Name(pattern) => pattern.matches(name),
         }
     }
 }

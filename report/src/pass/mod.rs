@@ -5,6 +5,7 @@ pub(crate) mod readings;
 pub(crate) mod sinks;
 
 use crate::index::Index;
+use crate::index::programs::Program;
 use crate::input::cache::read_ahead;
 use crate::input::event_kind::{EventKind, payload};
 use crate::input::recording::Recording;
@@ -12,8 +13,9 @@ use crate::input::threads::{MAX_THREADS, threads_there_are};
 use crate::input::unpacked::Slice;
 use crate::input::window::Window;
 use crate::model::Count;
-use crate::options::glob;
-use crate::{Error, Options, Result, Split};
+use crate::options::ProgMatcher;
+use crate::options::glob::Glob;
+use crate::{Error, Options, ProgFilter, Result};
 use attribution::{Attribution, Attributor};
 use bprec_format::{AttrFlags, Callchain, Endian, Record, Records, Sample, SampleType, misc};
 use readings::Readings;
@@ -64,6 +66,22 @@ impl<A: Sink, B: Sink> Sink for (A, B) {
     fn merge(&mut self, other: (A, B)) {
         self.0.merge(other.0);
         self.1.merge(other.1);
+    }
+}
+
+/// Several in one pass. What one cannot take in, those behind it do not see.
+impl<S: Sink> Sink for Vec<S> {
+    fn fork(&self) -> Vec<S> {
+        self.iter().map(Sink::fork).collect()
+    }
+
+    #[inline(always)]
+    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
+        self.iter_mut().try_for_each(|sink| sink.sample(sample, attribution))
+    }
+
+    fn merge(&mut self, other: Vec<S>) {
+        self.iter_mut().zip(other).for_each(|(mine, theirs)| mine.merge(theirs));
     }
 }
 
@@ -190,11 +208,36 @@ impl EventPlan {
     }
 }
 
+/// Programs that are asked for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked(Option<Vec<bool>>);
+
+impl Asked {
+    /// Without filters all are asked for.
+    pub(crate) fn new(filters: &[ProgFilter], programs: &[Program]) -> Asked {
+        let filters: Vec<ProgMatcher> = filters.iter().map(ProgMatcher::new).collect();
+        let is_asked = |known: &Program| filters.iter().any(|it| it.matches(known.id, known.tag, known.name()));
+        Asked((!filters.is_empty()).then(|| programs.iter().map(is_asked).collect()))
+    }
+
+    /// Returns true if nothing is left out.
+    pub(crate) fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether a program is asked for, by its number.
+    pub(crate) fn has(&self, program: u32) -> bool {
+        self.0.as_ref().is_none_or(|asked| asked.get(program as usize) == Some(&true))
+    }
+}
+
 /// Which samples count.
 #[derive(Clone)]
 pub(crate) struct Selection<'o> {
-    pub(crate) window: &'o Window,
+    pub(crate) window: Window,
     pub(crate) options: &'o Options,
+    /// Programs that are asked for. Samples of others count as well.
+    pub(crate) asked: Asked,
     /// By event: whether it is asked for.
     pub(crate) events: Vec<bool>,
     /// By number of a task's name: whether it is asked for; empty when all are.
@@ -207,13 +250,9 @@ impl<'o> Selection<'o> {
     /// Works out `options` for a recording.
     ///
     /// # Errors
-    /// When they name an event that the recording does not have.
-    pub(crate) fn new(
-        recording: &Recording<'_>,
-        index: &Index,
-        window: &'o Window,
-        options: &'o Options,
-    ) -> Result<Selection<'o>> {
+    /// When they name an event or a time that the recording does not have.
+    pub(crate) fn new(recording: &Recording<'_>, index: &Index, options: &'o Options) -> Result<Selection<'o>> {
+        let window = Window::of(&options.time, recording, index.start_ns())?;
         let has_samples = |event: &usize| matches!(recording.kinds[*event], EventKind::Pmu | EventKind::BpfSampler);
         let is_asked = |event: usize| {
             has_samples(&event) && (options.events.is_empty() || options.events.contains(&recording.names[event]))
@@ -230,11 +269,13 @@ impl<'o> Selection<'o> {
         let comms = if options.comms.is_empty() {
             Vec::new()
         } else {
-            let asked = |number| options.comms.iter().any(|pattern| glob::matches(pattern, index.tasks.name(number)));
+            let patterns: Vec<Glob> = options.comms.iter().map(|pattern| Glob::new(pattern)).collect();
+            let asked = |number| patterns.iter().any(|pattern| pattern.matches(index.tasks.name(number)));
             (0..index.tasks.len() as u32).map(asked).collect()
         };
-        let needs_comm = !comms.is_empty() || options.split() == Some(Split::Comm);
-        Ok(Selection { window, options, events, comms, needs_comm })
+        let needs_comm = !comms.is_empty();
+        let asked = Asked::new(&options.programs, &index.programs.list);
+        Ok(Selection { window, options, asked, events, comms, needs_comm })
     }
 
     /// Whether a sample counts.
@@ -246,6 +287,12 @@ impl<'o> Selection<'o> {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Number of passes that this thread began.
+    pub(crate) static PASSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Hands every sample that is asked for to a sink. `each_slice` sees the number and the records of every slice, in order, while other
 /// threads take in their samples.
 pub(crate) fn run<S: Sink>(
@@ -255,6 +302,8 @@ pub(crate) fn run<S: Sink>(
     sink: S,
     mut each_slice: impl FnMut(u32, &Records<'_>),
 ) -> (S, Unreadable) {
+    #[cfg(test)]
+    PASSES.set(PASSES.get() + 1);
     let plan = |event| EventPlan::new(recording, index, event, selection.events[event]);
     let plans: Vec<Option<EventPlan>> = (0..recording.events.all().len()).map(plan).collect();
     // What a counter has grown by can only be told in the order of the file.

@@ -5,3 +5,4 @@ pub(crate) mod by_prog;
 pub(crate) mod counters;
 pub(crate) mod diff;
 pub(crate) mod maps;
+pub(crate) mod page;

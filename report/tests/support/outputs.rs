@@ -60,19 +60,17 @@ pub(crate) fn outputs(recording: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
         }
     }
     outputs.extend(header(&input).map(|header| ("header", header.to_string().into_bytes())));
-    for dump in [false, true] {
-        let mut out = Vec::new();
-        let options = ScriptOptions { show: Show::ALL, dump, ..ScriptOptions::default() };
-        script(&mut Source::from_bytes("recording", recording.to_vec()), &options, &mut out).unwrap();
-        // Where bytes are shown, words end with the line; the bytes themselves are looked at in the recording.
-        let is_text = |line: &&[u8]| {
-            let start = line.iter().position(|byte| !b" .".contains(byte)).unwrap_or(0);
-            let line = line[start..].strip_prefix(b"BPF output: ").unwrap_or(&line[start..]);
-            !line.get(..5).is_some_and(|head| head[..4].iter().all(u8::is_ascii_hexdigit) && head[4] == b':')
-        };
-        let lines: Vec<&[u8]> = out.split(|byte| *byte == b'\n').filter(is_text).collect();
-        outputs.push((if dump { "dump" } else { "script" }, lines.join(&b'\n')));
-    }
+    let mut out = Vec::new();
+    let options = ScriptOptions { show: Show::ALL, ..ScriptOptions::default() };
+    script(&mut Source::from_bytes("recording", recording.to_vec()), &options, &mut out).unwrap();
+    // Where bytes are shown, words end with the line; the bytes themselves are looked at in the recording.
+    let is_text = |line: &&[u8]| {
+        let start = line.iter().position(|byte| !b" .".contains(byte)).unwrap_or(0);
+        let line = line[start..].strip_prefix(b"BPF output: ").unwrap_or(&line[start..]);
+        !line.get(..5).is_some_and(|head| head[..4].iter().all(u8::is_ascii_hexdigit) && head[4] == b':')
+    };
+    let lines: Vec<&[u8]> = out.split(|byte| *byte == b'\n').filter(is_text).collect();
+    outputs.push(("script", lines.join(&b'\n')));
     use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
     for format in [Folded, Pprof, Speedscope, Firefox, Html] {
         let mut out = Vec::new();

@@ -57,8 +57,8 @@ fn forms(document: &impl Document) -> Result<()> {
 fn read(view: u16, bytes: &[u8]) -> Result<()> {
     use ExportFormat::{Firefox, Folded, Html, Pprof, Speedscope};
     let source = || Source::from_bytes("shape", bytes.to_vec());
-    if let 16 | 17 = view {
-        let options = ScriptOptions { show: Show::ALL, dump: view == 17, threads: Some(1), ..ScriptOptions::default() };
+    if view == 16 {
+        let options = ScriptOptions { show: Show::ALL, threads: Some(1), ..ScriptOptions::default() };
         return script(&mut source(), &options, &mut sink()).map(drop);
     }
     if view == 18 {

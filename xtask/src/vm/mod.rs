@@ -105,7 +105,6 @@ const BEHIND_THE_RINGS: &[&str] = &[
     "bprec-advice",
     "bprec-annotate",
     "bprec-compression",
-    "bprec-control",
     "bprec-diff",
     "bprec-disk_faults",
     "bprec-documented_live",

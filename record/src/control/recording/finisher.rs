@@ -47,8 +47,6 @@ struct Job {
     /// The file that follows.
     next: Origin,
     facts: Facts,
-    /// Told when it is whole.
-    is_whole: SyncSender<()>,
 }
 
 /// The thread, and the way to it.
@@ -91,21 +89,13 @@ impl Finisher {
         Ok(Finisher { jobs, thread })
     }
 
-    /// Has a file made whole that goes by `path` from now on. Returns what tells when it is.
+    /// Has a file made whole that goes by `path` from now on.
     ///
     /// # Errors
     /// When one before it could not be.
-    pub(super) fn take(
-        &self,
-        closed: Receiver<Closed>,
-        path: PathBuf,
-        next: Origin,
-        facts: Facts,
-    ) -> Result<Receiver<()>> {
-        let (is_whole, told) = sync_channel(1);
-        let job = Job { closed, path, next, facts, is_whole };
-        self.jobs.send(job).map_err(|_| Error::Other("a file before could not be completed".to_owned()))?;
-        Ok(told)
+    pub(super) fn take(&self, closed: Receiver<Closed>, path: PathBuf, next: Origin, facts: Facts) -> Result<()> {
+        let job = Job { closed, path, next, facts };
+        self.jobs.send(job).map_err(|_| Error::Other("a file before could not be completed".to_owned()))
     }
 
     /// Waits until all files are whole. Returns what makes the last one so, and what went wrong.
@@ -133,7 +123,7 @@ impl Completer {
     }
 
     /// Makes a file whole that another one follows.
-    fn finish(&mut self, Job { closed, path, next, facts, is_whole }: Job) -> Result<()> {
+    fn finish(&mut self, Job { closed, path, next, facts }: Job) -> Result<()> {
         let Ok(mut closed) = closed.recv() else {
             // The output has ended before the file that follows began, which is told elsewhere.
             next.give_way(&path, self.notify);
@@ -150,8 +140,6 @@ impl Completer {
         self.leftovers.retain(|journal| journal.remove().is_err());
         self.is_whole(path);
         drop(closed);
-        // Nobody may wait.
-        let _ = is_whole.send(());
         // A recording may go on for days, and what a file ends with is large for a moment.
         sys::release_free_memory();
         Ok(())

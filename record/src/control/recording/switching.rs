@@ -1,7 +1,6 @@
 //! From one file of a recording to the next.
 
 use std::collections::HashMap;
-use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use bprec_bpf::Kallsyms;
@@ -13,10 +12,10 @@ use crate::output::Sink;
 use crate::{Error, Level, Result, synth, sys};
 
 impl Recording<'_> {
-    /// Ends the file and goes on in another one. Returns what tells when the one that ended is whole, where there is another.
-    pub(super) fn switch_output(&mut self) -> Result<Option<Receiver<()>>> {
+    /// Ends the file and goes on in another one.
+    pub(super) fn switch_output(&mut self) -> Result<()> {
         let processes = self.processes();
-        let Some(rotation) = &self.rotation else { return Ok(None) };
+        let Some(rotation) = &self.rotation else { return Ok(()) };
         let kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)?;
         // Tasks that end between the switch and the look at those that are there have samples in the file that follows, too.
         let mut before = HashMap::new();
@@ -28,7 +27,7 @@ impl Recording<'_> {
             Ok(path) => path,
             Err(error) => {
                 self.go_on_in_same_file(&error);
-                return Ok(None);
+                return Ok(());
             }
         };
         let next = Sink::next(rotation.path(), &self.opened.events, rotation.closed_files()).and_then(|mut sink| {
@@ -42,7 +41,7 @@ impl Recording<'_> {
             Err(error) => {
                 rotation.take_back(&path);
                 self.go_on_in_same_file(&error);
-                return Ok(None);
+                return Ok(());
             }
         };
         let ended = self.sources.end_file(&mut self.out);
@@ -80,7 +79,7 @@ impl Recording<'_> {
 
         let facts = self.facts(programs, addresses, named_by, sampled_ns, statistics_ns);
         let finisher = self.finisher.as_ref().zip(begun);
-        finisher.map(|(finisher, begun)| finisher.take(closed, path, begun, facts)).transpose()
+        finisher.map_or(Ok(()), |(finisher, begun)| finisher.take(closed, path, begun, facts))
     }
 
     /// Processes that are recorded, `None` for all there are: also those that came while it was recorded. What inherits the

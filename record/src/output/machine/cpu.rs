@@ -1,11 +1,11 @@
-//! CPUs: how many, which, how they hang together, and their caches.
+//! CPUs: how many, which, and how they hang together.
 
 use std::fs;
 
-use bprec_format::feature::{Cache, Caches, CpuCount, CpuPlace, CpuTopology};
+use bprec_format::feature::{CpuCount, CpuPlace, CpuTopology};
 use bprec_format::{Endian, Writer};
 
-use super::{encoded, line, number, number_list, numbered, text};
+use super::{encoded, line, number, number_list, text};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
@@ -94,53 +94,4 @@ pub(super) fn topology() -> Option<Vec<u8>> {
     let mut out = Vec::new();
     topology.encode(&mut Writer::new(&mut out, Endian::NATIVE));
     Some(out)
-}
-
-/// A cache as sysfs describes it, once for all CPUs that share it.
-#[derive(PartialEq, Eq)]
-struct Described {
-    level: u32,
-    line_size_bytes: u32,
-    sets: u32,
-    ways: u32,
-    kind: String,
-    size: String,
-    cpus: String,
-}
-
-/// CACHE.
-pub(super) fn caches() -> Option<Vec<u8>> {
-    let mut found: Vec<Described> = Vec::new();
-    for cpu in list("online")? {
-        let directory = format!("{CPUS}/cpu{cpu}/cache");
-        for index in numbered(&directory, "index") {
-            let file = |name: &str| format!("{directory}/index{index}/{name}");
-            let cache = Described {
-                level: number(file("level"))?,
-                line_size_bytes: number(file("coherency_line_size"))?,
-                sets: number(file("number_of_sets"))?,
-                ways: number(file("ways_of_associativity"))?,
-                kind: line(file("type"))?,
-                size: line(file("size"))?,
-                cpus: line(file("shared_cpu_list"))?,
-            };
-            if !found.contains(&cache) {
-                found.push(cache);
-            }
-        }
-    }
-    if found.is_empty() {
-        return None;
-    }
-    found.sort_by_key(|cache| cache.level);
-    let caches = found.iter().map(|cache| Cache {
-        level: cache.level,
-        line_size_bytes: cache.line_size_bytes,
-        sets: cache.sets,
-        ways: cache.ways,
-        kind: cache.kind.as_bytes(),
-        size: cache.size.as_bytes(),
-        cpus: cache.cpus.as_bytes(),
-    });
-    Some(encoded(&Caches { version: 1, caches: caches.collect() }))
 }

@@ -4,8 +4,6 @@
 //! whole or not at all, and what the machine does not tell is left out.
 
 mod cpu;
-mod memory;
-mod pmu;
 #[cfg(test)]
 mod tests;
 
@@ -15,11 +13,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bprec_format::Endian;
-use bprec_format::feature::{Feature, Payload, Text, TextList};
+use bprec_format::feature::{Feature, Payload, PmuMappings, Text, TextList, TotalMemory};
 
 use bprec_host::parse_cpu_list as number_list;
 
-/// The sections that can be filled in completely, as bit and payload, ascending: HOSTNAME … PMU_CAPS, CMDLINE from
+/// The sections that can be filled in completely, as bit and payload, ascending: HOSTNAME … PMU_MAPPINGS, CMDLINE from
 /// `argv`.
 pub(crate) fn features(argv: &[OsString]) -> Vec<(u8, Vec<u8>)> {
     let sections = [
@@ -30,16 +28,10 @@ pub(crate) fn features(argv: &[OsString]) -> Vec<(u8, Vec<u8>)> {
         (Feature::NRCPUS, cpu::count()),
         (Feature::CPUDESC, cpu::description()),
         (Feature::CPUID, cpu::id()),
-        (Feature::TOTAL_MEM, memory::total()),
+        (Feature::TOTAL_MEM, total_memory()),
         (Feature::CMDLINE, command_line(argv)),
         (Feature::CPU_TOPOLOGY, cpu::topology()),
-        (Feature::NUMA_TOPOLOGY, memory::nodes()),
-        (Feature::PMU_MAPPINGS, pmu::mappings()),
-        (Feature::CACHE, cpu::caches()),
-        (Feature::MEM_TOPOLOGY, memory::blocks()),
-        (Feature::CPU_PMU_CAPS, pmu::cpu_caps()),
-        (Feature::HYBRID_TOPOLOGY, pmu::hybrid()),
-        (Feature::PMU_CAPS, pmu::other_caps()),
+        (Feature::PMU_MAPPINGS, pmu_mappings()),
     ];
     sections.into_iter().filter_map(|(feature, payload)| Some((feature.0, payload?))).collect()
 }
@@ -55,6 +47,23 @@ fn text(text: &str) -> Vec<u8> {
 /// A line under /proc/sys/kernel.
 fn sysctl(name: &str) -> Option<Vec<u8>> {
     line(Path::new("/proc/sys/kernel").join(name)).map(|line| text(&line))
+}
+
+/// TOTAL_MEM.
+fn total_memory() -> Option<Vec<u8>> {
+    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(encoded(&TotalMemory { kib: total.split_ascii_whitespace().next()?.parse().ok()? }))
+}
+
+/// PMU_MAPPINGS.
+fn pmu_mappings() -> Option<Vec<u8>> {
+    let pmus = fs::read_dir("/sys/bus/event_source/devices").ok()?.flatten();
+    let typed = |pmu: fs::DirEntry| Some((number(pmu.path().join("type"))?, pmu.file_name()));
+    let mut found: Vec<(u32, OsString)> = pmus.filter_map(typed).collect();
+    found.sort_by(|a, b| a.1.cmp(&b.1));
+    let mappings = found.iter().map(|(kind, name)| (*kind, name.as_bytes())).collect();
+    (!found.is_empty()).then(|| encoded(&PmuMappings(mappings)))
 }
 
 /// The program's path, and its arguments.
@@ -74,20 +83,4 @@ fn line(path: impl AsRef<Path>) -> Option<String> {
 /// A file that is one decimal number.
 fn number(path: impl AsRef<Path>) -> Option<u32> {
     line(path)?.parse().ok()
-}
-
-/// The names in a directory, sorted.
-fn names(directory: impl AsRef<Path>) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-/// The numbers behind a prefix among the names in a directory, ascending: `node0`, `node1` …
-fn numbered(directory: impl AsRef<Path>, prefix: &str) -> Vec<u32> {
-    let names = names(directory);
-    let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
-    numbers.sort_unstable();
-    numbers
 }

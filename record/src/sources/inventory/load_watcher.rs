@@ -1,15 +1,16 @@
 //! A thread that takes hold of every BPF program the moment its load is announced.
 //!
-//! It has a small ring of its own on every CPU, woken by each load and unload. First it takes descriptors of all
-//! programs announced, so that none of them can go away any more, and only then asks what they are. Where descriptors are few, it asks each
-//! at once and gives its descriptor back. It never touches a file: what it finds goes to the recorder through a channel without a bound.
+//! It has a small ring of its own on every CPU, woken by each load and unload. It takes descriptors of all programs announced, so that
+//! none of them can go away any more, before anything else on its CPU runs; a second thread of ordinary priority asks what they are. Where
+//! descriptors are few, it asks each at once and gives its descriptor back. It never touches a file: what is found goes to the recorder
+//! through a channel without a bound.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
@@ -29,6 +30,10 @@ use crate::{Error, Result};
 const RING_PAGES: usize = 8;
 /// Time between two tries to take what the kernel refuses, as it does when there are no descriptors.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
+/// Programs that wait to be asked; more of them wait for these, each with the descriptor that keeps it.
+const ASKED_MAX: usize = 256;
+/// Time between two tries to hand on programs that wait for others.
+const HAND_ON_EVERY: Duration = Duration::from_millis(10);
 
 /// What was found.
 #[derive(Debug)]
@@ -57,7 +62,8 @@ pub(crate) struct LoadedProgram {
 /// The thread, and the way to hear from it.
 #[derive(Debug)]
 pub(crate) struct LoadWatcher {
-    thread: JoinHandle<()>,
+    /// `None` when it has ended.
+    thread: Option<JoinHandle<()>>,
     attr: EventAttr,
     commands: Sender<Command>,
     /// Wakes the thread for a command.
@@ -95,25 +101,28 @@ impl LoadWatcher {
         let (commanded, waker) = (Waker::new()?, Waker::new()?);
         let (found, events) = mpsc::channel();
         let (commands, received) = mpsc::channel();
+        let fetcher = Fetcher { btfs, holding, found, waker: waker.clone() };
+        let (taken, asked) = mpsc::sync_channel(ASKED_MAX);
+        let second = fetcher.clone();
+        let fetching = sys::spawn("bprec-fetch", move || asked.into_iter().for_each(|taken| second.ask(taken)))?;
         let watcher = Watcher {
             rings,
             layout,
             commands: received,
             commanded: commanded.clone(),
-            waker: waker.clone(),
-            btfs,
-            holding,
-            found,
+            fetcher,
+            taken,
             queue: VecDeque::new(),
             seen: HashMap::new(),
             refused: BTreeMap::new(),
             scratch: Vec::new(),
         };
-        let thread = thread::Builder::new()
-            .name("bprec-loads".to_owned())
-            .spawn(move || watcher.run())
-            .map_err(|answer| Error::Other(format!("cannot start a thread: {answer}")))?;
-        Ok(LoadWatcher { thread, attr, commands, commanded, found: waker, events })
+        let thread = sys::spawn("bprec-loads", move || {
+            watcher.run();
+            // It has nobody to wait for any more.
+            drop(fetching.join());
+        })?;
+        Ok(LoadWatcher { thread: Some(thread), attr, commands, commanded, found: waker, events })
     }
 
     /// What was found since the last call.
@@ -142,16 +151,29 @@ impl LoadWatcher {
     }
 
     /// Has it look once more, ends it, and returns what it had found.
-    pub(crate) fn finish(self) -> Vec<LoadEvent> {
-        self.command(Command::Quit);
-        drop(self.thread.join());
+    pub(crate) fn finish(mut self) -> Vec<LoadEvent> {
+        self.quit();
         self.events.try_iter().collect()
+    }
+
+    fn quit(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.command(Command::Quit);
+            drop(thread.join());
+        }
     }
 
     fn command(&self, command: Command) {
         // A thread that has ended has nothing to be told.
         drop(self.commands.send(command));
         self.commanded.wake();
+    }
+}
+
+/// A recording may end before it has begun.
+impl Drop for LoadWatcher {
+    fn drop(&mut self) {
+        self.quit();
     }
 }
 
@@ -188,16 +210,25 @@ struct Watcher {
     layout: SampleLayout,
     commands: Receiver<Command>,
     commanded: Waker,
-    waker: Waker,
-    btfs: Arc<BtfCache>,
-    holding: Holding,
-    found: Sender<LoadEvent>,
+    fetcher: Fetcher,
+    /// To the thread that asks.
+    taken: SyncSender<Taken>,
+    /// Taken, and not handed on yet.
     queue: VecDeque<Taken>,
     /// Programs announced, and whether they were taken.
     seen: HashMap<u32, bool>,
     /// Programs that the kernel would not give, and are tried again: by id.
     refused: BTreeMap<u32, Missed>,
     scratch: Vec<u8>,
+}
+
+/// Asks what programs are, and tells the recorder.
+#[derive(Debug, Clone)]
+struct Fetcher {
+    btfs: Arc<BtfCache>,
+    holding: Holding,
+    found: Sender<LoadEvent>,
+    waker: Waker,
 }
 
 impl Watcher {
@@ -207,14 +238,14 @@ impl Watcher {
         loop {
             self.look();
             self.retry();
-            // One at a time: what is loaded meanwhile is taken before the next one is asked.
-            if let Some(taken) = self.queue.pop_front() {
-                self.ask(taken);
-                continue;
-            }
+            self.hand_on();
             if is_last || self.wait().is_err() {
+                for taken in std::mem::take(&mut self.queue) {
+                    // It ends when this thread does.
+                    drop(self.taken.send(taken));
+                }
                 let refused = std::mem::take(&mut self.refused);
-                refused.into_values().for_each(|missed| self.tell(LoadEvent::Missed(missed)));
+                refused.into_values().for_each(|missed| self.fetcher.tell(LoadEvent::Missed(missed)));
                 return;
             }
             self.commanded.take();
@@ -236,7 +267,22 @@ impl Watcher {
     fn wait(&mut self) -> io::Result<()> {
         let mut fds: Vec<_> = self.rings.values().map(|ring| sys::poll_in(&ring.event)).collect();
         fds.push(sys::poll_in(&self.commanded));
-        sys::poll(&mut fds, (!self.refused.is_empty()).then_some(RETRY_EVERY))
+        let again = match (self.queue.is_empty(), self.refused.is_empty()) {
+            (false, _) => Some(HAND_ON_EVERY),
+            (true, false) => Some(RETRY_EVERY),
+            (true, true) => None,
+        };
+        sys::poll(&mut fds, again)
+    }
+
+    /// Hands what was taken to the thread that asks, as much as that has room for.
+    fn hand_on(&mut self) {
+        while let Some(taken) = self.queue.pop_front() {
+            if let Err(TrySendError::Full(taken) | TrySendError::Disconnected(taken)) = self.taken.try_send(taken) {
+                self.queue.push_front(taken);
+                return;
+            }
+        }
     }
 
     /// Gives up the ring of a CPU, when it is read.
@@ -316,7 +362,7 @@ impl Watcher {
                 let late_ns = now_ns.saturating_sub(seen_ns.unwrap_or(now_ns));
                 let reason =
                     format!("unloaded {:.1} ms after its load, before it could be captured", late_ns as f64 / 1e6);
-                self.tell(LoadEvent::Missed(Missed { id, tag, time_ns: seen_ns.unwrap_or(now_ns), reason }));
+                self.fetcher.tell(LoadEvent::Missed(Missed { id, tag, time_ns: seen_ns.unwrap_or(now_ns), reason }));
             }
             Err(error) => {
                 self.seen.insert(id, false);
@@ -337,7 +383,7 @@ impl Watcher {
             self.queue.push_back(taken);
         } else {
             taken.loader = loader_pid.and_then(owner);
-            self.ask(taken);
+            self.fetcher.ask(taken);
         }
     }
 
@@ -346,7 +392,7 @@ impl Watcher {
         for (id, missed) in std::mem::take(&mut self.refused) {
             match Program::take(id) {
                 Ok(program) => self.taken(program, None, false),
-                Err(error) if error.is_gone() => self.tell(LoadEvent::Missed(missed)),
+                Err(error) if error.is_gone() => self.fetcher.tell(LoadEvent::Missed(missed)),
                 Err(_) => drop(self.refused.insert(id, missed)),
             }
         }
@@ -360,8 +406,10 @@ impl Watcher {
             }
         }
     }
+}
 
-    fn ask(&mut self, taken: Taken) {
+impl Fetcher {
+    fn ask(&self, taken: Taken) {
         let Taken { program, taken_ns, loader, .. } = taken;
         let event = match program.fetch(&self.btfs) {
             Ok(snapshot) => {
@@ -387,4 +435,34 @@ impl Watcher {
 pub(super) fn owner(pid: u32) -> Option<Owner> {
     let bprec_host::Process { pid, comm, uid, cgroup } = bprec_host::Process::of(pid)?;
     Some(Owner { pid, comm, uid, cgroup })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use super::*;
+
+    fn threads() -> usize {
+        let comm = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        tasks.map(comm).filter(|comm| ["bprec-loads", "bprec-fetch"].contains(&comm.trim())).count()
+    }
+
+    /// A recording that fails before it begins leaves neither thread, nor a ring.
+    #[test]
+    fn its_threads_end_with_it() {
+        let Ok(abilities) = Abilities::probe() else { return };
+        let start = || LoadWatcher::start(abilities, &[0], Arc::new(BtfCache::new()), Holding::Never);
+        let Ok(watcher) = start() else {
+            println!("SKIP its_threads_end_with_it: no events of loads here");
+            return;
+        };
+        // A thread has its name a moment after it was started.
+        while threads() < 2 {
+            std::thread::yield_now();
+        }
+        drop(watcher);
+        assert_eq!(threads(), 0);
+    }
 }

@@ -427,11 +427,12 @@ impl Programs {
             for entry in self.entries.values().filter(|entry| due(entry)) {
                 let mut program = around.program(&entry.snapshot, entry.loaded_during);
                 let its = |attachment: &&Attachment| attachment.prog_id == entry.id;
+                let found = around.of(entry.id);
                 // Of our own we know the events by name; a scan shows a link per CPU.
                 let ours = self.own.iter().filter(its).cloned().collect::<Vec<_>>();
                 if ours.is_empty() {
-                    self.attachments.extend(around.attachments.iter().filter(its).cloned());
-                    states.extend(around.attachments.iter().filter(its).cloned().map(State::Attachment));
+                    self.attachments.extend_from_slice(found);
+                    states.extend(found.iter().cloned().map(State::Attachment));
                 } else {
                     program.owners = load_watcher::owner(std::process::id()).into_iter().collect();
                     states.extend(ours.into_iter().map(State::Attachment));

@@ -5,12 +5,12 @@ use crate::index::address::{AddressMap, Range};
 use crate::index::hooks::Hooks;
 use crate::index::images::{Attached, Image};
 use crate::index::programs::{ProgInfoSummary, Program, Programs};
-use crate::index::runners::Group;
 use crate::index::states::States;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
+use crate::input::window::Window;
 use crate::model::Count;
-use crate::options::Split;
-use crate::pass::sinks::ledger::{EventLedger, Key};
+use crate::pass::sinks::ledger::EventLedger;
+use crate::pass::sinks::sharing::HookWeights;
 use bprec_format::Endian;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::{Attachment, KernelSymbol};
@@ -217,20 +217,13 @@ fn sums_agree_with_what_was_put_in() {
         let mut attributor = Attributor::new(&index);
         let attribution = attributor.attribution(Some(frames[0]), Some(Callchain::new(&bytes, Endian::Little)), 5);
         ledger.sample(Count { samples: 1, weight }, Some(weight), Some(0));
-        ledger.charge(
-            &attribution,
-            Count { samples: 1, weight },
-            Some(Split::Func),
-            match attribution.charge {
-                Charge::Program { function: Some(function), .. } => Key::Function(function),
-                _ => Key::Entry,
-            },
-        );
+        ledger.charge(&attribution, Count { samples: 1, weight });
     }
     let count = |samples, weight| Count { samples, weight };
     // The hook's 160 are of programs 3 and 4, which run 1 : 3.
-    let weights = |group: &Group, _: Option<u32>| (*group.programs == [3, 4]).then(|| vec![1, 3]);
-    ledger.share_entry(index.hooks.groups(), weights, Some(Split::Func), &[]);
+    let window = Window::everything();
+    let rates = vec![None, None, None, Some(1), Some(3)];
+    ledger.share_entry(&HookWeights::of_rates(&index, &window, rates), &[]);
     let a = ledger.programs.get(0);
     assert_eq!((a.own, a.helper, a.entry), (count(2, 30), count(1, 40), count(0, 0)));
     assert_eq!(a.total, count(5, 10 + 20 + 40 + 80 + 160), "each sample once, whatever its functions");
@@ -239,17 +232,12 @@ fn sums_agree_with_what_was_put_in() {
     assert_eq!((ledger.programs.get(3).entry, ledger.programs.get(4).entry), (count(0, 40), count(1, 120)));
     assert_eq!(ledger.programs.get(4).shared_entry, count(1, 120));
     assert_eq!(ledger.programs.get(4).total, count(1, 120));
-    assert_eq!(ledger.parts[&(4, Key::Entry)].entry, count(1, 120));
     assert_eq!(ledger.samples, count(6, 630));
     assert_eq!(ledger.span, Some((10, 320)));
-    assert_eq!(ledger.parts[&(0, Key::Function(1))].own, count(1, 20));
-    assert_eq!(ledger.parts[&(0, Key::Function(0))].total, count(5, 310));
-    assert_eq!(ledger.parts[&(0, Key::Function(1))].total, count(1, 20));
 
     let mut twice = ledger.clone();
     twice.merge(ledger.clone());
     assert_eq!(twice.programs.get(0).own, count(4, 60));
-    assert_eq!(twice.parts[&(0, Key::Function(1))].own, count(2, 40));
     assert_eq!((twice.samples, twice.span), (count(12, 1260), Some((10, 320))));
 }
 

@@ -37,6 +37,12 @@ impl<T: Default> ByEvent<T> {
         self.events.iter_mut().flatten().map(|value| &mut **value)
     }
 
+    /// Other values of the same events.
+    pub(crate) fn map<U: Default>(self, mut make: impl FnMut(T) -> U) -> ByEvent<U> {
+        let events = self.events.into_iter().map(|value| value.map(|value| Box::new(make(*value))));
+        ByEvent { events: events.collect(), nothing: U::default() }
+    }
+
     /// Adds what another thread has of the same events.
     pub(crate) fn merge(&mut self, other: ByEvent<T>, mut add: impl FnMut(&mut T, T)) {
         for (mine, theirs) in self.events.iter_mut().zip(other.events) {

@@ -1,89 +1,16 @@
-//! The ledger: what is charged to each program, by column and by part.
+//! The ledger: what is charged to each program, by column.
 
 use crate::index::Index;
-use crate::index::runners::Group;
 use crate::index::symbols::Kind;
 use crate::model::Count;
-use crate::options::{Payer, Split};
-use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::attribution::{Attribution, Charge};
 use crate::pass::sinks::by_event::ByEvent;
-use crate::pass::sinks::sharing::{Sharers, share_out};
+use crate::pass::sinks::pivot::Charges;
+use crate::pass::sinks::sharing::{HookWeights, Sharers, share_out};
 use crate::pass::{SampleView, Sink};
 use bprec_format::misc;
 use bprec_format::state::OVERFLOW_PID;
 use rustc_hash::FxHashMap;
-
-/// What a program's cost is split by: the part that a sample goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Key {
-    /// The program's own code.
-    Code,
-    /// What runs the program.
-    Entry,
-    /// A function of the program.
-    Function(u32),
-    /// Tasks of a name.
-    Comm(u32),
-    /// A thread whose name is not known.
-    Thread(u32),
-    /// A process.
-    Process(u32),
-    /// A CPU.
-    Cpu(u32),
-    /// A cgroup.
-    Cgroup(u64),
-    /// Who runs in a cgroup, by its number in the index.
-    Workload(u32),
-    /// A kernel function.
-    Kernel(u32),
-    /// An interrupt that came while the program ran.
-    Interrupt,
-    /// It cannot be told.
-    Unknown,
-}
-
-/// What is charged to a program, by column of the ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Charges {
-    /// In its own code, any of its functions.
-    pub(crate) own: Count,
-    /// In kernel code that it called, or that interrupted it.
-    pub(crate) helper: Count,
-    /// In the code that exists to run it.
-    pub(crate) entry: Count,
-    /// Of `entry`: the program's share of what several have in common.
-    pub(crate) shared_entry: Count,
-    /// Inclusive: also where another program ran inside. Not a part of [`Charges::sum`].
-    pub(crate) total: Count,
-}
-
-impl Charges {
-    /// What is charged to it: each sample is in one program's sum.
-    pub(crate) fn sum(&self) -> Count {
-        self.own + self.helper + self.entry
-    }
-
-    pub(crate) fn merge(&mut self, other: &Charges) {
-        self.own.merge(other.own);
-        self.helper.merge(other.helper);
-        self.entry.merge(other.entry);
-        self.shared_entry.merge(other.shared_entry);
-        self.total.merge(other.total);
-    }
-
-    fn add_shared_entry(&mut self, count: Count) {
-        self.entry.merge(count);
-        self.shared_entry.merge(count);
-    }
-
-    fn column(&mut self, column: Column) -> &mut Count {
-        match column {
-            Column::Own => &mut self.own,
-            Column::Helper => &mut self.helper,
-            Column::Entry => &mut self.entry,
-        }
-    }
-}
 
 /// Charges by program, of the programs that have any. Events and programs may be many, and few of their pairs are charged.
 #[derive(Debug, Clone, Default)]
@@ -175,8 +102,8 @@ pub(crate) struct EventLedger {
     pub(crate) samples: Count,
     pub(crate) idle: Count,
     pub(crate) entry: Count,
-    /// In what runs several programs, by these and the part of each that it is: until it is shared between them.
-    shared_entry: FxHashMap<(Sharers, Key), Count>,
+    /// In what runs several programs, until it is shared between them.
+    shared_entry: FxHashMap<Sharers, Count>,
     pub(crate) interpreted: Count,
     /// Code that nothing accounts for.
     pub(crate) unknown_code: Count,
@@ -187,8 +114,6 @@ pub(crate) struct EventLedger {
     /// Counted in the kernel without room for where they were.
     pub(crate) overflow: Count,
     pub(crate) programs: ProgramCharges,
-    /// By program and part.
-    pub(crate) parts: FxHashMap<(u32, Key), Charges>,
     /// By group of programs: what ran under any of them.
     pub(crate) groups: Vec<Count>,
     /// Time of the first and last sample.
@@ -219,69 +144,38 @@ impl EventLedger {
         }
     }
 
-    /// Charges a sample, or several that one record stands for. `part` is where in the split of the program the charge goes.
-    pub(crate) fn charge(&mut self, attribution: &Attribution<'_>, count: Count, split: Option<Split>, part: Key) {
+    /// Charges a sample, or several that one record stands for.
+    pub(crate) fn charge(&mut self, attribution: &Attribution<'_>, count: Count) {
         match attribution.charge {
             Charge::Elsewhere => {}
             Charge::Entry => self.entry.merge(count),
             Charge::SharedEntry { group, strangers, interval } => {
-                self.shared_entry.entry((Sharers { group, strangers, interval }, part)).or_default().merge(count);
+                self.shared_entry.entry(Sharers { group, strangers, interval }).or_default().merge(count);
             }
             Charge::Interpreted => self.interpreted.merge(count),
             Charge::UnknownCode => self.unknown_code.merge(count),
-            Charge::Program { program, column, .. } => {
-                self.programs.of(program).column(column).merge(count);
-                if split.is_some() {
-                    self.parts.entry((program, part)).or_default().column(column).merge(count);
-                }
-            }
+            Charge::Program { program, column, .. } => self.programs.of(program).column(column).merge(count),
         }
         for program in attribution.programs() {
             self.programs.of(*program).total.merge(count);
-            if split.is_some_and(|split| split.payer().is_some()) {
-                self.parts.entry((*program, part)).or_default().total.merge(count);
-            }
-        }
-        if split == Some(Split::Func) {
-            for (program, function) in attribution.functions() {
-                self.parts.entry((*program, Key::Function(*function))).or_default().total.merge(count);
-            }
         }
     }
 
-    /// Shares the cost of hooks that several programs are on, by the weights of each group in each interval; without weights it is nobody's. `group_of` is by
-    /// program, for those that are put together.
-    pub(crate) fn share_entry(
-        &mut self,
-        groups: &[Group],
-        weights: impl Fn(&Group, Option<u32>) -> Option<Vec<u64>>,
-        split: Option<Split>,
-        group_of: &[Option<u32>],
-    ) {
-        let shared = std::mem::take(&mut self.shared_entry);
-        let parts = shared.into_iter().map(|((sharers, part), count)| (sharers, part, count)).collect();
-        share_out(parts, groups, weights, |program, part, share| match program {
+    /// Shares the cost of hooks that several programs are on. `group_of` is by program, for those that are put together.
+    pub(crate) fn share_entry(&mut self, weights: &HookWeights<'_>, group_of: &[Option<u32>]) {
+        let shared = std::mem::take(&mut self.shared_entry).into_iter();
+        let parts = shared.map(|(sharers, count)| (sharers, (), count)).collect();
+        share_out(parts, weights, |program, (), share| match program {
             None => self.entry.merge(share),
             Some(program) => {
-                self.charge_share(program, *part, share, split);
+                let charges = self.programs.of(program);
+                charges.add_shared_entry(share);
+                charges.total.merge(share);
                 if let Some(Some(number)) = group_of.get(program as usize) {
                     self.group(*number).merge(share);
                 }
             }
         });
-    }
-
-    fn charge_share(&mut self, program: u32, part: Key, share: Count, split: Option<Split>) {
-        let charges = self.programs.of(program);
-        charges.add_shared_entry(share);
-        charges.total.merge(share);
-        if let Some(split) = split {
-            let charges = self.parts.entry((program, part)).or_default();
-            charges.add_shared_entry(share);
-            if split.payer().is_some() {
-                charges.total.merge(share);
-            }
-        }
     }
 
     fn group(&mut self, number: u32) -> &mut Count {
@@ -326,9 +220,6 @@ impl EventLedger {
         for (mine, theirs) in self.groups.iter_mut().zip(other.groups) {
             mine.merge(theirs);
         }
-        for (key, theirs) in other.parts {
-            self.parts.entry(key).or_default().merge(&theirs);
-        }
         self.span = match (self.span, other.span) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
             (one, other) => one.or(other),
@@ -342,27 +233,10 @@ impl EventLedger {
     }
 }
 
-/// What ran when a sample was taken, by one key.
-#[inline]
-pub(crate) fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
-    Ok(match payer {
-        Payer::Comm => sample.comm.map_or(Key::Thread(sample.pid_tid.1), Key::Comm),
-        Payer::Pid if sample.pid_tid.0 == u32::MAX => Key::Unknown,
-        Payer::Pid => Key::Process(sample.pid_tid.0),
-        Payer::Cpu => sample.cpu.map_or(Key::Unknown, Key::Cpu),
-        Payer::Cgroup => sample.cgroup()?.map_or(Key::Unknown, Key::Cgroup),
-        Payer::Container => match sample.cgroup()? {
-            Some(cgroup) => index.workloads().of_cgroup(cgroup).map_or(Key::Cgroup(cgroup), Key::Workload),
-            None => Key::Unknown,
-        },
-    })
-}
-
 /// Charges samples to the ledgers of their events.
 #[derive(Debug)]
 pub(crate) struct LedgerSink<'i> {
     index: &'i Index,
-    split: Option<Split>,
     /// By program, where programs are put together.
     group_of: &'i [Option<u32>],
     events: ByEvent<EventLedger>,
@@ -370,43 +244,14 @@ pub(crate) struct LedgerSink<'i> {
 
 impl<'i> LedgerSink<'i> {
     /// `group_of` is by program; empty where programs are not put together.
-    pub(crate) fn new(
-        index: &'i Index,
-        split: Option<Split>,
-        group_of: &'i [Option<u32>],
-        events: usize,
-    ) -> LedgerSink<'i> {
-        LedgerSink { index, split, group_of, events: ByEvent::new(events) }
+    pub(crate) fn new(index: &'i Index, group_of: &'i [Option<u32>], events: usize) -> LedgerSink<'i> {
+        LedgerSink { index, group_of, events: ByEvent::new(events) }
     }
 
-    /// The ledgers.
-    pub(crate) fn finish(self) -> ByEvent<EventLedger> {
+    /// The ledgers, in which nothing is shared any more.
+    pub(crate) fn finish(mut self, weights: &HookWeights<'_>) -> ByEvent<EventLedger> {
+        self.events.iter_mut().for_each(|ledger| ledger.share_entry(weights, self.group_of));
         self.events
-    }
-
-    fn part(&self, split: Split, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<Key> {
-        Ok(match split {
-            Split::Comm => payer_key(self.index, Payer::Comm, sample)?,
-            Split::Pid => payer_key(self.index, Payer::Pid, sample)?,
-            Split::Cpu => payer_key(self.index, Payer::Cpu, sample)?,
-            Split::Cgroup => payer_key(self.index, Payer::Cgroup, sample)?,
-            Split::Container => payer_key(self.index, Payer::Container, sample)?,
-            Split::Func => match attribution.charge {
-                Charge::Program { function: Some(function), .. } => Key::Function(function),
-                _ => Key::Entry,
-            },
-            Split::Helper => match attribution.charge {
-                Charge::Program { column: Column::Own, .. } => Key::Code,
-                Charge::Program { column: Column::Helper, called: Some(called), .. } => {
-                    match self.index.symbols.find(called) {
-                        Some(_) if self.index.symbols.kind_at(called) == Kind::Interrupt => Key::Interrupt,
-                        symbol => symbol.map_or(Key::Unknown, Key::Kernel),
-                    }
-                }
-                Charge::Program { column: Column::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
-                _ => Key::Unknown,
-            },
-        })
     }
 
     /// Whether the idle task was waiting. Without the kernel's symbols all that it does in the kernel, but run programs,
@@ -419,16 +264,12 @@ impl<'i> LedgerSink<'i> {
 
 impl Sink for LedgerSink<'_> {
     fn fork(&self) -> Self {
-        LedgerSink::new(self.index, self.split, self.group_of, self.events.len())
+        LedgerSink::new(self.index, self.group_of, self.events.len())
     }
 
     #[inline(always)]
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
         let count = sample.count;
-        let part = match (attribution.charge, self.split) {
-            (Charge::Elsewhere, _) | (_, None) => Key::Unknown,
-            (_, Some(split)) => self.part(split, sample, attribution)?,
-        };
         let is_idle = attribution.charge == Charge::Elsewhere && self.is_idle(sample);
         let ledger = self.events.of(sample.event);
         ledger.sample(count, sample.time_ns, sample.cpu);
@@ -443,7 +284,7 @@ impl Sink for LedgerSink<'_> {
             if attribution.is_guarded() {
                 ledger.guarded.merge(count);
             }
-            ledger.charge(attribution, count, self.split, part);
+            ledger.charge(attribution, count);
             if !self.group_of.is_empty() {
                 ledger.charge_groups(attribution, count, self.group_of);
             }

@@ -14,7 +14,7 @@ const MAX_FORKS: usize = 32;
 
 /// What tasks had mapped, by process.
 #[derive(Debug)]
-pub(super) struct Mappings<'i> {
+pub(crate) struct Mappings<'i> {
     named: &'i Files,
     /// Path of each, and the number of its functions, if the recording has them.
     files: Vec<(String, Option<u32>)>,
@@ -27,7 +27,7 @@ pub(super) struct Mappings<'i> {
 
 impl<'i> Mappings<'i> {
     /// What the records of a recording say, and functions of files.
-    pub(super) fn of(recording: &Recording<'_>, named: &'i Files) -> Mappings<'i> {
+    pub(crate) fn of(recording: &Recording<'_>, named: &'i Files) -> Mappings<'i> {
         let mut maps = Mappings {
             named,
             files: Vec::new(),

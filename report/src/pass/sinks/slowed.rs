@@ -1,19 +1,16 @@
 //! Sampled time of programs, for runs that were counted in windows: counting slows a load, and samples are taken beside windows too.
 
-use crate::Options;
+use super::pivot::{Charged, Key, KeyBy, Pivot};
+use super::sharing::HookWeights;
 use crate::index::Index;
 use crate::index::runs::SampledTime;
 use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
-use crate::input::window::Window;
-use crate::model::{Count, Unit};
-use crate::pass::attribution::{Attribution, Charge, Column};
-use crate::pass::{SampleView, Selection, Sink, run};
+use crate::model::Unit;
+use crate::pass::{Selection, run};
+use crate::{Options, Payer};
 use rustc_hash::FxHashMap;
-
-/// CPU numbers from here up are from no machine.
-const MAX_CPUS: u32 = 1 << 16;
 
 /// Corrects the runs of an index, if they were counted in windows and what that took is known: for that, all samples are read once more.
 pub(crate) fn correct_runs(recording: &Recording<'_>, index: &mut Index, threads: Option<usize>) {
@@ -48,10 +45,10 @@ fn sampled(
     threads: Option<usize>,
 ) -> Option<FxHashMap<(u32, u64), SampledTime>> {
     let options = Options { events: vec![recording.names[event].clone()], threads, ..Options::default() };
-    let window = Window::everything();
-    let selection = Selection::new(recording, index, &window, &options).ok()?;
-    let (sink, unreadable) =
-        run(recording, index, &selection, InPrograms { event, ..InPrograms::default() }, |_, _| {});
+    let selection = Selection::new(recording, index, &options).ok()?;
+    let by_cpu = KeyBy::Payers { payers: vec![Payer::Cpu], is_whole: true };
+    let pivot = Pivot::new(index, by_cpu, recording.events.all().len());
+    let (pivot, unreadable) = run(recording, index, &selection, pivot, |_, _| {});
     // One that goes on was read a moment ago.
     let end_ns = index.states.cost.map(|cost| cost.end_ns).or(index.runs.moments_ns().next_back())?;
     let start_ns = index.states.session.as_ref()?.start_ns;
@@ -59,54 +56,25 @@ fn sampled(
     if unreadable.samples > 0 {
         return None;
     }
+    let sampled = pivot.finish(&HookWeights::new(index, &selection.window));
+    let (of_event, mut by_cpu) = (&sampled.events[event], FxHashMap::<Key, u64>::default());
+    let cpu = |key: u32| sampled.keys[key as usize][0];
+    for (key, count) in &of_event.all {
+        let time_ns = by_cpu.entry(cpu(*key)).or_default();
+        *time_ns = time_ns.saturating_add(count.weight);
+    }
     let mut times: FxHashMap<(u32, u64), SampledTime> = FxHashMap::default();
-    for ((number, cpu), count) in sink.programs {
-        let Some(key) = index.programs.list[number as usize].key() else { continue };
+    for cell in of_event.cells.iter().filter(|cell| cpu(cell.key) != Key::Unknown) {
+        let (Charged::Program(number), count) = (cell.charged, cell.charges.own + cell.charges.helper) else {
+            continue;
+        };
+        let Some(key) = index.programs.list[number as usize].key().filter(|_| count.samples > 0) else { continue };
         // Ticks of a timer come late, and are merged.
-        let arrived = sink.cpus.get(cpu as usize).map_or(0.0, |of_cpu| (*of_cpu as f64 / length_ns).min(1.0));
+        let arrived = (by_cpu[&cpu(cell.key)] as f64 / length_ns).min(1.0);
         let time = times.entry(key).or_default();
         time.samples = time.samples.saturating_add(count.samples);
         time.least_ns += count.weight as f64;
         time.most_ns += count.weight as f64 / arrived;
     }
     Some(times)
-}
-
-/// Samples in programs.
-#[derive(Debug, Default)]
-struct InPrograms {
-    event: usize,
-    /// Time of all samples by CPU, ns.
-    cpus: Vec<u64>,
-    /// By number of the program, and CPU.
-    programs: FxHashMap<(u32, u32), Count>,
-}
-
-impl Sink for InPrograms {
-    fn fork(&self) -> InPrograms {
-        InPrograms { event: self.event, ..InPrograms::default() }
-    }
-
-    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
-        let Some(cpu) = sample.cpu.filter(|cpu| *cpu < MAX_CPUS && sample.event == self.event) else { return Ok(()) };
-        self.on_cpu(cpu as usize, sample.count.weight);
-        if let Charge::Program { program, column: Column::Own | Column::Helper, .. } = attribution.charge {
-            self.programs.entry((program, cpu)).or_default().merge(sample.count);
-        }
-        Ok(())
-    }
-
-    fn merge(&mut self, other: InPrograms) {
-        other.cpus.into_iter().enumerate().for_each(|(cpu, time_ns)| self.on_cpu(cpu, time_ns));
-        other.programs.into_iter().for_each(|(of, count)| self.programs.entry(of).or_default().merge(count));
-    }
-}
-
-impl InPrograms {
-    fn on_cpu(&mut self, cpu: usize, time_ns: u64) {
-        if cpu >= self.cpus.len() {
-            self.cpus.resize(cpu + 1, 0);
-        }
-        self.cpus[cpu] = self.cpus[cpu].saturating_add(time_ns);
-    }
 }

@@ -3,13 +3,11 @@
 use crate::index::Index;
 use crate::index::address::Owner;
 use crate::index::demangle::function_name;
-use crate::index::programs::Program;
 use crate::input::recording::Recording;
-use crate::input::window::Window;
 use crate::model::{Count, Frame, FrameKind, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
 use crate::pass::sinks::mappings::Mappings;
-use crate::pass::{self, SampleView, Selection, Sink};
+use crate::pass::{self, Asked, SampleView, Selection, Sink};
 use crate::{Error, Options, Result};
 use bprec_format::{CONTEXT_MAX, context, misc};
 use rustc_hash::FxHashMap;
@@ -45,46 +43,21 @@ enum Space {
 
 /// The call chains of the first event that is asked for and has samples.
 pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
-    Ok(counted(recording, index, options, false)?.stacks)
-}
-
-/// The same, and each sample with when it was taken, in which thread.
-pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<StackSamples> {
-    counted(recording, index, options, true)
-}
-
-fn counted(recording: &Recording<'_>, index: &Index, options: &Options, keeps_samples: bool) -> Result<StackSamples> {
-    let window = Window::of(&options.time, recording, index.start_ns())?;
-    let asked = Selection::new(recording, index, &window, options)?;
     let maps = Mappings::of(recording, &index.files);
-    let wanted = |program: &Program| {
-        options.programs.iter().any(|filter| filter.matches(program.id, program.tag, program.name()))
-    };
-    let programs: Vec<bool> = match options.programs.as_slice() {
-        [] => Vec::new(),
-        _ => index.programs.list.iter().map(wanted).collect(),
-    };
-    let mut first = None;
-    for event in (0..asked.events.len()).filter(|event| asked.events[*event]) {
-        let events = (0..asked.events.len()).map(|other| other == event).collect();
-        let selection = Selection { events, needs_comm: true, ..asked.clone() };
-        let sink = StacksSink::new(index, &maps, &programs, keeps_samples);
-        let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
-        let samples = sink.named(recording, event, options);
-        if samples.stacks.total.samples > 0 {
-            return Ok(samples);
-        }
-        first.get_or_insert(samples);
-    }
-    first.ok_or_else(|| Error::option("--event", "", "the recording has no event that samples the CPUs"))
+    let selection = Selection { needs_comm: true, ..Selection::new(recording, index, options)? };
+    let sink = StacksSink::new(index, &maps, selection.asked.clone(), false);
+    let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
+    Ok(sink.named(recording, &selection.events, options)?.stacks)
 }
 
-/// Counts call chains of one event.
-struct StacksSink<'i> {
+/// Counts call chains of one event: of the first that has samples.
+pub(crate) struct StacksSink<'i> {
     index: &'i Index,
     maps: &'i Mappings<'i>,
-    /// By program: whether it is asked for; empty when all stacks are.
-    programs: &'i [bool],
+    /// Programs that a chain has to go through one of, unless all are asked for.
+    asked: Asked,
+    /// The first event that has samples so far.
+    event: Option<usize>,
     /// Outermost last; what each was counted with is in [`StacksSink::counts`].
     stacks: FxHashMap<Box<[Place]>, u32>,
     counts: Vec<Count>,
@@ -107,17 +80,30 @@ struct Taken {
 }
 
 impl<'i> StacksSink<'i> {
-    fn new(index: &'i Index, maps: &'i Mappings<'i>, programs: &'i [bool], keeps_samples: bool) -> StacksSink<'i> {
+    /// With `keeps_samples`, each sample is kept with when it was taken, in which thread.
+    pub(crate) fn new(index: &'i Index, maps: &'i Mappings<'i>, asked: Asked, keeps_samples: bool) -> StacksSink<'i> {
         let samples = keeps_samples.then(Vec::new);
         StacksSink {
             index,
             maps,
-            programs,
+            asked,
+            event: None,
             stacks: FxHashMap::default(),
             counts: Vec::new(),
             samples,
             chain: Vec::new(),
         }
+    }
+
+    /// Whether samples of an event are counted. Those of events behind it are dropped.
+    fn takes(&mut self, event: usize) -> bool {
+        if self.event.is_none_or(|first| event < first) {
+            self.event = Some(event);
+            self.stacks.clear();
+            self.counts.clear();
+            self.samples.iter_mut().for_each(Vec::clear);
+        }
+        self.event == Some(event)
     }
 
     /// Counts a stack. Its number.
@@ -187,7 +173,18 @@ impl<'i> StacksSink<'i> {
     }
 
     /// What was counted, with names.
-    fn named(mut self, recording: &Recording<'_>, event: usize, options: &Options) -> StackSamples {
+    ///
+    /// # Errors
+    /// When none of `events` is asked for, by event.
+    pub(crate) fn named(
+        mut self,
+        recording: &Recording<'_>,
+        events: &[bool],
+        options: &Options,
+    ) -> Result<StackSamples> {
+        let event = self.event.or_else(|| events.iter().position(|is_asked| *is_asked));
+        let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
+        let event = event.ok_or_else(no_event)?;
         let mut names = Names::default();
         // Several places may have one name: an unknown address is one of its module's.
         let mut stacks: BTreeMap<Vec<u32>, (Count, Vec<u32>)> = BTreeMap::new();
@@ -216,7 +213,7 @@ impl<'i> StacksSink<'i> {
         let total = stacks.iter().map(|stack| stack.count).sum();
         let unit = self.index.unit(recording, event);
         let stacks = Stacks { event: recording.names[event].clone(), unit, total, frames, stacks };
-        StackSamples { stacks, threads }
+        Ok(StackSamples { stacks, threads })
     }
 
     /// Samples by thread, each thread's in the order of time.
@@ -278,14 +275,15 @@ impl<'i> StacksSink<'i> {
 
 impl Sink for StacksSink<'_> {
     fn fork(&self) -> Self {
-        StacksSink::new(self.index, self.maps, self.programs, self.samples.is_some())
+        StacksSink::new(self.index, self.maps, self.asked.clone(), self.samples.is_some())
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
-        let is_asked = |program: &u32| self.programs.get(*program as usize) == Some(&true);
-        if !self.programs.is_empty() && !attribution.programs().iter().any(is_asked) {
+        let is_asked = || attribution.programs().iter().any(|program| self.asked.has(*program));
+        if self.event.is_some_and(|first| first < sample.event) || !self.asked.is_all() && !is_asked() {
             return Ok(());
         }
+        self.takes(sample.event);
         self.walk(sample)?;
         let chain = std::mem::take(&mut self.chain);
         let stack = self.count(&chain, sample.count);
@@ -299,6 +297,9 @@ impl Sink for StacksSink<'_> {
     }
 
     fn merge(&mut self, other: Self) {
+        if other.event.is_none_or(|event| !self.takes(event)) {
+            return;
+        }
         let mut numbers = vec![0; other.counts.len()];
         for (chain, number) in other.stacks {
             numbers[number as usize] = self.count(&chain, other.counts[number as usize]);

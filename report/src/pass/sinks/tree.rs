@@ -3,11 +3,9 @@
 use crate::index::Index;
 use crate::index::address::Owner;
 use crate::index::address_cache::AddressCache;
-use crate::index::runners::Group;
 use crate::model::Count;
 use crate::pass::attribution::{Attribution, Charge, outer_frames};
 use crate::pass::sinks::by_event::ByEvent;
-use crate::pass::sinks::sharing::{Sharers, share_out};
 use crate::pass::{SampleView, Sink};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -58,7 +56,6 @@ pub(crate) struct EventTrees {
     numbers: FxHashMap<(Option<u32>, Place), u32>,
     /// Of programs that tail calls can reach, by program and the one that was run first, if that can be told: what is charged to it.
     pub(crate) origins: FxHashMap<(u32, Option<u32>), Count>,
-    shared_entry: FxHashMap<Sharers, Count>,
 }
 
 impl EventTrees {
@@ -69,7 +66,8 @@ impl EventTrees {
         })
     }
 
-    fn add_entry(&mut self, program: u32, count: Count) {
+    /// Adds to what runs a program.
+    pub(crate) fn add_entry(&mut self, program: u32, count: Count) {
         let root = self.node(None, Place::Program(program));
         let entry = self.node(Some(root), Place::Entry);
         self.nodes[entry as usize].own.merge(count);
@@ -101,17 +99,6 @@ impl<'i> TreeSink<'i> {
         let events = ByEvent::new(events);
         let places = AddressCache::new(index.map.len(), Place::Unnamed);
         TreeSink { index, events, places, way: Vec::new(), segments: Vec::new() }
-    }
-
-    /// Shares what hooks of several programs cost between those, by the weights of each group in each interval; without weights it is nobody's.
-    pub(crate) fn share_entry(&mut self, groups: &[Group], weights: impl Fn(&Group, Option<u32>) -> Option<Vec<u64>>) {
-        for trees in self.events.iter_mut() {
-            let shared = std::mem::take(&mut trees.shared_entry);
-            let parts = shared.into_iter().map(|(sharers, count)| (sharers, (), count)).collect();
-            share_out(parts, groups, &weights, |program, (), share| {
-                program.into_iter().for_each(|program| trees.add_entry(program, share));
-            });
-        }
     }
 
     /// Puts the frames of a sample into [`TreeSink::way`], innermost first, and which of them are of which program into
@@ -220,12 +207,9 @@ impl Sink for TreeSink<'_> {
                 self.events.of(sample.event).add_entry(program, count);
                 (Place::Program(program), attribution.programs().len() > 1)
             }
-            Charge::SharedEntry { group, strangers, interval } => {
-                let trees = self.events.of(sample.event);
-                trees.shared_entry.entry(Sharers { group, strangers, interval }).or_default().merge(count);
+            Charge::SharedEntry { .. } | Charge::Entry | Charge::Interpreted => {
                 (Place::OtherPrograms, !attribution.programs().is_empty())
             }
-            Charge::Entry | Charge::Interpreted => (Place::OtherPrograms, !attribution.programs().is_empty()),
         };
         if outer { self.add_ways(sample, attribution, Some(inner)) } else { Ok(()) }
     }
@@ -241,9 +225,6 @@ impl Sink for TreeSink<'_> {
             }
             for (key, count) in theirs.origins {
                 mine.origins.entry(key).or_default().merge(count);
-            }
-            for (sharers, count) in theirs.shared_entry {
-                mine.shared_entry.entry(sharers).or_default().merge(count);
             }
         });
     }

@@ -1,14 +1,10 @@
 //! What is charged to the parts of programs.
 
 use super::listing::Listing;
-use crate::index::Index;
-use crate::input::recording::Recording;
-use crate::input::window::Window;
 use crate::model::{CodeCost, Count, PartOfProgram};
-use crate::pass::sinks::instructions::{EventSites, InstructionsSink, Site};
-use crate::pass::{self, Selection};
-use crate::query::by_prog::{self, rows};
-use crate::{Options, Result};
+use crate::pass::sinks::instructions::{InstructionsSink, Site};
+use crate::pass::sinks::pivot::Charges;
+use crate::query::by_prog::facts::Facts;
 use rustc_hash::FxHashMap;
 
 /// What something cost.
@@ -60,80 +56,30 @@ pub(super) struct EventCosts {
     pub(super) samples: Count,
     /// Samples tell what programs called.
     pub(super) has_chains: bool,
-    has_shared_entry: bool,
     /// By number of the program; those that have samples.
     pub(super) programs: FxHashMap<u32, ProgramCost>,
 }
 
-/// By program, whether it is asked for.
-pub(super) fn asked(index: &Index, options: &Options) -> Vec<bool> {
-    let is_asked = |program: &crate::index::programs::Program| {
-        let matches = |filter: &crate::ProgFilter| filter.matches(program.id, program.tag, program.name());
-        options.programs.is_empty() || options.programs.iter().any(matches)
-    };
-    index.programs.list.iter().map(is_asked).collect()
-}
-
-/// Counts samples by where they are, for each event that is asked for.
-pub(super) fn count(
-    recording: &Recording<'_>,
-    index: &Index,
-    options: &Options,
-    programs: &[bool],
-) -> Result<Vec<EventCosts>> {
-    let window = Window::of(&options.time, recording, index.start_ns())?;
-    let selection = Selection::new(recording, index, &window, options)?;
-    let sink = InstructionsSink::new(index, programs, recording.events.all().len());
-    let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
-    let events = sink.events.into_iter().enumerate().filter(|(event, _)| selection.events[*event]);
-    Ok(events.map(|(event, sites)| EventCosts::new(recording, index, event, sites)).collect())
-}
-
 impl EventCosts {
-    fn new(recording: &Recording<'_>, index: &Index, event: usize, sites: EventSites) -> EventCosts {
-        let mut programs: FxHashMap<u32, ProgramCost> = FxHashMap::default();
-        for (program, count) in sites.entry {
-            programs.entry(program).or_default().entry.merge(count);
-        }
-        for ((program, function, site), count) in sites.sites {
-            let of = programs.entry(program).or_default();
-            of.cost.add(site, count);
-            of.functions.entry(function).or_default().push((site, count));
-        }
-        let (samples, has_shared_entry) = (sites.samples, sites.has_shared_entry);
-        EventCosts { event, samples, has_chains: index.has_chains(recording, event), has_shared_entry, programs }
-    }
-
-    /// Adds the shares of what runs several programs, which the report by program finds.
-    pub(super) fn share_entry(
-        &mut self,
-        recording: &Recording<'_>,
-        index: &Index,
-        options: &Options,
-        programs: &[bool],
-    ) -> Result<()> {
-        if !self.has_shared_entry {
-            return Ok(());
-        }
-        let options = Options {
-            by: None,
-            programs: Vec::new(),
-            events: vec![recording.names[self.event].clone()],
-            limit: None,
-            all: true,
-            ..options.clone()
+    pub(super) fn new(facts: &Facts<'_>, sites: &InstructionsSink<'_>, event: usize) -> EventCosts {
+        let ledger = &facts.ledgers[event];
+        let charged = ledger
+            .programs
+            .iter()
+            .filter(|(program, charges)| facts.selection.asked.has(*program) && charges.sum() != Count::default());
+        let cost = |charges: &Charges| ProgramCost {
+            cost: Cost { own: charges.own, helper: charges.helper },
+            entry: charges.entry.without(charges.shared_entry),
+            entry_shared: charges.shared_entry,
+            functions: FxHashMap::default(),
         };
-        let report = by_prog::build(recording, index, &options)?;
-        let order = rows::order(index);
-        for row in report.events.iter().flat_map(|event| &event.rows) {
-            let columns = row.line.as_ref().and_then(|line| line.columns.as_ref());
-            let shared = columns.and_then(|columns| columns.entry_shared.value()).map(|share| share.count);
-            let number = order[row.program];
-            if let Some(shared) = shared.filter(|shared| *shared != Count::default() && programs[number as usize]) {
-                self.programs.entry(number).or_default().entry_shared.merge(shared);
-            }
+        let mut programs: FxHashMap<u32, ProgramCost> = charged.map(|(program, it)| (program, cost(it))).collect();
+        for ((program, function, site), count) in &sites.events[event] {
+            let of = programs.entry(*program).or_default();
+            of.functions.entry(*function).or_default().push((*site, *count));
         }
-        Ok(())
+        let has_chains = facts.index.has_chains(facts.recording, event);
+        EventCosts { event, samples: ledger.samples, has_chains, programs }
     }
 }
 

@@ -1,10 +1,12 @@
 //! What source lines cost, over all programs.
 
 use super::Code;
-use super::charges::{self, Cost, EventCosts, FunctionCosts, percent};
+use super::charges::{Cost, EventCosts, FunctionCosts, percent};
 use crate::index::Index;
 use crate::input::recording::Recording;
 use crate::model::{Count, EventLines, JSON_VERSION, LineRow, LinesReport, OtherLines, Reason, SourceLine};
+use crate::pass::sinks::instructions::InstructionsSink;
+use crate::query::by_prog::facts::Facts;
 use crate::{Options, Result};
 use bprec_format::feature::Feature;
 use std::cmp::Reverse;
@@ -13,8 +15,18 @@ use std::sync::Arc;
 
 /// Adds up the cost of the lines of the programs that are asked for.
 pub(crate) fn lines(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<LinesReport> {
-    let programs = charges::asked(index, options);
-    let costs = charges::count(recording, index, options, &programs)?;
+    let (facts, sites) = super::gather(recording, index, options)?;
+    Ok(report(&facts, &sites, facts.events()))
+}
+
+/// Adds up the cost of the lines of the programs that are asked for, in these events.
+pub(crate) fn report(
+    facts: &Facts<'_>,
+    sites: &InstructionsSink<'_>,
+    events: impl Iterator<Item = usize>,
+) -> LinesReport {
+    let (recording, index, options) = (facts.recording, facts.index, facts.options);
+    let costs: Vec<EventCosts> = events.map(|event| EventCosts::new(facts, sites, event)).collect();
     let mut numbers: Vec<u32> = costs.iter().flat_map(|event| event.programs.keys().copied()).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -41,7 +53,7 @@ pub(crate) fn lines(recording: &Recording<'_>, index: &Index, options: &Options)
             rows: rows.into_iter().take(kept).map(|(_, row)| row).collect(),
         }
     });
-    Ok(LinesReport { format: "bprec lines", version: JSON_VERSION, events: events.collect() })
+    LinesReport { format: "bprec lines", version: JSON_VERSION, events: events.collect() }
 }
 
 /// Name of a file, and a line of it.
@@ -84,7 +96,7 @@ fn rows(index: &Index, code: &Code<'_>, event: &EventCosts) -> Vec<(Cost, LineRo
     rows.sort_by(|(a_cost, a, a_function, a_row), (b_cost, b, b_function, b_row)| {
         let key = |cost: &Cost, number: u32| {
             let sum = cost.sum();
-            (Reverse((sum.weight, sum.samples)), index.programs.list[number as usize].key(), number)
+            (Reverse((sum.weight, sum.samples)), number)
         };
         let order = key(a_cost, *a).cmp(&key(b_cost, *b));
         order.then_with(|| (a_function, &a_row.source).cmp(&(b_function, &b_row.source)))

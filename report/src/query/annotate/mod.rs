@@ -21,8 +21,10 @@ use crate::model::{
     ProgTypeName, Reason,
 };
 use crate::options::glob;
-use crate::query::by_prog;
-use crate::{AnnotateOptions, Error, Result};
+use crate::pass::Selection;
+use crate::pass::sinks::instructions::InstructionsSink;
+use crate::query::by_prog::facts::{Facts, Wanted};
+use crate::{AnnotateOptions, Error, Options, Result};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::btf::Btf;
 use bprec_format::bpf::prog_info::{Function, ProgInfo};
@@ -36,71 +38,70 @@ use source::Sources;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lists the programs that are asked for.
+/// Lists the programs that are asked for, by the first event that has samples in one of them.
 pub(crate) fn annotate(recording: &Recording<'_>, index: &Index, options: &AnnotateOptions) -> Result<Annotation> {
-    let programs = charges::asked(index, &options.query);
-    let costs = charges::count(recording, index, &options.query, &programs)?;
-    let with_samples = costs.iter().position(|event| !event.programs.is_empty());
-    let costs = costs.into_iter().nth(with_samples.unwrap_or(0));
+    let (facts, sites) = gather(recording, index, &options.query)?;
+    of_first(&facts, &sites, facts.events(), options)
+}
+
+/// Reads all samples once.
+fn gather<'f>(
+    recording: &'f Recording<'_>,
+    index: &'f Index,
+    options: &'f Options,
+) -> Result<(Facts<'f>, InstructionsSink<'f>)> {
+    let events = recording.events.all().len();
+    let sites = |selection: &Selection<'_>| InstructionsSink::new(index, selection.asked.clone(), events);
+    Facts::gather(recording, index, options, Wanted::default(), sites)
+}
+
+/// Lists the programs that are asked for, by the first of these events that has samples in one of them, or else the first.
+///
+/// # Errors
+/// When there is no event.
+pub(crate) fn of_first(
+    facts: &Facts<'_>,
+    sites: &InstructionsSink<'_>,
+    mut events: impl Iterator<Item = usize> + Clone,
+    options: &AnnotateOptions,
+) -> Result<Annotation> {
+    let first = events.clone().next();
+    let asked = &facts.selection.asked;
+    let is_charged = |event: &usize| {
+        let mut charged = facts.ledgers[*event].programs.iter();
+        charged.any(|(program, charges)| asked.has(program) && charges.sum() != Count::default())
+    };
     let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
-    let mut costs = costs.ok_or_else(no_event)?;
-    costs.share_entry(recording, index, &options.query, &programs)?;
-    let mut numbers: Vec<u32> = (0..).zip(&programs).filter(|(_, asked)| **asked).map(|(number, _)| number).collect();
+    let event = events.find(is_charged).or(first).ok_or_else(no_event)?;
+    let (index, recording) = (facts.index, facts.recording);
+    let costs = EventCosts::new(facts, sites, event);
+    let mut numbers: Vec<u32> = (0..index.programs.list.len() as u32).filter(|number| asked.has(*number)).collect();
     let asked = numbers.len();
     if !costs.programs.is_empty() {
         numbers.retain(|number| costs.programs.contains_key(number));
     }
-    let program = |number: u32| &index.programs.list[number as usize];
     let weight = |number: &u32| costs.programs.get(number).map_or(0, |cost| cost.charged().weight);
-    numbers.sort_by_key(|number| (Reverse(weight(number)), program(*number).key(), *number));
+    numbers.sort_by_key(|number| (Reverse(weight(number)), *number));
     let arch = recording.text(Feature::ARCH);
     let code = Code::new(recording, index, &numbers, arch.as_deref());
     let call_base = names::call_base(index);
-    let blind = blind(recording, index, options, &costs, &numbers)?;
+    // Programs without a sample of what they do, which may have run all the same.
+    let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
+    let (without, of_event) = (numbers.iter().filter(|number| !has_cost(number)), facts.event(event));
+    let blind = without.filter_map(|number| Some((*number, facts.blind_row(&of_event, *number as usize)?))).collect();
     let annotator = Annotator { index, code: &code, costs: &costs, blind, options, arch: arch.as_deref(), call_base };
     let annotated: Vec<AnnotatedProgram> = numbers.iter().map(|number| annotator.program(*number)).collect();
     Ok(Annotation {
         format: "bprec annotate",
         version: JSON_VERSION,
-        event: recording.names[costs.event].clone(),
-        unit: index.unit(recording, costs.event),
+        event: recording.names[event].clone(),
+        unit: of_event.unit,
         samples: costs.samples,
         no_helper: (!costs.has_chains).then_some(Reason::NoCallChains),
         programs_without_samples: asked - annotated.len(),
         programs: annotated,
         arch,
     })
-}
-
-/// Programs that have no sample of what they do though they may have run, by number, each with the reason: that of the report by program.
-fn blind(
-    recording: &Recording<'_>,
-    index: &Index,
-    options: &AnnotateOptions,
-    costs: &EventCosts,
-    numbers: &[u32],
-) -> Result<FxHashMap<u32, Reason>> {
-    let has_cost = |number: &u32| costs.programs.get(number).is_some_and(|it| it.cost.sum() != Count::default());
-    let without: Vec<u32> = numbers.iter().copied().filter(|number| !has_cost(number)).collect();
-    if without.is_empty() {
-        return Ok(FxHashMap::default());
-    }
-    let report = by_prog::build(recording, index, &options.query)?;
-    let name = &recording.names[costs.event];
-    let Some(event) = report.events.iter().find(|event| event.name == *name) else { return Ok(FxHashMap::default()) };
-    let mut reasons = FxHashMap::default();
-    for row in &event.rows {
-        let program = &report.programs[row.program];
-        if let Some(reason) = &row.blind {
-            reasons.entry((program.id, program.load_time_ns)).or_insert_with(|| reason.clone());
-        }
-    }
-    let reason = |number: u32| {
-        let program = &index.programs.list[number as usize];
-        let key = (program.id, program.info.map(|info| info.load_time_ns));
-        Some((number, reasons.get(&key)?.clone()))
-    };
-    Ok(without.into_iter().filter_map(reason).collect())
 }
 
 /// The code that the recording has of some programs.

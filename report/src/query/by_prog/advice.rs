@@ -1,6 +1,6 @@
 //! Findings: fixed rules over the report by program, split by helper.
 
-use super::{build, rows};
+use super::build;
 use crate::index::Index;
 use crate::input::recording::Recording;
 use crate::model::{Advice, EventFinding, EventReport, Finding, JSON_VERSION, Known, Program, Report, Row};
@@ -27,8 +27,7 @@ pub(crate) fn advice(recording: &Recording<'_>, index: &Index, options: &Options
     let report = build(recording, index, &options)?;
     let mut findings = findings(&report);
     let maps = maps_nearly_full(&index.states.maps, &index.states.map_entries);
-    let order = rows::order(index);
-    let maps_of = |at: usize| index.programs.list[order[at] as usize].map_ids.as_slice();
+    let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
     let unread = outputs_without_reader(&report, maps_of, &index.states.maps);
     findings.extend(maps.into_iter().chain(unread).map(|finding| EventFinding { event: None, finding }));
     Ok(Advice { format: "bprec advice", version: JSON_VERSION, findings, problems: report.problems })

@@ -1,11 +1,10 @@
 //! Share of the machine's time that the samples of an event stand for, and why it is not all of it.
 
-use super::Builder;
+use super::facts::Facts;
 use super::shares::{Whole, percent};
-use super::traits::Common;
 use crate::index::states::SYSTEM_WIDE;
 use crate::input::event_kind::EventKind;
-use crate::model::{self, Aggregated, Count, Known, LateTicks, MissingTicks, Reason, Report};
+use crate::model::{Aggregated, Count, Known, LateTicks, MissingTicks, Reason};
 
 /// With fewer of the timer's ticks than this, they are late.
 const LATE_PERCENT: f64 = 95.0;
@@ -16,27 +15,21 @@ const FEW_SAMPLES: u64 = 30;
 /// Statistics of shorter runs measure mostly the reading of the clock.
 const SHORT_RUN_NS: f64 = 500.0;
 
-impl Builder<'_, '_> {
+impl Facts<'_> {
     /// Option or target that limits the samples to a part of the machine.
-    pub(super) fn narrowed(&self, recorded: &model::Recording) -> Option<String> {
+    pub(super) fn narrowed(&self) -> Option<String> {
         if self.options.cpus.is_some() {
             return Some("--cpu".into());
         }
         if !self.options.comms.is_empty() {
             return Some("--comms".into());
         }
-        recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
+        self.recorded.target.clone().filter(|target| target != SYSTEM_WIDE)
     }
 
     /// The timer's ticks that came, where too few did and nothing else says why.
-    pub(super) fn late_ticks(
-        &self,
-        event: usize,
-        report: &Report,
-        common: &Common,
-        capacity_ns: u64,
-    ) -> Option<LateTicks> {
-        let (options, recorded) = (self.options, &report.recording);
+    pub(super) fn late_ticks(&self, event: usize, capacity_ns: u64) -> Option<LateTicks> {
+        let (options, recorded) = (self.options, &self.recorded);
         let (ledger, lost) = (&self.ledgers[event], &self.index.lost);
         let is_all = recorded.target.as_deref() == Some(SYSTEM_WIDE)
             && options.cpus.is_none()
@@ -50,24 +43,24 @@ impl Builder<'_, '_> {
         let arrived_percent = percent(ledger.samples.weight, Some(capacity_ns))?;
         let is_late = is_all && ledger.samples.samples >= FEW_TICKS && arrived_percent < LATE_PERCENT;
         is_late.then(|| {
-            let missing = self.missing_ticks(event, report, common, arrived_percent / 100.0);
+            let missing = self.missing_ticks(event, arrived_percent / 100.0);
             LateTicks { capacity_ns, arrived_percent, missing }
         })
     }
 
     /// Compares the sampled time of programs with their time by run statistics. Programs lack the same share of it as the machine if ticks
     /// are missing from all of the time, and nothing if ticks are missing from idle time.
-    fn missing_ticks(&self, event: usize, report: &Report, common: &Common, arrived: f64) -> MissingTicks {
+    fn missing_ticks(&self, event: usize, arrived: f64) -> MissingTicks {
         let sampled = self.ledgers[event].programs.iter().filter_map(|(number, charges)| {
-            let runs = report.programs[common.positions[number as usize] as usize].runs.value()?;
-            let inside = charges.total.without(charges.entry);
+            let runs = self.programs[number as usize].runs.value()?;
+            let inside = charges.inside();
             (inside.samples > 0 && runs.ns_per_run? >= SHORT_RUN_NS).then_some((inside, runs.time_ns))
         });
         let (inside, run_ns) = sampled.fold((Count::default(), 0u64), |(inside, run_ns), (more, time_ns)| {
             (inside + more, run_ns.saturating_add(time_ns))
         });
         // Statistics count the time after a tail call for the caller; the samples are the callee's.
-        if inside.samples < FEW_SAMPLES || run_ns == 0 || common.has_tail_called {
+        if inside.samples < FEW_SAMPLES || run_ns == 0 || self.common.has_tail_called {
             return MissingTicks::Unknown;
         }
         match inside.weight as f64 / (run_ns as f64) < arrived.sqrt() {
@@ -77,8 +70,9 @@ impl Builder<'_, '_> {
     }
 
     /// Returns true if samples are of all that ran, and of all of the time that other counts are of.
-    pub(super) fn samples_are_whole(&self, event: usize, recorded: &model::Recording) -> bool {
-        let is_all = self.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
+    pub(super) fn samples_are_whole(&self, event: usize) -> bool {
+        let recorded = &self.recorded;
+        let is_all = self.selection.window.whole && self.options.cpus.is_none() && self.options.comms.is_empty();
         // A timer that comes late has fewer samples than there was time for.
         let weight = self.ledgers[event].samples.weight;
         let cpus = recorded.cpus.unwrap_or(0);
@@ -98,7 +92,8 @@ impl Builder<'_, '_> {
         // Nor is a part all that is left of a recording: one that was cut off, or a part that was written as one.
         let ledger = &self.ledgers[event];
         let seen = Count { samples: account.samples, weight: account.period };
-        let is_all = self.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
+        let is_all =
+            self.selection.window.whole && options.cpus.is_none() && options.comms.is_empty() && ledger.samples == seen;
         let unseen = account.counted.filter(|_| is_all).map(|counted| counted.saturating_sub(account.period));
         // At the rate of those that were seen.
         let samples = |weight: u64| {

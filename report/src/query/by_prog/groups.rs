@@ -1,12 +1,14 @@
 //! Programs put together: one row for all that have an owner, a name, a type or a hook in common.
 
-use super::rows::{ProgramRow, RowsOf, counts_others};
+use super::facts::{EventFacts, Facts};
+use super::rows::{ProgramRow, counts_others};
 use super::shares::Whole;
 use super::traits::happened;
 use crate::index::{Index, programs};
-use crate::model::{GroupRow, Known, Program, Reason, Report, Runs, RunsEstimate};
+use crate::model::{GroupRow, Known, Program, Reason, Runs, RunsEstimate};
 use crate::options::Group;
-use crate::pass::sinks::ledger::Charges;
+use crate::pass::Asked;
+use crate::pass::sinks::pivot::Charges;
 use crate::{Options, Sort};
 use rustc_hash::FxHashMap;
 use std::cmp::Ordering;
@@ -25,13 +27,14 @@ pub(super) struct Grouping {
 
 impl Grouping {
     /// The groups of the programs that are asked for, by name.
-    pub(super) fn new(index: &Index, by: Group, options: &Options) -> Grouping {
-        let has_row = |program: &programs::Program| match options.programs.is_empty() {
+    pub(super) fn new(index: &Index, by: Group, asked: &Asked, options: &Options) -> Grouping {
+        let has_row = |number: u32, program: &programs::Program| match asked.is_all() {
             true => options.all || !counts_others(program, index),
-            false => options.programs.iter().any(|filter| filter.matches(program.id, program.tag, program.name())),
+            false => asked.has(number),
         };
-        let name = |program: &programs::Program| has_row(program).then(|| name(program, index, by));
-        let of: Vec<Option<String>> = index.programs.list.iter().map(name).collect();
+        let programs = (0..).zip(&index.programs.list);
+        let of = programs.map(|(number, program)| has_row(number, program).then(|| name(program, index, by)));
+        let of: Vec<Option<String>> = of.collect();
         let names: BTreeSet<&String> = of.iter().flatten().collect();
         let numbers: BTreeMap<&String, u32> = names.iter().copied().zip(0..).collect();
         let of_number = of.iter().map(|name| numbers.get(name.as_ref()?).copied()).collect();
@@ -39,18 +42,14 @@ impl Grouping {
         Grouping { names: names.into_iter().cloned().collect(), of: of_number, cpus }
     }
 
-    /// What all events have in common of the groups. `order` has the index's number of each of the programs.
-    pub(super) fn members(&self, order: &[u32], report: &Report) -> Vec<Members> {
-        let programs = &report.programs;
+    /// What all events have in common of the groups.
+    pub(super) fn members(&self, programs: &[Program], elapsed_ns: Option<u64>) -> Vec<Members> {
         let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.names.len()];
-        for (position, number) in order.iter().enumerate() {
-            if let Some(group) = self.of[*number as usize] {
-                members[group as usize].push(position);
-            }
+        for (position, group) in self.of.iter().enumerate() {
+            group.iter().for_each(|group| members[*group as usize].push(position));
         }
         let members = members.into_iter().map(|positions| {
-            let (runs, known_runs) =
-                runs(positions.iter().map(|at| &programs[*at]), report.recording.elapsed_ns, self.cpus);
+            let (runs, known_runs) = runs(positions.iter().map(|at| &programs[*at]), elapsed_ns, self.cpus);
             let happened = positions.iter().any(|at| happened(&programs[*at]));
             Members { programs: positions.into(), runs, known_runs, happened }
         });
@@ -124,12 +123,12 @@ pub(super) struct Grouped {
 /// The rows of programs by group, in the order that is asked for. What is inclusive is that of the group. Rows of no group are handed back.
 pub(super) fn grouped(
     grouping: &Grouping,
-    members: &[Members],
-    of: &RowsOf<'_>,
+    facts: &Facts<'_>,
+    event: &EventFacts<'_>,
     rows: Vec<ProgramRow>,
-    tail_calls: bool,
 ) -> (Vec<Grouped>, Vec<ProgramRow>) {
-    let group_of = |row: &ProgramRow| grouping.of[of.order[row.program] as usize];
+    let members = &facts.common.members;
+    let group_of = |row: &ProgramRow| grouping.of[row.program];
     let mut counts: FxHashMap<Option<u32>, usize> = FxHashMap::default();
     rows.iter().for_each(|row| *counts.entry(group_of(row)).or_default() += 1);
     let mut rows_of: FxHashMap<Option<u32>, Vec<ProgramRow>> =
@@ -143,14 +142,14 @@ pub(super) fn grouped(
         rows.sort_by_key(|row| row.program);
         let mut charges = Charges::default();
         rows.iter().for_each(|row| charges.merge(&row.charges));
-        charges.total = of.ledger.groups.get(number).copied().unwrap_or_default();
+        charges.total = event.ledger.groups.get(number).copied().unwrap_or_default();
         let (mut blind, mut unseen, mut why_unseen) = (0, 0, None);
         let mut with_row = rows.iter().peekable();
         for position in members.programs.iter() {
             let row = with_row.next_if(|row| row.program == *position);
             let (is_unseen, why) = match row {
                 Some(row) => (row.unseen().is_some(), row.blind.clone()),
-                None => (true, of.blind(*position, tail_calls)),
+                None => (true, facts.blind(event, *position)),
             };
             blind += usize::from(why.is_some());
             if is_unseen && why.is_some() {
@@ -162,7 +161,7 @@ pub(super) fn grouped(
         Grouped { number, rows, charges, programs: members.programs.len(), blind, unseen, why_unseen, happened }
     });
     let mut groups: Vec<Grouped> = groups.filter(|group| group.programs > 0).collect();
-    groups.sort_by(|a, b| a.order(b, members, of.options.sort).then(a.number.cmp(&b.number)));
+    groups.sort_by(|a, b| a.order(b, members, facts.options.sort).then(a.number.cmp(&b.number)));
     (groups, others)
 }
 

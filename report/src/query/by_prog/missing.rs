@@ -1,12 +1,12 @@
 //! Losses: samples, records of the side band and programs that are missing from a recording.
 
-use super::Builder;
+use super::facts::Facts;
 use crate::index::Index;
 use crate::input::cut_off::Cause;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::input::window::since;
-use crate::model::{MissedProgram, Program, TimeBound};
+use crate::model::{MissedProgram, TimeBound};
 use bprec_format::bpf::Tag;
 use rustc_hash::FxHashSet;
 
@@ -31,7 +31,7 @@ pub(super) fn lost(recording: &Recording<'_>, index: &Index) -> Vec<Option<u64>>
     (0..events).map(|event| index.lost.samples.get(&event).copied().or(none)).collect()
 }
 
-impl Builder<'_, '_> {
+impl Facts<'_> {
     /// Events that have no part in the report, with the records of theirs that were lost.
     pub(super) fn side_band_lost(&self) -> Vec<(String, u64)> {
         let kinds = self.recording.kinds.iter().zip(&self.recording.names);
@@ -41,7 +41,9 @@ impl Builder<'_, '_> {
         lost.collect()
     }
 
-    pub(super) fn missed(&self, programs: &[Program], start_ns: u64) -> Vec<MissedProgram> {
+    /// Programs that were there and are not in the recording.
+    pub(super) fn missed(&self) -> Vec<MissedProgram> {
+        let start_ns = self.recorded.start_ns;
         let since_start = |time: u64| since(time, start_ns);
         let told = self.index.states.missed.iter().map(|missed| MissedProgram {
             id: missed.id,
@@ -51,10 +53,11 @@ impl Builder<'_, '_> {
         });
         let mut missed: Vec<MissedProgram> = told.collect();
         let mut ids: FxHashSet<u32> = missed.iter().map(|missed| missed.id).collect();
-        let listed = programs.iter().filter(|program| !program.captured && !program.counts_others).filter_map(|it| {
-            let time_ns = it.loaded.filter(TimeBound::is_exact).map(|loaded| loaded.after_ns);
-            Some((it.id?, it.tag, time_ns))
-        });
+        let listed =
+            self.programs.iter().filter(|program| !program.captured && !program.counts_others).filter_map(|it| {
+                let time_ns = it.loaded.filter(TimeBound::is_exact).map(|loaded| loaded.after_ns);
+                Some((it.id?, it.tag, time_ns))
+            });
         let recorder = self.index.states.recorder_pid();
         let announced = self.index.programs.announced.iter();
         let announced = announced.filter(|it| it.loader_pid.is_none() || it.loader_pid != recorder).map(|it| {

@@ -1,31 +1,24 @@
 //! What has to be said beside the numbers of a report.
 
+use super::facts::Facts;
 use super::rows::ProgramRow;
-use super::traits::Common;
 use crate::query::counters::notes;
 use bprec_format::state::UserSymbols;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::model::{EventReport, Exact, Known, Note, Program, Reason, Report};
+use crate::model::{BlindedEvent, EventReport, Exact, Known, Note, Program, Reason};
 
 /// About an event, of which all but the notes is there. `rows` are the programs that are shown, each in a row or in that of its group;
-/// `left_out` is the number of programs that have no row since there are too many; `narrowed` says what made the samples those of a part
-/// of the machine.
-pub(super) fn of_event(
-    report: &Report,
-    event: &EventReport,
-    rows: &[&ProgramRow],
-    common: &Common,
-    left_out: usize,
-    narrowed: Option<&str>,
-) -> Vec<Note> {
-    let has_runs = rows.iter().any(|row| report.programs[row.program].runs.is_value())
+/// `left_out` is the number of programs that have no row since there are too many.
+pub(super) fn of_event(facts: &Facts<'_>, event: &EventReport, rows: &[&ProgramRow], left_out: usize) -> Vec<Note> {
+    let common = &facts.common;
+    let has_runs = rows.iter().any(|row| facts.programs[row.program].runs.is_value())
         || event.groups.iter().any(|group| group.runs.is_value());
-    let shown: Vec<&Program> = rows.iter().map(|row| &report.programs[row.program]).collect();
+    let shown: Vec<&Program> = rows.iter().map(|row| &facts.programs[row.program]).collect();
     let mut all = Vec::new();
     // Rows of groups have no exact counts.
-    if let Some(counting) = report.counting.as_ref().filter(|_| event.groups.is_empty()) {
+    if let Some(counting) = facts.counting.as_ref().filter(|_| event.groups.is_empty()) {
         let exact: Vec<(String, &Exact)> = shown.iter().flat_map(|program| counted(program)).collect();
         all.extend(notes::how(counting, exact.iter().map(|(_, exact)| *exact)));
         let others = shown.iter().filter(|program| !program.counts_others);
@@ -48,7 +41,7 @@ pub(super) fn of_event(
         }
     }
     let is_from_windows = |program: &&Program| program.runs.value().is_some_and(|runs| runs.is_from_windows());
-    if !common.runs_are_corrected && shown.iter().any(is_from_windows) {
+    if !facts.index.runs.is_corrected() && shown.iter().any(is_from_windows) {
         all.push(Note::RunsInWindows);
     }
     if event.quiet_programs > 0 {
@@ -57,7 +50,7 @@ pub(super) fn of_event(
     if left_out > 0 {
         all.push(Note::UnsampledLeftOut { programs: left_out });
     }
-    let carried = common.carried.get(&event.name).into_iter().flatten().filter_map(|at| report.programs.get(*at));
+    let carried = common.carried.get(&event.name).into_iter().flatten().filter_map(|at| facts.programs.get(*at));
     all.extend(carried.map(|program| Note::CarriesProgram { program: program.label_with_id() }));
     if !event.has_chains {
         all.push(Note::NoCallChains);
@@ -80,12 +73,12 @@ pub(super) fn of_event(
         all.push(Note::MachineUnknown { reason: reason.clone() });
     }
     match &event.idle {
-        Known::Value(_) if !report.recording.has_kernel_symbols => all.push(Note::IdleWithoutSymbols),
+        Known::Value(_) if !facts.recorded.has_kernel_symbols => all.push(Note::IdleWithoutSymbols),
         Known::Unknown(reason @ Reason::ForeignTasks) => all.push(Note::IdleUnknown { reason: reason.clone() }),
         _ => {}
     }
-    if has_runs && let Some(cause) = narrowed {
-        all.push(Note::RunsOfMachine { cause: cause.to_owned() });
+    if let Some(cause) = facts.narrowed().filter(|_| has_runs) {
+        all.push(Note::RunsOfMachine { cause });
     }
     if !event.unknown_kernel_code.is_value() {
         all.push(Note::NoKernelMap);
@@ -113,9 +106,9 @@ fn counted(program: &Program) -> Vec<(String, &Exact)> {
 }
 
 /// By name of an event: positions of the programs that are on it.
-pub(super) fn carried(report: &Report) -> FxHashMap<String, Vec<usize>> {
+pub(super) fn carried(blinded_events: &[BlindedEvent]) -> FxHashMap<String, Vec<usize>> {
     let mut carried: FxHashMap<String, Vec<usize>> = FxHashMap::default();
-    for blinded in report.blinded_events.iter().filter(|blinded| blinded.own) {
+    for blinded in blinded_events.iter().filter(|blinded| blinded.own) {
         carried.entry(blinded.event.clone()).or_default().push(blinded.position);
     }
     carried
@@ -130,21 +123,21 @@ pub(super) fn no_runs(programs: &[Program]) -> Option<Note> {
 
 /// About the recording as a whole. `side_band_lost` are events that have no part in the report, with how many of their records were lost.
 pub(super) fn of_recording(
-    report: &Report,
+    facts: &Facts<'_>,
     side_band_lost: Vec<(String, u64)>,
     user_symbols: Option<&UserSymbols>,
     unheld: u32,
 ) -> Vec<Note> {
-    let foreign = report.blinded_events.iter().filter(|blinded| !blinded.own);
+    let foreign = facts.blinded_events.iter().filter(|blinded| !blinded.own);
     let mut all: Vec<Note> = foreign
         .filter_map(|blinded| {
-            let program = report.programs.get(blinded.position)?;
+            let program = facts.programs.get(blinded.position)?;
             let (event, holders) = (blinded.event.clone(), program.holders());
             Some(Note::ForeignEventCarriesProgram { program: program.label_with_id(), holders, event })
         })
         .collect();
     all.extend(side_band_lost.into_iter().map(|(event, records)| Note::SideBandLost { event, records }));
-    if let Some(traces) = &report.recording.trace_data {
+    if let Some(traces) = &facts.recorded.trace_data {
         all.push(Note::TracesNotDecoded { kind: traces.kind.clone(), bytes: traces.bytes });
     }
     if let Some(cause) = user_symbols.map(|symbols| &symbols.cut).filter(|cause| !cause.is_empty()) {
@@ -153,7 +146,7 @@ pub(super) fn of_recording(
     if unheld > 0 {
         all.push(Note::LastRunsUnknown { programs: unheld.into() });
     }
-    if report.recording.unfinished {
+    if facts.recorded.unfinished {
         all.push(Note::CutOff);
     }
     all

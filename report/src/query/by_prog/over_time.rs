@@ -1,7 +1,6 @@
 //! The ledger from interval to interval.
 
-use super::sharing::HookWeights;
-use super::{Built, build_with, rows};
+use super::facts::{Facts, Wanted, time_span};
 use crate::index::Index;
 use crate::index::runs::{Key, Stretch};
 use crate::input::recording::Recording;
@@ -10,12 +9,11 @@ use crate::model::{
     Count, CountedOverTime, CounterSource, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, JSON_VERSION,
     Known, OverTime, Program, Reason, Report, RowOverTime,
 };
-use crate::pass::sinks::timeline::{self, Charged, TimelineSink};
-use crate::pass::{self, Selection};
+use crate::pass::Asked;
+use crate::pass::sinks::pivot::{Cell, Charged, Key as CellKey, KeyBy};
 use crate::query::counters::CounterHistory;
 use crate::query::counters::per_interval::{Counted, counted as counted_between};
 use crate::{Options, Result};
-use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,9 +31,9 @@ pub(crate) fn over_time(
     options: &Options,
     interval_ns: Option<u64>,
 ) -> Result<OverTime> {
-    let Built { report, weights, .. } = build_with(recording, index, options, false, ())?;
-    let (interval_ns, events) = events(recording, index, options, interval_ns, (&report, &weights))?;
-    Ok(OverTime { programs: report.programs, ..document(interval_ns, events) })
+    let intervals = Intervals::new(recording, index, options, interval_ns)?;
+    let (facts, ()) = Facts::gather(recording, index, options, intervals.wanted(), |_| ())?;
+    Ok(intervals.report(&facts, 0, options.limit, &facts.selection.asked))
 }
 
 /// The report by program, and all of its programs over time: also those that `options` leave out of its rows.
@@ -44,90 +42,104 @@ pub(crate) fn by_prog_over_time(
     index: &Index,
     options: &Options,
 ) -> Result<(Report, OverTime)> {
-    let Built { report, weights, .. } = build_with(recording, index, options, false, ())?;
-    let all = Options { programs: Vec::new(), limit: None, ..options.clone() };
-    let (interval_ns, events) = events(recording, index, &all, None, (&report, &weights))?;
-    let over_time = OverTime { programs: Arc::clone(&report.programs), ..document(interval_ns, events) };
-    Ok((report, over_time))
+    let intervals = Intervals::new(recording, index, options, None)?;
+    let (facts, ()) = Facts::gather(recording, index, options, intervals.wanted(), |_| ())?;
+    Ok((facts.report(), intervals.report(&facts, 0, None, &Asked::default())))
 }
 
-fn document(interval_ns: u64, events: Vec<EventOverTime>) -> OverTime {
-    OverTime { format: "bprec over-time", version: JSON_VERSION, interval_ns, programs: Arc::default(), events }
+/// Intervals of one length.
+pub(crate) struct Intervals {
+    span: (u64, u64),
+    length_ns: u64,
 }
 
-/// The length of an interval, and what is in each of them, in the events that are asked for.
-fn events(
-    recording: &Recording<'_>,
-    index: &Index,
-    options: &Options,
-    interval_ns: Option<u64>,
-    (report, weights): (&Report, &HookWeights<'_>),
-) -> Result<(u64, Vec<EventOverTime>)> {
-    let elapsed_ns = report.recording.elapsed_ns.unwrap_or(0);
-    let interval_ns = interval_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
-    let window = Window::of(&options.time, recording, index.start_ns())?;
-    let selection = Selection::new(recording, index, &window, options)?;
-    let sink = TimelineSink::new(report.recording.start_ns, interval_ns, recording.events.all().len());
-    let (mut sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
-    let order = rows::order(index);
-    for counts in sink.events.iter_mut() {
-        timeline::share_entry(counts, index.hooks.groups(), |group, interval| weights.of(group, interval));
+impl Intervals {
+    /// Intervals of this length; `None`: of one that people like to read.
+    ///
+    /// # Errors
+    /// When `options` name a time that the recording does not have.
+    pub(crate) fn new(
+        recording: &Recording<'_>,
+        index: &Index,
+        options: &Options,
+        length_ns: Option<u64>,
+    ) -> Result<Intervals> {
+        let span = time_span(recording, index, || recording.sampled_span());
+        let elapsed_ns = Window::of(&options.time, recording, index.start_ns())?.length_ns(span.0, span.1);
+        let length_ns = length_ns.unwrap_or_else(|| readable(elapsed_ns / INTERVALS)).max(1);
+        Ok(Intervals { span, length_ns })
     }
-    let numbers: FxHashMap<u32, usize> = order.into_iter().zip(0..).collect();
-    let history = CounterHistory::of(recording, index, &window);
-    let spread = Spread {
-        history: &history,
-        index,
-        window: &window,
-        start_ns: report.recording.start_ns,
-        interval_ns,
-        intervals: elapsed_ns / interval_ns,
-        last: if window.whole { elapsed_ns / interval_ns } else { u64::MAX },
-        cpus: report.recording.cpus,
-    };
-    let nobody = || Known::Unknown(Reason::NotForThisLine);
-    let is_asked = |program: &Program| {
-        let matches =
-            |filter: &crate::ProgFilter| filter.matches(program.id, program.tag.map(|it| it.0), &program.name);
-        options.programs.is_empty() || options.programs.iter().any(matches)
-    };
-    let asked = (0..sink.events.len()).filter(|event| selection.events[*event]);
-    let events = asked.map(|event| {
-        let counts = &sink.events[event];
-        let total = counts.values().copied().sum();
-        let mut by_row: BTreeMap<Charged, BTreeMap<Option<u64>, Count>> = BTreeMap::new();
-        for ((charged, interval), count) in counts {
-            by_row.entry(*charged).or_default().insert(*interval, *count);
-        }
-        let mut rows: Vec<RowOverTime> = by_row
-            .into_iter()
-            .map(|(charged, counts)| match charged {
-                Charged::Program(number) => {
-                    let position = numbers.get(&number).copied();
-                    let counted = match position.and_then(|at| report.programs.get(at)) {
-                        Some(program) => spread.counted(program),
-                        None => Known::Unknown(Reason::ProgramUnidentified),
-                    };
-                    row(position, &report.programs, "", counts, interval_ns, counted)
+
+    fn key(&self) -> KeyBy {
+        KeyBy::Intervals { start_ns: self.span.0, length_ns: self.length_ns }
+    }
+
+    /// What a pass takes in for them.
+    pub(crate) fn wanted(&self) -> Wanted {
+        Wanted { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..Wanted::default() }
+    }
+
+    /// What is in each of them, in the events that are asked for; by the table at this position among those of the facts.
+    pub(crate) fn report(&self, facts: &Facts<'_>, pivot: usize, limit: Option<usize>, asked: &Asked) -> OverTime {
+        let (interval_ns, recorded) = (self.length_ns, &facts.recorded);
+        let elapsed_ns = recorded.elapsed_ns.unwrap_or(0);
+        let window = &facts.selection.window;
+        let spread = Spread {
+            history: &facts.history,
+            index: facts.index,
+            window,
+            start_ns: recorded.start_ns,
+            interval_ns,
+            intervals: elapsed_ns / interval_ns,
+            last: if window.whole { elapsed_ns / interval_ns } else { u64::MAX },
+            cpus: recorded.cpus,
+        };
+        let pivot = &facts.pivots[pivot];
+        let interval = |cell: &Cell| match pivot.keys[cell.key as usize][..] {
+            [CellKey::Interval(interval)] => Some(interval),
+            _ => None,
+        };
+        let events = facts.events().map(|event| {
+            let cells = &pivot.events[event];
+            let rows = cells.by_charged().map(|(charged, cells)| {
+                let counts = cells.iter().map(|cell| (interval(cell), cell.charges.sum()));
+                let counts = counts.filter(|(_, count)| *count != Count::default()).collect();
+                match charged {
+                    Charged::Program(number) => {
+                        let at = number as usize;
+                        let counted = spread.counted(&facts.programs[at]);
+                        row(Some(at), &facts.programs, "", counts, interval_ns, counted)
+                    }
+                    _ => row(None, &[], charged.name(), counts, interval_ns, Known::Unknown(Reason::NotForThisLine)),
                 }
-                // All of these are shared by now.
-                Charged::Entry | Charged::Sharers(_) => {
-                    row(None, &[], "(entry, unattributed)", counts, interval_ns, nobody())
-                }
-                Charged::Interpreted => row(None, &[], "(interpreted programs)", counts, interval_ns, nobody()),
-            })
-            .filter(|row| row.program.map_or(options.programs.is_empty(), |at| is_asked(&report.programs[at])))
-            .collect();
-        rows.sort_by_key(|row| (Reverse(row.total.weight), row.program.is_none(), row.program));
-        rows.truncate(options.limit.unwrap_or(usize::MAX));
-        let (name, unit) = (recording.names[event].clone(), index.unit(recording, event));
-        let mut intervals: BTreeMap<u64, Count> = BTreeMap::new();
-        for ((_, interval), count) in counts {
-            interval.iter().for_each(|interval| intervals.entry(*interval).or_default().merge(*count));
+            });
+            let is_asked = |row: &RowOverTime| row.program.map_or(asked.is_all(), |at| asked.has(at as u32));
+            let mut rows: Vec<RowOverTime> =
+                rows.filter(is_asked).filter(|row| row.total != Count::default()).collect();
+            rows.sort_by_key(|row| (Reverse(row.total.weight), row.program.is_none(), row.program));
+            rows.truncate(limit.unwrap_or(usize::MAX));
+            let mut intervals: BTreeMap<u64, Count> = BTreeMap::new();
+            for cell in &cells.cells {
+                let sum = interval(cell).map(|interval| intervals.entry(interval).or_default());
+                sum.into_iter().for_each(|sum| sum.merge(cell.charges.sum()));
+            }
+            intervals.retain(|_, count| *count != Count::default());
+            EventOverTime {
+                name: facts.recording.names[event].clone(),
+                unit: facts.index.unit(facts.recording, event),
+                total: cells.cells.iter().map(|cell| cell.charges.sum()).sum(),
+                intervals: counted(intervals, interval_ns),
+                rows,
+            }
+        });
+        OverTime {
+            format: "bprec over-time",
+            version: JSON_VERSION,
+            interval_ns,
+            events: events.collect(),
+            programs: Arc::clone(&facts.programs),
         }
-        EventOverTime { name, unit, total, intervals: counted(intervals, interval_ns), rows }
-    });
-    Ok((interval_ns, events.collect()))
+    }
 }
 
 fn row(

@@ -1,25 +1,39 @@
 //! The ledger by payer.
 
-use super::Built;
-use super::rows::{self, payer_name};
+use super::facts::{EventFacts, Facts, Wanted};
+use super::rows::payer_name;
 use super::shares::percent;
 use crate::index::Index;
 use crate::input::recording::Recording;
-use crate::input::window::Window;
 use crate::model::{
-    Count, EventPayers, EventReport, JSON_VERSION, Known, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal,
-    Payers, Program, Reason,
+    Count, EventPayers, JSON_VERSION, Known, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Program,
+    Reason,
 };
 use crate::options::Payer;
-use crate::pass::Selection;
-use crate::pass::sinks::payers::{EventPaid, Paid, PayersSink, interrupts};
-use crate::pass::sinks::timeline::Charged;
-use crate::{Options, ProgFilter, Result};
+use crate::pass::sinks::pivot::{Charged, Key, KeyBy, Pivoted};
+use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-/// Makes the report. Payers are told apart by all of `keys`; without any by the name of the task.
-pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options, keys: &[Payer]) -> Result<Payers> {
+/// What a payer paid.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Paid {
+    /// All of it.
+    count: Count,
+    /// Of that, in interrupts.
+    in_interrupts: Count,
+}
+
+impl Paid {
+    fn merge(&mut self, other: Paid) {
+        self.count.merge(other.count);
+        self.in_interrupts.merge(other.in_interrupts);
+    }
+}
+
+/// The keys that payers are told apart by, each once; without any the name of the task.
+pub(crate) fn distinct(keys: &[Payer]) -> Vec<Payer> {
     let mut asked: Vec<Payer> = Vec::new();
     for key in keys {
         if !asked.contains(key) {
@@ -29,47 +43,49 @@ pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options
     if asked.is_empty() {
         asked.push(Payer::Comm);
     }
-    let keys = asked;
+    asked
+}
+
+/// What a pass takes in for the report.
+pub(crate) fn key(payers: Vec<Payer>) -> KeyBy {
+    KeyBy::Payers { payers, is_whole: true }
+}
+
+/// Makes the report. Payers are told apart by all of `keys`; without any by the name of the task.
+pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options, keys: &[Payer]) -> Result<Payers> {
+    let keys = distinct(keys);
     // The ledger beside it is for the total and what shares are of.
-    let ledger_options = Options { by: None, ..options.clone() };
-    let interrupts = interrupts(index);
-    let sink = PayersSink::new(index, &keys, &interrupts, recording.events.all().len());
-    let needs_comm = keys.contains(&Payer::Comm);
-    let Built { report, mut sink, weights } = super::build_with(recording, index, &ledger_options, needs_comm, sink)?;
-    sink.share_entry(index.hooks.groups(), |group, interval| weights.of(group, interval));
-    let order = rows::order(index);
-    let numbers: FxHashMap<u32, usize> = order.into_iter().zip(0..).collect();
-    let window = Window::of(&options.time, recording, index.start_ns())?;
-    let selected = Selection::new(recording, index, &window, options)?.events;
-    let selected = (0..selected.len()).filter(|event| selected[*event]);
-    let maker = Maker {
-        index,
-        options,
-        sink: &sink,
-        numbers: &numbers,
-        programs: &report.programs,
-        has_interrupts: !index.symbols.is_empty(),
-    };
-    let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
+    let options = Options { by: None, ..options.clone() };
+    let wanted = Wanted { pivots: vec![key(keys.clone())], ..Wanted::default() };
+    let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
+    let report = facts.report();
     Ok(Payers {
+        events: events(&facts, 0),
         format: "bprec payers",
         version: JSON_VERSION,
         recording: report.recording,
         keys,
-        events,
         programs: report.programs,
         problems: report.problems,
         notes: report.notes,
     })
 }
 
-struct Maker<'m, 'i> {
-    index: &'m Index,
-    options: &'m Options,
-    sink: &'m PayersSink<'i>,
-    /// Positions of programs by their numbers in the index.
-    numbers: &'m FxHashMap<u32, usize>,
-    programs: &'m [Program],
+/// The events that are asked for, by the table at this position among those of the facts.
+pub(crate) fn events(facts: &Facts<'_>, pivot: usize) -> Vec<EventPayers> {
+    let pivot = &facts.pivots[pivot];
+    facts.events().map(|event| Maker::new(facts, pivot, event).event(event)).collect()
+}
+
+struct Maker<'m> {
+    facts: &'m Facts<'m>,
+    event: EventFacts<'m>,
+    /// Each payer's keys, in order.
+    payers: Vec<&'m [Key]>,
+    /// All samples, by payer.
+    all: Vec<Count>,
+    /// The costliest first: what is charged to whom, by payer.
+    charges: Vec<Charges>,
     /// The recording names the functions through which interrupts enter the kernel.
     has_interrupts: bool,
 }
@@ -82,9 +98,46 @@ struct Charges {
     payers: Vec<(u32, Paid)>,
 }
 
-impl Maker<'_, '_> {
-    fn event(&self, event: &EventReport, paid: &EventPaid) -> EventPayers {
-        let (machine, bpf) = (event.machine.value().copied(), event.total.count);
+impl<'m> Maker<'m> {
+    fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> Maker<'m> {
+        // What it paid in interrupts is behind a key of its own.
+        let mut payers: Vec<&[Key]> = Vec::new();
+        let of_key = pivot.keys.iter().map(|keys| {
+            let payer = keys.strip_suffix(&[Key::Interrupt]).unwrap_or(keys);
+            if payers.last() != Some(&payer) {
+                payers.push(payer);
+            }
+            payers.len() as u32 - 1
+        });
+        let of_key: Vec<u32> = of_key.collect();
+        let mut all = vec![Count::default(); payers.len()];
+        let cells = &pivot.events[event];
+        cells.all.iter().for_each(|(key, count)| all[of_key[*key as usize] as usize].merge(*count));
+        let charges = cells.by_charged().map(|(charged, cells)| {
+            let mut paid: BTreeMap<u32, Paid> = BTreeMap::new();
+            for cell in cells {
+                let count = cell.charges.sum();
+                let is_inside = pivot.keys[cell.key as usize].last() == Some(&Key::Interrupt);
+                let in_interrupts = if is_inside { count } else { Count::default() };
+                paid.entry(of_key[cell.key as usize]).or_default().merge(Paid { count, in_interrupts });
+            }
+            let payers: Vec<(u32, Paid)> =
+                paid.into_iter().filter(|(_, paid)| paid.count != Count::default()).collect();
+            let (program, name) = match charged {
+                Charged::Program(number) => (Some(number as usize), ""),
+                _ => (None, charged.name()),
+            };
+            Charges { program, name, sum: payers.iter().map(|(_, paid)| paid.count).sum(), payers }
+        });
+        let mut charges: Vec<Charges> = charges.filter(|charges| !charges.payers.is_empty()).collect();
+        charges.sort_by_key(|it| (Reverse(it.sum.weight), it.program.is_none(), it.program, it.name));
+        let has_interrupts = !facts.index.symbols.is_empty();
+        Maker { facts, event: facts.event(event), payers, all, charges, has_interrupts }
+    }
+
+    fn event(self, number: usize) -> EventPayers {
+        let (event, facts) = (&self.event, self.facts);
+        let (machine, bpf) = (event.machine.value().copied(), event.bpf);
         let in_interrupts = |count: Count| match (event.has_chains, self.has_interrupts) {
             (true, true) => Known::Value(count),
             (false, _) => Known::Unknown(Reason::NoCallChains),
@@ -94,18 +147,18 @@ impl Maker<'_, '_> {
             let known = in_interrupts(paid.in_interrupts).into_value()?;
             percent(known.weight, Some(paid.count.weight))
         };
-        let all = |payer: u32| paid.all.get(payer as usize).copied().unwrap_or_default();
+        let all = |payer: u32| self.all[payer as usize];
         let share = |count: Count| PayerTotal {
             count,
             bpf_percent: percent(count.weight, Some(bpf.weight)),
             machine_percent: percent(count.weight, machine),
         };
         let mut sums: FxHashMap<u32, Paid> = FxHashMap::default();
-        for ((_, payer), charged) in &paid.charges {
-            sums.entry(*payer).or_default().merge(*charged);
+        for (payer, paid) in self.charges.iter().flat_map(|charges| &charges.payers) {
+            sums.entry(*payer).or_default().merge(*paid);
         }
         let named =
-            |payer: &u32| self.sink.keys_of(*payer).into_iter().map(|key| payer_name(self.index, key)).collect();
+            |payer: &u32| self.payers[*payer as usize].iter().map(|key| payer_name(facts.index, *key)).collect();
         let payers = sums.into_iter().map(|(payer, paid)| (payer, paid, named(&payer)));
         let mut payers: Vec<(u32, Paid, Vec<PayerName>)> = payers.collect();
         payers.sort_by(|(_, a, by_a), (_, b, by_b)| b.count.cmp_weight(a.count).then_with(|| by_a.cmp(by_b)));
@@ -125,10 +178,13 @@ impl Maker<'_, '_> {
         });
         let payers = payers.collect();
         let (mut rows, mut others) = (Vec::new(), (0, Count::default()));
-        for charges in self.charges(paid, &positions) {
-            let is_shown = charges.program.map_or(self.options.programs.is_empty(), |at| self.is_asked(at));
-            let limit = if is_shown { self.options.limit.unwrap_or(usize::MAX) } else { 0 };
-            let known = charges.program.and_then(|at| self.programs.get(at));
+        for mut charges in self.charges {
+            let payers = &mut charges.payers;
+            payers.sort_by(|(x, a), (y, b)| b.count.cmp_weight(a.count).then_with(|| positions[x].cmp(&positions[y])));
+            let asked = &facts.selection.asked;
+            let is_shown = charges.program.map_or(asked.is_all(), |at| asked.has(at as u32));
+            let limit = if is_shown { facts.options.limit.unwrap_or(usize::MAX) } else { 0 };
+            let known = charges.program.map(|at| &facts.programs[at]);
             for (nth, (payer, paid)) in charges.payers.into_iter().enumerate() {
                 if nth >= limit {
                     others = (others.0 + 1, others.1 + paid.count);
@@ -151,9 +207,9 @@ impl Maker<'_, '_> {
             }
         }
         EventPayers {
-            name: event.name.clone(),
+            name: facts.recording.names[number].clone(),
             unit: event.unit,
-            samples: event.samples,
+            samples: event.ledger.samples,
             machine: event.machine.clone(),
             is_scaled: event.is_scaled(),
             payers,
@@ -161,32 +217,5 @@ impl Maker<'_, '_> {
             others: PayerOthers { pairs: others.0, total: share(others.1) },
             total: share(bpf),
         }
-    }
-
-    /// The charges by program, the costliest first, and of each by payer, the one who pays most first.
-    fn charges(&self, paid: &EventPaid, positions: &FxHashMap<u32, usize>) -> Vec<Charges> {
-        let mut by_program: FxHashMap<Charged, Vec<(u32, Paid)>> = FxHashMap::default();
-        for ((charged, payer), paid) in &paid.charges {
-            by_program.entry(*charged).or_default().push((*payer, *paid));
-        }
-        let charges = by_program.into_iter().map(|(charged, mut payers)| {
-            payers.sort_by(|(x, a), (y, b)| b.count.cmp_weight(a.count).then_with(|| positions[x].cmp(&positions[y])));
-            let (program, name) = match charged {
-                Charged::Program(number) => (self.numbers.get(&number).copied(), ""),
-                // All of these are shared by now.
-                Charged::Entry | Charged::Sharers(_) => (None, "(entry, unattributed)"),
-                Charged::Interpreted => (None, "(interpreted programs)"),
-            };
-            Charges { program, name, sum: payers.iter().map(|(_, paid)| paid.count).sum(), payers }
-        });
-        let mut charges: Vec<Charges> = charges.collect();
-        charges.sort_by_key(|it| (Reverse(it.sum.weight), it.program.is_none(), it.program, it.name));
-        charges
-    }
-
-    fn is_asked(&self, program: usize) -> bool {
-        let program = &self.programs[program];
-        let matches = |filter: &ProgFilter| filter.matches(program.id, program.tag.map(|it| it.0), &program.name);
-        self.options.programs.is_empty() || self.options.programs.iter().any(matches)
     }
 }

@@ -1,5 +1,6 @@
 //! Programs, and their lines of the ledger.
 
+use super::facts::{EventFacts, Facts};
 use super::sampled::{disagreement, per_run};
 use super::shares::Whole;
 use super::traits::{Traits, WithoutSamples, happened};
@@ -10,41 +11,24 @@ use crate::model::{
     Count, Counting, Disagreement, Known, Line, Metadata, Owner, Part, PayerName, Program, Reason, Row, Runs,
     RunsEstimate, SampledPerRun, TimeBound,
 };
-use crate::pass::sinks::ledger::{Charges, EventLedger, Key};
+use crate::pass::sinks::ledger::EventLedger;
+use crate::pass::sinks::pivot::{Cell, Charges, Key};
 use crate::query::counters::{CounterHistory, disagreements, exact_program};
 use crate::{Options, Sort, Split};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
-use rustc_hash::FxHashMap;
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
-/// The index's numbers of all programs, by id and load time.
-pub(crate) fn order(index: &Index) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..index.programs.list.len() as u32).collect();
-    let key = |number: u32| {
-        let known = &index.programs.list[number as usize];
-        // Programs without id go last.
-        (known.id.is_none(), known.id, known.info.map(|info| info.load_time_ns), known.loaded_ns, known.name(), number)
-    };
-    order.sort_by(|a, b| key(*a).cmp(&key(*b)));
-    order
-}
-
-/// All programs by id and load time, with the index's number of each.
+/// All programs, by number.
 pub(super) fn programs(
     index: &Index,
     history: &CounterHistory,
     window: &Window,
     start_ns: u64,
     counting: Option<&Counting>,
-) -> (Vec<Program>, Vec<u32>) {
-    let order = order(index);
-    let programs = order.iter().map(|number| {
-        let known = &index.programs.list[*number as usize];
-        program(known, index, history, window, start_ns, counting)
-    });
-    (programs.collect(), order)
+) -> Vec<Program> {
+    index.programs.list.iter().map(|known| program(known, index, history, window, start_ns, counting)).collect()
 }
 
 fn program(
@@ -69,18 +53,21 @@ fn program(
     // A load before the recording's start is that of a program which was there.
     let loaded = known.loaded_ns.filter(|time| *time >= start_ns);
     let attachments = states.attachments_of(known.id);
-    let is_tail_called = !attachments.is_empty() && attachments.iter().all(|it| it.kind == TAIL_CALL);
-    let is_extension = known.info.and_then(|info| info.prog_type) == Some(ProgType::EXT);
     let attachments = attachments.iter().map(|attachment| {
         let target = String::from_utf8_lossy(&attachment.target);
         if target.is_empty() { attachment.kind.clone() } else { format!("{}:{target}", attachment.kind) }
     });
-    let runs = match runs(known, index, window) {
-        // That is no count of its runs.
-        Known::Value(runs) if runs.count == 0 && (is_tail_called || is_extension) => Known::Unknown(Reason::NotEntered),
-        runs => runs,
-    };
+    // Runs are those on all CPUs, whichever ones are looked at.
     let cpus = states.cpus_online();
+    let runs = index.runs_of(known, window).map(|it| Runs {
+        estimate: it.is_estimate.then(|| RunsEstimate {
+            counted_for_ns: it.counted_ns as u64,
+            count_margin: it.margin.map(|margin| margin.ceil() as u64),
+            time_margin_ns: it.time_margin_ns.map(|margin| margin.ceil() as u64),
+        }),
+        ..Runs::new(it.count(), it.time_ns.round() as u64, it.misses.map(|it| it.round() as u64), Some(it.span))
+            .on(cpus)
+    });
     let unknown = |why| (Known::Unknown(why), Vec::new(), Vec::new());
     let (exact, exact_functions, disagreements) = match (counting, key) {
         (None, _) => unknown(Reason::NoExactCounters),
@@ -89,12 +76,14 @@ fn program(
             let program = exact_program(history, counting, key, cpus);
             let exact = program.entry.unwrap_or(Known::Unknown(Reason::NotChosen));
             let said = match (runs.value(), exact.value()) {
-                (Some(runs), Some(exact)) => disagreements(is_extension, runs, exact, counting),
+                (Some(runs), Some(exact)) => disagreements(known.is_extension(), runs, exact, counting),
                 _ => Vec::new(),
             };
             let exact = match exact {
                 // Nor do programs at its entry see a tail call, which skips it.
-                Known::Value(exact) if exact.runs == 0 && is_tail_called => Known::Unknown(Reason::NotEntered),
+                Known::Value(exact) if exact.runs == 0 && index.is_tail_called(known) => {
+                    Known::Unknown(Reason::NotEntered)
+                }
                 exact => exact,
             };
             (exact, program.functions, said)
@@ -156,35 +145,6 @@ pub(super) fn counts_others(known: &programs::Program, index: &Index) -> bool {
     of_recorder || ["bprec_session", "bprec_enter", "bprec_leave", "bprec_gauge"].contains(&known.name())
 }
 
-fn runs(known: &programs::Program, index: &Index, window: &Window) -> Known<Runs> {
-    let is_read = index.runs.is_in(window);
-    if let Some(off) = index.states.stats_off.as_ref().filter(|off| !is_read || window.contains(off.time_ns)) {
-        // What was counted until then is not of all of the time.
-        return Known::Unknown(Reason::recorder(&off.reason));
-    }
-    if !is_read {
-        return Known::Unknown(match &index.states.session {
-            None => Reason::NoRunStatistics,
-            Some(session) if session.counters_note.is_empty() => {
-                Reason::CountersAre { counters: session.counters.clone() }
-            }
-            Some(session) => Reason::recorder(&session.counters_note),
-        });
-    }
-    let Some(key) = known.key() else { return Known::Unknown(Reason::NoSnapshots) };
-    // Runs are those on all CPUs, whichever ones are looked at.
-    let cpus = index.states.cpus_online();
-    index.runs.within(key, window).map(|it| Runs {
-        estimate: it.is_estimate.then(|| RunsEstimate {
-            counted_for_ns: it.counted_ns as u64,
-            count_margin: it.margin.map(|margin| margin.ceil() as u64),
-            time_margin_ns: it.time_margin_ns.map(|margin| margin.ceil() as u64),
-        }),
-        ..Runs::new(it.count(), it.time_ns.round() as u64, it.misses.map(|it| it.round() as u64), Some(it.span))
-            .on(cpus)
-    })
-}
-
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -208,13 +168,13 @@ pub(super) struct Basis<'b> {
 }
 
 /// A program's line before its shares are known.
-pub(super) struct ProgramRow {
+pub(crate) struct ProgramRow {
     /// Position among the programs.
     pub(super) program: usize,
     /// Rows without samples have theirs in common.
-    pub(super) charges: Arc<Charges>,
-    pub(super) sampled_per_run: Known<SampledPerRun>,
-    pub(super) blind: Option<Reason>,
+    pub(crate) charges: Arc<Charges>,
+    pub(crate) sampled_per_run: Known<SampledPerRun>,
+    pub(crate) blind: Option<Reason>,
     /// Time in it by run statistics that its samples lack, as `blind` says.
     pub(super) unsampled_ns: Option<u64>,
     pub(super) disagreement: Option<Box<Disagreement>>,
@@ -222,7 +182,7 @@ pub(super) struct ProgramRow {
 }
 
 impl ProgramRow {
-    pub(super) fn has_samples(&self) -> bool {
+    pub(crate) fn has_samples(&self) -> bool {
         // A share may be less than a sample.
         self.charges.total != Count::default() || self.charges.sum() != Count::default()
     }
@@ -230,6 +190,11 @@ impl ProgramRow {
     /// Why samples say nothing of what the program does, where the only ones that are charged to it are of what runs it.
     pub(super) fn unseen(&self) -> Option<&Reason> {
         self.blind.as_ref().filter(|_| !ran_in_a_sample(&self.charges))
+    }
+
+    /// Why its columns say nothing of what the program does: samples have none of it, or a part only.
+    pub(crate) fn lack(&self) -> Option<&Reason> {
+        self.unseen().or(self.blind.as_ref().filter(|_| self.unsampled_ns.is_some()))
     }
 
     /// Charges, and the time that samples cannot see.
@@ -256,9 +221,7 @@ impl ProgramRow {
         let has_total = options.split() != Some(Split::Helper);
         let part =
             |(name, charges): &(String, Charges)| Part { name: name.clone(), line: whole.ledger(charges, has_total) };
-        // Samples of a part of what it does are no measure of its columns.
-        let partly_seen = self.blind.as_ref().filter(|_| self.unsampled_ns.is_some());
-        let line = match self.unseen().or(partly_seen) {
+        let line = match self.lack() {
             Some(_) if !self.has_samples() => None,
             Some(reason) => Some(whole.kept(whole.ledger_of_unseen(&self.charges, reason))),
             None if !self.has_samples() => Some(Arc::clone(without_samples)),
@@ -278,75 +241,71 @@ impl ProgramRow {
     }
 }
 
-/// The programs of an event, and the event.
-pub(super) struct RowsOf<'r> {
-    pub(super) index: &'r Index,
-    pub(super) ledger: &'r EventLedger,
-    pub(super) programs: &'r [Program],
-    /// By program.
-    pub(super) traits: &'r [Traits],
-    /// The index's number of each program.
-    pub(super) order: &'r [u32],
-    /// Positions of programs by the index's numbers.
-    pub(super) positions: &'r [u32],
-    pub(super) basis: &'r Basis<'r>,
-    pub(super) options: &'r Options,
-}
-
-impl RowsOf<'_> {
+impl Facts<'_> {
     /// Returns true if samples say that some program is reached by tail calls.
-    pub(super) fn has_tail_calls(&self) -> bool {
+    pub(super) fn has_tail_calls(&self, ledger: &EventLedger) -> bool {
         let was_entered = |(number, charges): (u32, &Charges)| {
-            let runs = self.programs[self.positions[number as usize] as usize].runs.value();
+            let runs = self.programs[number as usize].runs.value();
             ran_in_a_sample(charges) && runs.is_some_and(|runs| runs.count == 0)
         };
-        self.ledger.programs.iter().any(was_entered)
+        ledger.programs.iter().any(was_entered)
     }
 
-    /// Why the samples of the event say nothing about a program.
-    pub(super) fn blind(&self, position: usize, tail_calls: bool) -> Option<Reason> {
-        let charges = self.ledger.programs.get(self.order[position]);
-        blind(&self.programs[position], &self.traits[position], &charges, self.basis, tail_calls)
+    /// Why the samples of an event say nothing about a program.
+    pub(crate) fn blind(&self, event: &EventFacts<'_>, program: usize) -> Option<Reason> {
+        let charges = event.ledger.programs.get(program as u32);
+        blind(&self.programs[program], &self.common.traits[program], &charges, &event.basis, event.tail_calls)
+    }
+
+    /// The same for programs that the report has rows of.
+    pub(crate) fn blind_row(&self, event: &EventFacts<'_>, program: usize) -> Option<Reason> {
+        let is_listed = self.common.traits[program].without_samples == WithoutSamples::Listed;
+        self.blind(event, program).filter(|_| is_listed || event.ledger.programs.has(program as u32))
+    }
+
+    /// Facts of a program in an event.
+    pub(crate) fn row(&self, event: &EventFacts<'_>, program: usize, charges: Arc<Charges>) -> ProgramRow {
+        let (known, basis) = (&self.programs[program], &event.basis);
+        let blind = self.blind(event, program);
+        // What is reached by tail calls is in the time of its caller, and has the samples.
+        let is_told = basis.samples_are_whole && basis.is_timer && blind.is_none() && !event.tail_calls;
+        let runs = known.runs.value().filter(|_| is_told);
+        ProgramRow {
+            program,
+            unsampled_ns: blind.as_ref().and_then(|reason| unsampled_ns(known, &charges, reason, basis)),
+            sampled_per_run: sampled_per_run(known, &charges, blind.as_ref(), basis),
+            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)).map(Box::new),
+            charges,
+            blind,
+            parts: Vec::new(),
+        }
     }
 }
 
 /// The lines of the ledger, in the order that is asked for: of programs with charges, and where `lists_without_samples` of the others that are listed without.
-pub(super) fn program_rows(of: &RowsOf<'_>, lists_without_samples: bool, tail_calls: bool) -> Vec<ProgramRow> {
-    let RowsOf { index, ledger, programs, order, positions, basis, options, .. } = *of;
-    let mut parts: FxHashMap<u32, Vec<(Key, Charges)>> = FxHashMap::default();
-    for ((program, key), charges) in &ledger.parts {
-        parts.entry(*program).or_default().push((*key, *charges));
-    }
-    let sampled = ledger.programs.iter().map(|(number, _)| positions[number as usize] as usize);
-    let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|position| {
-        of.traits[*position].without_samples == WithoutSamples::Listed && !ledger.programs.has(order[*position])
+pub(super) fn program_rows(
+    facts: &Facts<'_>,
+    event: usize,
+    of: &EventFacts<'_>,
+    lists_without_samples: bool,
+) -> Vec<ProgramRow> {
+    let (programs, charged) = (&facts.programs, &of.ledger.programs);
+    let sampled = charged.iter().map(|(number, _)| number as usize);
+    let without = (0..if lists_without_samples { programs.len() } else { 0 }).filter(|program| {
+        facts.common.traits[*program].without_samples == WithoutSamples::Listed && !charged.has(*program as u32)
     });
     let none = Arc::new(Charges::default());
     // Told, not grown: with all programs that a recording has, rows are most of the memory.
-    let mut rows: Vec<ProgramRow> = Vec::with_capacity(ledger.programs.iter().count() + without.clone().count());
-    rows.extend(sampled.chain(without).map(|position| {
-        let number = order[position];
-        let charges = match ledger.programs.has(number) {
-            true => Arc::new(ledger.programs.get(number)),
+    let mut rows: Vec<ProgramRow> = Vec::with_capacity(charged.iter().count() + without.clone().count());
+    rows.extend(sampled.chain(without).map(|program| {
+        let charges = match charged.has(program as u32) {
+            true => Arc::new(charged.get(program as u32)),
             false => Arc::clone(&none),
         };
-        let program = &programs[position];
-        let blind = of.blind(position, tail_calls);
-        // What is reached by tail calls is in the time of its caller, and has the samples.
-        let is_told = basis.samples_are_whole && basis.is_timer && blind.is_none() && !tail_calls;
-        let runs = program.runs.value().filter(|_| is_told);
-        ProgramRow {
-            program: position,
-            unsampled_ns: blind.as_ref().and_then(|reason| unsampled_ns(program, &charges, reason, basis)),
-            sampled_per_run: sampled_per_run(program, &charges, blind.as_ref(), basis),
-            disagreement: runs.and_then(|runs| disagreement(&charges, runs, basis.name, basis.samples)).map(Box::new),
-            charges,
-            blind,
-            parts: split_rows(index, number, parts.remove(&number).unwrap_or_default(), options),
-        }
+        ProgramRow { parts: split_rows(facts, event, program as u32), ..facts.row(of, program, charges) }
     }));
     rows.sort_unstable_by(|a, b| {
-        let order = match options.sort {
+        let order = match facts.options.sort {
             Sort::Cost => b.cost().cmp_weight(a.cost()),
             sort => order_of(a, b, programs, sort),
         };
@@ -430,19 +389,20 @@ impl Count {
     }
 }
 
-fn split_rows(
-    index: &Index,
-    program: u32,
-    mut parts: Vec<(Key, Charges)>,
-    options: &Options,
-) -> Vec<(String, Charges)> {
-    // The map they come from has no order: the key breaks ties.
-    parts.sort_by_key(|(key, charges)| {
-        let (sum, total) = (charges.sum(), charges.total);
-        (Reverse(sum.weight), Reverse(sum.samples), Reverse(total.weight), *key)
+fn split_rows(facts: &Facts<'_>, event: usize, program: u32) -> Vec<(String, Charges)> {
+    let Some(split) = &facts.split else { return Vec::new() };
+    let mut parts: Vec<&Cell> = split.events[event].of(program).iter().collect();
+    // Keys are in order, and break ties.
+    parts.sort_by_key(|cell| {
+        let (sum, total) = (cell.charges.sum(), cell.charges.total);
+        (Reverse(sum.weight), Reverse(sum.samples), Reverse(total.weight), cell.key)
     });
-    let parts = parts.into_iter().take(options.limit.unwrap_or(usize::MAX));
-    parts.map(|(key, charges)| (part_name(index, program, key), charges)).collect()
+    let parts = parts.into_iter().take(facts.options.limit.unwrap_or(usize::MAX));
+    let named = |cell: &Cell| {
+        let key = split.keys[cell.key as usize].first().copied().unwrap_or(Key::Unknown);
+        (part_name(facts.index, program, key), cell.charges)
+    };
+    parts.map(named).collect()
 }
 
 fn part_name(index: &Index, program: u32, key: Key) -> String {
@@ -461,6 +421,7 @@ fn part_name(index: &Index, program: u32, key: Key) -> String {
         | Key::Cpu(_)
         | Key::Cgroup(_)
         | Key::Workload(_)
+        | Key::Interval(_)
         | Key::Unknown => payer_name(index, key).label(),
     }
 }
@@ -479,9 +440,7 @@ pub(super) fn payer_name(index: &Index, key: Key) -> PayerName {
         Key::Workload(number) => {
             index.workloads().get(number).map_or(PayerName::Unknown, |it| PayerName::Workload(it.clone()))
         }
-        Key::Code | Key::Entry | Key::Function(_) | Key::Kernel(_) | Key::Interrupt | Key::Unknown => {
-            PayerName::Unknown
-        }
+        _ => PayerName::Unknown,
     }
 }
 
@@ -493,9 +452,6 @@ fn ran_in_a_sample(charges: &Charges) -> bool {
     let Charges { own, helper, entry, total, .. } = charges;
     *own != Count::default() || *helper != Count::default() || total.samples > entry.samples
 }
-
-/// The kind of attachment of programs in program arrays: the kernel counts no run of those.
-pub(super) const TAIL_CALL: &str = "tail_call";
 
 /// Why the samples of this event say nothing about a program. With `tail_calls` in the recording, a program's run time may be
 /// that of the programs it called, which have the samples.

@@ -2,7 +2,7 @@
 
 use crate::index::student::NORMAL_95;
 use crate::model::{Count, Disagreement, Known, Reason, Runs, SampledPerRun};
-use crate::pass::sinks::ledger::Charges;
+use crate::pass::sinks::pivot::Charges;
 
 /// Samples are so many times as uncertain as their number says, at most; beyond that they say something else.
 const SIGMAS: f64 = 3.0;
@@ -13,8 +13,7 @@ const SHARE: f64 = 0.25;
 /// one of them stands for.
 pub(super) fn disagreement(charges: &Charges, runs: &Runs, event: &str, all: Count) -> Option<Disagreement> {
     // The kernel's clock is read inside of what exists to run the program.
-    let samples = charges.total.samples.saturating_sub(charges.entry.samples);
-    let sampled_ns = charges.total.weight.saturating_sub(charges.entry.weight);
+    let Count { samples, weight: sampled_ns } = charges.inside();
     let period_ns = all.weight.checked_div(all.samples).filter(|ns| *ns > 0)? as f64;
     let stats_ns = runs.time_ns as f64;
     let expected = (stats_ns / period_ns).max(samples as f64);
@@ -35,12 +34,12 @@ pub(super) fn per_run(charges: &Charges, runs: &Runs) -> Known<SampledPerRun> {
         return Known::Unknown(Reason::NoRuns);
     }
     // What exists to run the program is before and behind its run.
-    let samples = charges.total.samples.saturating_sub(charges.entry.samples) as f64;
-    if samples == 0.0 {
+    let inside = charges.inside();
+    if inside.samples == 0 {
         return Known::Unknown(Reason::NoSamples);
     }
-    let value = charges.total.weight.saturating_sub(charges.entry.weight) as f64 / runs.count as f64;
-    let by_samples = NORMAL_95 / samples.sqrt();
+    let value = inside.weight as f64 / runs.count as f64;
+    let by_samples = NORMAL_95 / (inside.samples as f64).sqrt();
     let Some(margin) = runs.count_margin() else { return Known::Unknown(Reason::StatisticsWereOff) };
     let by_runs = margin as f64 / runs.count as f64;
     // `hypot` is of the C library, and not the same to the last bit on every machine; these are.

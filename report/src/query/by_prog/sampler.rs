@@ -3,45 +3,45 @@
 //! It cannot see what runs under the kernel's [guard](crate::index::guard). The main events carry no program, so that their samples say
 //! how much that is.
 
+use super::facts::Facts;
 use super::shares::percent;
 use crate::index::Index;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
-use crate::pass::sinks::by_event::ByEvent;
-use crate::pass::sinks::ledger::EventLedger;
 use rustc_hash::FxHashSet;
 
-/// What is to be said about the event at `event`, if our sampling program made its samples.
-pub(super) fn bpf_sampler(
-    recording: &Recording<'_>,
-    index: &Index,
-    ledgers: &ByEvent<EventLedger>,
-    main_event: Option<usize>,
-    event: usize,
-) -> Option<BpfSampler> {
-    if recording.kinds[event] != EventKind::BpfSampler {
-        return None;
+impl Facts<'_> {
+    /// Whether our sampling program made the samples of an event.
+    pub(super) fn is_sampled_by_program(&self, event: usize) -> bool {
+        self.recording.kinds[event] == EventKind::BpfSampler
     }
-    let told = index.states.sampler.as_ref();
-    let rate = |is_frequency| told.filter(|told| told.is_frequency == is_frequency).map(|told| told.rate);
-    let counts = told.and_then(|told| told.counts);
-    Some(BpfSampler {
-        carrier: told.map(|told| told.event.clone()),
-        carriers: told.map(|told| told.events),
-        frequency: rate(true),
-        period: rate(false),
-        runs: counts.map(|counts| counts.runs),
-        written: counts.map(|counts| counts.written),
-        full: counts.map(|counts| counts.full),
-        failed: counts.map(|counts| counts.failed),
-        last_errno: counts.map(|counts| counts.last_errno),
-        blind_spot: main_event.map(|main| {
-            let (inside, of) = (ledgers[main].guarded, ledgers[main].samples);
-            let event = recording.names[main].clone();
-            BlindSpot { event, inside, of, percent: percent(inside.samples, Some(of.samples)) }
-        }),
-    })
+
+    /// What is to be said about an event, if our sampling program made its samples.
+    pub(super) fn bpf_sampler(&self, event: usize) -> Option<BpfSampler> {
+        if !self.is_sampled_by_program(event) {
+            return None;
+        }
+        let told = self.index.states.sampler.as_ref();
+        let rate = |is_frequency| told.filter(|told| told.is_frequency == is_frequency).map(|told| told.rate);
+        let counts = told.and_then(|told| told.counts);
+        Some(BpfSampler {
+            carrier: told.map(|told| told.event.clone()),
+            carriers: told.map(|told| told.events),
+            frequency: rate(true),
+            period: rate(false),
+            runs: counts.map(|counts| counts.runs),
+            written: counts.map(|counts| counts.written),
+            full: counts.map(|counts| counts.full),
+            failed: counts.map(|counts| counts.failed),
+            last_errno: counts.map(|counts| counts.last_errno),
+            blind_spot: self.common.main_event.map(|main| {
+                let (inside, of) = (self.ledgers[main].guarded, self.ledgers[main].samples);
+                let event = self.recording.names[main].clone();
+                BlindSpot { event, inside, of, percent: percent(inside.samples, Some(of.samples)) }
+            }),
+        })
+    }
 }
 
 /// The main event to hold against: of the kind that carries the program, or else the first. One that carries a program itself is

@@ -1,7 +1,7 @@
 //! Lines of the ledger: charges with what they are shares of.
 
 use crate::model::{Columns, Count, Known, Line, Reason, Share, Shares, UnsampledTime};
-use crate::pass::sinks::ledger::Charges;
+use crate::pass::sinks::pivot::Charges;
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 

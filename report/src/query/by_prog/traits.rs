@@ -1,10 +1,11 @@
 //! Facts of programs that all events of a report share.
 
 use super::groups::{Grouping, Members};
-use super::rows::TAIL_CALL;
 use crate::Options;
 use crate::index::Index;
+use crate::index::program_runs::TAIL_CALL;
 use crate::model::{Known, Note, Program, Reason};
+use crate::pass::Asked;
 use rustc_hash::FxHashMap;
 
 /// Tracepoints, and the families of them, that fire with interrupts off.
@@ -60,23 +61,22 @@ pub(super) struct Traits {
     pub(super) without_samples: WithoutSamples,
 }
 
-/// The traits of all programs. `order` has the index's number of each, `asked` says which are asked for, if not all are.
+/// The traits of all programs.
 pub(super) fn traits(
     index: &Index,
     programs: &[Program],
-    order: &[u32],
-    asked: Option<&[bool]>,
+    asked: &Asked,
     grouping: Option<&Grouping>,
     options: &Options,
 ) -> Vec<Traits> {
-    let traits = programs.iter().zip(order).enumerate().map(|(position, (program, number))| {
-        let asked = asked.map(|asked| asked[position]);
-        let is_in_group = grouping.is_some_and(|grouping| grouping.of[*number as usize].is_some());
+    let traits = programs.iter().enumerate().map(|(position, program)| {
+        let is_asked = asked.has(position as u32);
+        let is_in_group = grouping.is_some_and(|grouping| grouping.of[position].is_some());
         let without_samples = if is_in_group {
             WithoutSamples::Listed
-        } else if program.counts_others && asked.is_none() && !options.all {
+        } else if program.counts_others && asked.is_all() && !options.all {
             WithoutSamples::Left
-        } else if asked != Some(false) && (options.all || asked == Some(true) || happened(program)) {
+        } else if is_asked && (options.all || !asked.is_all() || happened(program)) {
             WithoutSamples::Listed
         } else {
             WithoutSamples::Quiet
@@ -87,7 +87,7 @@ pub(super) fn traits(
         });
         let is_tail_called =
             program.attachments.iter().any(|attachment| attachment.split(':').next() == Some(TAIL_CALL));
-        Traits { guarded: index.guarded[*number as usize], is_tail_called, irqs_off, without_samples }
+        Traits { guarded: index.guarded[position], is_tail_called, irqs_off, without_samples }
     });
     traits.collect()
 }
@@ -113,14 +113,4 @@ pub(super) struct Common {
     pub(super) carried: FxHashMap<String, Vec<usize>>,
     /// Why runs are known of no program.
     pub(super) no_runs: Option<Note>,
-    /// Margins of runs from windows cover that counting slows programs.
-    pub(super) runs_are_corrected: bool,
-    /// Rows of programs without samples that there is room for.
-    pub(super) rows_left: usize,
-    /// The index's number of each program.
-    pub(super) order: Vec<u32>,
-    /// Positions of programs by the index's numbers.
-    pub(super) positions: Vec<u32>,
-    /// By program; `None` where all are asked for.
-    pub(super) asked: Option<Vec<bool>>,
 }

@@ -1,15 +1,13 @@
 //! The ledger as trees.
 
+use super::facts::{Facts, Wanted};
 use super::shares::percent;
-use super::{Built, rows};
 use crate::index::Index;
 use crate::input::recording::Recording;
-use crate::input::window::Window;
 use crate::model::{
     Count, EventReport, EventTrees, JSON_VERSION, NodeKind, OtherProgram, Program, ProgramName, Row, TailCallChain,
     TailCallOrigin, Tree, TreeNode, Trees,
 };
-use crate::pass::Selection;
 use crate::pass::sinks::tree::{self, Node, Place, TreeSink};
 use crate::{Options, Result};
 use rustc_hash::FxHashMap;
@@ -18,15 +16,18 @@ use std::sync::Arc;
 /// Makes the report. Parts with less than `percent_limit` of their program's cost are put together.
 pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options, percent_limit: f64) -> Result<Trees> {
     let ledger_options = Options { by: None, ..options.clone() };
-    let sink = TreeSink::new(index, recording.events.all().len());
-    let Built { report, mut sink, weights } = super::build_with(recording, index, &ledger_options, false, sink)?;
-    sink.share_entry(index.hooks.groups(), |group, interval| weights.of(group, interval));
-    let order = rows::order(index);
-    let window = Window::of(&options.time, recording, index.start_ns())?;
-    let selected = Selection::new(recording, index, &window, options)?.events;
-    let selected = (0..selected.len()).filter(|event| selected[*event]);
-    let positions = order.iter().copied().zip(0..).collect();
-    let maker = Maker { index, programs: &report.programs, order: &order, positions, percent_limit };
+    let events = recording.events.all().len();
+    let (facts, mut sink) =
+        Facts::gather(recording, index, &ledger_options, Wanted::default(), |_| TreeSink::new(index, events))?;
+    for event in facts.events() {
+        let shared = facts.ledgers[event].programs.iter().map(|(program, charges)| (program, charges.shared_entry));
+        for (program, shared) in shared.filter(|(_, shared)| *shared != Count::default()) {
+            sink.events.of(event).add_entry(program, shared);
+        }
+    }
+    let (report, selected) = (facts.report(), facts.events().collect::<Vec<usize>>());
+    drop(facts);
+    let maker = Maker { index, programs: &report.programs, percent_limit };
     let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
     Ok(Trees {
         format: "bprec tree",
@@ -42,10 +43,6 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
 struct Maker<'m> {
     index: &'m Index,
     programs: &'m [Program],
-    /// The index's numbers of programs, by their positions.
-    order: &'m [u32],
-    /// And the other way round.
-    positions: FxHashMap<u32, usize>,
     percent_limit: f64,
 }
 
@@ -145,7 +142,7 @@ impl Maker<'_> {
         let count = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
         let bpf = event.total.count;
         let chains = Chains::new(&trees.origins);
-        let rows = event.rows.iter().map(|row| (row, self.order[row.program]));
+        let rows = event.rows.iter().map(|row| (row, row.program as u32));
         let shown = rows.filter(|(row, number)| {
             count(row) != Count::default() || sums.roots.contains_key(number) || chains.reached.contains_key(number)
         });
@@ -210,7 +207,7 @@ impl Maker<'_> {
     }
 
     fn program_name(&self, program: u32) -> ProgramName {
-        let program = &self.programs[self.positions[&program]];
+        let program = &self.programs[program as usize];
         ProgramName { id: program.id, name: program.label() }
     }
 

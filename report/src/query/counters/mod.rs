@@ -16,7 +16,7 @@ mod track;
 pub use live::StatAccumulator;
 
 pub(crate) use exact::{disagreements, exact_program};
-pub(crate) use over_time::over_time;
+pub(crate) use over_time::{over_time, report};
 
 use crate::input::window::Window;
 use crate::model::Counting;

@@ -16,13 +16,25 @@ use crate::model::{
 use crate::{Options, Result};
 use bprec_format::feature::{CpuCount, Feature};
 use bprec_format::state::SharedScope;
+use rustc_hash::FxHashSet;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// Makes the view.
 pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<CountersReport> {
     let window = Window::of(&options.time, recording, index.start_ns())?;
-    let history = &CounterHistory::of(recording, index, &window);
+    let history = CounterHistory::of(recording, index, &window);
+    Ok(report(recording, index, options, &history, &window))
+}
+
+/// Makes the view of what is known from snapshot to snapshot.
+pub(crate) fn report(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+    history: &CounterHistory,
+    window: &Window,
+) -> CountersReport {
     let session = index.states.session.as_ref();
     let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
     let cpus = session.map(|session| session.cpus_online).or(count.map(|count| count.online));
@@ -42,7 +54,7 @@ pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Opti
         totals: Vec::new(),
         refused: Vec::new(),
     };
-    maker.fill(history, &window);
+    maker.fill(history, window);
     let mut problems = recording.problems().to_vec();
     problems.extend(index.problems.iter().cloned());
     if index.bad_records > 0 {
@@ -63,7 +75,7 @@ pub(crate) fn over_time(recording: &Recording<'_>, index: &Index, options: &Opti
         notes: Vec::new(),
     };
     report.notes = notes_of(&report);
-    Ok(report)
+    report
 }
 
 struct Maker<'m> {
@@ -350,6 +362,13 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
     all.extend(notes::of_targets(&report.totals.iter().filter_map(counted).collect::<Vec<_>>()));
     let exact = report.totals.iter().filter(|row| row.source == CounterSource::Exact);
     all.extend(notes::not_measured(&exact.filter_map(counted).collect::<Vec<_>>()));
+    let of_totals: FxHashSet<(String, String)> = all
+        .iter()
+        .filter_map(|note| match note {
+            Note::Impossible { of, interval: None, anomaly } => Some((of.clone(), anomaly.to_string())),
+            _ => None,
+        })
+        .collect();
     for row in &report.rows {
         let (of, interval) = (name(row), (row.from_ns, row.to_ns));
         match &row.counts {
@@ -360,10 +379,8 @@ fn notes_of(report: &CountersReport) -> Vec<Note> {
             Known::Value(counts) => {
                 for anomaly in &counts.values.anomalies {
                     // What is true of the total as well is said above.
-                    let anomaly = Box::new(anomaly.clone());
-                    let of_total = Note::Impossible { of: of.clone(), interval: None, anomaly: anomaly.clone() };
-                    if !all.contains(&of_total) {
-                        let of = of.clone();
+                    if !of_totals.contains(&(of.clone(), anomaly.to_string())) {
+                        let (of, anomaly) = (of.clone(), Box::new(anomaly.clone()));
                         all.push(Note::Impossible { of, interval: Some(interval), anomaly });
                     }
                 }

@@ -4,13 +4,11 @@ use super::estimate::{Uncertain, ratio, typical};
 use crate::index::Index;
 use crate::index::runs::RunSeries;
 use crate::input::recording::Recording;
-use crate::input::window::Window;
-use crate::model::{Count, DiffRecording, EventReport, Identity, Known, Program, Reason, Report, Row, Unit};
+use crate::model::{Count, DiffRecording, Identity, Known, Program, Reason, Unit};
 use crate::options::diff::DiffOptions;
 use crate::pass::Selection;
-use crate::pass::sinks::by_event::ByEvent;
-use crate::pass::sinks::intervals::{EventIntervals, IntervalSink, Weights};
-use crate::query::by_prog::{Built, build_with, rows};
+use crate::pass::sinks::pivot::{Cell, Charges, Key, KeyBy};
+use crate::query::by_prog::facts::{EventFacts, Facts, Wanted};
 use crate::{Options, Result};
 use bprec_format::bpf::Tag;
 use bprec_format::feature::{Feature, SampleTime};
@@ -48,8 +46,7 @@ impl EventsCompared {
         if !asked.events.is_empty() {
             return Ok(Vec::new());
         }
-        let window = Window::of(&options.time, recording, index.start_ns())?;
-        let selected = Selection::new(recording, index, &window, options)?.events;
+        let selected = Selection::new(recording, index, options)?.events;
         let names = recording.names.iter().zip(selected).filter(|(_, is_selected)| *is_selected).map(|(name, _)| name);
         let known: Option<FxHashSet<&String>> = self.events.as_ref().map(|events| events.iter().collect());
         let mut each = FxHashSet::default();
@@ -152,35 +149,30 @@ impl Recorded {
         if !has_run_intervals {
             moments = evenly(span(recording, index));
         }
-        let sink = IntervalSink::new(moments.clone(), recording.events.all().len());
-        let Built { mut report, sink, .. } = build_with(recording, index, &options, false, sink)?;
+        let lengths_ns: Vec<f64> = moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
+        let wanted = Wanted { pivots: vec![KeyBy::Moments(moments)], ..Wanted::default() };
+        let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
         // Events are compared by name: of several with one name, the first.
         let mut names = FxHashSet::default();
-        report.events.retain(|event| names.insert(event.name.clone()));
-        let lengths_ns: Vec<f64> = moments.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64).collect();
-        let runs = has_run_intervals.then_some(&index.runs);
-        // The report has those events alone that sample.
-        let positions: Vec<usize> = report
-            .events
-            .iter()
-            .filter_map(|event| recording.names.iter().position(|name| *name == event.name))
-            .collect();
-        let order = rows::order(index);
-        let maker = Maker { report: &report, runs, intervals: &sink.events, positions: &positions, order: &order };
-        let programs = maker.programs();
-        let observed = report.programs.iter().filter_map(|program| program.runs.value()?.span);
+        let of_name = facts.events().filter(|event| names.insert(&recording.names[*event]));
+        let maker = Maker {
+            facts: &facts,
+            runs: has_run_intervals.then_some(&index.runs),
+            intervals: lengths_ns.len(),
+            events: of_name.map(|event| (event, facts.event(event))).collect(),
+        };
+        let observed = facts.programs.iter().filter_map(|program| program.runs.value()?.span);
         let observed = observed.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
-        let events = report.events.iter().zip(&positions).map(|(event, at)| maker.event(event, *at)).collect();
-        let recorded = &report.recording;
+        let recorded = &facts.recorded;
         Ok(Recorded {
             target: recorded.target.clone(),
             is_cut_off: recorded.unfinished,
             has_places: index.states.session.is_some(),
-            no_runs: no_runs(&report.programs),
-            in_windows: report.programs.iter().any(|it| it.runs.value().is_some_and(|runs| runs.estimate.is_some())),
-            events,
-            programs,
-            problems: report.problems.iter().map(|problem| format!("{path}: {problem}")).collect(),
+            no_runs: no_runs(&facts.programs),
+            in_windows: facts.programs.iter().any(|it| it.runs.value().is_some_and(|runs| runs.estimate.is_some())),
+            events: maker.events.iter().map(|(at, event)| maker.event(*at, event)).collect(),
+            programs: maker.programs(),
+            problems: facts.problems().iter().map(|problem| format!("{path}: {problem}")).collect(),
             observed_ns: observed.map_or(0, |(from_ns, to_ns)| to_ns.saturating_sub(from_ns)) as f64,
             facts: DiffRecording {
                 path,
@@ -382,45 +374,28 @@ impl Charged {
     }
 }
 
-/// Makes programs of a report and what stands beside it.
+/// Makes programs and events of the facts of a recording.
 struct Maker<'m> {
-    report: &'m Report,
+    facts: &'m Facts<'m>,
     /// Where they are known from moment to moment.
     runs: Option<&'m RunSeries>,
-    /// By event of the recording.
-    intervals: &'m ByEvent<EventIntervals>,
-    /// Of the report's events among those of the recording.
-    positions: &'m [usize],
-    /// The index's numbers of the report's programs.
-    order: &'m [u32],
+    /// Number of intervals.
+    intervals: usize,
+    /// The events that are compared, each with its position among those of the recording.
+    events: Vec<(usize, EventFacts<'m>)>,
 }
 
 impl Maker<'_> {
     /// By identity; those that count others are left out.
     fn programs(&self) -> Vec<(Identity, RecordedProgram)> {
-        let rows: Vec<Vec<Option<&Row>>> = self.report.events.iter().map(|event| self.rows_of(event)).collect();
-        let mut programs: Vec<(Identity, RecordedProgram)> = Vec::with_capacity(self.report.programs.len());
-        let of = self.report.programs.iter().enumerate().filter(|(_, program)| !program.counts_others);
-        for (at, program) in of {
-            let rows = rows.iter().map(|rows| rows[at]);
-            programs.push((program.identity(), self.program(at, program, rows)));
-        }
+        let of = self.facts.programs.iter().enumerate().filter(|(_, program)| !program.counts_others);
+        let mut programs: Vec<(Identity, RecordedProgram)> =
+            of.map(|(at, program)| (program.identity(), self.program(at, program))).collect();
         programs.sort_by(|(a, _), (b, _)| a.cmp(b));
         programs
     }
 
-    fn rows_of<'e>(&self, event: &'e EventReport) -> Vec<Option<&'e Row>> {
-        let mut rows = vec![None; self.report.programs.len()];
-        event.rows.iter().for_each(|row| rows[row.program] = Some(row));
-        rows
-    }
-
-    fn program<'r>(
-        &self,
-        at: usize,
-        program: &Program,
-        rows: impl Iterator<Item = Option<&'r Row>>,
-    ) -> RecordedProgram {
+    fn program(&self, at: usize, program: &Program) -> RecordedProgram {
         let known = program.id.zip(program.load_time_ns).zip(self.runs);
         // While it was not there it did not run.
         let intervals = known.map_or_else(Vec::new, |(key, runs)| {
@@ -428,61 +403,63 @@ impl Maker<'_> {
             intervals.map(|it| it.map_or((0.0, 0.0), |it| (it.runs, it.time_ns))).collect()
         });
         let runs = program.runs.clone().map(|runs| Ran { count: runs.count, time_ns: runs.time_ns, intervals });
-        let number = self.order.get(at).copied().unwrap_or(0);
-        let events = rows.zip(self.positions).map(|(row, position)| {
-            let of_event = &self.intervals[*position];
-            let intervals = of_event.programs.get(&number).map(AsRef::as_ref);
-            let series = |of: fn(&Weights) -> u64| match intervals {
-                Some(intervals) => intervals.iter().map(of).collect(),
-                None => Vec::new(),
-            };
-            let Some(line) = row.and_then(|row| row.line.as_ref()) else {
-                let why = row.and_then(|row| row.blind.clone()).unwrap_or(Reason::NoSamples);
-                return OfEvent { charged: Known::Unknown(why.clone()), inside: Known::Unknown(why) };
-            };
-            let is_told = row.map(|row| match &row.sampled_per_run {
-                // None is a number, too.
-                Known::Value(_) | Known::Unknown(Reason::NoSamples) => Known::Value(()),
-                lack => lack.clone().map(|_| ()),
-            });
-            let columns = line.columns.as_ref();
-            let entry = columns.and_then(|columns| columns.entry.value()).map_or(Count::default(), |it| it.count);
-            let whole = columns.and_then(|columns| columns.inclusive.value()).map(|it| it.count);
-            let inside = whole.map(|whole| Count {
-                samples: whole.samples.saturating_sub(entry.samples),
-                weight: whole.weight.saturating_sub(entry.weight),
-            });
-            let inside = Known::or_unknown(inside, Reason::NoCallChains);
-            OfEvent {
-                charged: Known::Value(Charged { count: line.count, intervals: series(|it| it.charged) }),
-                inside: is_told
-                    .unwrap_or(Known::Unknown(Reason::NoSamples))
-                    .and_then(|()| inside.map(|count| Charged { count, intervals: series(|it| it.inside) })),
-            }
-        });
         RecordedProgram {
             programs: 1,
             tags: program.tag.into_iter().collect(),
             owners: program.owners.iter().map(|owner| owner.comm.clone()).collect(),
             ids: vec![(program.id, program.tag.map(|tag| tag.0))],
             runs,
-            events: events.collect(),
+            events: self.events.iter().map(|(number, event)| self.of_event(*number, event, at)).collect(),
         }
     }
 
-    fn event(&self, event: &EventReport, position: usize) -> RecordedEvent {
-        let recorded = &self.report.recording;
+    fn of_event(&self, number: usize, event: &EventFacts<'_>, at: usize) -> OfEvent {
+        let charges = event.ledger.programs.get(at as u32);
+        let row = self.facts.row(event, at, charges.into());
+        if let Some(why) = row.lack().filter(|_| !row.has_samples()) {
+            return OfEvent { charged: Known::Unknown(why.clone()), inside: Known::Unknown(why.clone()) };
+        }
+        let cells = self.facts.pivots[0].events[number].of(at as u32);
+        let charged =
+            |count: fn(&Charges) -> Count| Charged { count: count(&charges), intervals: self.series(cells, count) };
+        let inside = match &row.sampled_per_run {
+            // None is a number, too.
+            Known::Value(_) | Known::Unknown(Reason::NoSamples) if event.has_chains => {
+                Known::Value(charged(Charges::inside))
+            }
+            Known::Value(_) | Known::Unknown(Reason::NoSamples) => Known::Unknown(Reason::NoCallChains),
+            Known::Unknown(reason) => Known::Unknown(reason.clone()),
+            Known::Impossible(anomaly) => Known::Impossible(anomaly.clone()),
+        };
+        OfEvent { charged: Known::Value(charged(Charges::sum)), inside }
+    }
+
+    /// Weights from moment to moment; nothing where there are none.
+    fn series(&self, cells: &[Cell], count: fn(&Charges) -> Count) -> Vec<u64> {
+        let mut series = vec![0_u64; if cells.is_empty() { 0 } else { self.intervals }];
+        for cell in cells {
+            if let [Key::Interval(interval)] = self.facts.pivots[0].keys[cell.key as usize][..] {
+                let sum = &mut series[interval as usize];
+                *sum = sum.saturating_add(count(&cell.charges).weight);
+            }
+        }
+        series
+    }
+
+    fn event(&self, number: usize, event: &EventFacts<'_>) -> RecordedEvent {
+        let (facts, recorded) = (self.facts, &self.facts.recorded);
         let elapsed = recorded.elapsed_ns.zip(recorded.cpus).filter(|(ns, cpus)| *ns > 0 && *cpus > 0);
         let elapsed_ns = elapsed.map(|(ns, cpus)| ns as f64 * f64::from(cpus));
         // The time that the ticks which came stand for, if some are missing from all of the time; as in the table.
         let ticked_ns = event.machine.value().filter(|ns| event.is_scaled() && **ns > 0).map(|ns| *ns as f64);
+        let cells = &facts.pivots[0].events[number].cells;
         RecordedEvent {
-            name: event.name.clone(),
+            name: facts.recording.names[number].clone(),
             unit: event.unit,
-            samples: event.samples,
-            lost: event.lost.clone(),
-            throttled: event.throttled,
-            bpf: Charged { count: event.total.count, intervals: self.intervals[position].bpf.clone() },
+            samples: event.ledger.samples,
+            lost: facts.lost(number),
+            throttled: facts.throttled(number),
+            bpf: Charged { count: event.bpf, intervals: self.series(cells, Charges::sum) },
             machine_ns: ticked_ns.or(elapsed_ns),
         }
     }

@@ -17,8 +17,6 @@ pub enum Field {
     Period,
     Trace,
     Addr,
-    /// Memory access: what, where it hit.
-    DataSrc,
     /// Latency of a memory access, or what else the hardware weighs samples by.
     Weight,
     /// Where the sample was taken; all of the call chain when there is one.
@@ -36,7 +34,7 @@ pub enum Field {
 }
 
 impl Field {
-    const NAMES: [(&'static str, Field); 19] = [
+    const NAMES: [(&'static str, Field); 18] = [
         ("comm", Field::Comm),
         ("tid", Field::Tid),
         ("pid", Field::Pid),
@@ -46,7 +44,6 @@ impl Field {
         ("period", Field::Period),
         ("trace", Field::Trace),
         ("addr", Field::Addr),
-        ("data_src", Field::DataSrc),
         ("weight", Field::Weight),
         ("ip", Field::Ip),
         // What perf calls `ip` is the whole chain where there is one.
@@ -75,14 +72,11 @@ pub struct Fields {
 impl Default for Fields {
     /// `comm,tid,cpu,time,period,event,trace,ip,sym,symoff,dso,bpf-output`, of which a line has what its event records. As
     /// with perf, tracepoints have neither period nor place, and events by number, such as those of memory accesses, also
-    /// have `addr,data_src,weight`.
+    /// have `addr,weight`.
     fn default() -> Fields {
         let mut fields = Fields { bits: 0, named: 0, listed: false, removed: 0 };
         for (_, field) in Field::NAMES {
-            let is_default = !matches!(
-                field,
-                Field::Pid | Field::Addr | Field::DataSrc | Field::Weight | Field::Cgroup | Field::State
-            );
+            let is_default = !matches!(field, Field::Pid | Field::Addr | Field::Weight | Field::Cgroup | Field::State);
             if is_default {
                 fields.bits |= bit(field);
             }
@@ -144,7 +138,7 @@ impl Fields {
                 bits &= !hidden.fold(0, |bits, field| bits | bit(field)) | self.named;
             }
             event_type::RAW => {
-                let access = [Field::Addr, Field::DataSrc, Field::Weight];
+                let access = [Field::Addr, Field::Weight];
                 bits |= access.into_iter().fold(0, |bits, field| bits | bit(field)) & !self.removed;
             }
             _ => {}

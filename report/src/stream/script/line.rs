@@ -16,7 +16,6 @@ use crate::input::event_kind::EventKind;
 
 use super::fields::{Field, Fields};
 use super::frames::FrameTexts;
-use super::memory;
 use super::sampled;
 use super::state;
 use super::tasks::Tasks;
@@ -180,13 +179,6 @@ impl Style {
         let pid = fields.pid_tid.map_or(u32::MAX, |(pid, _)| pid);
         if has(Field::Addr) {
             self.number(out, Field::Addr, fields.addr, |out, addr| write!(out, "{addr:>16x}"));
-        }
-        if has(Field::DataSrc) {
-            self.number(out, Field::DataSrc, fields.data_src, |out, data_src| {
-                write!(out, "{data_src:>16x} ")?;
-                memory::describe(out, data_src);
-                Ok(())
-            });
         }
         if has(Field::Weight) {
             // Of three weights in one word the first is the one that is called so.

@@ -3,13 +3,11 @@
 
 mod ahead;
 mod deferred;
-mod dump;
 mod fields;
 mod frames;
 mod header;
 mod line;
 mod mappings;
-mod memory;
 mod naming;
 mod order;
 mod printer;
@@ -60,8 +58,6 @@ pub struct ScriptOptions {
     pub fields: Fields,
     /// Other records to show.
     pub show: Show,
-    /// Every record as it is, in the order of the input, instead of lines.
-    pub dump: bool,
     /// Times to the nanosecond instead of the microsecond.
     pub nanoseconds: bool,
     /// One line per sample even where it has a call chain.
@@ -88,7 +84,7 @@ pub struct ScriptOptions {
 
 impl ScriptOptions {
     fn needs_names(&self) -> bool {
-        !self.dump && (self.fields.has(Field::Sym) || self.fields.has(Field::Dso))
+        self.fields.has(Field::Sym) || self.fields.has(Field::Dso)
     }
 }
 
@@ -129,7 +125,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
     ahead.keeps_mangled = options.keep_mangled;
     // What arrives is printed as it arrives: one thread keeps up with any pipe.
     let is_live = lasting.is_none();
-    let threads = if is_live || options.dump { 1 } else { threads };
+    let threads = if is_live { 1 } else { threads };
     let window = &window;
     let summary = std::thread::scope(|scope| {
         let team = if threads > 1 { Team::start(scope, threads, || Printer::new(options, window)) } else { None };
@@ -139,7 +135,6 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
             order: Order::default(),
             printers,
             out,
-            dumped: Text::default(),
             events: None,
             naming: Arc::default(),
             ahead,
@@ -147,7 +142,6 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
             revision: 0,
             renames: 0,
             is_live,
-            printed: Printed::default(),
             unknown: 0,
             before: 0,
             path,
@@ -173,8 +167,6 @@ struct Script<'scope, 'a, 'o> {
     order: Order<'a>,
     printers: Printers<'scope, 'a, 'o>,
     out: &'o mut dyn Write,
-    /// What was dumped and not yet written out.
-    dumped: Text,
     events: Option<Arc<Events>>,
     naming: Arc<Naming>,
     /// Kernel functions that a look ahead has found.
@@ -186,7 +178,6 @@ struct Script<'scope, 'a, 'o> {
     renames: u32,
     /// It arrives while it is printed.
     is_live: bool,
-    printed: Printed,
     /// Records whose event is not known.
     unknown: u64,
     /// Records that were handed to printers.
@@ -203,10 +194,6 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
         let record = &arrival.record;
         if record.kind.is_kernel() {
             self.refresh(metadata)?;
-        }
-        if self.options.dump {
-            self.dump(record, metadata)?;
-            return Ok(ControlFlow::Continue(()));
         }
         let Some(events) = &self.events else { return Ok(ControlFlow::Continue(())) };
         if record.kind == RecordType::FINISHED_ROUND {
@@ -300,15 +287,6 @@ impl Script<'_, '_, '_> {
         Ok(())
     }
 
-    fn dump(&mut self, record: &Record<'_>, metadata: &Metadata<'_>) -> Result<()> {
-        let events = self.events.as_ref();
-        let event = events.and_then(|events| events.all().get(events.index_of(record)?));
-        dump::record(&mut self.dumped, record, metadata.endian(), event);
-        let is_sample = record.kind == RecordType::SAMPLE;
-        *(if is_sample { &mut self.printed.samples } else { &mut self.printed.others }) += 1;
-        write_if_much(self.out, &mut self.dumped)
-    }
-
     /// Has the records printed whose turn has come.
     fn submit(&mut self) -> Result<()> {
         let Some(events) = self.events.clone().filter(|_| self.order.ready() > 0) else { return Ok(()) };
@@ -327,8 +305,7 @@ impl Script<'_, '_, '_> {
     }
 
     fn summary(self, mut problems: Vec<String>) -> Result<ScriptSummary> {
-        let (out, mut printed) = (self.out, self.printed);
-        write_out(out, &self.dumped)?;
+        let (out, mut printed) = (self.out, Printed::default());
         match self.printers {
             Printers::Alone(mut printer) => {
                 if let Some(events) = &self.events {

@@ -66,8 +66,6 @@ pub(crate) fn subject(payload: &Payload<'_>) -> Option<(u32, u32)> {
         Payload::Mmap(map) => (map.pid, map.tid),
         Payload::Mmap2(map) => (map.pid, map.tid),
         Payload::Namespaces(namespaces) => (namespaces.pid, namespaces.tid),
-        Payload::ItraceStart(start) => (start.pid, start.tid),
-        Payload::Read(read) => (read.pid, read.tid),
         _ => return None,
     })
 }
@@ -159,9 +157,6 @@ fn write_payload(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) -> 
             Plain(symbol.name)
         ),
         Payload::BpfEvent(event) => write!(out, " type {}, flags {}, id {}", event.kind.0, event.flags, event.id),
-        Payload::TextPoke(poke) => {
-            write!(out, " {:x} old len {} new len {}", poke.addr, poke.old.len(), poke.new.len())
-        }
         Payload::Lost(lost) => write!(out, " lost {}", lost.lost),
         Payload::LostSamples(lost) => {
             write!(out, " lost {}{}", lost.lost, if lost.by_bpf { " (BPF)" } else { "" })
@@ -169,81 +164,7 @@ fn write_payload(out: &mut Text, record: &Record<'_>, payload: &Payload<'_>) -> 
         Payload::Throttle(throttle) | Payload::Unthrottle(throttle) => {
             write!(out, " time {} id {} stream id {}", throttle.time_ns, throttle.id, throttle.stream_id)
         }
-        Payload::Aux(aux) => {
-            write!(out, " offset: {} size: {} flags: {}", hex(aux.offset), hex(aux.size_bytes), hex(aux.flags))?;
-            let names = [(1, "T"), (2, "O"), (4, "P"), (8, "C")];
-            let set: String = names.iter().filter(|(bit, _)| aux.flags & bit != 0).map(|(_, name)| *name).collect();
-            write!(out, " [{set}]")
-        }
-        Payload::ItraceStart(start) => write!(out, " pid: {} tid: {}", start.pid, start.tid),
-        Payload::AuxOutputHwId(id) => write!(out, " hw_id: {}", hex(id.hw_id)),
-        Payload::Read(read) => {
-            write!(out, ": {} {}", read.pid, read.tid)?;
-            read.values.iter().try_for_each(|value| write!(out, " {}", value.value))
-        }
-        Payload::CallchainDeferred(chain) => write!(out, " cookie {:#x} nr {}", chain.cookie, chain.ips.len()),
-        Payload::User(user) => write_user(out, user),
-        _ => Ok(()),
-    }
-}
-
-fn write_user(out: &mut Text, user: &UserPayload<'_>) -> std::fmt::Result {
-    match user {
-        UserPayload::Attr(attr) => write!(out, ": {} ids {}", attr.attr.default_name(), attr.ids.len()),
-        UserPayload::EventType(named) => write!(out, ": {:#x} {}", named.config, Plain(named.name)),
-        UserPayload::TracingData { size_bytes, .. } => write!(out, ": {size_bytes} bytes"),
-        UserPayload::BuildId(id) => write!(out, ": {} {}", id.pid, Plain(id.filename)),
-        UserPayload::IdIndex(index) => write!(out, ": {} ids", index.entries.len()),
-        UserPayload::AuxtraceInfo(info) => write!(out, " type: {}", info.kind),
-        UserPayload::Auxtrace(trace) => write!(
-            out,
-            " size: {}  offset: {}  ref: {}  idx: {}  tid: {}  cpu: {}",
-            hex(trace.size_bytes),
-            hex(trace.offset),
-            hex(trace.reference),
-            trace.idx,
-            trace.tid as i32,
-            trace.cpu as i32
-        ),
-        UserPayload::AuxtraceError(error) => write!(
-            out,
-            " type {} cpu {} pid {} tid {} ip {:#x} code {}: {}",
-            error.kind,
-            error.cpu as i32,
-            error.pid as i32,
-            error.tid as i32,
-            error.ip,
-            error.code,
-            Plain(error.message)
-        ),
-        UserPayload::ThreadMap(map) => {
-            write!(out, " nr: {}", map.entries.len())?;
-            map.entries.iter().try_for_each(|task| write!(out, " {}({})", task.tid as i64, Plain(task.comm())))
-        }
-        UserPayload::CpuMap(cpus) => write!(out, ": {} CPUs", cpus.cpus().len()),
-        UserPayload::Stat(stat) => write!(
-            out,
-            " id {}, cpu {}, thread {} value {}, enabled {}, running {}",
-            stat.id, stat.cpu as i32, stat.thread, stat.value, stat.time_enabled_ns, stat.time_running_ns
-        ),
-        UserPayload::StatRound(round) => {
-            write!(out, " time {}, type {}", round.time_ns, if round.kind == 1 { "FINAL" } else { "INTERVAL" })
-        }
-        UserPayload::EventUpdate(update) => write!(out, " id {}", update.id),
-        UserPayload::TimeConv(conv) => {
-            write!(out, " shift {} mult {} zero {}", conv.time_shift, conv.time_mult, conv.time_zero)
-        }
-        UserPayload::Feature(feature) => {
-            let name = u8::try_from(feature.feature).map(|bit| bprec_format::feature::Feature(bit).to_string());
-            write!(
-                out,
-                ", feat: {}, {} bytes",
-                name.unwrap_or_else(|_| feature.feature.to_string()),
-                feature.bytes.len()
-            )
-        }
-        UserPayload::Compressed(bytes) | UserPayload::Compressed2(bytes) => write!(out, ": {} bytes", bytes.len()),
-        UserPayload::BpfMetadata(metadata) => {
+        Payload::User(UserPayload::BpfMetadata(metadata)) => {
             write!(out, " prog {}", Plain(&metadata.prog_name))?;
             let mut pairs = metadata.entries.iter();
             pairs.try_for_each(|(key, value)| {

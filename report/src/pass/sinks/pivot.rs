@@ -1,0 +1,521 @@
+//! The one table of charges: by event, by whom, and by one key of each sample.
+
+use super::by_event::ByEvent;
+use super::sharing::{HookWeights, Sharers, share_out};
+use crate::index::Index;
+use crate::index::symbols::Kind;
+use crate::model::Count;
+use crate::options::Payer;
+use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::{SampleView, Sink};
+use bprec_format::{CONTEXT_MAX, Callchain, context};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// A part of the cost of programs that samples go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// The program's own code.
+    Code,
+    /// What runs the program.
+    Entry,
+    /// A function of the program.
+    Function(u32),
+    /// Tasks of a name.
+    Comm(u32),
+    /// A thread without a known name.
+    Thread(u32),
+    /// A process.
+    Process(u32),
+    /// A CPU.
+    Cpu(u32),
+    /// A cgroup.
+    Cgroup(u64),
+    /// Who runs in a cgroup, by its number in the index.
+    Workload(u32),
+    /// A kernel function.
+    Kernel(u32),
+    /// An interrupt that came while the program ran, or that the program ran in.
+    Interrupt,
+    /// An interval of time, by its number.
+    Interval(u64),
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What samples are told apart by.
+#[derive(Debug, Clone)]
+pub(crate) enum KeyBy {
+    /// Functions of the program.
+    Function,
+    /// What the program called.
+    Helper,
+    /// What ran, by several keys at once. With `is_whole`, all samples are counted by it, and those in interrupts apart.
+    Payers { payers: Vec<Payer>, is_whole: bool },
+    /// Intervals of one length, ns. What a clock that is behind says to be earlier is in the first.
+    Intervals { start_ns: u64, length_ns: u64 },
+    /// Intervals between moments, upwards. Samples of other times do not count.
+    Moments(Vec<u64>),
+}
+
+impl KeyBy {
+    /// Whether names of tasks are needed.
+    pub(crate) fn needs_comm(&self) -> bool {
+        matches!(self, KeyBy::Payers { payers, .. } if payers.contains(&Payer::Comm))
+    }
+}
+
+/// Whom a sample is charged to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Charged {
+    /// A program, by its number.
+    Program(u32),
+    /// What runs programs, no telling which.
+    Entry,
+    /// A program that the interpreter ran.
+    Interpreted,
+}
+
+impl Charged {
+    /// Name of the row of what is no program.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Charged::Program(_) => "",
+            Charged::Entry => "(entry, unattributed)",
+            Charged::Interpreted => "(interpreted programs)",
+        }
+    }
+}
+
+/// Charges by column of the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Charges {
+    /// In its own code, any of its functions.
+    pub(crate) own: Count,
+    /// In kernel code that it called, or that interrupted it.
+    pub(crate) helper: Count,
+    /// In the code that exists to run it.
+    pub(crate) entry: Count,
+    /// Of `entry`: the program's share of what several have in common.
+    pub(crate) shared_entry: Count,
+    /// Inclusive: also where another program ran inside. Not a part of [`Charges::sum`].
+    pub(crate) total: Count,
+}
+
+impl Charges {
+    /// Charged in all: each sample is in one program's sum.
+    pub(crate) fn sum(&self) -> Count {
+        self.own + self.helper + self.entry
+    }
+
+    /// In it, or in what it called or led to, but not in what runs it: what its runs are made of.
+    pub(crate) fn inside(&self) -> Count {
+        self.total.without(self.entry)
+    }
+
+    pub(crate) fn merge(&mut self, other: &Charges) {
+        self.own.merge(other.own);
+        self.helper.merge(other.helper);
+        self.entry.merge(other.entry);
+        self.shared_entry.merge(other.shared_entry);
+        self.total.merge(other.total);
+    }
+
+    pub(crate) fn add_shared_entry(&mut self, count: Count) {
+        self.entry.merge(count);
+        self.shared_entry.merge(count);
+    }
+
+    pub(crate) fn column(&mut self, column: Column) -> &mut Count {
+        match column {
+            Column::Own => &mut self.own,
+            Column::Helper => &mut self.helper,
+            Column::Entry => &mut self.entry,
+        }
+    }
+}
+
+/// Keys by number. Each is one key behind another: several keys of a sample are as many nodes of a trie.
+#[derive(Debug, Clone, Default)]
+struct KeyNumbers {
+    numbers: FxHashMap<(Option<u32>, Key), u32>,
+    keys: Vec<(Option<u32>, Key)>,
+}
+
+impl KeyNumbers {
+    #[inline]
+    fn number(&mut self, before: Option<u32>, key: Key) -> u32 {
+        *self.numbers.entry((before, key)).or_insert_with(|| {
+            self.keys.push((before, key));
+            self.keys.len() as u32 - 1
+        })
+    }
+
+    fn path(&self, key: u32) -> Vec<Key> {
+        let mut keys = Vec::new();
+        let mut next = Some(key);
+        while let Some(key) = next {
+            let (before, key) = self.keys[key as usize];
+            keys.push(key);
+            next = before;
+        }
+        keys.reverse();
+        keys
+    }
+}
+
+/// Charges of an event while samples come.
+#[derive(Debug, Clone, Default)]
+struct EventCharges {
+    /// By key: all samples.
+    all: FxHashMap<u32, Count>,
+    cells: FxHashMap<(Charged, u32), Charges>,
+    /// In what runs several programs, until it is shared between them.
+    shared: FxHashMap<(Sharers, u32), Count>,
+}
+
+/// Charges samples by event, by whom and by a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Pivot<'i> {
+    index: &'i Index,
+    by: Arc<KeyBy>,
+    /// Where interrupts enter the kernel, ascending.
+    interrupts: Arc<[(u64, u64)]>,
+    keys: KeyNumbers,
+    events: ByEvent<EventCharges>,
+}
+
+/// Charges to one of the programs, or to what is none, in samples of a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cell {
+    pub(crate) charged: Charged,
+    /// Position of the key among [`Pivoted::keys`].
+    pub(crate) key: u32,
+    pub(crate) charges: Charges,
+}
+
+/// The charges of an event.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventCells {
+    /// By key: all samples, where that was asked for.
+    pub(crate) all: FxHashMap<u32, Count>,
+    /// By whom, and then by key.
+    pub(crate) cells: Vec<Cell>,
+}
+
+impl EventCells {
+    /// The cells by whom they are charged to.
+    pub(crate) fn by_charged(&self) -> impl Iterator<Item = (Charged, &[Cell])> {
+        self.cells.chunk_by(|a, b| a.charged == b.charged).map(|cells| (cells[0].charged, cells))
+    }
+
+    /// The cells of a program.
+    pub(crate) fn of(&self, program: u32) -> &[Cell] {
+        let charged = Charged::Program(program);
+        let from = self.cells.partition_point(|cell| cell.charged < charged);
+        let len = self.cells[from..].partition_point(|cell| cell.charged == charged);
+        &self.cells[from..from + len]
+    }
+}
+
+/// All charges of a pass: nothing in them is shared any more.
+#[derive(Debug)]
+pub(crate) struct Pivoted {
+    /// Ascending.
+    pub(crate) keys: Vec<Vec<Key>>,
+    pub(crate) events: ByEvent<EventCells>,
+}
+
+impl<'i> Pivot<'i> {
+    pub(crate) fn new(index: &'i Index, by: KeyBy, events: usize) -> Pivot<'i> {
+        let needs_interrupts = matches!(by, KeyBy::Payers { is_whole: true, .. });
+        let interrupts = index.symbols.of_kind(Kind::Interrupt).filter(|_| needs_interrupts).collect();
+        Pivot { index, by: Arc::new(by), interrupts, keys: KeyNumbers::default(), events: ByEvent::new(events) }
+    }
+
+    /// Shares what hooks of several programs cost between those, and puts all in order.
+    pub(crate) fn finish(self, weights: &HookWeights<'_>) -> Pivoted {
+        let paths = (0..self.keys.keys.len() as u32).map(|key| (self.keys.path(key), key));
+        let mut paths: Vec<(Vec<Key>, u32)> = paths.collect();
+        paths.sort_unstable();
+        // Numbers depend on the order of samples, the order of the keys does not.
+        let mut numbers = vec![0; paths.len()];
+        paths.iter().zip(0..).for_each(|((_, key), number)| numbers[*key as usize] = number);
+        let number = |key: u32| numbers[key as usize];
+        let events = self.events.map(|EventCharges { all, mut cells, shared }| {
+            let parts =
+                shared.into_iter().map(|((sharers, key), count)| (sharers, (number(key), key), count)).collect();
+            let has_totals = matches!(*self.by, KeyBy::Payers { .. } | KeyBy::Intervals { .. } | KeyBy::Moments(_));
+            share_out(parts, weights, |program, (_, key), share| {
+                let charged = program.map_or(Charged::Entry, Charged::Program);
+                let charges = cells.entry((charged, *key)).or_default();
+                match program {
+                    Some(_) => charges.add_shared_entry(share),
+                    None => charges.entry.merge(share),
+                }
+                if has_totals {
+                    charges.total.merge(share);
+                }
+            });
+            let cells = cells.into_iter().map(|((charged, key), charges)| Cell { charged, key: number(key), charges });
+            let mut cells: Vec<Cell> = cells.collect();
+            cells.sort_unstable_by_key(|cell| (cell.charged, cell.key));
+            EventCells { all: all.into_iter().map(|(key, count)| (number(key), count)).collect(), cells }
+        });
+        Pivoted { keys: paths.into_iter().map(|(path, _)| path).collect(), events }
+    }
+
+    /// The key of a sample; `None` for one that does not count.
+    #[inline]
+    fn key(&mut self, sample: &SampleView<'_>, charge: Charge) -> bprec_format::Result<Option<u32>> {
+        let key = match &*self.by {
+            KeyBy::Payers { payers, is_whole } => {
+                let mut number = None;
+                for payer in payers {
+                    number = Some(self.keys.number(number, payer_key(self.index, *payer, sample)?));
+                }
+                if *is_whole && charge != Charge::Elsewhere && self.is_in_interrupt(sample)? {
+                    number = Some(self.keys.number(number, Key::Interrupt));
+                }
+                return Ok(number);
+            }
+            KeyBy::Function => match charge {
+                Charge::Program { function: Some(function), .. } => Key::Function(function),
+                _ => Key::Entry,
+            },
+            KeyBy::Helper => self.called(charge),
+            KeyBy::Intervals { start_ns, length_ns } => sample
+                .time_ns
+                .map_or(Key::Unknown, |time_ns| Key::Interval(time_ns.saturating_sub(*start_ns) / (*length_ns).max(1))),
+            KeyBy::Moments(moments) => {
+                let Some(time_ns) = sample.time_ns else { return Ok(None) };
+                let behind = moments.partition_point(|moment| *moment <= time_ns);
+                let interval = behind.checked_sub(1).filter(|_| behind < moments.len());
+                let Some(interval) = interval else { return Ok(None) };
+                Key::Interval(interval as u64)
+            }
+        };
+        Ok(Some(self.keys.number(None, key)))
+    }
+
+    /// The part that a charge goes to by what the program called.
+    fn called(&self, charge: Charge) -> Key {
+        match charge {
+            Charge::Program { column: Column::Own, .. } => Key::Code,
+            Charge::Program { column: Column::Helper, called: Some(called), .. } => {
+                match self.index.symbols.find(called) {
+                    Some(_) if self.index.symbols.kind_at(called) == Kind::Interrupt => Key::Interrupt,
+                    symbol => symbol.map_or(Key::Unknown, Key::Kernel),
+                }
+            }
+            Charge::Program { column: Column::Entry, .. } | Charge::SharedEntry { .. } => Key::Entry,
+            _ => Key::Unknown,
+        }
+    }
+
+    /// Whether the program that a sample is charged to ran in an interrupt.
+    fn is_in_interrupt(&self, sample: &SampleView<'_>) -> bprec_format::Result<bool> {
+        if self.interrupts.is_empty() {
+            return Ok(false);
+        }
+        let chain = sample.callchain()?;
+        let time_ns = sample.time_ns.unwrap_or(u64::MAX);
+        Ok(chain.is_some_and(|chain| is_in_interrupt(self.index, &self.interrupts, &chain, time_ns)))
+    }
+}
+
+/// What ran when a sample was taken, by one key.
+#[inline]
+fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
+    Ok(match payer {
+        Payer::Comm => sample.comm.map_or(Key::Thread(sample.pid_tid.1), Key::Comm),
+        Payer::Pid if sample.pid_tid.0 == u32::MAX => Key::Unknown,
+        Payer::Pid => Key::Process(sample.pid_tid.0),
+        Payer::Cpu => sample.cpu.map_or(Key::Unknown, Key::Cpu),
+        Payer::Cgroup => sample.cgroup()?.map_or(Key::Unknown, Key::Cgroup),
+        Payer::Container => match sample.cgroup()? {
+            Some(cgroup) => index.workloads().of_cgroup(cgroup).map_or(Key::Cgroup(cgroup), Key::Workload),
+            None => Key::Unknown,
+        },
+    })
+}
+
+/// Whether an interrupt entered the kernel further out than the innermost BPF code of a call chain. One that came while a program ran is
+/// further in.
+fn is_in_interrupt(index: &Index, interrupts: &[(u64, u64)], chain: &Callchain<'_>, time_ns: u64) -> bool {
+    let frames = || {
+        let words = chain.iter().skip_while(|word| *word != context::KERNEL).skip(1);
+        let frames = words.take_while(|word| *word < CONTEXT_MAX);
+        // All but the leaf are return addresses, which are behind the call.
+        frames.enumerate().map(|(nth, addr)| if nth == 0 { addr } else { addr.wrapping_sub(1) })
+    };
+    let is_interrupt = |addr: u64| {
+        let at = interrupts.partition_point(|(start, _)| *start <= addr);
+        at.checked_sub(1).is_some_and(|at| addr < interrupts[at].1)
+    };
+    let Some(outermost) = frames().enumerate().filter(|(_, addr)| is_interrupt(*addr)).map(|(nth, _)| nth).last()
+    else {
+        return false;
+    };
+    frames().take(outermost).any(|addr| index.map.find(addr, time_ns).is_some())
+}
+
+impl Sink for Pivot<'_> {
+    fn fork(&self) -> Self {
+        let (keys, events) = (KeyNumbers::default(), ByEvent::new(self.events.len()));
+        Pivot { index: self.index, by: Arc::clone(&self.by), interrupts: Arc::clone(&self.interrupts), keys, events }
+    }
+
+    #[inline]
+    fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
+        let (charge, count) = (attribution.charge, sample.count);
+        let counts_all = matches!(*self.by, KeyBy::Payers { is_whole: true, .. });
+        if charge == Charge::Elsewhere && !counts_all {
+            return Ok(());
+        }
+        let Some(key) = self.key(sample, charge)? else { return Ok(()) };
+        let event = self.events.of(sample.event);
+        if counts_all {
+            event.all.entry(key).or_default().merge(count);
+        }
+        let charged = match charge {
+            Charge::Elsewhere | Charge::UnknownCode => None,
+            Charge::Program { program, column, .. } => Some((Charged::Program(program), column)),
+            Charge::Entry => Some((Charged::Entry, Column::Entry)),
+            Charge::Interpreted => Some((Charged::Interpreted, Column::Own)),
+            Charge::SharedEntry { group, strangers, interval } => {
+                event.shared.entry((Sharers { group, strangers, interval }, key)).or_default().merge(count);
+                None
+            }
+        };
+        if let Some((charged, column)) = charged {
+            event.cells.entry((charged, key)).or_default().column(column).merge(count);
+        }
+        match *self.by {
+            KeyBy::Helper => {}
+            KeyBy::Function => {
+                for (program, function) in attribution.functions() {
+                    let key = self.keys.number(None, Key::Function(*function));
+                    event.cells.entry((Charged::Program(*program), key)).or_default().total.merge(count);
+                }
+            }
+            _ => {
+                for program in attribution.programs() {
+                    event.cells.entry((Charged::Program(*program), key)).or_default().total.merge(count);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) {
+        // A key's number is larger than that of the one it is behind.
+        let mut numbers: Vec<u32> = Vec::with_capacity(other.keys.keys.len());
+        for (before, key) in other.keys.keys {
+            let before = before.map(|before| numbers[before as usize]);
+            numbers.push(self.keys.number(before, key));
+        }
+        let number = |key: u32| numbers[key as usize];
+        self.events.merge(other.events, |mine, theirs| {
+            theirs.all.into_iter().for_each(|(key, it)| mine.all.entry(number(key)).or_default().merge(it));
+            for ((charged, key), charges) in theirs.cells {
+                mine.cells.entry((charged, number(key))).or_default().merge(&charges);
+            }
+            for ((sharers, key), count) in theirs.shared {
+                mine.shared.entry((sharers, number(key))).or_default().merge(count);
+            }
+        });
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::address::{AddressMap, Owner, Range};
+    use crate::index::symbols::KernelSymbols;
+    use crate::input::window::Window;
+    use bprec_format::Endian;
+    use bprec_format::state::KernelSymbol;
+
+    const PROG: u64 = 0xffff_c000_0000;
+    const TIMER: u64 = 0xffff_0000_1000;
+    const SOFTIRQ: u64 = 0xffff_0000_2000;
+    const HELPER: u64 = 0xffff_0000_3000;
+    const SYSCALL: u64 = 0xffff_0000_4000;
+
+    fn index() -> Index {
+        let owner = Owner::Function { program: 0, function: 0 };
+        let range = Range { start: PROG, end: PROG + 0x80, from_ns: 0, to_ns: u64::MAX, owner, announced: true };
+        let symbol = |addr, name: &str| KernelSymbol { addr, len_bytes: 0x100, name: name.into() };
+        let symbols = vec![
+            symbol(TIMER, "asm_sysvec_apic_timer_interrupt"),
+            symbol(SOFTIRQ, "handle_softirqs"),
+            symbol(HELPER, "htab_map_lookup_elem"),
+            symbol(SYSCALL, "entry_SYSCALL_64_after_hwframe"),
+        ];
+        Index { map: AddressMap::new([range]), symbols: KernelSymbols::new(symbols), ..Index::default() }
+    }
+
+    /// The last frame of each is the outermost.
+    #[test]
+    fn interrupts_further_out_than_the_program_count() {
+        let index = index();
+        let interrupts: Vec<_> = index.symbols.of_kind(Kind::Interrupt).collect();
+        let cases: [(&[u64], bool); 7] = [
+            (&[PROG + 8, SYSCALL + 8], false),
+            (&[PROG + 8, SOFTIRQ + 8, TIMER + 8, SYSCALL + 8], true),
+            (&[HELPER + 8, PROG + 8, SOFTIRQ + 8, TIMER + 8], true),
+            // An interrupt came while the program ran for a system call.
+            (&[HELPER, TIMER + 8, PROG + 8, SYSCALL + 8], false),
+            // A program in an interrupt that came while another one ran.
+            (&[PROG + 8, TIMER + 8, PROG + 0x10, SYSCALL + 8], true),
+            // A softirq on the way out of a system call is the task's own work.
+            (&[PROG + 8, SOFTIRQ + 8, SYSCALL + 8], false),
+            (&[TIMER + 8, SYSCALL], false),
+        ];
+        for (frames, expected) in cases {
+            let words = [context::KERNEL].iter().chain(frames).chain(&[context::USER, TIMER + 8]);
+            let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+            let chain = Callchain::new(&bytes, Endian::Little);
+            assert_eq!(is_in_interrupt(&index, &interrupts, &chain, 5), expected, "{frames:x?}");
+        }
+    }
+
+    /// What two threads have seen is one, whatever numbers each gave to keys.
+    #[test]
+    fn charges_of_several_threads_are_put_together() {
+        let index = index();
+        let count = |samples| Count { samples, weight: samples * 10 };
+        let by = KeyBy::Payers { payers: vec![Payer::Comm, Payer::Cpu], is_whole: true };
+        let of = |payers: &[(Key, Key, u64)]| {
+            let mut sink = Pivot::new(&index, by.clone(), 1);
+            for (comm, cpu, samples) in payers {
+                let comm = sink.keys.number(None, *comm);
+                let key = sink.keys.number(Some(comm), *cpu);
+                let event = sink.events.of(0);
+                event.all.entry(key).or_default().merge(count(*samples));
+                event.cells.entry((Charged::Program(7), key)).or_default().own.merge(count(*samples));
+            }
+            sink
+        };
+        let mut sink = of(&[(Key::Comm(2), Key::Cpu(0), 2), (Key::Comm(1), Key::Cpu(0), 1)]);
+        sink.merge(of(&[
+            (Key::Comm(2), Key::Cpu(1), 4),
+            (Key::Comm(2), Key::Cpu(0), 8),
+            (Key::Comm(1), Key::Cpu(0), 16),
+        ]));
+        let window = Window::everything();
+        let pivoted = sink.finish(&HookWeights::new(&index, &window));
+        let event = &pivoted.events[0];
+        let paid = event.of(7).iter().map(|cell| {
+            let keys = pivoted.keys[cell.key as usize].as_slice();
+            (keys, cell.charges.sum().samples, event.all[&cell.key].samples)
+        });
+        let expected = [
+            (&[Key::Comm(1), Key::Cpu(0)][..], 17, 17),
+            (&[Key::Comm(2), Key::Cpu(0)], 10, 10),
+            (&[Key::Comm(2), Key::Cpu(1)], 4, 4),
+        ];
+        assert_eq!(paid.collect::<Vec<_>>(), expected);
+        assert_eq!((event.of(6).len(), event.of(8).len(), event.by_charged().count()), (0, 0, 1));
+    }
+}

@@ -1,0 +1,373 @@
+//! Facts of a recording by one pass over its samples: the ledger, what else is asked for beside it, and what these mean. Reports are made of
+//! them.
+
+use super::blinded;
+use super::groups::Grouping;
+use super::rows::{Basis, programs};
+use super::sampler::main_event;
+use super::shares::{Whole, Zeros};
+use super::traits::{Common, WithoutSamples, traits};
+use super::{missing, notes};
+use crate::index::Index;
+use crate::input::cut_off::CutOff;
+use crate::input::recording::Recording;
+use crate::input::window::since;
+use crate::model::{
+    BlindedEvent, Count, Counting, CpuNotSampled, Known, LateTicks, MissingTicks, Program, Reason, RecorderCost,
+    StatisticsCost, TraceData, Unit,
+};
+use crate::pass::sinks::by_event::ByEvent;
+use crate::pass::sinks::hot;
+use crate::pass::sinks::ledger::{EventLedger, LedgerSink};
+use crate::pass::sinks::pivot::{Charges, KeyBy, Pivot, Pivoted};
+use crate::pass::sinks::sharing::HookWeights;
+use crate::pass::{self, Selection, Sink, Unreadable};
+use crate::query::counters::CounterHistory;
+use crate::query::counters::history::HistoryWalk;
+use crate::{Options, Result, Split, model};
+use bprec_format::SampleType;
+use bprec_format::feature::{CpuCount, Feature};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a pass takes in beside the ledger.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    /// Tables of charges, each by a key.
+    pub(crate) pivots: Vec<KeyBy>,
+    /// Names of tasks, for another sink.
+    pub(crate) comm: bool,
+    /// Counts from snapshot to snapshot.
+    pub(crate) intervals: bool,
+    /// When the recording starts and ends, if that is known by now.
+    pub(crate) span: Option<(u64, u64)>,
+}
+
+/// Facts of a recording.
+pub(crate) struct Facts<'f> {
+    pub(crate) recording: &'f Recording<'f>,
+    pub(crate) index: &'f Index,
+    pub(crate) options: &'f Options,
+    pub(crate) selection: Selection<'f>,
+    pub(crate) history: CounterHistory,
+    /// By event.
+    pub(crate) ledgers: ByEvent<EventLedger>,
+    /// Tables that were asked for, in their order.
+    pub(crate) pivots: Vec<Pivoted>,
+    /// Charges by what each program's cost is split by.
+    pub(super) split: Option<Pivoted>,
+    /// Lost samples, by event.
+    pub(super) lost: Vec<Option<u64>>,
+    /// Where programs are put together.
+    pub(super) grouping: Option<Grouping>,
+    pub(super) unreadable: Unreadable,
+    pub(super) hot: Vec<Vec<hot::Hot>>,
+    pub(super) zeros: Zeros,
+    pub(crate) counting: Option<Counting>,
+    /// By number.
+    pub(crate) programs: Arc<Vec<Program>>,
+    pub(crate) recorded: model::Recording,
+    pub(super) blinded_events: Vec<BlindedEvent>,
+    pub(super) common: Common,
+}
+
+/// Facts of an event.
+pub(crate) struct EventFacts<'f> {
+    pub(crate) ledger: &'f EventLedger,
+    pub(crate) unit: Unit,
+    pub(crate) has_chains: bool,
+    pub(crate) late_ticks: Option<LateTicks>,
+    /// Weight that shares of the machine are of.
+    pub(crate) machine: Known<u64>,
+    pub(super) idle: Known<Count>,
+    pub(super) busy: Known<u64>,
+    /// All that is charged to programs.
+    pub(super) charges: Charges,
+    /// All that is charged to BPF.
+    pub(crate) bpf: Count,
+    pub(super) whole: Whole<'f>,
+    pub(super) basis: Basis<'f>,
+    /// Some program may be reached by tail calls.
+    pub(super) tail_calls: bool,
+}
+
+impl EventFacts<'_> {
+    /// Ticks of the timer are missing whatever they would have met: those that came stand for all.
+    pub(crate) fn is_scaled(&self) -> bool {
+        self.late_ticks.is_some_and(|late| late.missing == MissingTicks::All)
+    }
+}
+
+impl KeyBy {
+    fn of_split(split: Split) -> KeyBy {
+        match (split, split.payer()) {
+            (_, Some(payer)) => KeyBy::Payers { payers: vec![payer], is_whole: false },
+            (Split::Helper, None) => KeyBy::Helper,
+            (_, None) => KeyBy::Function,
+        }
+    }
+}
+
+impl<'f> Facts<'f> {
+    /// Reads all samples once, for the ledger, for what else is wanted, and for another sink.
+    ///
+    /// # Errors
+    /// When `options` name an event or a time that the recording does not have.
+    pub(crate) fn gather<S: Sink>(
+        recording: &'f Recording<'_>,
+        index: &'f Index,
+        options: &'f Options,
+        wanted: Wanted,
+        sink: impl FnOnce(&Selection<'_>) -> S,
+    ) -> Result<(Facts<'f>, S)> {
+        let mut selection = Selection::new(recording, index, options)?;
+        let mut keys = wanted.pivots;
+        keys.extend(options.split().map(KeyBy::of_split));
+        selection.needs_comm |= wanted.comm || keys.iter().any(KeyBy::needs_comm);
+        let events = recording.events.all().len();
+        let grouping = options.group().map(|by| Grouping::new(index, by, &selection.asked, options));
+        let ledger = LedgerSink::new(index, grouping.as_ref().map_or(&[][..], |grouping| &grouping.of), events);
+        let pivots: Vec<Pivot<'_>> = keys.into_iter().map(|by| Pivot::new(index, by, events)).collect();
+        let mut history = HistoryWalk::new(recording, index, &selection.window, wanted.intervals);
+        let sinks = (sink(&selection), (pivots, ledger));
+        let ((sink, (pivots, ledger)), unreadable) =
+            pass::run(recording, index, &selection, sinks, |slice, records| history.slice(slice, records));
+        let history = history.finish();
+        let hot = if index.programs.list.is_empty() { hot::hottest(recording, index, &selection) } else { Vec::new() };
+        let weights = HookWeights::new(index, &selection.window);
+        let ledgers = ledger.finish(&weights);
+        let mut pivots: Vec<Pivoted> = pivots.into_iter().map(|pivot| pivot.finish(&weights)).collect();
+        let split = options.split().and_then(|_| pivots.pop());
+        let (first, last) = wanted.span.unwrap_or_else(|| {
+            let sampled = ledgers.iter().filter_map(|event| event.span);
+            let sampled = sampled.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+            time_span(recording, index, || sampled)
+        });
+        let window = &selection.window;
+        let elapsed_ns = window.length_ns(first, last);
+        let selected = window.selected(first, last).map(|(from, to)| (since(from, first), since(to, first))).collect();
+        let cpus = cpus(recording, index, options, &ledgers);
+        let recorded = recorded(recording, index, first, (elapsed_ns > 0).then_some(elapsed_ns), cpus);
+        let recorded = model::Recording { selected, ..recorded };
+        let counting = history.counting();
+        let programs = programs(index, &history, window, first, counting.as_ref());
+        let blinded_events = blinded::find(&index.states.attachments, &programs, &recording.names);
+        let traits = traits(index, &programs, &selection.asked, grouping.as_ref(), options);
+        let how_many = |how| traits.iter().filter(|traits| traits.without_samples == how).count();
+        let common = Common {
+            listed: how_many(WithoutSamples::Listed),
+            quiet: how_many(WithoutSamples::Quiet),
+            has_tail_called: traits.iter().any(|traits| traits.is_tail_called),
+            traits,
+            members: grouping.as_ref().map_or(Vec::new(), |it| it.members(&programs, recorded.elapsed_ns)),
+            main_event: main_event(recording, index, &selection.events),
+            carried: notes::carried(&blinded_events),
+            no_runs: notes::no_runs(&programs),
+        };
+        let facts = Facts {
+            recording,
+            index,
+            options,
+            history,
+            ledgers,
+            pivots,
+            split,
+            lost: missing::lost(recording, index),
+            grouping,
+            unreadable,
+            hot,
+            zeros: Zeros::default(),
+            counting,
+            programs: Arc::new(programs),
+            recorded,
+            blinded_events,
+            common,
+            selection,
+        };
+        Ok((facts, sink))
+    }
+
+    /// The events that are asked for.
+    pub(crate) fn events(&self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.selection.events.len()).filter(|event| self.selection.events[*event])
+    }
+
+    /// Facts of an event.
+    pub(crate) fn event(&self, event: usize) -> EventFacts<'_> {
+        let (ledger, recorded) = (&self.ledgers[event], &self.recorded);
+        let attr = &self.recording.event(event).attr;
+        let unit = self.index.unit(self.recording, event);
+        let capacity_ns = match unit {
+            Unit::Events => Known::Unknown(Reason::CapacityUnknown),
+            Unit::Nanoseconds => {
+                let capacity = || recorded.elapsed_ns?.checked_mul(u64::from(recorded.cpus?));
+                Known::or_unknown(capacity(), Reason::LengthUnknown)
+            }
+        };
+        let late_ticks = capacity_ns.value().and_then(|capacity_ns| self.late_ticks(event, *capacity_ns));
+        // Where they are late whatever they would have met, those that came stand for all.
+        let machine = match late_ticks {
+            Some(late) if late.missing == MissingTicks::All => Known::Value(ledger.samples.weight),
+            _ => capacity_ns.clone(),
+        };
+        let idle = if !attr.sample_type.contains(SampleType::TID) {
+            Known::Unknown(Reason::NoTaskIds)
+        } else if ledger.has_foreign_tasks && self.index.symbols.is_empty() {
+            Known::Unknown(Reason::ForeignTasks)
+        } else {
+            Known::Value(ledger.idle)
+        };
+        let busy = idle.clone().map(|idle| ledger.samples.weight.saturating_sub(idle.weight));
+        let charges = ledger.programs.sum();
+        let bpf = charges.sum() + ledger.entry + ledger.interpreted;
+        let has_chains = self.index.has_chains(self.recording, event);
+        EventFacts {
+            whole: Whole {
+                samples: ledger.samples.weight,
+                machine: machine.value().copied(),
+                capacity_ns: capacity_ns.value().copied(),
+                busy: busy.value().copied(),
+                bpf: bpf.weight,
+                has_chains,
+                zeros: &self.zeros,
+            },
+            basis: Basis {
+                name: &self.recording.names[event],
+                samples: ledger.samples,
+                is_timer: unit == Unit::Nanoseconds,
+                aggregated_over_ns: self.index.aggregations.get(&event).map(|account| account.interval_ns),
+                is_counted_by_programs: self.is_sampled_by_program(event)
+                    || self.index.aggregations.contains_key(&event),
+                samples_are_whole: self.samples_are_whole(event),
+                adds_to_runs: unit == Unit::Nanoseconds && self.narrowed().is_none(),
+            },
+            tail_calls: self.common.has_tail_called || self.has_tail_calls(ledger),
+            ledger,
+            unit,
+            has_chains,
+            late_ticks,
+            machine,
+            idle,
+            busy,
+            charges,
+            bpf,
+        }
+    }
+
+    /// Samples of an event that were lost.
+    pub(crate) fn lost(&self, event: usize) -> Known<u64> {
+        Known::or_unknown(self.lost[event], Reason::LostTogether { records: self.index.lost.of_any_event() })
+    }
+
+    /// How often the kernel throttled an event.
+    pub(crate) fn throttled(&self, event: usize) -> u64 {
+        self.index.lost.throttled.get(&event).copied().unwrap_or(0)
+    }
+
+    /// What could not be read.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let mut problems = self.recording.problems().to_vec();
+        problems.extend(self.index.problems.iter().cloned());
+        if self.index.bad_records > 0 {
+            problems.push(format!("{} more records could not be read", self.index.bad_records));
+        }
+        if let Some((_, problem)) = &self.unreadable.first {
+            problems.push(format!("{} samples could not be read, the first: {problem}", self.unreadable.samples));
+        }
+        problems
+    }
+}
+
+/// When the recording started and ended: as the recorder says, or else by the samples.
+pub(crate) fn time_span(
+    recording: &Recording<'_>,
+    index: &Index,
+    sampled: impl Fn() -> Option<(u64, u64)>,
+) -> (u64, u64) {
+    let told = recording.told_span();
+    let first = index.start_ns().or_else(|| told.or_else(&sampled).map(|(first, _)| first)).unwrap_or(0);
+    let last = index.states.cost.map(|cost| cost.end_ns).or(told.map(|(_, last)| last)).unwrap_or_else(|| {
+        // It was still going on when statistics were read.
+        sampled().map(|(_, last)| last).max(index.runs.moments_ns().next_back()).unwrap_or(first)
+    });
+    (first, last.max(first))
+}
+
+/// How long sampling was on, whatever part of it is looked at.
+fn length_ns(index: &Index, start_ns: u64) -> Option<u64> {
+    index.states.cost?.end_ns.checked_sub(start_ns).filter(|length_ns| *length_ns > 0)
+}
+
+fn recorded(
+    recording: &Recording<'_>,
+    index: &Index,
+    start_ns: u64,
+    elapsed_ns: Option<u64>,
+    cpus: Option<u32>,
+) -> model::Recording {
+    let states = &index.states;
+    let session = states.session.as_ref();
+    let said =
+        |text: fn(&bprec_format::state::Session) -> &String| session.map(text).filter(|text| !text.is_empty()).cloned();
+    model::Recording {
+        hostname: recording.text(Feature::HOSTNAME),
+        os_release: recording.text(Feature::OSRELEASE),
+        arch: recording.text(Feature::ARCH),
+        cpu_model: recording.text(Feature::CPUDESC),
+        cpus,
+        elapsed_ns,
+        selected: Vec::new(),
+        start_ns,
+        start_unix_ns: session.map(|session| session.realtime_ns).filter(|time| *time > 0),
+        target: said(|session| &session.target),
+        event_note: said(|session| &session.event_note),
+        counters: said(|session| &session.counters),
+        counters_note: states.counters_note(),
+        statistics_of_others: index.were_statistics_on_for_others(),
+        lost_records: index.lost.of_any_event(),
+        loss_not_counted: states.loss.as_ref().is_some_and(|loss| loss.not_counted),
+        cpus_not_sampled: {
+            let not_sampled = states.cpus_not_sampled.iter().map(|it| CpuNotSampled {
+                cpu: it.cpu,
+                from_ns: it.time_ns,
+                after_ns: it.time_ns.saturating_sub(start_ns),
+                came_online: it.came_online,
+            });
+            not_sampled.collect()
+        },
+        trace_data: (index.traces.bytes > 0)
+            .then(|| TraceData { kind: index.traces.kind(), bytes: index.traces.bytes }),
+        cost: states.cost.map(|cost| RecorderCost {
+            user_ns: cost.user_ns,
+            system_ns: cost.system_ns,
+            max_rss_bytes: cost.max_rss_bytes,
+            written_bytes: cost.written_bytes,
+            wakeups: cost.wakeups,
+            run_statistics: cost.statistics_ns.map(|time_ns| {
+                let length_ns = length_ns(index, start_ns);
+                let cpu_percent = length_ns.map(|length_ns| time_ns as f64 * 100.0 / length_ns as f64);
+                let machine_percent = cpu_percent.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus));
+                StatisticsCost { time_ns, cpu_percent, machine_percent }
+            }),
+        }),
+        unfinished: recording.cut_off().is_some_and(CutOff::is_unfinished),
+        has_kernel_symbols: !index.symbols.is_empty(),
+    }
+}
+
+/// CPUs that the samples are of, online ones, or else those that have samples.
+fn cpus(recording: &Recording<'_>, index: &Index, options: &Options, ledgers: &ByEvent<EventLedger>) -> Option<u32> {
+    let online = index.states.session.as_ref().map(|session| session.cpus_online);
+    let count: Option<CpuCount> = recording.feature(Feature::NRCPUS);
+    let online = online.or(count.map(|count| count.online)).filter(|cpus| *cpus > 0);
+    let mut seen: BTreeSet<u32> = BTreeSet::new();
+    for event in ledgers.iter() {
+        let bits = event.cpus.iter().enumerate();
+        seen.extend(bits.flat_map(|(word, bits)| {
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| word as u32 * 64 + bit)
+        }));
+    }
+    let seen = (!seen.is_empty()).then_some(seen.len() as u32);
+    // A selection of CPUs is measured against these alone.
+    if options.cpus.is_some() { seen } else { online.or(seen) }
+}
