@@ -121,6 +121,14 @@ impl Judge {
     }
 }
 
+/// The name of the recording that ended before its time, and the bytes that are said to be kept in it.
+fn ended_at(said: &str) -> Option<(String, usize)> {
+    let (front, behind) = said.split_once("; the recording ended there: the ")?;
+    let path = front.rsplit('\n').next()?.trim_start_matches("bprec: ").split(": ").next()?;
+    let name = Path::new(path).file_name()?.to_str()?;
+    Some((name.to_owned(), behind.split(' ').next()?.parse().ok()?))
+}
+
 /// A program that writes below a directory, and what has to hold of what it leaves.
 struct Case<'a> {
     name: &'static str,
@@ -222,6 +230,13 @@ impl Case<'_> {
         let is_older = |bytes: &Vec<u8>| older().contains(bytes);
         let recordings = left.iter().filter(|(name, (_, bytes))| is_recording(name) && !is_older(bytes));
         let found: usize = recordings.map(|(name, (_, bytes))| judge.open(&format!("{about}: {name}"), bytes)).sum();
+        // Of a disk that is gone not even names can be read.
+        if way != Way::Gone
+            && let Some((name, kept)) = ended_at(said)
+            && left.get(&name).is_none_or(|(_, bytes)| bytes.len() < kept)
+        {
+            wrong.push(format!("{about}: not so: {said}"));
+        }
         if let Err(error) = (self.at_last)(directory) {
             wrong.push(format!("{about}: {error} {said}"));
         }

@@ -172,6 +172,35 @@ fn a_pipe_gets_the_recording() {
 }
 
 #[test]
+fn a_reader_that_pauses_delays_no_drain() {
+    const PAUSE: Duration = Duration::from_secs(3);
+    /// More than the pipe takes, with what the kernel's rings would hold beside it.
+    const AT_LEAST_BYTES: u64 = 2 << 20;
+    if !root("a_reader_that_pauses_delays_no_drain") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("stream.data");
+    let busy = "timeout 4 sh -c 'while :; do :; done' & timeout 4 sh -c 'while :; do /bin/true; done'; exit 0";
+    let mut child = bprec()
+        .args(["record", "-q", "-a", "-e", "cpu-clock", "-F", "9999", "-g", "-o", "-", "--", "sh", "-c", busy])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stream = child.stdout.take().unwrap();
+    thread::sleep(PAUSE);
+    std::io::copy(&mut stream, &mut fs::File::create(&path).unwrap()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let bytes = fs::metadata(&path).unwrap().len();
+    assert!(bytes > AT_LEAST_BYTES, "{bytes} bytes do not fill a pipe");
+    let header = succeed(bprec().args(["report", "--header-only", "-i"]).arg(&path));
+    let header = String::from_utf8(header.stdout).unwrap();
+    let gap = header.lines().find_map(|line| line.split_once("longest time between two drains : "));
+    let gap_ms: f64 = gap.expect("a gap is said").1.trim_end_matches(" ms").parse().unwrap();
+    assert!(gap_ms < PAUSE.as_millis() as f64 / 4.0, "{gap_ms} ms between two drains");
+}
+
+#[test]
 fn nothing_is_attached_unless_it_is_asked_for() {
     if !root("nothing_is_attached_unless_it_is_asked_for") {
         return;

@@ -64,6 +64,9 @@ pub enum Error {
         /// Bytes that are whole.
         kept_bytes: u64,
     },
+    /// The output has ended before its time. Why, it says itself.
+    #[error("the output has ended")]
+    OutputEnded,
     /// What the kernel, or a BPF object, answered.
     #[error(transparent)]
     Bpf(#[from] bprec_bpf::Error),

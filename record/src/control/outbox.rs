@@ -1,18 +1,21 @@
-//! What sources hand over, encoded and sent to the drain.
+//! What sources hand over, encoded and sent to the output thread.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use bprec_bpf::ProgSnapshot;
 use bprec_format::feature::Feature;
 use bprec_format::journal::Frame;
 use bprec_format::state::State;
-use bprec_format::{Endian, FileAttr, SampleLayout};
+use bprec_format::{Endian, SampleLayout};
 
 use crate::Result;
-use crate::drain::{Closed, Drain, Drained, Message};
-use crate::events::OpenEvent;
-use crate::output::{Sink, StateWriter, pipe, sections};
+use crate::drain::{Drain, Rings};
+use crate::events::{OpenEvent, OpenEvents};
+use crate::output::{Closed, DrainAccount, Message, Next, OutputThread, Sink, StateWriter, Tally, pipe, sections};
 use crate::sources::Outlet;
+use crate::sys::Waker;
 
 /// Bytes of states that are sent at once.
 const BATCH_BYTES: usize = 64 << 10;
@@ -20,10 +23,13 @@ const BATCH_BYTES: usize = 64 << 10;
 /// BTF that is remembered to have been sent.
 const TYPES_MAX: usize = 1000;
 
-/// The way to the drain.
+/// The drain and the output thread, and the way to both.
 #[derive(Debug)]
 pub(crate) struct Outbox {
+    /// Ends before the output does.
     drain: Drain,
+    output: OutputThread,
+    ended: Waker,
     is_file: bool,
     layout: SampleLayout,
     writer: StateWriter,
@@ -38,22 +44,43 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// `first` is the event whose layout all records have, `state` the one that carries states.
-    pub(crate) fn new(drain: Drain, is_file: bool, first: &FileAttr, state: &FileAttr) -> Outbox {
-        Outbox {
+    /// Begins to drain the rings into `sink`. Records other than samples have trailers as `base` has them.
+    ///
+    /// # Errors
+    /// When there can be no more threads or descriptors.
+    pub(crate) fn start(
+        opened: &Arc<OpenEvents>,
+        rings: Rings,
+        sink: Sink,
+        tally: Tally,
+        base: &SampleLayout,
+    ) -> Result<Outbox> {
+        let (waker, ended) = (Waker::new()?, Waker::new()?);
+        let is_file = sink.is_file();
+        let output = OutputThread::start(sink, tally, base.trailer_bytes(), waker.clone(), ended.clone())?;
+        let drain = Drain::start(Arc::clone(opened), rings, output.queue().clone(), waker, ended.clone())?;
+        Ok(Outbox {
             drain,
+            output,
+            ended,
             is_file,
-            layout: SampleLayout::new(&first.attr, Endian::NATIVE),
-            writer: StateWriter::new(&state.attr, state.ids.first().copied().unwrap_or(0)),
+            layout: SampleLayout::new(&opened.events[0].file.attr, Endian::NATIVE),
+            writer: StateWriter::of(opened),
             states: Vec::new(),
             held_back: Some(Vec::new()),
             types: VecDeque::new(),
             sent_bytes: 0,
-        }
+        })
     }
 
-    pub(crate) fn drain(&self) -> &Drain {
-        &self.drain
+    /// The thread that writes what is sent.
+    pub(crate) fn output(&self) -> &OutputThread {
+        &self.output
+    }
+
+    /// Readable when one of the threads has ended by itself, which is an error.
+    pub(crate) fn ended(&self) -> &Waker {
+        &self.ended
     }
 
     /// Features of the file that are known already.
@@ -97,11 +124,6 @@ impl Outbox {
         self.plain(records)
     }
 
-    /// What encodes states that no longer go by way of the drain.
-    pub(crate) fn writer(&mut self) -> &mut StateWriter {
-        &mut self.writer
-    }
-
     /// Writes the first state, and what waited for it. Rounds of records begin if there are to be any.
     ///
     /// # Errors
@@ -111,19 +133,21 @@ impl Outbox {
         self.state(first)?;
         self.states(waiting)?;
         self.flush()?;
-        if has_rounds { self.drain.send(Message::BeginRounds) } else { Ok(()) }
+        if has_rounds { self.send(Message::BeginRounds) } else { Ok(()) }
     }
 
-    /// Has all that is handed over from here on written into another file, where states wait for the first one again. Returns
-    /// the file before it.
+    /// Has all that is handed over from here on written into another file, where states wait for the first one again. The file
+    /// before it comes when it has everything.
     ///
     /// # Errors
     /// As above.
-    pub(crate) fn switch(&mut self, sink: Sink) -> Result<Closed> {
+    pub(crate) fn switch(&mut self, sink: Sink) -> Result<Receiver<Closed>> {
         self.flush()?;
         self.held_back = Some(Vec::new());
         self.sent_bytes = 0;
-        self.drain.switch(sink)
+        let (closed, receive) = sync_channel(1);
+        self.drain.switch(Next { sink, account: DrainAccount::default(), closed })?;
+        Ok(receive)
     }
 
     /// Bytes of records that were sent since the file began: all but what comes from the rings.
@@ -140,24 +164,32 @@ impl Outbox {
             return Ok(());
         }
         self.sent_bytes += self.states.len() as u64;
-        self.drain.send(Message::States(std::mem::take(&mut self.states)))
+        let states = std::mem::take(&mut self.states);
+        self.send(Message::States(states))
     }
 
-    /// Ends draining.
+    /// Ends draining, and has everything written. Returns the last output, and what went wrong with either.
     ///
     /// # Errors
-    /// When the drain left nothing behind.
-    pub(crate) fn finish(&mut self) -> Result<Drained> {
-        // An error is told by what the drain leaves behind.
+    /// When a thread has left nothing behind.
+    pub(crate) fn finish(&mut self) -> Result<(Closed, Result<()>)> {
+        // An error is told by what the threads leave behind.
         drop(self.flush());
-        self.drain.finish()
+        let (account, drained) = self.drain.finish()?;
+        let (last, written) = self.output.finish(account)?;
+        // What ended the output ended draining.
+        Ok((last, written.and(drained)))
+    }
+
+    fn send(&self, message: Message) -> Result<()> {
+        self.output.queue().send(message)
     }
 
     /// Records for the reader of a stream.
     fn plain(&mut self, records: Vec<u8>) -> Result<()> {
         self.flush()?;
         self.sent_bytes += records.len() as u64;
-        self.drain.send(Message::Plain(records))
+        self.send(Message::Plain(records))
     }
 
     /// A feature of a stream; false when it does not fit into a record.
@@ -171,7 +203,7 @@ impl Outbox {
     fn journal(&mut self, frame: &Frame<'_>) -> Result<()> {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes, Endian::NATIVE);
-        self.drain.send(Message::Journal(bytes))
+        self.send(Message::Journal(bytes))
     }
 }
 
@@ -193,7 +225,7 @@ impl Outlet for Outbox {
         // What was handed over before comes before.
         self.flush()?;
         self.sent_bytes += records.len() as u64;
-        if records.is_empty() { Ok(()) } else { self.drain.send(Message::Records(records)) }
+        if records.is_empty() { Ok(()) } else { self.send(Message::Records(records)) }
     }
 
     fn end_round(&mut self) -> Result<()> {

@@ -6,6 +6,7 @@
 //! the last ring has been read, so that our letting go of them is not in the recording.
 
 mod ending;
+mod finisher;
 mod switching;
 
 use std::collections::{HashMap, HashSet};
@@ -16,20 +17,20 @@ use std::time::{Duration, Instant};
 use bprec_bpf::{BtfCache, Kallsyms, Refs};
 use bprec_format::feature::Feature;
 use bprec_format::state::{Session, State};
-use bprec_format::{Endian, Events, FileAttr, SampleLayout};
+use bprec_format::{Endian, Events, SampleLayout};
 
 use super::command::Workload;
 use super::liveness::{Liveness, is_readable};
 use super::outbox::Outbox;
 use super::rotation::Rotation;
 use super::sources::Sources;
-use crate::drain::{Drain, Rings};
+use crate::drain::Rings;
 use crate::events::syntax::{self, EventSpec};
 use crate::events::{Abilities, CpuThreadTargets, OpenEvents, Sampler, machine, refused, sampling};
 use crate::options::caller;
 use crate::output::complete::kernel_symbols;
 use crate::output::sections::{self, Section};
-use crate::output::{self, Follower, Leftover, Origin, Sink, Summary, Syncer, Tally};
+use crate::output::{self, Origin, Sink, StateWriter, Summary, Syncer, Tally};
 use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
@@ -42,9 +43,9 @@ use crate::sources::sampling::Sampling;
 use crate::sources::shared::SharedCounters;
 use crate::sources::statistics::RunStatistics;
 use crate::sources::user_objects::UserObjects;
-use crate::synth::UserFunctions;
-use crate::sys::{self, Inherited, Signals, Usage};
+use crate::sys::{self, Inherited, Signals};
 use crate::{Counters, Error, Level, Options, Output, Result, Target, synth};
+use finisher::{Completer, Finisher};
 
 /// The shortest time between two snapshots. Below that they would be all that is recorded.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -61,15 +62,12 @@ struct Recording<'a> {
     /// Go before the events.
     sources: Sources,
     out: Outbox,
-    /// Counts what is in the file; `None` for a stream, which is counted as it passes by.
-    follower: Option<Follower>,
     /// Puts it on the disk from time to time, where that was asked for.
     syncer: Option<Syncer>,
     /// What there was before its first file, until something is recorded.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
     kallsyms: Option<Kallsyms>,
-    user_functions: UserFunctions,
     /// Kernel addresses whose functions the file has the names of already.
     named: HashSet<u64>,
     /// Feature sections that are known already.
@@ -81,12 +79,8 @@ struct Recording<'a> {
     end_ns: u64,
     /// Where the recording goes on over several files.
     rotation: Option<Rotation>,
-    /// Journals of files that are complete.
-    leftovers: Vec<Leftover>,
-    /// What the files that are complete come to.
-    totals: Summary,
-    /// What the recorder had used when the file began.
-    used_before: Usage,
+    /// Makes files whole; `None` once it has ended.
+    finisher: Option<Finisher>,
     /// CPU time that run statistics had taken by the end of the previous file, ns.
     statistics_before_ns: u64,
 }
@@ -195,7 +189,7 @@ impl<'a> Recording<'a> {
         };
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
         let rotation = Rotation::new(options)?;
-        let Started { out, origin, follower, syncer } =
+        let Started { out, origin, syncer, finisher } =
             start_draining(options, abilities, &opened, rings, rotation.as_ref())?;
 
         let session = Session {
@@ -237,21 +231,17 @@ impl<'a> Recording<'a> {
             targets,
             sources,
             out,
-            follower,
             syncer,
             origin,
             opened,
             kallsyms: None,
-            user_functions: UserFunctions::default(),
             named: HashSet::new(),
             sections: Vec::new(),
             interval,
             has_begun: false,
             end_ns: 0,
             rotation,
-            leftovers: Vec::new(),
-            totals: Summary::default(),
-            used_before: Usage::default(),
+            finisher: Some(finisher),
             statistics_before_ns: 0,
         })
     }
@@ -296,7 +286,7 @@ impl<'a> Recording<'a> {
 
     /// Sends cgroups and tasks as they are now, and those of `gone` that are no more.
     fn send_tasks(&mut self, mut gone: HashMap<u32, Vec<u8>>) -> Result<()> {
-        let (processes, _) = self.processes();
+        let processes = self.processes();
         let (layout, out) = (self.layout(), &mut self.out);
         if self.abilities.cgroup {
             let mut records = Vec::new();
@@ -328,12 +318,13 @@ impl<'a> Recording<'a> {
 
     /// Sends the names of kernel functions that samples have hit since the last call.
     fn send_symbols(&mut self) -> Result<()> {
-        let (Some(kallsyms), Some(follower)) = (&self.kallsyms, &self.follower) else { return Ok(()) };
-        let addresses = follower.addresses();
-        if addresses.len() == self.named.len() {
+        let Some(kallsyms) = &self.kallsyms else { return Ok(()) };
+        let tally = self.out.output().tally();
+        if tally.addresses().len() == self.named.len() {
             return Ok(());
         }
-        let new: Vec<u64> = addresses.into_iter().filter(|address| self.named.insert(*address)).collect();
+        let new: Vec<u64> = tally.addresses().iter().copied().filter(|address| self.named.insert(*address)).collect();
+        drop(tally);
         kernel_symbols(kallsyms, &new).into_iter().try_for_each(|state| self.out.state(state))
     }
 
@@ -345,6 +336,7 @@ impl<'a> Recording<'a> {
     /// Switches sampling on and lets the command go.
     fn start(&mut self, workload: Option<&mut Workload>) -> Result<()> {
         self.sources.start(&mut self.out)?;
+        self.sources.go_on_without_failed();
         let start_ns = sys::monotonic_ns();
         let session = &mut self.sources.session;
         session.start_ns = start_ns;
@@ -401,13 +393,11 @@ impl<'a> Recording<'a> {
                 self.sources.read(&mut self.out)?;
             }
             self.out.flush()?;
-            // An error is told at the end, where the rest is read.
-            let _ = self.follower.as_mut().map(Follower::follow);
             if self.options.early_symbols {
                 self.send_symbols()?;
             }
             self.syncer.as_ref().map_or(Ok(()), Syncer::check)?;
-            let written_bytes = self.out.drain().written_bytes();
+            let written_bytes = self.out.output().written_bytes();
             if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
                 self.switch_output()?;
             }
@@ -435,7 +425,7 @@ impl<'a> Recording<'a> {
         workload: Option<&Workload>,
         liveness: Option<&Liveness>,
     ) -> Result<()> {
-        let mut fds = vec![sys::poll_in(signals), sys::poll_in(self.out.drain().ended())];
+        let mut fds = vec![sys::poll_in(signals), sys::poll_in(self.out.ended())];
         fds.extend(self.options.stop.as_deref().map(sys::poll_in));
         fds.extend(self.sources.wakers().map(sys::poll_in));
         fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
@@ -449,31 +439,17 @@ impl<'a> Recording<'a> {
         })?;
         match fds[1].revents().is_empty() {
             true => Ok(()),
-            false => Err(Error::Other("the output has ended".to_owned())),
+            false => Err(Error::OutputEnded),
         }
     }
-}
-
-/// Nothing counted yet.
-fn tally(opened: &OpenEvents) -> Result<Tally> {
-    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
-    let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
-    Ok(Tally::new(events, opened.roles()))
-}
-
-/// The same for a file, which ends with names.
-fn tally_of_file(opened: &OpenEvents, options: &Options) -> Result<Tally> {
-    let tally = tally(opened)?;
-    // Files that its caller may not read are not read for them.
-    Ok(if options.user_symbols && caller::allows_user_symbols() { tally.with_user_hits() } else { tally })
 }
 
 /// The output, with what looks after it.
 struct Started {
     out: Outbox,
     origin: Option<Origin>,
-    follower: Option<Follower>,
     syncer: Option<Syncer>,
+    finisher: Finisher,
 }
 
 /// Creates the output and begins to drain into it.
@@ -484,10 +460,9 @@ fn start_draining(
     rings: Rings,
     rotation: Option<&Rotation>,
 ) -> Result<Started> {
-    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
     let sink = Sink::create(&options.output, &opened.events, rotation.map(Rotation::closed_files))?;
     let origin = sink.origin();
-    let started = drain_into(sink, options, abilities, opened, rings, &files).inspect_err(|_| {
+    let started = drain_into(sink, options, abilities, opened, rings, rotation).inspect_err(|_| {
         // As if it had never been.
         origin.iter().for_each(Origin::discard);
     });
@@ -500,20 +475,23 @@ fn drain_into(
     abilities: Abilities,
     opened: &Arc<OpenEvents>,
     rings: Rings,
-    files: &[FileAttr],
+    rotation: Option<&Rotation>,
 ) -> Result<Started> {
     options.compression_level.map_or(Ok(()), |level| sink.compress(level))?;
-    let follower = sink.follower(tally_of_file(opened, options)?)?;
-    let (is_file, passing) = match &follower {
-        Some(_) => (true, None),
-        None => (false, Some(tally(opened)?)),
-    };
+    let files: Vec<_> = opened.events.iter().map(|event| event.file.clone()).collect();
+    let events = Events::new(&files, Endian::NATIVE).map_err(|error| Error::Other(error.to_string()))?;
+    let tally = Tally::new(events, opened.roles());
+    // A file ends with names. Files that its caller may not read are not read for them.
+    let with_user_hits = sink.is_file() && options.user_symbols && caller::allows_user_symbols();
+    let tally = if with_user_hits { tally.with_user_hits() } else { tally };
     let written = sink.written()?;
     let syncer = options.sync.zip(written).map(|(every, written)| Syncer::start(every, written)).transpose()?;
-    let layout = SampleLayout::new(&abilities.base(), Endian::NATIVE);
-    let drain = Drain::start(Arc::clone(opened), rings, sink, passing, &layout)?;
-    let out = Outbox::new(drain, is_file, &files[0], &files[opened.state]);
-    Ok(Started { out, origin: None, follower, syncer })
+    let base = SampleLayout::new(&abilities.base(), Endian::NATIVE);
+    let out = Outbox::start(opened, rings, sink, tally, &base)?;
+    let closed_files = rotation.map(|rotation| rotation.closed_files().clone());
+    let completer = Completer::new(StateWriter::of(opened), closed_files, options.notify);
+    let finisher = Finisher::start(completer, out.ended().clone())?;
+    Ok(Started { out, origin: None, syncer, finisher })
 }
 
 /// What there is to say about the first event.

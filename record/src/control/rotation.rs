@@ -94,20 +94,16 @@ impl Rotation {
                     tried += 1;
                     thread::sleep(Duration::from_millis(10));
                 }
-                other => return other.map(|()| closed),
+                other => return other.map(|()| closed).inspect_err(|_| self.closed.stays_open()),
             }
         }
     }
 
     /// Gives the file its name back: there is none to follow.
     pub(super) fn take_back(&self, closed: &Path) {
+        self.closed.stays_open();
         if let Err(error) = Sink::vacate(closed, &self.path) {
             (self.notify)(Level::Warning, &format!("the recording stays in {}: {error}", closed.display()));
         }
-    }
-
-    /// A file is complete.
-    pub(super) fn closed(&self, path: PathBuf) {
-        self.closed.push(path);
     }
 }

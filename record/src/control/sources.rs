@@ -10,12 +10,14 @@ use crate::sources::inventory::Programs;
 use crate::sources::statistics::Statistics;
 use crate::sources::{Context, News, Outlet, Source};
 use crate::sys::Waker;
-use crate::{Level, Result};
+use crate::{Error, Level, Result};
 
 /// The sources, in their order.
 pub(crate) struct Sources {
     /// Go before what they share.
-    all: Vec<Box<dyn Source>>,
+    all: Vec<Entry>,
+    /// One that fails is left out from then on, and the others go on.
+    goes_on: bool,
     pub(crate) programs: Programs,
     pub(crate) session: Session,
     /// Kernel addresses that are to get names.
@@ -25,10 +27,16 @@ pub(crate) struct Sources {
     notify: fn(Level, &str),
 }
 
+struct Entry {
+    source: Box<dyn Source>,
+    has_failed: bool,
+}
+
 impl Sources {
     pub(crate) fn new(programs: Programs, session: Session, notify: fn(Level, &str)) -> Sources {
         Sources {
             all: Vec::new(),
+            goes_on: false,
             programs,
             session,
             addresses: Vec::new(),
@@ -40,7 +48,12 @@ impl Sources {
 
     /// Adds one behind the others.
     pub(crate) fn add(&mut self, source: impl Source + 'static) {
-        self.all.push(Box::new(source));
+        self.all.push(Entry { source: Box::new(source), has_failed: false });
+    }
+
+    /// What fails from here on ends the recording no more, unless the output does.
+    pub(crate) fn go_on_without_failed(&mut self) {
+        self.goes_on = true;
     }
 
     /// [`Source::prepare`] of all.
@@ -105,7 +118,7 @@ impl Sources {
 
     /// [`Source::disable`] of all.
     pub(crate) fn disable(&mut self) {
-        self.all.iter_mut().rev().for_each(|source| source.disable());
+        self.all.iter_mut().rev().for_each(|entry| entry.source.disable());
     }
 
     /// [`Source::finish`] of all.
@@ -121,19 +134,23 @@ impl Sources {
 
     /// When [`Sources::poll`] is to be called next at the latest.
     pub(crate) fn poll_at(&self) -> Option<Instant> {
-        self.all.iter().filter_map(|source| source.poll_at()).min()
+        self.in_use().filter_map(|source| source.poll_at()).min()
     }
 
     /// What wakes the control thread.
     pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
-        self.all.iter().filter_map(|source| source.waker())
+        self.in_use().filter_map(|source| source.waker())
     }
 
     /// What all of them have to say in the closing line.
     pub(crate) fn sum_up(&self, summary: &mut Summary) {
-        self.all.iter().for_each(|source| source.sum_up(summary));
+        self.all.iter().for_each(|entry| entry.source.sum_up(summary));
         (summary.programs, summary.missed) = self.programs.counts();
         summary.unheld = self.programs.unheld();
+    }
+
+    fn in_use(&self) -> impl Iterator<Item = &dyn Source> {
+        self.all.iter().filter(|entry| !entry.has_failed).map(|entry| entry.source.as_ref())
     }
 
     fn each(
@@ -141,9 +158,18 @@ impl Sources {
         out: &mut dyn Outlet,
         mut call: impl FnMut(&mut dyn Source, &mut Context<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Sources { all, programs, session, addresses, statistics, news, notify } = self;
+        let Sources { all, goes_on, programs, session, addresses, statistics, news, notify } = self;
         let mut context = Context { programs, statistics, news, session, addresses, out, notify: *notify };
-        all.iter_mut().try_for_each(|source| call(source.as_mut(), &mut context))?;
+        for Entry { source, has_failed } in all.iter_mut().filter(|entry| !entry.has_failed) {
+            match call(source.as_mut(), &mut context) {
+                Err(error) if *goes_on && !matches!(error, Error::OutputEnded) => {
+                    *has_failed = true;
+                    let text = format!("{error}; the recording goes on, and lacks what depends on it from here on");
+                    notify(Level::Warning, &text);
+                }
+                called => called?,
+            }
+        }
         // When every source has had its call: nothing else is at a program's addresses before that.
         programs.let_go();
         Ok(())
@@ -153,5 +179,84 @@ impl Sources {
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sources", self.all.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use bprec_bpf::{BtfCache, ProgSnapshot};
+    use bprec_format::SampleLayout;
+    use bprec_format::state::State;
+
+    use super::*;
+
+    /// A source that fails at its polls, or works.
+    struct Polled {
+        error: fn() -> Result<()>,
+        polls: Arc<AtomicU32>,
+    }
+
+    impl Source for Polled {
+        fn poll(&mut self, _now: Instant, _context: &mut Context<'_>) -> Result<()> {
+            self.polls.fetch_add(1, Ordering::Relaxed);
+            (self.error)()
+        }
+    }
+
+    struct Nowhere;
+
+    impl Outlet for Nowhere {
+        fn state(&mut self, _state: State) -> Result<()> {
+            Ok(())
+        }
+        fn layout(&self) -> Option<SampleLayout> {
+            None
+        }
+        fn records(&mut self, _records: Vec<u8>) -> Result<()> {
+            Ok(())
+        }
+        fn end_round(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn program(&mut self, _snapshot: &ProgSnapshot) -> Result<()> {
+            Ok(())
+        }
+        fn types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<bool> {
+            Ok(true)
+        }
+        fn keep_types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn a_source_that_fails_is_left_out_and_the_others_go_on() {
+        let programs = Programs::new(Arc::new(BtfCache::new()), None, Vec::new());
+        let mut sources =
+            Sources::new(programs, Session::default(), |_, text| SAID.lock().unwrap().push(text.to_owned()));
+        let polls: [Arc<AtomicU32>; 3] = Default::default();
+        let errors: [fn() -> Result<()>; 3] =
+            [|| Ok(()), || Err(Error::Other("the map is busy".to_owned())), || Ok(())];
+        for (error, polls) in errors.into_iter().zip(&polls) {
+            sources.add(Polled { error, polls: Arc::clone(polls) });
+        }
+        assert!(sources.poll(Instant::now(), &mut Nowhere).is_err(), "nothing is recorded yet");
+        sources.go_on_without_failed();
+        for _ in 0..2 {
+            sources.poll(Instant::now(), &mut Nowhere).unwrap();
+        }
+        assert_eq!(polls.map(|polls| polls.load(Ordering::Relaxed)), [3, 2, 2]);
+        let said = SAID.lock().unwrap();
+        assert!(said.len() == 1 && said[0].starts_with("the map is busy; the recording goes on"), "{said:?}");
+        // What ends the output ends the recording.
+        sources.add(Polled { error: || Err(Error::OutputEnded), polls: Arc::default() });
+        assert!(matches!(sources.poll(Instant::now(), &mut Nowhere), Err(Error::OutputEnded)));
     }
 }

@@ -11,12 +11,20 @@ use crate::{Error, Level, Options, Result, sys};
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     /// One ring per CPU, for all events but one.
-    main: Vec<CpuRing>,
+    main: RingSet,
     /// One ring per CPU for code that comes and goes: no flood of samples can push it out, and its records are looked
     /// at before they are written. Empty where the side band covers the targets only.
-    code: Vec<CpuRing>,
+    code: RingSet,
     /// One ring per CPU for the events that sample, where samples overwrite the oldest ones.
     newest: Vec<CpuBackwardRing>,
+}
+
+/// Rings that are read one after the other.
+#[derive(Debug, Default)]
+struct RingSet {
+    rings: Vec<CpuRing>,
+    /// The one whose turn it is.
+    at: usize,
 }
 
 /// A ring that is overwritten, and where it belongs.
@@ -52,13 +60,13 @@ impl Rings {
                 let mut code_bytes = CODE_RING_BYTES;
                 let ring = map_ring(event_fd, cpu, &mut code_bytes, Ring::map)?;
                 code_bytes_least = code_bytes_least.min(code_bytes);
-                rings.code.push(CpuRing { cpu, ring, owner: index });
+                rings.code.rings.push(CpuRing { cpu, ring, owner: index });
                 continue;
             }
             let is_overwritten = options.overwrite && opened.is_sampling(event_fd.event);
             let owner = match is_overwritten {
                 true => rings.newest.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
-                false => rings.main.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
+                false => rings.main.rings.iter().find(|ring| ring.cpu == cpu).map(|ring| ring.owner),
             };
             if let Some(owner) = owner {
                 let owner = opened.fds[owner].fd.as_fd();
@@ -76,7 +84,7 @@ impl Rings {
                 continue;
             }
             let ring = map_ring(event_fd, cpu, &mut bytes, Ring::map)?;
-            rings.main.push(CpuRing { cpu, ring, owner: index });
+            rings.main.rings.push(CpuRing { cpu, ring, owner: index });
         }
         if bytes < asked {
             let text = format!(
@@ -100,23 +108,24 @@ impl Rings {
 
     /// The descriptors to wait for.
     pub(super) fn owners<'fd>(&self, opened: &'fd OpenEvents) -> impl Iterator<Item = BorrowedFd<'fd>> {
-        self.main.iter().chain(&self.code).map(|ring| opened.fds[ring.owner].fd.as_fd())
+        self.main.rings.iter().chain(&self.code.rings).map(|ring| opened.fds[ring.owner].fd.as_fd())
     }
 
-    /// Hands what is in each ring to `take`, and gives the space back to the kernel when that has succeeded.
+    /// Hands what is in each ring to `take`, and gives the space back to the kernel where that has taken it. Where it has not, the rest
+    /// has its turn first the next time; returns false then.
     ///
     /// # Errors
     /// What `take` says.
-    pub(super) fn take_main(&mut self, take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
-        take_all(&mut self.main, take)
+    pub(super) fn take_main(&mut self, take: impl FnMut(&Unread<'_>) -> Result<bool>) -> Result<bool> {
+        self.main.take(take)
     }
 
     /// The same of the rings for code.
     ///
     /// # Errors
     /// What `take` says.
-    pub(super) fn take_code(&mut self, take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
-        take_all(&mut self.code, take)
+    pub(super) fn take_code(&mut self, take: impl FnMut(&Unread<'_>) -> Result<bool>) -> Result<bool> {
+        self.code.take(take)
     }
 
     /// Appends what is in the rings that are overwritten and was not taken before, ring by ring. Samples of the time that this
@@ -144,16 +153,22 @@ impl Rings {
     }
 }
 
-fn take_all(rings: &mut [CpuRing], mut take: impl FnMut(&Unread<'_>) -> Result<()>) -> Result<()> {
-    for CpuRing { ring, .. } in rings {
-        let unread = ring.unread();
-        let head = unread.head();
-        if unread.len() > 0 || unread.overrun_bytes > 0 {
-            take(&unread)?;
-            ring.consume(head);
+impl RingSet {
+    fn take(&mut self, mut take: impl FnMut(&Unread<'_>) -> Result<bool>) -> Result<bool> {
+        for _ in 0..self.rings.len() {
+            let CpuRing { ring, .. } = &mut self.rings[self.at];
+            let unread = ring.unread();
+            let head = unread.head();
+            if unread.len() > 0 || unread.overrun_bytes > 0 {
+                if !take(&unread)? {
+                    return Ok(false);
+                }
+                ring.consume(head);
+            }
+            self.at = (self.at + 1) % self.rings.len();
         }
+        Ok(true)
     }
-    Ok(())
 }
 
 /// Maps the ring of an event: with `bytes`, or as many as the kernel lets us lock.
@@ -182,9 +197,9 @@ fn map_ring<R>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::DrainAccount;
     use super::super::ring::in_memory::record;
     use super::*;
+    use crate::output::DrainAccount;
 
     #[test]
     fn a_ring_whose_place_is_lost_is_said_once_and_the_others_are_read() {
@@ -193,19 +208,18 @@ mod tests {
         rings[0].set_head(3 * page as u64);
         rings[1].write(0, &record(40, 1));
         rings[1].set_head(40);
-        let mut rings: Vec<CpuRing> =
-            rings.into_iter().zip(0..).map(|(ring, cpu)| CpuRing { cpu, ring, owner: 0 }).collect();
+        let rings = rings.into_iter().zip(0..).map(|(ring, cpu)| CpuRing { cpu, ring, owner: 0 }).collect();
+        let mut rings = RingSet { rings, at: 0 };
         let mut taken = Vec::new();
         let mut account = DrainAccount::default();
         assert_eq!(account.loss(), None);
         for _ in 0..2 {
-            take_all(&mut rings, |unread| {
+            let all = rings.take(|unread| {
                 account.add_overrun(unread.overrun_bytes);
                 taken.push((unread.overrun_bytes, [unread.first, unread.second].concat()));
-                Ok(())
-            })
-            .map_err(|error| error.to_string())
-            .unwrap();
+                Ok(true)
+            });
+            all.map_err(|error| error.to_string()).unwrap();
         }
         let said = account.loss().unwrap_or_default();
         assert!(said.starts_with(&format!("{} bytes in the rings could not be read", 3 * page)), "{said}");

@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::journal::journal_of;
 use super::older;
+use super::syncer::directory_of;
 use crate::Level;
 
 /// Digits of the time in the name of a closed file.
@@ -19,36 +21,61 @@ const TIMESTAMP_DIGITS: usize = 16;
 /// The closed files that are there, for whoever writes and for whoever closes.
 #[derive(Debug, Clone)]
 pub(crate) struct ClosedFiles {
-    /// The oldest first.
-    files: Arc<Mutex<VecDeque<PathBuf>>>,
+    state: Arc<Mutex<State>>,
     /// Files that stay; `None` for all.
     max: Option<NonZeroUsize>,
     notify: fn(Level, &str),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Files that are whole, the oldest first.
+    files: VecDeque<PathBuf>,
+    /// Files that have such a name and are not whole yet.
+    closing: usize,
+    /// Files that have no name any more. What they take is free once they are closed, and that may take its time.
+    nameless: Vec<File>,
 }
 
 impl ClosedFiles {
     /// Those that go by the name `path` and a time. Where `max` of them stay, these are the newest, also of recordings before this one.
     pub(crate) fn of(path: &Path, max: Option<NonZeroUsize>, notify: fn(Level, &str)) -> ClosedFiles {
         let files = if max.is_some() { closed_before(path) } else { VecDeque::new() };
-        ClosedFiles { files: Arc::new(Mutex::new(files)), max, notify }
+        let state = State { files, ..State::default() };
+        ClosedFiles { state: Arc::new(Mutex::new(state)), max, notify }
     }
 
-    /// Another file is about to be closed: the oldest goes when there would be too many.
+    /// Another file is about to be closed: the oldest goes when there would be too many. What it takes is freed later.
     pub(crate) fn make_way(&self) {
+        let mut state = self.state();
+        state.closing += 1;
         let Some(max) = self.max else { return };
-        let mut files = self.files();
-        while files.len() >= max.get() {
-            let Some(oldest) = files.pop_front() else { return };
+        while state.files.len() + state.closing > max.get() {
+            let Some(oldest) = state.files.pop_front() else { return };
+            state.nameless.extend(hold(&oldest));
             if let Err(error) = delete(&oldest) {
                 (self.notify)(Level::Warning, &format!("{} cannot be deleted: {error}", oldest.display()));
             }
         }
     }
 
+    /// The file that was about to be closed stays open.
+    pub(crate) fn stays_open(&self) {
+        self.state().closing -= 1;
+    }
+
+    /// Frees what files take that were deleted.
+    pub(crate) fn free(&self) {
+        let nameless = std::mem::take(&mut self.state().nameless);
+        drop(nameless);
+    }
+
     /// A file is complete.
     pub(crate) fn push(&self, path: PathBuf) {
         (self.notify)(Level::Detail, &format!("{} is complete", path.display()));
-        self.files().push_back(path);
+        let mut state = self.state();
+        state.closing -= 1;
+        state.files.push_back(path);
     }
 
     /// Does what needs room on the disk. While there is none, and only so many files are to stay, the oldest goes.
@@ -66,8 +93,12 @@ impl ClosedFiles {
         if self.max.is_none() {
             return false;
         }
-        let mut files = self.files();
-        while let Some(oldest) = files.pop_front() {
+        let mut state = self.state();
+        if !state.nameless.is_empty() {
+            state.nameless.clear();
+            return true;
+        }
+        while let Some(oldest) = state.files.pop_front() {
             match delete(&oldest) {
                 Ok(()) => {
                     (self.notify)(
@@ -85,15 +116,20 @@ impl ClosedFiles {
         false
     }
 
-    fn files(&self) -> MutexGuard<'_, VecDeque<PathBuf>> {
-        // A list is whole at every moment.
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It is whole at every moment.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns true if an error is that of a file system, or of a user's part of one, without room.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// A descriptor that keeps what a file takes until it is closed, and opens nothing.
+fn hold(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
 }
 
 /// Deletes a recording, with its journal if it was cut off.
@@ -107,9 +143,8 @@ fn delete(path: &Path) -> io::Result<()> {
 
 /// Files that recordings before this one closed under this name, the oldest first: recordings of ours alone.
 fn closed_before(path: &Path) -> VecDeque<PathBuf> {
-    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = path.file_name() else { return VecDeque::new() };
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = fs::read_dir(directory_of(path)).into_iter().flatten().flatten();
     let closed = entries.map(|entry| entry.file_name()).filter(|closed| is_name_of_closed(closed, name));
     let mut paths: Vec<PathBuf> =
         closed.map(|closed| path.with_file_name(closed)).filter(|path| older::is_own_recording(path)).collect();

@@ -37,8 +37,7 @@ pub(crate) struct Ending<'a> {
 pub(crate) fn complete(sink: &mut Sink, tally: &Tally, writer: &mut StateWriter, mut ending: Ending<'_>) -> Result<()> {
     let mut states = Vec::new();
     if let Some(kallsyms) = ending.kallsyms {
-        let mut addresses = tally.addresses();
-        addresses.extend(ending.addresses);
+        let addresses: Vec<u64> = tally.addresses().iter().chain(ending.addresses).copied().collect();
         kernel_symbols(kallsyms, &addresses).iter().try_for_each(|state| writer.encode(state, &mut states))?;
     }
     if let Some((files, done)) = ending.user_functions.take() {

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::closed_files::ClosedFiles;
 use super::sink::with_room;
+use super::syncer::directory_of;
 use crate::{Error, Result};
 
 /// The first frame is shorter.
@@ -84,8 +85,8 @@ impl Journal {
 /// Creates a file that was not there, for its owner alone, and that has these contents from the moment it has its name: killed at any
 /// time, or without power, we leave none that is not a recording. Where a file system knows no files without a name, the moment between is short.
 pub(super) fn create_with(path: &Path, contents: &[u8]) -> io::Result<File> {
-    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let nameless = OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory);
+    let nameless =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(directory_of(path));
     if let Ok(mut file) = nameless {
         // A name may be on the disk before what it is of.
         file.write_all(contents)?;

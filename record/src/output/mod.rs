@@ -1,13 +1,14 @@
-//! Where a recording goes: file or pipe, the journal beside a file, checkpoints, and the feature sections at the end.
+//! Where a recording goes: the output thread and the one way to it; file or pipe, the journal beside a file, checkpoints, and the feature
+//! sections at the end.
 
 mod closed_files;
 pub(crate) mod complete;
 mod compression;
-mod compressor;
 mod journal;
 pub(crate) mod machine;
 mod older;
 pub(crate) mod pipe;
+mod queue;
 mod recover;
 pub(crate) mod sections;
 mod sink;
@@ -15,15 +16,19 @@ mod state_writer;
 mod summary;
 mod syncer;
 mod tally;
+mod thread;
+mod trailer;
 mod user_hits;
 
 pub(crate) use closed_files::ClosedFiles;
-pub(crate) use compressor::Compressor;
 pub(crate) use journal::Leftover;
+pub(crate) use queue::{DrainAccount, Message, Queue};
 pub use recover::{Recovered, recover};
 pub(crate) use sink::{Origin, Sink};
 pub(crate) use state_writer::{StateWriter, stamp};
 pub use summary::Summary;
 pub(crate) use syncer::Syncer;
-pub(crate) use tally::{Follower, Tally};
+pub(crate) use tally::Tally;
+pub(crate) use thread::{Closed, Next, OutputThread};
+pub(crate) use trailer::fix_sample_id_trailer;
 pub(crate) use user_hits::{FileHits, LeftOut, Mapper};

@@ -1,7 +1,7 @@
 //! Where the bytes go: a seekable file with checkpoints and a journal beside it, or a stream.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,9 @@ use super::older::{self, Moved};
 use super::pipe;
 use super::sections::Section;
 use super::state_writer::{id_record, random_id};
-use super::syncer::{Written, sync_directory};
-use super::tally::{Follower, Tally};
+use super::syncer::{Written, directory_of, sync_directory};
 use crate::events::OpenEvent;
-use crate::{Error, Output, Result};
+use crate::{Error, Level, Output, Result};
 
 /// What is asked for as the size of a pipe: the most that the kernel gives to ordinary users.
 const PIPE_BYTES: usize = 1 << 20;
@@ -68,6 +67,14 @@ impl Origin {
         self.moved.iter().for_each(Moved::settle);
     }
 
+    /// Removes the file as if it had never been, and gives its name back to the one before it, which [`Sink::vacate`] has made `closed`.
+    pub(crate) fn give_way(&self, closed: &Path, notify: fn(Level, &str)) {
+        self.discard();
+        if let Err(error) = Sink::vacate(closed, &self.path) {
+            notify(Level::Warning, &format!("the recording stays in {}: {error}", closed.display()));
+        }
+    }
+
     /// Removes the file as if it had never been, and puts the older recording of this name back.
     pub(crate) fn discard(&self) {
         // An error is on its way, and the journal of no recording there is.
@@ -77,6 +84,12 @@ impl Origin {
             self.moved.iter().for_each(Moved::put_back);
         }
     }
+}
+
+/// The name that a file has, which may be another one where a change of names was begun. `None` where there is none in its directory.
+fn current_name(path: &Path, inode: Inode) -> Option<PathBuf> {
+    let others = || fs::read_dir(directory_of(path)).into_iter().flatten().flatten().map(|entry| entry.path());
+    std::iter::once(path.to_owned()).chain(std::iter::once_with(others).flatten()).find(|path| is_still(path, inode))
 }
 
 /// Whether a program was started without this descriptor: Rust's runtime has put /dev/null there, for reading and writing, so that no
@@ -229,7 +242,7 @@ impl Sink {
         for event in events {
             pipe::attr(event, attr_size, &mut head)?;
         }
-        sink.write(&[IoSlice::new(&head)])?;
+        sink.write(&head)?;
         Ok(sink)
     }
 
@@ -246,18 +259,6 @@ impl Sink {
     /// True for a file that still has its name.
     pub(crate) fn is_there(&self) -> bool {
         self.seekable.as_ref().is_some_and(|_| self.out.metadata().is_ok_and(|about| about.nlink() > 0))
-    }
-
-    /// What reads the records of a file while they are written; `None` for a stream.
-    ///
-    /// # Errors
-    /// When there can be no more descriptors.
-    pub(crate) fn follower(&self, tally: Tally) -> Result<Option<Follower>> {
-        if !self.is_file() {
-            return Ok(None);
-        }
-        let file = self.out.try_clone().map_err(|error| self.failed(error))?;
-        Ok(Some(Follower::new(file, self.head_bytes, tally)))
     }
 
     /// What has to be synced of a file while it is written; `None` for a stream.
@@ -281,7 +282,7 @@ impl Sink {
     /// # Errors
     /// When they cannot be written; what was appended before stays whole.
     pub(crate) fn append(&mut self, records: &[u8]) -> Result<()> {
-        self.write(&[IoSlice::new(records)])?;
+        self.write(records)?;
         self.data_bytes += records.len() as u64;
         Ok(())
     }
@@ -305,31 +306,21 @@ impl Sink {
         Ok(())
     }
 
-    /// Appends whole records that come from the kernel or stand for such, compressed where that was asked for.
+    /// Appends whole records that come from the kernel or stand for such, compressed where that was asked for and is not behind.
     ///
     /// # Errors
     /// As [`Sink::append`].
-    pub(crate) fn append_packed(&mut self, records: &[u8]) -> Result<()> {
+    pub(crate) fn append_packed(&mut self, records: &[u8], is_behind: bool) -> Result<()> {
+        let Some(packer) = self.packer.as_mut().filter(|_| !is_behind) else {
+            self.packer.iter_mut().for_each(|packer| packer.skip(records.len()));
+            return self.append(records);
+        };
         let mut packed = std::mem::take(&mut self.packed);
         packed.clear();
-        let done = match &mut self.packer {
-            Some(packer) => packer.pack(records, &mut packed),
-            None => return self.append(records),
-        };
+        let done = packer.pack(records, &mut packed);
         let appended = done.map_err(|error| self.failed(error)).and_then(|()| self.append(&packed));
         self.packed = packed;
         appended
-    }
-
-    /// Appends whole records as they are, because compressing them would take too long.
-    ///
-    /// # Errors
-    /// As [`Sink::append`].
-    pub(crate) fn append_skipped(&mut self, records: &[u8]) -> Result<()> {
-        if let Some(packer) = &mut self.packer {
-            packer.skip(records.len());
-        }
-        self.append(records)
     }
 
     /// True where records are compressed.
@@ -345,16 +336,6 @@ impl Sink {
     /// The COMPRESSED feature, where records are compressed.
     pub(crate) fn compression(&self) -> Option<Section> {
         self.packer.as_ref().map(Packer::feature)
-    }
-
-    /// Appends whole records of which the last may be in two pieces, straight from where they are.
-    ///
-    /// # Errors
-    /// As [`Sink::append`].
-    pub(crate) fn append_pieces(&mut self, first: &[u8], second: &[u8]) -> Result<()> {
-        self.write(&[IoSlice::new(first), IoSlice::new(second)])?;
-        self.data_bytes += (first.len() + second.len()) as u64;
-        Ok(())
     }
 
     /// Says that all rings were read once.
@@ -442,6 +423,18 @@ impl Sink {
         drop(self.out.sync_all());
     }
 
+    /// Makes the file end behind its last whole record after an error, and returns what is to be said of it.
+    pub(crate) fn give_up(&mut self, error: Error) -> Error {
+        self.cut();
+        match (error, &self.seekable) {
+            (Error::File { answer, .. }, Some(Seekable { path, origin, .. })) if self.is_there() => {
+                let path = current_name(path, origin.inode).unwrap_or_else(|| path.clone());
+                Error::Incomplete { path, answer, kept_bytes: self.written_bytes() }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// What there was before a file; `None` for a stream.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.seekable.as_ref().map(|it| it.origin.clone())
@@ -452,19 +445,12 @@ impl Sink {
         self.origin().iter().for_each(Origin::discard);
     }
 
-    fn write(&mut self, pieces: &[IoSlice<'_>]) -> Result<()> {
-        let mut pieces =
-            [pieces.first().map_or(&[][..], |piece| &piece[..]), pieces.get(1).map_or(&[][..], |piece| &piece[..])];
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         let closed = self.seekable.as_ref().and_then(|seekable| seekable.closed.as_ref());
-        while !(pieces[0].is_empty() && pieces[1].is_empty()) {
-            let write = || (&self.out).write_vectored(&[IoSlice::new(pieces[0]), IoSlice::new(pieces[1])]);
-            match with_room(closed, write) {
+        while !bytes.is_empty() {
+            match with_room(closed, || (&self.out).write(bytes)) {
                 Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into())),
-                Ok(written) => {
-                    let first = written.min(pieces[0].len());
-                    pieces[0] = &pieces[0][first..];
-                    pieces[1] = &pieces[1][written - first..];
-                }
+                Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
                 Err(error) => return Err(self.failed(error)),
             }

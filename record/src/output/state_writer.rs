@@ -7,7 +7,7 @@ use bprec_format::records::write_record;
 use bprec_format::state::{EVENT_NAME, PAYLOAD_MAX_BYTES, RecordingId, State};
 use bprec_format::{Endian, EventAttr, RECORD_HEADER_BYTES, RecordType, SampleId, SampleLayout};
 
-use crate::events::OpenEvent;
+use crate::events::{OpenEvent, OpenEvents};
 use crate::{Error, Result, sys};
 
 /// Where the time of such a sample is: behind its header, IDENTIFIER, IP and TID.
@@ -68,6 +68,12 @@ impl StateWriter {
             pid: std::process::id(),
             payload: Vec::new(),
         }
+    }
+
+    /// For the event that carries the states of a recording.
+    pub(crate) fn of(opened: &OpenEvents) -> StateWriter {
+        let state = &opened.events[opened.state].file;
+        StateWriter::new(&state.attr, state.ids.first().copied().unwrap_or(0))
     }
 
     /// Appends the sample that carries `state`, without a time: it gets that with [`stamp`], when it is written.

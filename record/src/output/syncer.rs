@@ -142,10 +142,14 @@ impl Written {
     }
 }
 
+/// The directory that a file is in.
+pub(super) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Puts the names in a file's directory on the disk.
 pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
-    let directory = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match File::open(directory).and_then(|directory| directory.sync_all()) {
+    match File::open(directory_of(path)).and_then(|directory| directory.sync_all()) {
         // Some file systems have nothing to sync there; who may not read a directory may still write into it.
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(()),
         synced => synced,

@@ -17,8 +17,6 @@ use crate::events::SampleRole;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes that are counted in one go while the file grows: whoever does it has other work, too.
-const FOLLOWED_BYTES: u64 = 16 << 20;
 /// Slots of the filter in front of the set of addresses: hot code repeats itself.
 const RECENT_SLOTS: usize = 1 << 12;
 
@@ -54,50 +52,6 @@ pub(crate) struct Tally {
     intact: Option<bool>,
     /// The highest number of a CPU that a sample is of.
     pub(crate) highest_cpu: Option<u32>,
-}
-
-/// Counts the records of a file while it is written, so that it is not read as a whole at the end.
-#[derive(Debug)]
-pub(crate) struct Follower {
-    file: File,
-    /// Where the first record is that is not counted yet.
-    at: u64,
-    tally: Tally,
-}
-
-impl Follower {
-    pub(super) fn new(file: File, first_record: u64, tally: Tally) -> Follower {
-        Follower { file, at: first_record, tally }
-    }
-
-    /// Counts what was written since the last call. A record of which a part is written yet is left for the next one.
-    ///
-    /// # Errors
-    /// When the file cannot be read; so for [`Follower::finish`].
-    pub(crate) fn follow(&mut self) -> io::Result<()> {
-        let end = self.file.metadata()?.len();
-        let used = self.tally.add_file(&self.file, self.at, end.saturating_sub(self.at).min(FOLLOWED_BYTES))?;
-        self.at += used;
-        // However often this is called, a sample waits until more is written.
-        self.tally.user_hits.iter_mut().filter(|_| used > 0).for_each(UserHits::round);
-        Ok(())
-    }
-
-    /// Processes that came, by what was counted, and are not gone.
-    pub(crate) fn processes(&self) -> &BTreeSet<u32> {
-        &self.tally.processes
-    }
-
-    /// The kernel addresses that samples have hit, by what was counted, in no order.
-    pub(crate) fn addresses(&self) -> Vec<u64> {
-        self.tally.addresses()
-    }
-
-    /// Counts the rest of the records, which end at `end`.
-    pub(crate) fn finish(mut self, end: u64) -> io::Result<Tally> {
-        self.tally.add_file(&self.file, self.at, end.saturating_sub(self.at))?;
-        Ok(self.tally)
-    }
 }
 
 /// The set of addresses.
@@ -159,9 +113,23 @@ impl Tally {
         Tally { user_hits: Some(UserHits::default()), ..self }
     }
 
-    /// The same, where these processes are known to have come before.
-    pub(crate) fn with(self, processes: BTreeSet<u32>) -> Tally {
-        Tally { processes, ..self }
+    /// Nothing counted yet of the file that follows: processes that came before are there still.
+    pub(super) fn successor(&self) -> Tally {
+        Tally {
+            processes: self.processes.clone(),
+            user_hits: self.user_hits.as_ref().map(|_| UserHits::default()),
+            ..Tally::new(self.events.clone(), self.roles.clone())
+        }
+    }
+
+    /// Every record before this point was counted: what samples hit can be looked for.
+    pub(super) fn round(&mut self) {
+        self.user_hits.iter_mut().for_each(UserHits::round);
+    }
+
+    /// Processes that came and are not gone.
+    pub(crate) fn processes(&self) -> &BTreeSet<u32> {
+        &self.processes
     }
 
     /// Counts the records in `bytes`; how many bytes of them were whole records.
@@ -208,9 +176,9 @@ impl Tally {
         self.unpacker.is_some()
     }
 
-    /// The kernel addresses that samples hit, in no order.
-    pub(crate) fn addresses(&self) -> Vec<u64> {
-        self.addresses.all.iter().copied().collect()
+    /// The kernel addresses that samples hit.
+    pub(crate) fn addresses(&self) -> &HashSet<u64> {
+        &self.addresses.all
     }
 
     /// The code of files that samples hit, and what was left out of it. `None` where that was not wanted.
@@ -336,51 +304,6 @@ impl Tally {
                 (Some(context::USER), Some(hit)) => hit(within),
                 _ => {}
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
-
-    use std::io::Write;
-
-    use bprec_format::{EventAttr, FileAttr};
-
-    use super::*;
-
-    #[test]
-    fn a_file_that_grows_is_counted_once_wherever_a_write_ends() {
-        let attr = EventAttr { sample_type: SampleType::IDENTIFIER.with(SampleType::TIME), ..EventAttr::default() };
-        let events = Events::new(&[FileAttr { attr, ids: vec![7] }], Endian::NATIVE).unwrap();
-        const RECORD_BYTES: usize = 24;
-        const SAMPLES: u64 = 1000;
-        let mut bytes = b"in front".to_vec();
-        for time in 0..SAMPLES {
-            bytes.extend_from_slice(&RecordType::SAMPLE.0.to_ne_bytes());
-            bytes.extend_from_slice(&0u16.to_ne_bytes());
-            bytes.extend_from_slice(&(RECORD_BYTES as u16).to_ne_bytes());
-            bytes.extend_from_slice(&7u64.to_ne_bytes());
-            bytes.extend_from_slice(&(100 + time).to_ne_bytes());
-        }
-        for part_bytes in [1, 7, 23, 24, 25, 1000, bytes.len()] {
-            let mut file = tempfile::tempfile().unwrap();
-            let tally = Tally::new(events.clone(), vec![SampleRole::Main]);
-            let mut follower = Follower::new(file.try_clone().unwrap(), 8, tally);
-            follower.follow().unwrap();
-            let (mut written, mut rest) = (0, &bytes[..]);
-            // The last part is left to the end.
-            while rest.len() > part_bytes {
-                let (part, behind) = rest.split_at(part_bytes);
-                file.write_all(part).unwrap();
-                (written, rest) = (written + part.len(), behind);
-                follower.follow().unwrap();
-                assert_eq!(follower.tally.samples, (written.saturating_sub(8) / RECORD_BYTES) as u64, "{part_bytes}");
-            }
-            file.write_all(rest).unwrap();
-            let tally = follower.finish(bytes.len() as u64).unwrap();
-            assert_eq!((tally.samples, tally.times), (SAMPLES, Some((100, 99 + SAMPLES))), "{part_bytes}");
         }
     }
 }

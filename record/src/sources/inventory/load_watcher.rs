@@ -20,8 +20,9 @@ use bprec_format::{Endian, EventAttr, RecordType, Records, SampleId, SampleLayou
 
 use super::Holding;
 use super::holding::is_spare;
-use crate::drain::{Ring, fix_sample_id_trailer};
+use crate::drain::Ring;
 use crate::events::Abilities;
+use crate::output::fix_sample_id_trailer;
 use crate::sys::{self, Waker};
 use crate::{Error, Result};
 
