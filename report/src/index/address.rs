@@ -310,6 +310,23 @@ impl Default for PageFilter {
     }
 }
 
+/// Length of an entry of the interpreter, about: there is one per stack size, side by side.
+const INTERPRETER_BYTES: u64 = 256;
+
+/// Ranges of the interpreter, which entries of it start, through all of the time.
+pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = Range> {
+    entries.sort_unstable();
+    entries.dedup();
+    entries.into_iter().map(|start| Range {
+        start,
+        end: start.saturating_add(INTERPRETER_BYTES),
+        from_ns: 0,
+        to_ns: u64::MAX,
+        owner: Owner::Interpreter,
+        announced: true,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

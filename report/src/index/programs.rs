@@ -4,7 +4,7 @@
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
-use crate::index::address::{Owner, Range};
+use crate::index::address::{Owner, Range, interpreter_ranges};
 use crate::index::images::{Attached, Image, lossy, symbol_name};
 use crate::index::states::States;
 use bprec_format::bpf::btf::Btf;
@@ -379,7 +379,7 @@ impl Timeline {
         let announced = self.set_announced_apart(&mut ranges, states);
         self.name_functions(infos);
         self.sort(&mut ranges);
-        place_interpreters(self.interpreters, &mut ranges);
+        ranges.extend(interpreter_ranges(self.interpreters));
         ranges.extend(self.out_of_line);
         let keyed = |(at, program): (usize, &Program)| Some((program.key()?, at as u32));
         let by_key = self.known.iter().enumerate().filter_map(keyed).collect();
@@ -584,22 +584,6 @@ fn renumber(ranges: &mut [Range], numbers: &[u32]) {
             *program = numbers[*program as usize];
         }
     }
-}
-
-/// An entry of the interpreter is about this long: one per stack size, side by side.
-const INTERPRETER_BYTES: u64 = 256;
-
-fn place_interpreters(mut entries: Vec<u64>, ranges: &mut Vec<Range>) {
-    entries.sort_unstable();
-    entries.dedup();
-    ranges.extend(entries.into_iter().map(|start| Range {
-        start,
-        end: start.saturating_add(INTERPRETER_BYTES),
-        from_ns: 0,
-        to_ns: u64::MAX,
-        owner: Owner::Interpreter,
-        announced: true,
-    }));
 }
 
 #[cfg(test)]
