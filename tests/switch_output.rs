@@ -216,8 +216,9 @@ fn killed_while_files_change() {
         for file in &all {
             let before = fs::metadata(file).unwrap().len();
             let output = bprec().args(["report", "--json", "-i"]).arg(file).output().unwrap();
+            // One that was killed at once may have no program yet, which is said.
             assert!(
-                output.status.success(),
+                matches!(output.status.code(), Some(0 | 1)),
                 "{}, {before} bytes: {}",
                 file.display(),
                 String::from_utf8_lossy(&output.stderr)

@@ -204,7 +204,7 @@ const ALL_LOST: [(u64, [u64; 2], &str, u64); 5] = [
     (6, [9_040, 9_041], "major-faults:HG", 12),
 ];
 
-/// With few events each has a table; with many, events without samples are named below the table of one of them.
+/// Each event has a table, which says what it lost.
 #[test]
 fn an_event_that_lost_all_of_its_samples_is_reported() {
     for events in [1, ALL_LOST.len()] {
@@ -226,7 +226,7 @@ fn an_event_that_lost_all_of_its_samples_is_reported() {
             let ends = ALL_LOST.iter().filter_map(|(_, _, other, _)| said.find(other));
             let said = &said[..ends.min().unwrap_or(said.len())];
             let expected = match lost {
-                0 => "no samples".to_owned(),
+                0 => "0 samples".to_owned(),
                 1_000.. => "1,700 lost".to_owned(),
                 lost => format!("{lost} lost"),
             };

@@ -10,6 +10,12 @@ use std::io;
 /// Makes a numbered part of a table's rows, and `None` behind the last.
 type Part<'v> = Box<dyn Fn(usize) -> Option<Sheet> + 'v>;
 
+/// Makes the columns of a table.
+type Columns<'v> = Box<dyn Fn() -> Vec<Column> + 'v>;
+
+/// Makes the blocks of a numbered event, and `None` behind the last.
+type Series<'v> = Box<dyn Fn(usize) -> Option<Vec<Block<'static>>> + 'v>;
+
 /// A piece of a view.
 pub(super) enum Block<'v> {
     /// A comment on a line of its own, however long.
@@ -29,11 +35,13 @@ pub(super) enum Block<'v> {
     /// A rule, sums and rows below the names of columns.
     Table(Sheet),
     /// The same in parts whose cells are not all kept.
-    Parts(Vec<Column>, Part<'v>),
+    Parts(Columns<'v>, Part<'v>),
     /// A line that is laid out already.
     Line(Line),
     /// Notes, with a gap before them.
     Notes(Legend, Vec<String>),
+    /// Blocks of events, which may be thousands, made by the number of the event when it is its turn; `None` behind the last.
+    Series(Series<'v>),
 }
 
 /// Meaning of columns and marks.
@@ -75,13 +83,26 @@ impl<'v> View<'v> {
         self.push(Block::Notes(Legend::default(), notes.into_iter().collect()));
     }
 
+    /// Appends blocks of each of these, made when it is its turn.
+    pub(super) fn series<T>(&mut self, of: &'v [T], blocks: impl Fn(usize, &'v T) -> Vec<Block<'static>> + 'v) {
+        self.push(Block::Series(Box::new(move |nth| Some(blocks(nth, of.get(nth)?)))));
+    }
+
+    /// The blocks in their order, none of them a series.
+    fn blocks(self) -> impl Iterator<Item = Block<'v>> {
+        self.0.into_iter().flat_map(|block| match block {
+            Block::Series(series) => Box::new((0..).map_while(series).flatten().map(|block| -> Block<'v> { block })),
+            block => Box::new(std::iter::once(block)) as Box<dyn Iterator<Item = Block<'v>> + 'v>,
+        })
+    }
+
     /// Writes it as text, `width` columns wide where that is possible.
     pub(super) fn write(self, out: &mut Screen<'_>, width: usize) -> io::Result<()> {
         let mut shown = Vec::new();
         let write_note = |text: &str, tone, out: &mut Screen<'_>| {
             wrapped(text, width).try_for_each(|(begin, text)| out.line(&Line::toned(tone, begin.to_owned() + &text)))
         };
-        for block in self.0 {
+        for block in self.blocks() {
             match block {
                 Block::Fact(text) => writeln!(out, "# {text}")?,
                 Block::Title(text) => out.line(&Line::of(Tone::Bold, format!("# {text}")))?,
@@ -91,7 +112,7 @@ impl<'v> View<'v> {
                 Block::Gap => writeln!(out, "#")?,
                 Block::Blank => writeln!(out)?,
                 Block::Table(sheet) => sheet.write(out, width)?,
-                Block::Parts(columns, part) => shown = Sheet::write_parts(columns, part, out, width)?,
+                Block::Parts(columns, part) => shown = Sheet::write_parts(columns(), part, out, width)?,
                 Block::Line(mut line) => {
                     line.cut(width);
                     out.line(&line)?;
@@ -103,6 +124,7 @@ impl<'v> View<'v> {
                     }
                     notes.iter().try_for_each(|note| write_note(note, Some(Tone::Dim), out))?;
                 }
+                Block::Series(_) => {}
             }
         }
         Ok(())
@@ -110,7 +132,7 @@ impl<'v> View<'v> {
 
     /// Writes it as Markdown (GitHub's): tables with the columns that say something, and comments as lists.
     pub(super) fn write_markdown(self, out: &mut Screen<'_>) -> io::Result<()> {
-        for block in self.0 {
+        for block in self.blocks() {
             match block {
                 Block::Fact(text) | Block::Note(text, _) => writeln!(out, "- {}", escaped(&text))?,
                 Block::Heading(text) | Block::Title(text) => writeln!(out, "\n**{}**\n", escaped(&text))?,
@@ -118,7 +140,7 @@ impl<'v> View<'v> {
                 Block::Gap | Block::Blank => {}
                 Block::Table(sheet) => markdown_table(sheet, out)?,
                 Block::Parts(columns, part) => {
-                    let mut sheet = Sheet { columns, rows: Vec::new(), totals: Vec::new() };
+                    let mut sheet = Sheet { columns: columns(), rows: Vec::new(), totals: Vec::new() };
                     for part in (0..).map_while(part) {
                         sheet.rows.extend(part.rows);
                         sheet.totals.extend(part.totals);
@@ -130,6 +152,7 @@ impl<'v> View<'v> {
                     let notes = [legend.lines(|_| true), notes].concat();
                     notes.iter().try_for_each(|note| writeln!(out, "- {}", escaped(note)))?;
                 }
+                Block::Series(_) => {}
             }
         }
         Ok(())

@@ -15,12 +15,11 @@ const NO_LINE: &str = "(no line information)";
 
 pub(super) fn view(report: &LinesReport, _: usize) -> View<'_> {
     let mut view = View::default();
-    for event in &report.events {
-        view.push(Block::Fact(format!("{}: {} samples", event.name, grouped(event.samples.samples))));
-        view.0.extend(event.no_helper.iter().map(|reason| Block::Fact(format!("helper: {reason}"))));
-        view.push(Block::Table(sheet(event)));
-        view.push(Block::Gap);
-    }
+    view.series(&report.events, |_, event| {
+        let head = Block::Fact(format!("{}: {} samples", event.name, grouped(event.samples.samples)));
+        let reason = event.no_helper.iter().map(|reason| Block::Fact(format!("helper: {reason}")));
+        [head].into_iter().chain(reason).chain([Block::Table(sheet(event)), Block::Gap]).collect()
+    });
     view
 }
 

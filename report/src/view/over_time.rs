@@ -1,6 +1,6 @@
 //! What programs cost from interval to interval: bars for people, lines for programs.
 
-use super::blocks::{Block, View};
+use super::blocks::{Block, Legend, View};
 use super::by_prog::{Lifetime, Scale, fitting_bars, intervals, weights};
 use super::cells::moment;
 use super::columns::{Field, Fields};
@@ -22,31 +22,36 @@ struct Row {
 
 pub(super) fn view(report: &OverTime, width: usize) -> View<'_> {
     let mut view = View::default();
-    for event in &report.events {
-        let columns = vec![
-            Column::number("ID").always(),
-            Column::text("PROGRAM").always().cut_to(16),
-            Column::number("SAMPLES").always(),
-            Column::number("LOADED").droppable(1),
-            Column::number("UNLOADED").droppable(1),
-            Column::number("RUNS").droppable(2),
-            Column::number("NS/RUN").droppable(2),
-        ];
-        let rows = rows(event);
-        let cells = rows.iter().map(|row| row.cells.clone()).collect();
-        let mut sheet = Sheet { columns, rows: cells, totals: Vec::new() };
-        let scale = Scale::new(event, report.interval_ns, bars_beside(&sheet, event, width));
-        sheet.columns.push(Column::text("OVER TIME").always());
-        for (cells, row) in sheet.rows.iter_mut().zip(&rows) {
-            cells.push(scale.line(row.heights.iter().copied(), row.lifetime));
-        }
-        view.push(Block::Fact(format!("{} · {} a bar", event.name, scale.bar_length())));
-        view.push(Block::Table(sheet));
-        let has_estimates = event.rows.iter().filter_map(|row| row.counted.value()).any(|counted| counted.is_estimate);
-        view.notes(has_estimates.then(|| ESTIMATE.to_owned()));
-        view.push(Block::Gap);
-    }
+    view.series(&report.events, move |_, event| blocks(report, event, width).into());
     view
+}
+
+fn blocks(report: &OverTime, event: &EventOverTime, width: usize) -> [Block<'static>; 4] {
+    let columns = vec![
+        Column::number("ID").always(),
+        Column::text("PROGRAM").always().cut_to(16),
+        Column::number("SAMPLES").always(),
+        Column::number("LOADED").droppable(1),
+        Column::number("UNLOADED").droppable(1),
+        Column::number("RUNS").droppable(2),
+        Column::number("NS/RUN").droppable(2),
+    ];
+    let rows = rows(event);
+    let cells = rows.iter().map(|row| row.cells.clone()).collect();
+    let mut sheet = Sheet { columns, rows: cells, totals: Vec::new() };
+    let scale = Scale::new(event, report.interval_ns, bars_beside(&sheet, event, width));
+    sheet.columns.push(Column::text("OVER TIME").always());
+    for (cells, row) in sheet.rows.iter_mut().zip(&rows) {
+        cells.push(scale.line(row.heights.iter().copied(), row.lifetime));
+    }
+    let has_estimates = event.rows.iter().filter_map(|row| row.counted.value()).any(|counted| counted.is_estimate);
+    let notes = has_estimates.then(|| ESTIMATE.to_owned()).into_iter().collect();
+    [
+        Block::Fact(format!("{} · {} a bar", event.name, scale.bar_length())),
+        Block::Table(sheet),
+        Block::Notes(Legend::default(), notes),
+        Block::Gap,
+    ]
 }
 
 /// Bars that fit beside a table: half of the width, if there are so many intervals, and what its columns leave.

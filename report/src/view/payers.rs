@@ -18,20 +18,20 @@ pub(super) const LEGEND: &str = "%PROGRAM: of what the program costs; %PAYER: of
 
 pub(super) fn view(report: &Payers, _: usize) -> View<'_> {
     let mut view = View::default();
-    for (nth, event) in report.events.iter().enumerate() {
-        if nth > 0 {
-            view.push(Block::Blank);
-        }
-        view.push(Block::Fact(measured(&report.recording, &event.name)));
+    view.series(&report.events, |nth, event| {
         let samples = counted(event.samples.samples, "sample");
         let (bpf, share) =
             (grouped(event.total.count.samples), of_machine(event.total.machine_percent, event.is_scaled));
-        view.push(Block::Fact(format!("{samples} · {bpf} in BPF ({share} % of the machine)")));
-        view.push(Block::Gap);
-        view.push(Block::Table(payers(report, event)));
-        view.push(Block::Gap);
-        view.push(Block::Table(pairs(report, event, Repeated::Blank)));
-    }
+        let blocks = [
+            Block::Fact(measured(&report.recording, &event.name)),
+            Block::Fact(format!("{samples} · {bpf} in BPF ({share} % of the machine)")),
+            Block::Gap,
+            Block::Table(payers(report, event)),
+            Block::Gap,
+            Block::Table(pairs(report, event, Repeated::Blank)),
+        ];
+        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).collect()
+    });
     if report.events.is_empty() {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }

@@ -23,14 +23,10 @@ const NAMED_IN_CHAIN: usize = 4;
 
 pub(super) fn view(report: &Trees, _: usize) -> View<'_> {
     let mut view = View::default();
-    for (nth, event) in report.events.iter().enumerate() {
-        if nth > 0 {
-            view.push(Block::Blank);
-        }
-        view.push(Block::Fact(measured(&report.recording, &event.name)));
-        view.push(Block::Gap);
-        view.push(Block::Table(sheet(event)));
-    }
+    view.series(&report.events, |nth, event| {
+        let blocks = [Block::Fact(measured(&report.recording, &event.name)), Block::Gap, Block::Table(sheet(event))];
+        (nth > 0).then_some(Block::Blank).into_iter().chain(blocks).collect()
+    });
     if report.events.is_empty() {
         view.push(Block::Fact("no event of this recording samples the CPUs".to_owned()));
     }

@@ -18,7 +18,7 @@ pub(crate) mod tree;
 
 use crate::index::Index;
 use crate::input::recording::Recording;
-use crate::model::{Count, EventReport, JSON_VERSION, Known, Others, Program, Reason, Report, SourceRow, Unit};
+use crate::model::{Count, EventReport, JSON_VERSION, Known, Note, Others, Program, Reason, Report, SourceRow, Unit};
 use crate::pass::sinks::pivot::Charges;
 use crate::{Options, Result};
 use facts::{Facts, Wanted};
@@ -36,7 +36,6 @@ pub(crate) fn build(recording: &Recording<'_>, index: &Index, options: &Options)
 impl Facts<'_> {
     /// The report by program.
     pub(crate) fn report(&self) -> Report {
-        let states = &self.index.states;
         let asked = &self.selection.asked;
         let mut report = Report {
             format: "bprec by-prog",
@@ -50,7 +49,7 @@ impl Facts<'_> {
             events: Vec::with_capacity(self.events().count()),
             blinded_events: self.blinded_events.clone(),
             problems: self.problems(),
-            notes: Vec::new(),
+            notes: self.notes(),
         };
         let mut rows_left = ROWS_WITHOUT_SAMPLES + self.programs.len();
         for event in self.events() {
@@ -61,9 +60,14 @@ impl Facts<'_> {
             }
             report.events.push(made);
         }
-        let unheld = states.cost.and_then(|cost| cost.unheld).unwrap_or(0);
-        report.notes = notes::of_recording(self, self.side_band_lost(), states.user_symbols.as_ref(), unheld);
         report
+    }
+
+    /// Notes that are not of one event.
+    pub(crate) fn notes(&self) -> Vec<Note> {
+        let states = &self.index.states;
+        let unheld = states.cost.and_then(|cost| cost.unheld).unwrap_or(0);
+        notes::of_recording(self, self.side_band_lost(), states.user_symbols.as_ref(), unheld)
     }
 
     /// `rows_left` is the number of rows of programs without samples that there is room for.

@@ -15,6 +15,7 @@ use crate::{Options, Result};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a payer paid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,16 +59,15 @@ pub(crate) fn payers(recording: &Recording<'_>, index: &Index, options: &Options
     let options = Options { by: None, ..options.clone() };
     let wanted = Wanted { pivots: vec![key(keys.clone())], ..Wanted::default() };
     let (facts, ()) = Facts::gather(recording, index, &options, wanted, |_| ())?;
-    let report = facts.report();
     Ok(Payers {
-        events: events(&facts, 0),
         format: "bprec payers",
         version: JSON_VERSION,
-        recording: report.recording,
+        recording: facts.recorded.clone(),
         keys,
-        programs: report.programs,
-        problems: report.problems,
-        notes: report.notes,
+        events: events(&facts, 0),
+        programs: Arc::clone(&facts.programs),
+        problems: facts.problems(),
+        notes: facts.notes(),
     })
 }
 

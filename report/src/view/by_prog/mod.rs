@@ -24,6 +24,7 @@ use entries::{Entry, Shown, other_lines, program_lines};
 use opening::opening;
 use spark::SparkColumn;
 use std::io;
+use std::rc::Rc;
 
 /// With exact counters.
 const EXACT_LEGEND: &str = "events per run, IPC and P50 to P99.9 (ns per run): counted exactly, at the run";
@@ -149,11 +150,17 @@ impl<'r> Table<'r> {
 
     /// The columns that are asked for, and parts of the rows.
     fn parts(self, style: &TableStyle) -> Result<Block<'r>> {
-        let empty = Sheet { columns: self.fields().columns().to_vec(), rows: Vec::new(), totals: Vec::new() };
+        let (table, style) = (Rc::new(self), style.clone());
         // Whoever asks for a column that there is not gets nothing else.
-        let columns = styled(empty, style)?.columns;
-        let style = style.clone();
-        Ok(Block::Parts(columns, Box::new(move |nth| styled(self.part(nth)?, &style).ok())))
+        table.columns(&style)?;
+        let (of_columns, style_of_columns) = (Rc::clone(&table), style.clone());
+        let columns = move || of_columns.columns(&style_of_columns).unwrap_or_default();
+        Ok(Block::Parts(Box::new(columns), Box::new(move |nth| styled(table.part(nth)?, &style).ok())))
+    }
+
+    fn columns(&self, style: &TableStyle) -> Result<Vec<Column>> {
+        let empty = Sheet { columns: self.fields().columns().to_vec(), rows: Vec::new(), totals: Vec::new() };
+        Ok(styled(empty, style)?.columns)
     }
 
     /// The same by its sources, where exact counters are one.
