@@ -19,9 +19,16 @@ pub(crate) struct Growth {
 #[derive(Debug, Default)]
 pub(crate) struct Readings {
     last: FxHashMap<Counter, u64>,
+    /// The first value of a counter is its growth in any case.
+    counts_from_zero: bool,
 }
 
 impl Readings {
+    /// As perf has it: what was counted before the recording is growth in its first sample.
+    pub(crate) fn like_perf() -> Readings {
+        Readings { counts_from_zero: true, ..Readings::default() }
+    }
+
     /// Puts the events that have moved since they were read before, and by how much, into `growth`. Samples must come in the order in which the kernel
     /// wrote them, whether they are asked for or not.
     ///
@@ -70,7 +77,7 @@ impl Readings {
         let id_of = |id: Option<u64>| id.or(fields.id.filter(|_| !is_group));
         // Interrupts come late now and then, by less than a period.
         let is_beyond = |value: u64| period.is_some_and(|period| value > period.saturating_mul(2));
-        let lacks_beginning = values().any(|read| {
+        let lacks_beginning = values().filter(|_| !self.counts_from_zero).any(|read| {
             id_of(read.id).is_some_and(|id| {
                 events.index_of_id(id) == Some(sampled)
                     && !self.last.contains_key(&(id, thread))

@@ -148,7 +148,7 @@ impl<'o> Printer<'o> {
             tasks: Tasks::default(),
             frames: FrameTexts::default(),
             deferred: Deferred::default(),
-            readings: Readings::default(),
+            readings: Readings::like_perf(),
             growth: Vec::new(),
             number: 0,
             printed: Printed::default(),
