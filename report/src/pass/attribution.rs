@@ -11,7 +11,7 @@ use crate::index::address_cache::AddressCache;
 use crate::index::images::{ImageKind, TrampolineKey};
 use crate::index::runners::Runner;
 use crate::index::symbols::Kind;
-use crate::pass::frames::{KernelFrame, kernel_frames, outer_frames, words_of_leaf};
+use crate::pass::frames::{KernelFrame, kernel_frames, kernel_words, words_of_leaf};
 use std::ops::Range;
 
 use bprec_format::{CONTEXT_MAX, Callchain, Endian, context};
@@ -233,15 +233,31 @@ impl<'i> Attributor<'i> {
         // the call; the map's quick answer is for both.
         let is_plain = |addr: u64| !map.may_contain(addr.wrapping_sub(1)) && !area.contains(addr);
         let mut found = Found::Open(Line::Elsewhere);
-        let mut inner = KernelFrame { addr: leaf, is_exact: true };
         if !is_plain(leaf) {
-            found = self.frame(found, inner, None, time_ns);
+            found = self.frame(found, KernelFrame { addr: leaf, is_exact: true }, None, time_ns);
         }
-        for frame in outer_frames(&chain, words_of_leaf(self.index, leaf, &chain, time_ns)) {
-            if !is_plain(frame.addr) {
-                found = self.frame(found, frame, Some(inner.code_addr()), time_ns);
+        // An address in the instruction that ran, or that called what did.
+        let mut inner = leaf;
+        let mut words = kernel_words(&chain);
+        // Nearly all chains begin with the leaf; they are walked once.
+        if words.next().is_some_and(|first| first != leaf) {
+            let skipped = words_of_leaf(self.index, leaf, &chain, time_ns);
+            words = kernel_words(&chain);
+            words.by_ref().take(skipped).for_each(drop);
+            if skipped == 0
+                && let Some(first) = words.next()
+            {
+                if !is_plain(first) {
+                    found = self.frame(found, KernelFrame { addr: first, is_exact: true }, Some(inner), time_ns);
+                }
+                inner = first;
             }
-            inner = frame;
+        }
+        for addr in words {
+            if !is_plain(addr) {
+                found = self.frame(found, KernelFrame { addr, is_exact: false }, Some(inner), time_ns);
+            }
+            inner = addr.wrapping_sub(1);
         }
         match found {
             Found::Settled(charge) => charge,

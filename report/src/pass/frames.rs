@@ -34,17 +34,11 @@ pub(crate) fn kernel_frames<'c>(
     time_ns: u64,
 ) -> impl Iterator<Item = KernelFrame> + use<'c> {
     let skipped = words_of_leaf(index, leaf, chain, time_ns);
-    std::iter::once(KernelFrame { addr: leaf, is_exact: true }).chain(outer_frames(chain, skipped))
-}
-
-/// The frames of a chain behind `skipped` ones. The first of a chain is exact.
-#[inline]
-pub(crate) fn outer_frames<'c>(
-    chain: &Option<Callchain<'c>>,
-    skipped: usize,
-) -> impl Iterator<Item = KernelFrame> + use<'c> {
+    // All further ones are return addresses.
     let mut is_exact = skipped == 0;
-    kernel_words(chain).skip(skipped).map(move |addr| KernelFrame { addr, is_exact: std::mem::take(&mut is_exact) })
+    let outer = kernel_words(chain).skip(skipped);
+    let outer = outer.map(move |addr| KernelFrame { addr, is_exact: std::mem::take(&mut is_exact) });
+    std::iter::once(KernelFrame { addr: leaf, is_exact: true }).chain(outer)
 }
 
 /// The addresses of the kernel's part of a chain.

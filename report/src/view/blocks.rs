@@ -91,7 +91,9 @@ impl<'v> View<'v> {
     /// The blocks in their order, none of them a series.
     fn blocks(self) -> impl Iterator<Item = Block<'v>> {
         self.0.into_iter().flat_map(|block| match block {
-            Block::Series(series) => Box::new((0..).map_while(series).flatten().map(|block| -> Block<'v> { block })),
+            Block::Series(series) => {
+                Box::new((0..).map_while(move |nth| -> Option<Vec<Block<'v>>> { series(nth) }).flatten())
+            }
             block => Box::new(std::iter::once(block)) as Box<dyn Iterator<Item = Block<'v>> + 'v>,
         })
     }

@@ -140,15 +140,22 @@ impl Charges {
 struct KeyNumbers {
     numbers: FxHashMap<(Option<u32>, Key), u32>,
     keys: Vec<(Option<u32>, Key)>,
+    /// The number that was asked for last: samples of one key come one after the other.
+    last: Option<u32>,
 }
 
 impl KeyNumbers {
     #[inline]
     fn number(&mut self, before: Option<u32>, key: Key) -> u32 {
-        *self.numbers.entry((before, key)).or_insert_with(|| {
+        if let Some(last) = self.last.filter(|last| self.keys[*last as usize] == (before, key)) {
+            return last;
+        }
+        let number = *self.numbers.entry((before, key)).or_insert_with(|| {
             self.keys.push((before, key));
             self.keys.len() as u32 - 1
-        })
+        });
+        self.last = Some(number);
+        number
     }
 
     fn path(&self, key: u32) -> Vec<Key> {
@@ -388,22 +395,25 @@ impl Sink for Pivot<'_> {
                 None
             }
         };
-        if let Some((charged, column)) = charged {
-            event.cells.entry((charged, key)).or_default().column(column).merge(count);
-        }
+        let mut left = charged;
+        let mut add = |program: u32, of_program: u32| {
+            let cell = event.cells.entry((Charged::Program(program), of_program)).or_default();
+            cell.total.merge(count);
+            if let Some((_, column)) = left.take_if(|it| it.0 == Charged::Program(program) && key == of_program) {
+                cell.column(column).merge(count);
+            }
+        };
         match *self.by {
             KeyBy::Helper => {}
             KeyBy::Function => {
                 for (program, function) in attribution.functions() {
-                    let key = self.keys.number(None, Key::Function(*function));
-                    event.cells.entry((Charged::Program(*program), key)).or_default().total.merge(count);
+                    add(*program, self.keys.number(None, Key::Function(*function)));
                 }
             }
-            _ => {
-                for program in attribution.programs() {
-                    event.cells.entry((Charged::Program(*program), key)).or_default().total.merge(count);
-                }
-            }
+            _ => attribution.programs().iter().for_each(|program| add(*program, key)),
+        }
+        if let Some((charged, column)) = left {
+            event.cells.entry((charged, key)).or_default().column(column).merge(count);
         }
         Ok(())
     }
