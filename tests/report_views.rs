@@ -126,3 +126,17 @@ fn markdown_has_whole_tables() {
     let columns = view(&["report", "--columns=program,samples", "-i", recording]);
     assert!(columns.contains("\n| PROGRAM | SAMPLES |\n| --- | ---: |\n"), "{columns}");
 }
+
+/// Nothing is made up for a recording that has no program: what has its samples is named, and the exit code is that of no match.
+#[test]
+fn a_recording_without_programs_is_said() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/corpus/sleep.data");
+    let output = bprec().args(["report", "-i"]).arg(&path).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.contains("has no BPF programs") && said.contains(&format!("perf report -i {}", path.display())),
+        "{said}"
+    );
+}
