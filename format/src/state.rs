@@ -65,7 +65,7 @@ pub enum State {
     RunStats(RunStats),
     /// A map that a program uses.
     Map(Map),
-    /// Where a program is attached.
+    /// Attachments of a program.
     Attachment(Attachment),
     /// Everyone but the recorder has let go of a program.
     Released(Released),

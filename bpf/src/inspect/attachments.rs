@@ -28,7 +28,7 @@ type Metadata = Vec<(Vec<u8>, Vec<u8>)>;
 /// What one scan found around some programs. Whatever could not be looked at is missing and listed with the reason.
 #[derive(Debug, Default)]
 pub struct Attachments {
-    /// Where programs are attached, sorted by program; those of programs that were not asked about are among them.
+    /// Attachments sorted by program, those of programs that were not asked about included.
     pub attachments: Vec<Attachment>,
     /// The maps that the programs use, by id.
     pub maps: Vec<state::Map>,
@@ -68,7 +68,7 @@ impl Attachments {
         around
     }
 
-    /// Where a program is attached.
+    /// Attachments of a program.
     pub fn of(&self, prog_id: u32) -> &[Attachment] {
         let start = self.attachments.partition_point(|it| it.prog_id < prog_id);
         let behind = self.attachments.partition_point(|it| it.prog_id <= prog_id);

@@ -322,7 +322,7 @@ impl LinkInfo {
     }
 }
 
-/// Where the fields of `bpf_link_info.tracing_multi` are (Linux 7.3), which libbpf's headers do not have yet.
+/// Offsets of the fields of `bpf_link_info.tracing_multi` (Linux 7.3), which libbpf's headers do not have yet.
 pub(crate) struct TracingMulti;
 
 impl TracingMulti {

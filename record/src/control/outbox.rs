@@ -1,4 +1,4 @@
-//! What sources hand over, encoded and sent to the output thread.
+//! Output of sources: states and records, encoded and sent to the output thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ impl Outbox {
         drop(self.flush());
         let (account, drained) = self.drain.finish()?;
         let (last, written) = self.output.finish(account)?;
-        // What ended the output ended draining.
+        // The error that ended the output ended draining.
         Ok((last, written.and(drained)))
     }
 

@@ -51,7 +51,7 @@ impl Sources {
         self.all.push(Entry { source: Box::new(source), has_failed: false });
     }
 
-    /// What fails from here on ends the recording no more, unless the output does.
+    /// Errors from here on end no recording, unless they are the output's.
     pub(crate) fn go_on_without_failed(&mut self) {
         self.goes_on = true;
     }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(polls.map(|polls| polls.load(Ordering::Relaxed)), [3, 2, 2]);
         let said = SAID.lock().unwrap();
         assert!(said.len() == 1 && said[0].starts_with("the map is busy; the recording goes on"), "{said:?}");
-        // What ends the output ends the recording.
+        // An error of the output ends the recording.
         sources.add(Polled { error: || Err(Error::OutputEnded), polls: Arc::default() });
         assert!(matches!(sources.poll(Instant::now(), &mut Nowhere), Err(Error::OutputEnded)));
     }

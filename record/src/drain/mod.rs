@@ -39,7 +39,7 @@ struct Request {
     done: SyncSender<()>,
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Drainer {
     opened: Arc<OpenEvents>,
     rings: Rings,
@@ -154,7 +154,7 @@ impl Drainer {
                     // Nobody waits any more when the recording is being given up.
                     let _ = done.send(());
                 }
-                // What stays in a ring belongs to this round, too: it ends when all of them were read.
+                // Records left in a ring belong to this round, too: it ends when all rings were read.
                 Err(TryRecvError::Empty) if self.copy_rings(false)? => self.queue.end_pass()?,
                 Err(TryRecvError::Empty) => (),
                 Err(TryRecvError::Disconnected) => return self.end_file(),

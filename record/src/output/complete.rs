@@ -22,7 +22,7 @@ pub(crate) struct Ending<'a> {
     pub(crate) user_functions: Option<(Vec<FileFunctions>, UserSymbols)>,
     /// What is known of the cost of the recording.
     pub(crate) cost: Cost,
-    /// What the recorder had used when the file began.
+    /// Resources used by the recorder when the file began.
     pub(crate) used_before: Usage,
     /// Feature sections.
     pub(crate) sections: Vec<Section>,

@@ -1,4 +1,4 @@
-//! Where a recording goes: the output thread and the one way to it; file or pipe, the journal beside a file, checkpoints, and the feature
+//! Output of a recording: the output thread and the one queue to it; file or pipe, the journal beside a file, checkpoints, and the feature
 //! sections at the end.
 
 mod closed_files;

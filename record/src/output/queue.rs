@@ -23,7 +23,7 @@ const BEHIND_BYTES: usize = POOL_BYTES / 4;
 /// Messages of sources that may wait; with more whoever sends waits.
 const MESSAGES_MAX: usize = 64;
 
-/// What the output thread is told.
+/// Message to the output thread.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Whole records of rings, in a buffer of the pool.
@@ -47,7 +47,7 @@ pub(crate) enum Message {
     Next(Box<Next>),
 }
 
-/// How draining went.
+/// Statistics of draining.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DrainAccount {
     /// Passes over the rings.
@@ -267,7 +267,7 @@ mod tests {
         }
         assert_eq!(waiting, POOL_BYTES / BUFFER_BYTES);
         assert!(!drain.take(), "nothing came back yet");
-        // What ends a round is never left behind.
+        // The end of a round is never left behind.
         assert!(queue.buffer(100, true).is_some());
         let Some((Message::Ring(buffer), true)) = received.next() else { panic!("compression is behind") };
         received.give_back(buffer);

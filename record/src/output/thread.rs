@@ -22,7 +22,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_millis(400);
 #[derive(Debug)]
 pub(crate) struct Next {
     pub(crate) sink: Sink,
-    /// How draining into the one before went.
+    /// Statistics of draining into the file before.
     pub(crate) account: DrainAccount,
     pub(crate) closed: SyncSender<Closed>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Closed {
     pub(crate) sink: Sink,
     /// Counts of what is in it.
     pub(crate) tally: Tally,
-    /// How draining into it went.
+    /// Statistics of draining into it.
     pub(crate) account: DrainAccount,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct OutputThread {
     thread: Option<JoinHandle<(Sink, Result<()>)>>,
 }
 
-/// How far the thread is.
+/// Progress of the thread.
 #[derive(Debug)]
 struct Progress {
     /// Bytes of the file as of the last checkpoint.
@@ -55,7 +55,7 @@ struct Progress {
     tally: Mutex<Tally>,
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Writer {
     sink: Sink,
     progress: Arc<Progress>,

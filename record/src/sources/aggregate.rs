@@ -42,7 +42,7 @@ struct CountedEvent {
     layout: SampleLayout,
     /// An id of the event by CPU.
     ids: Vec<(u32, u64)>,
-    /// What the accounts of CPUs said last.
+    /// Accounts of CPUs at the last reading.
     accounts: Vec<(u32, Account)>,
     /// Sum of all rows written.
     written: Account,

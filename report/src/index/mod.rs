@@ -87,7 +87,7 @@ pub(crate) struct Index {
     pub(crate) traces: Traces,
     /// Slice and offset at which a part of the samples starts, about [`PART_BYTES`] apart.
     pub(crate) parts: Vec<(u32, u64)>,
-    /// What could not be read.
+    /// Problems in reading the recording, in words.
     pub(crate) problems: Vec<String>,
     /// Records that could not be read, beyond those in `problems`.
     pub(crate) bad_records: u64,

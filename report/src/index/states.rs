@@ -78,7 +78,7 @@ pub(crate) fn counters_note(session: Option<&state::Session>, off: Option<&state
     (!notes.is_empty()).then(|| notes.join("; "))
 }
 
-/// What did not make it into the recording, by the three ways in which it is told.
+/// Losses of a recording, by the three ways in which they are reported.
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
     /// Records, of any event: LOST.

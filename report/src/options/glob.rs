@@ -9,7 +9,7 @@ impl Glob {
         Glob(::glob::Pattern::new(pattern).map_err(|_| pattern.to_owned()))
     }
 
-    /// Whether `text` as a whole matches.
+    /// Returns true if `text` as a whole matches.
     pub(crate) fn matches(&self, text: &str) -> bool {
         self.0.as_ref().map_or_else(|name| name == text, |pattern| pattern.matches(text))
     }
@@ -28,7 +28,7 @@ impl Patterns {
         Patterns(patterns.iter().map(|text| ::glob::Pattern::new(text).map_err(|_| text.clone())).collect())
     }
 
-    /// Whether one of them matches as [`matches`] does.
+    /// Returns true if one of them matches as [`matches`] does.
     pub(crate) fn matches(&self, text: &str) -> bool {
         self.0.iter().any(|pattern| match pattern {
             Ok(pattern) => pattern.matches(text),

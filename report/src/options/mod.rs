@@ -222,7 +222,7 @@ named! { Payer, "--payers",
 }
 
 impl Payer {
-    /// Whether names of tasks are needed.
+    /// Returns true if names of tasks are needed.
     pub(crate) fn needs_tasks(self) -> bool {
         matches!(self, Payer::Comm | Payer::Pid)
     }

@@ -226,7 +226,7 @@ impl Asked {
         self.0.is_none()
     }
 
-    /// Whether a program is asked for, by its number.
+    /// Returns true if a program is asked for, by its number.
     pub(crate) fn has(&self, program: u32) -> bool {
         self.0.as_ref().is_none_or(|asked| asked.get(program as usize) == Some(&true))
     }

@@ -89,7 +89,7 @@ pub(super) fn lacks(function: &AnnotatedFunction) -> impl Iterator<Item = (&'sta
     lacks.into_iter().filter_map(|(what, reason)| Some((what, reason.as_ref()?)))
 }
 
-/// Where in the source a line is.
+/// Position of a line in the source.
 pub(super) fn source(line: &CodeLine) -> String {
     line.source.as_ref().map_or_else(|| "(no line information)".to_owned(), place)
 }

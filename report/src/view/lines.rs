@@ -1,4 +1,4 @@
-//! What source lines cost: a table for people, lines for programs.
+//! Cost of source lines: a table for people, lines for programs.
 
 use super::annotation::place;
 use super::blocks::{Block, View};

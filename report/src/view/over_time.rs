@@ -1,4 +1,4 @@
-//! What programs cost from interval to interval: bars for people, lines for programs.
+//! Cost of programs from interval to interval: bars for people, lines for programs.
 
 use super::blocks::{Block, Legend, View};
 use super::by_prog::{Lifetime, Scale, fitting_bars, intervals, weights};

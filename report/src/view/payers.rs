@@ -1,4 +1,4 @@
-//! Who pays: the payers, and what each program costs each of them.
+//! Payers, and the cost of each program to each of them.
 
 use super::blocks::{Block, View};
 use super::by_prog::measured;
@@ -140,7 +140,7 @@ enum Which {
     Pairs(Repeated),
 }
 
-/// What stands for the program in lines of one that has several payers.
+/// Name of the program in further lines of one that has several payers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeated {
     /// Nothing but in the first.

@@ -22,7 +22,7 @@ impl Recording<'_> {
         });
         let (mut last, written) = self.out.finish()?;
         let (mut completer, finished) = self.finisher.take().ok_or(Error::OutputEnded)?.end()?;
-        // What ended the output ended the rest.
+        // The error that ended the output ended the rest.
         let synced = self.syncer.take().map_or(Ok(()), Syncer::finish);
         if !self.has_begun {
             // Nothing was sampled yet that would be worth keeping.
@@ -50,7 +50,7 @@ impl Recording<'_> {
         }
     }
 
-    /// What is known of a file that ends.
+    /// Facts of the file that ends.
     pub(super) fn facts(
         &self,
         programs: ProgramsOfFile,

@@ -23,7 +23,7 @@ use crate::{Error, Level, Result};
 /// Files that may wait; with more the recording waits.
 const WAITING_MAX: usize = 1;
 
-/// What is known of a file that ends, beside what is in it.
+/// Facts of a file that ends, beside its contents.
 pub(super) struct Facts {
     pub(super) programs: ProgramsOfFile,
     /// Kernel addresses that get names beside those that samples hit.
@@ -34,7 +34,7 @@ pub(super) struct Facts {
     pub(super) sampled_ns: (u64, u64),
     /// Feature sections that are known already.
     pub(super) sections: Vec<Section>,
-    /// What the recording knows of its cost.
+    /// Cost of the recording.
     pub(super) cost: Cost,
 }
 
@@ -64,9 +64,9 @@ pub(super) struct Completer {
     user_functions: UserFunctions,
     /// Journals of files that are whole.
     leftovers: Vec<Leftover>,
-    /// What the files that are whole come to.
+    /// Sum over the files that are whole.
     totals: Summary,
-    /// What the recorder had used when the file began.
+    /// Resources used by the recorder when the file began.
     used_before: Usage,
     notify: fn(Level, &str),
 }
@@ -136,7 +136,7 @@ impl Completer {
         }
         add(&mut self.totals, &closed);
         self.leftovers.extend(closed.sink.leftover());
-        // What stays now is tried again when the next file is whole, and told at the end.
+        // A file that cannot be deleted is tried again when the next one is whole, and named at the end.
         self.leftovers.retain(|journal| journal.remove().is_err());
         self.is_whole(path);
         drop(closed);
@@ -172,7 +172,7 @@ impl Completer {
         self.leftovers.iter().try_for_each(Leftover::remove)
     }
 
-    /// What all files come to, the last one included.
+    /// Sum over all files, the last one included.
     pub(super) fn totals(&self, last: &Closed) -> Summary {
         let mut summary = self.totals.clone();
         add(&mut summary, last);

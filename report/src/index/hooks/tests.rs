@@ -208,7 +208,7 @@ fn programs_of_multi_links_are_on_the_trampolines_of_their_functions() {
         let kind = ImageKind::Trampoline(TrampolineKey::Kernel { btf_obj_id: 1, btf_id });
         Image { name: String::new(), kind }
     };
-    // Of vfs_read with program 10 on it, of do_exit with 11 on it, and of a function without another program.
+    // Trampolines of vfs_read with program 10 on it, of do_exit with 11 on it, and of a function without another program.
     let images = [image(100), image(200), image(300)];
     let at = Attached::of(&[((1, 100), &[0]), ((1, 200), &[1])], &[]);
     let ordinary = [attached(10, "fentry", "vfs_read"), attached(11, "fexit", "do_exit")];

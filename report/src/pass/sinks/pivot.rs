@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(crate) enum Key {
     /// The program's own code.
     Code,
-    /// What runs the program.
+    /// Trampoline, dispatcher or hook that runs the program.
     Entry,
     /// A function of the program.
     Function(u32),
@@ -31,7 +31,7 @@ pub(crate) enum Key {
     Cpu(u32),
     /// A cgroup.
     Cgroup(u64),
-    /// Who runs in a cgroup, by its number in the index.
+    /// Workload (container, unit) of a cgroup, by its number in the index.
     Workload(u32),
     /// A kernel function.
     Kernel(u32),
@@ -43,14 +43,14 @@ pub(crate) enum Key {
     Unknown,
 }
 
-/// What samples are told apart by.
+/// Property of a sample that charges are split by.
 #[derive(Debug, Clone)]
 pub(crate) enum KeyBy {
     /// Functions of the program.
     Function,
-    /// What the program called.
+    /// Helper or kfunc that the program called.
     Helper,
-    /// What ran, by several keys at once. With `is_whole`, all samples are counted by it, and those in interrupts apart.
+    /// Payers: several keys at once. With `is_whole`, all samples are counted, and those in interrupts apart.
     Payers { payers: Vec<Payer>, is_whole: bool },
     /// Intervals of one length, ns. What a clock that is behind says to be earlier is in the first.
     Intervals { start_ns: u64, length_ns: u64 },
@@ -59,18 +59,18 @@ pub(crate) enum KeyBy {
 }
 
 impl KeyBy {
-    /// Whether names of tasks are needed.
+    /// Returns true if names of tasks are needed.
     pub(crate) fn needs_comm(&self) -> bool {
         matches!(self, KeyBy::Payers { payers, .. } if payers.contains(&Payer::Comm))
     }
 }
 
-/// Whom a sample is charged to.
+/// Row that a sample is charged to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Charged {
     /// A program, by its number.
     Program(u32),
-    /// What runs programs, no telling which.
+    /// Hooks whose program is not known.
     Entry,
     /// A program that the interpreter ran.
     Interpreted,
@@ -96,7 +96,7 @@ pub(crate) struct Charges {
     pub(crate) helper: Count,
     /// In the code that exists to run it.
     pub(crate) entry: Count,
-    /// Of `entry`: the program's share of what several have in common.
+    /// Part of `entry`: the program's share of hooks that several programs are on.
     pub(crate) shared_entry: Count,
     /// Inclusive: also where another program ran inside. Not a part of [`Charges::sum`].
     pub(crate) total: Count,
@@ -186,7 +186,7 @@ struct EventCharges {
 pub(crate) struct Pivot<'i> {
     index: &'i Index,
     by: Arc<KeyBy>,
-    /// Where interrupts enter the kernel, ascending.
+    /// Functions through which interrupts enter the kernel, by address.
     interrupts: Arc<[(u64, u64)]>,
     keys: KeyNumbers,
     events: ByEvent<EventCharges>,
@@ -320,7 +320,7 @@ impl<'i> Pivot<'i> {
         }
     }
 
-    /// Whether the program that a sample is charged to ran in an interrupt.
+    /// Returns true if the program that a sample is charged to ran in an interrupt.
     fn is_in_interrupt(&self, sample: &SampleView<'_>) -> bprec_format::Result<bool> {
         if self.interrupts.is_empty() {
             return Ok(false);
@@ -331,7 +331,7 @@ impl<'i> Pivot<'i> {
     }
 }
 
-/// What ran when a sample was taken, by one key.
+/// Task, CPU or cgroup of a sample, as a key.
 #[inline]
 fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_format::Result<Key> {
     Ok(match payer {
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// What two threads have seen is one, whatever numbers each gave to keys.
+    /// Charges of two threads add up, whatever numbers each gave to keys.
     #[test]
     fn charges_of_several_threads_are_put_together() {
         let index = index();

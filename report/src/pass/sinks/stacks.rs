@@ -95,7 +95,7 @@ impl<'i> StacksSink<'i> {
         }
     }
 
-    /// Whether samples of an event are counted. Those of events behind it are dropped.
+    /// Returns true if samples of an event are counted. Those of events behind it are dropped.
     fn takes(&mut self, event: usize) -> bool {
         if self.event.is_none_or(|first| event < first) {
             self.event = Some(event);

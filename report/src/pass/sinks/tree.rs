@@ -16,7 +16,7 @@ use std::ops::Range;
 pub(crate) enum Place {
     /// A program, by its number: the root of its tree, or elsewhere one that ran there and has a tree of its own.
     Program(u32),
-    /// What runs the program.
+    /// Trampoline, dispatcher or hook that runs the program.
     Entry,
     /// A function of a program.
     Function { program: u32, function: u32 },

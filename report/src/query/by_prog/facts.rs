@@ -29,7 +29,7 @@ use bprec_format::feature::{CpuCount, Feature};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What a pass takes in beside the ledger.
+/// Sinks that a query needs beside the ledger.
 #[derive(Default)]
 pub(crate) struct Wanted {
     /// Tables of charges, each by a key.
@@ -57,7 +57,7 @@ pub(crate) struct Facts<'f> {
     pub(super) split: Option<Pivoted>,
     /// Lost samples, by event.
     pub(super) lost: Vec<Option<u64>>,
-    /// Where programs are put together.
+    /// Groups of programs, with `--by owner` and the like.
     pub(super) grouping: Option<Grouping>,
     pub(super) unreadable: Unreadable,
     pub(super) zeros: Zeros,
@@ -201,7 +201,7 @@ impl<'f> Facts<'f> {
             }
         };
         let late_ticks = capacity_ns.value().and_then(|capacity_ns| self.late_ticks(event, *capacity_ns));
-        // Where they are late whatever they would have met, those that came stand for all.
+        // Ticks that are missing on idle and busy CPUs alike: those that came stand for all.
         let machine = match late_ticks {
             Some(late) if late.missing == MissingTicks::All => Known::Value(ledger.samples.weight),
             _ => capacity_ns.clone(),
@@ -254,12 +254,12 @@ impl<'f> Facts<'f> {
         Known::or_unknown(self.lost[event], Reason::LostTogether { records: self.index.lost.of_any_event() })
     }
 
-    /// How often the kernel throttled an event.
+    /// Number of times that the kernel throttled an event.
     pub(crate) fn throttled(&self, event: usize) -> u64 {
         self.index.lost.throttled.get(&event).copied().unwrap_or(0)
     }
 
-    /// What could not be read.
+    /// Problems in reading the recording, in words.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = self.recording.problems().to_vec();
         problems.extend(self.index.problems.iter().cloned());
@@ -288,7 +288,7 @@ pub(crate) fn time_span(
     (first, last.max(first))
 }
 
-/// How long sampling was on, whatever part of it is looked at.
+/// Length of sampling, ns, whatever part of it is selected.
 fn length_ns(index: &Index, start_ns: u64) -> Option<u64> {
     index.states.cost?.end_ns.checked_sub(start_ns).filter(|length_ns| *length_ns > 0)
 }

@@ -74,12 +74,12 @@ impl Intervals {
         KeyBy::Intervals { start_ns: self.span.0, length_ns: self.length_ns }
     }
 
-    /// What a pass takes in for them.
+    /// Sinks that they need.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted { pivots: vec![self.key()], intervals: true, span: Some(self.span), ..Wanted::default() }
     }
 
-    /// What is in each of them, in the events that are asked for; by the table at this position among those of the facts.
+    /// Charges of each interval, in the events that are asked for, from the pivot at this position in the facts.
     pub(crate) fn report(&self, facts: &Facts<'_>, pivot: usize, limit: Option<usize>, asked: &Asked) -> OverTime {
         let (interval_ns, recorded) = (self.length_ns, &facts.recorded);
         let elapsed_ns = recorded.elapsed_ns.unwrap_or(0);

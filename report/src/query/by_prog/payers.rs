@@ -17,12 +17,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a payer paid.
+/// Cost of BPF that a payer paid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Paid {
     /// All of it.
     count: Count,
-    /// Of that, in interrupts.
+    /// Part of it in interrupts.
     in_interrupts: Count,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn distinct(keys: &[Payer]) -> Vec<Payer> {
     asked
 }
 
-/// What a pass takes in for the report.
+/// Key of the pivot that the report needs.
 pub(crate) fn key(payers: Vec<Payer>) -> KeyBy {
     KeyBy::Payers { payers, is_whole: true }
 }
@@ -100,7 +100,7 @@ struct Charges {
 
 impl<'m> Maker<'m> {
     fn new(facts: &'m Facts<'_>, pivot: &'m Pivoted, event: usize) -> Maker<'m> {
-        // What it paid in interrupts is behind a key of its own.
+        // Its cost in interrupts is behind a key of its own.
         let mut payers: Vec<&[Key]> = Vec::new();
         let of_key = pivot.keys.iter().map(|keys| {
             let payer = keys.strip_suffix(&[Key::Interrupt]).unwrap_or(keys);

@@ -1,4 +1,4 @@
-//! What samples say of the runs of a program, beside the kernel's clock.
+//! Estimates of a program's runs from samples, beside the kernel's clock.
 
 use crate::index::student::NORMAL_95;
 use crate::model::{Known, Reason, Runs, SampledPerRun};

@@ -12,12 +12,12 @@ use crate::model::{BlindSpot, BpfSampler, ProgTypeName, Program, Reason};
 use rustc_hash::FxHashSet;
 
 impl Facts<'_> {
-    /// Whether our sampling program made the samples of an event.
+    /// Returns true if our sampling program made the samples of an event.
     pub(super) fn is_sampled_by_program(&self, event: usize) -> bool {
         self.recording.kinds[event] == EventKind::BpfSampler
     }
 
-    /// What is to be said about an event, if our sampling program made its samples.
+    /// Facts about an event, if our sampling program made its samples.
     pub(super) fn bpf_sampler(&self, event: usize) -> Option<BpfSampler> {
         if !self.is_sampled_by_program(event) {
             return None;

@@ -1,4 +1,4 @@
-//! What the conditions of `--fail-if` come to.
+//! Verdicts of the conditions of `--fail-if`.
 //!
 //! The interval of a number decides, at the confidence that is asked for to either side: a condition fails when all of it is beyond the bound,
 //! is fulfilled when nothing of it is, and is undecided otherwise. A change that the bound allows is not taken for one that it forbids by chance,

@@ -1,4 +1,4 @@
-//! What the recorder wrote beside perf's records.
+//! States that the recorder wrote beside perf's records.
 
 use bprec_format::state::{SharedScope, State};
 
@@ -131,7 +131,7 @@ impl Redactor {
     }
 }
 
-/// Whether a target says no more than numbers: `system wide`, `pid 12,13`.
+/// Returns true if a target has numbers alone: `system wide`, `pid 12,13`.
 fn is_plain_target(target: &str) -> bool {
     let is_numbers = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
     let kinds = ["cpu ", "pid ", "tid "];

@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Pieces of a thread that may wait to be written; then it waits.
 const PIECES: usize = 8;
 
-/// What a thread is to do.
+/// Work of a thread.
 enum Job<'a> {
     /// Print its blocks of a batch.
     Print(Arc<Batch<'a>>, Share),
