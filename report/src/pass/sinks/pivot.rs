@@ -7,8 +7,9 @@ use crate::index::symbols::Kind;
 use crate::model::Count;
 use crate::options::Payer;
 use crate::pass::attribution::{Attribution, Charge, Column};
+use crate::pass::frames::{KernelFrame, kernel_frames};
 use crate::pass::{SampleView, Sink};
-use bprec_format::{CONTEXT_MAX, Callchain, context};
+use bprec_format::Callchain;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -325,9 +326,9 @@ impl<'i> Pivot<'i> {
         if self.interrupts.is_empty() {
             return Ok(false);
         }
-        let chain = sample.callchain()?;
-        let time_ns = sample.time_ns.unwrap_or(u64::MAX);
-        Ok(chain.is_some_and(|chain| is_in_interrupt(self.index, &self.interrupts, &chain, time_ns)))
+        let Some(leaf) = sample.kernel_ip else { return Ok(false) };
+        let (chain, time_ns) = (sample.callchain()?, sample.time_ns.unwrap_or(u64::MAX));
+        Ok(is_in_interrupt(self.index, &self.interrupts, leaf, &chain, time_ns))
     }
 }
 
@@ -347,15 +348,16 @@ fn payer_key(index: &Index, payer: Payer, sample: &SampleView<'_>) -> bprec_form
     })
 }
 
-/// Whether an interrupt entered the kernel further out than the innermost BPF code of a call chain. One that came while a program ran is
-/// further in.
-fn is_in_interrupt(index: &Index, interrupts: &[(u64, u64)], chain: &Callchain<'_>, time_ns: u64) -> bool {
-    let frames = || {
-        let words = chain.iter().skip_while(|word| *word != context::KERNEL).skip(1);
-        let frames = words.take_while(|word| *word < CONTEXT_MAX);
-        // All but the leaf are return addresses, which are behind the call.
-        frames.enumerate().map(|(nth, addr)| if nth == 0 { addr } else { addr.wrapping_sub(1) })
-    };
+/// Returns true if an interrupt entered the kernel further out than the innermost BPF code of a call chain. One that came while a program
+/// ran is further in.
+fn is_in_interrupt(
+    index: &Index,
+    interrupts: &[(u64, u64)],
+    leaf: u64,
+    chain: &Option<Callchain<'_>>,
+    time_ns: u64,
+) -> bool {
+    let frames = || kernel_frames(index, leaf, chain, time_ns).map(KernelFrame::code_addr);
     let is_interrupt = |addr: u64| {
         let at = interrupts.partition_point(|(start, _)| *start <= addr);
         at.checked_sub(1).is_some_and(|at| addr < interrupts[at].1)
@@ -443,8 +445,8 @@ mod tests {
     use crate::index::address::{AddressMap, Owner, Range};
     use crate::index::symbols::KernelSymbols;
     use crate::input::window::Window;
-    use bprec_format::Endian;
     use bprec_format::state::KernelSymbol;
+    use bprec_format::{Endian, context};
 
     const PROG: u64 = 0xffff_c000_0000;
     const TIMER: u64 = 0xffff_0000_1000;
@@ -486,7 +488,7 @@ mod tests {
             let words = [context::KERNEL].iter().chain(frames).chain(&[context::USER, TIMER + 8]);
             let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
             let chain = Callchain::new(&bytes, Endian::Little);
-            assert_eq!(is_in_interrupt(&index, &interrupts, &chain, 5), expected, "{frames:x?}");
+            assert_eq!(is_in_interrupt(&index, &interrupts, frames[0], &Some(chain), 5), expected, "{frames:x?}");
         }
     }
 
