@@ -9,6 +9,7 @@
 
 mod attr;
 pub mod bpf;
+pub mod bprec;
 mod chunk;
 mod endian;
 mod error;
@@ -17,25 +18,25 @@ mod events;
 pub mod feature;
 mod file;
 mod inflate;
-pub mod journal;
+mod layout;
 mod metadata;
 mod record;
 pub mod records;
 mod resync;
 pub mod rewrite;
 mod sample;
-pub mod sampler;
-pub mod state;
 mod stream;
 mod trailer;
 
 pub use attr::{ATTR_SIZE_MAX, ATTR_SIZES, AttrFlags, EventAttr, ReadFormat, SampleType, event_type, software};
+pub use bprec::{journal, sampler, state};
 pub use chunk::{Chunk, Chunks, Origin};
 pub use endian::{Endian, Reader, Writer};
 pub use error::{Error, Problem, Result};
 pub use event_name::kernel_event_name;
 pub use events::{Event, Events};
 pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
+pub use layout::{Secret, Secrets};
 pub use metadata::{FeatureSection, Metadata};
 pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
 pub use resync::Resync;

@@ -1,6 +1,8 @@
-//! States that the recorder wrote beside perf's records.
+//! States that the recorder wrote beside perf's records: their layouts say what is secret, here is what replaces it.
 
-use bprec_format::state::{SharedScope, State};
+use bprec_format::records::Mmap2File;
+use bprec_format::state::State;
+use bprec_format::{Secret, Secrets};
 
 use super::Redactor;
 use super::names::Kind;
@@ -8,132 +10,73 @@ use super::records::REMOVED;
 
 impl Redactor {
     /// A payload of the recorder's; why it is left out, if it is.
-    pub(super) fn state(&mut self, state: State) -> Result<State, &'static str> {
-        Ok(match state {
-            State::Session(mut session) => {
-                // Of a command, its words are here.
-                if !is_plain_target(&session.target) {
-                    session.target = self.text(Kind::Command, &session.target);
-                }
-                session.event = self.event(&session.event);
-                if !["exact", "stats", "off"].contains(&&*session.counters) {
-                    session.counters = self.text(Kind::Text, &session.counters);
-                }
-                for message in [&mut session.event_note, &mut session.counters_note] {
-                    self.message(message);
-                }
-                State::Session(session)
+    pub(super) fn state(&mut self, mut state: State) -> Result<State, &'static str> {
+        match &mut state {
+            // A map may hold anything, and so may a kind that is not known.
+            State::MapContents(_) | State::Unknown { .. } => return Err(REMOVED),
+            State::Attachment(attachment) => *attachment = self.attachment(std::mem::take(attachment)),
+            State::Program(program) if self.programs => program.metadata.clear(),
+            // One of three words, unless another tool wrote it.
+            State::Session(session) if ["exact", "stats", "off"].contains(&&*session.counters) => {
+                let counters = std::mem::take(&mut session.counters);
+                session.secrets(self);
+                session.counters = counters;
+                return Ok(state);
             }
-            State::Program(mut program) => {
-                for owner in &mut program.owners {
-                    owner.comm = self.names.comm(&owner.comm);
-                    owner.cgroup = self.names.cgroup(&owner.cgroup);
-                }
-                for pin in &mut program.pins {
-                    *pin = self.names.replace(Kind::Path, pin);
-                }
-                if self.programs {
-                    program.metadata.clear();
-                }
-                for (_, value) in &mut program.metadata {
-                    *value = self.names.replace(Kind::Text, value);
-                }
-                self.message(&mut program.withheld);
-                State::Program(program)
-            }
-            State::Missed(mut missed) => {
-                self.message(&mut missed.reason);
-                missed.tag = missed.tag.map(|tag| if self.programs { self.names.tag(tag) } else { tag });
-                State::Missed(missed)
-            }
-            State::Map(mut map) => {
-                if self.programs {
-                    map.name = self.names.replace(Kind::Map, &map.name);
-                    (map.btf_id, map.btf_key_type_id, map.btf_value_type_id) = (0, 0, 0);
-                }
-                State::Map(map)
-            }
-            State::Attachment(attachment) => State::Attachment(self.attachment(attachment)),
-            State::KernelSymbols(mut symbols) => {
-                for symbol in &mut symbols {
-                    symbol.addr = self.shift.of(symbol.addr);
-                    symbol.name = self.symbol(&symbol.name);
-                }
-                State::KernelSymbols(symbols)
-            }
-            State::CounterEvents(mut counters) => {
-                counters.events.iter_mut().for_each(|event| event.name = self.event(&event.name));
-                for absent in &mut counters.absent {
-                    absent.name = self.event(&absent.name);
-                    self.message(&mut absent.reason);
-                }
-                self.message(&mut counters.note);
-                State::CounterEvents(counters)
-            }
-            State::ProgramCounters(mut counters) => {
-                for target in &mut counters.targets {
-                    self.message(&mut target.reason);
-                    if self.programs {
-                        target.name = self.names.program(&target.name);
-                    }
-                }
-                State::ProgramCounters(counters)
-            }
-            State::SharedCounters(mut counters) => {
-                for target in &mut counters.targets {
-                    self.message(&mut target.reason);
-                    target.name = match target.scope {
-                        SharedScope::CGROUP => self.names.cgroup(&target.name),
-                        _ => self.names.comm(&target.name),
-                    };
-                }
-                State::SharedCounters(counters)
-            }
-            State::Sampler(mut sampler) => {
-                sampler.event = self.event(&sampler.event);
-                State::Sampler(sampler)
-            }
-            State::StatsOff(mut off) => {
-                self.message(&mut off.reason);
-                State::StatsOff(off)
-            }
-            State::FileFunctions(mut functions) => {
-                functions.path = self.names.mapping(&functions.path);
-                functions.file = self.names.file(&functions.file);
-                State::FileFunctions(functions)
-            }
-            State::UserSymbols(mut symbols) => {
-                self.message(&mut symbols.cut);
-                State::UserSymbols(symbols)
-            }
-            // Numbers.
-            State::RunStats(_)
-            | State::Released(_)
-            | State::Loss(_)
-            | State::Cost(_)
-            | State::Aggregation(_)
-            | State::CpuNotSampled(_)
-            | State::BootClock(_)
-            | State::Recording(_)
-            | State::ProgArray(_) => state,
-            // What a map holds may be anything, and so may what is not known.
-            _ => return Err(REMOVED),
-        })
+            _ => {}
+        }
+        state.secrets(self);
+        Ok(state)
+    }
+}
+
+impl Secrets for Redactor {
+    fn text(&mut self, secret: Secret, text: &mut Vec<u8>) {
+        *text = match secret {
+            Secret::Comm => self.names.comm(text),
+            Secret::CommOrCgroup if !text.starts_with(b"/") => self.names.comm(text),
+            Secret::Cgroup | Secret::CommOrCgroup => self.names.cgroup(text),
+            Secret::Path => self.names.replace(Kind::Path, text),
+            Secret::Mapping => self.names.mapping(text),
+            Secret::Target if is_plain_target(text) => return,
+            Secret::Target => self.names.replace(Kind::Command, text),
+            Secret::Event => self.event(&String::from_utf8_lossy(text)).into_bytes(),
+            Secret::Value => self.names.replace(Kind::Text, text),
+            Secret::Symbol => self.symbol(text),
+            Secret::Program if self.programs => self.names.program(text),
+            Secret::Map if self.programs => self.names.replace(Kind::Map, text),
+            Secret::Program | Secret::Map => return,
+            Secret::Message if self.programs && !text.is_empty() => b"redacted".to_vec(),
+            Secret::Message => self.names.message(&String::from_utf8_lossy(text), &self.shift).into_bytes(),
+            // A kind of a later version.
+            _ => self.names.replace(Kind::Text, text),
+        }
     }
 
-    /// A message of the recorder's, which may name programs.
-    fn message(&mut self, text: &mut String) {
-        if self.programs && !text.is_empty() {
-            *text = "redacted".to_owned();
-        } else {
-            *text = self.names.message(text, &self.shift);
+    fn address(&mut self, address: &mut u64) {
+        *address = self.shift.of(*address);
+    }
+
+    fn tag(&mut self, tag: &mut [u8; 8]) {
+        if self.programs {
+            *tag = self.names.tag(*tag);
+        }
+    }
+
+    fn file(&mut self, file: &mut Mmap2File) {
+        *file = self.names.file(file);
+    }
+
+    fn btf_id(&mut self, id: &mut u32) {
+        if self.programs {
+            *id = 0;
         }
     }
 }
 
 /// Returns true if a target has numbers alone: `system wide`, `pid 12,13`.
-fn is_plain_target(target: &str) -> bool {
-    let is_numbers = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b',');
-    let kinds = ["cpu ", "pid ", "tid "];
-    target == "system wide" || kinds.iter().any(|kind| target.strip_prefix(kind).is_some_and(is_numbers))
+fn is_plain_target(target: &[u8]) -> bool {
+    let is_numbers = |text: &[u8]| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b',');
+    let kinds: [&[u8]; 3] = [b"cpu ", b"pid ", b"tid "];
+    target == b"system wide" || kinds.iter().any(|kind| target.strip_prefix(*kind).is_some_and(is_numbers))
 }

@@ -15,8 +15,9 @@
 //! follows zeros, which a file has where its bytes did not reach the disk.
 
 use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, SectionOrder, write_encoded};
+use crate::bprec::state::{RecordingId, State};
 use crate::feature::{Feature, SectionCheck, SectionWriter};
-use crate::state::{RecordingId, State};
+use crate::layout::{Codec, Plain};
 use crate::{Endian, Error, Events, File, FileAttr, Reader, RecordType, Result, Writer};
 
 /// First bytes of the first frame's payload.
@@ -65,7 +66,7 @@ impl Frame<'_> {
         let kind = match self {
             Frame::Begin { first_event_id, recording_id } => {
                 w.bytes(&MAGIC).u64(*first_event_id);
-                recording_id.iter().for_each(|id| id.put(&mut w));
+                recording_id.iter().for_each(|id| Plain::put(id, &mut w));
                 BEGIN
             }
             Frame::Program(program) => {
@@ -116,7 +117,7 @@ impl Journal {
             return Err(Error::other(8, "journal", "does not start with BPRECJ1"));
         }
         let first_event_id = begin.u64("journal event id")?;
-        let recording_id = RecordingId::get(&mut begin).ok();
+        let recording_id = Plain::get(&mut begin, "recording id").ok();
 
         let mut features: Vec<(u8, Vec<u8>)> = Vec::new();
         let mut programs: Vec<(SectionOrder, &[u8])> = Vec::new();

@@ -40,6 +40,8 @@ const COMM_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Parts(pub u16);
 
+crate::layout::number!(Parts: u16);
+
 impl Parts {
     /// Instruction pointer.
     pub const IP: Parts = Parts(1 << 0);

@@ -1,0 +1,341 @@
+//! `bprec:state`: what a recording knows beyond what perf has records for.
+//!
+//! Each payload rides in the RAW field of a sample of one software/bpf-output event of this name, so that any perf can
+//! skip it. Layout, in the byte order of the recording:
+//!
+//! ```text
+//! version u16 (1) · kind u16 · length u32 (bytes of what follows) · body
+//! ```
+//!
+//! The length is needed because the RAW field is padded. In a body, text is `length u16` and that many bytes, a list is
+//! `count u32` and its elements, an optional number is `present u8` and the number if present. Readers skip kinds and
+//! trailing bytes that they do not know: a kind may grow at its end.
+
+mod account;
+mod aggregation;
+mod contents;
+mod counters;
+mod functions;
+mod identity;
+mod runs;
+mod sampler;
+mod tail_calls;
+
+pub use account::{BootClock, Cost, CpuNotSampled, EventLoss, Loss, StatsOff};
+pub use aggregation::{Aggregation, OVERFLOW_PID};
+pub use contents::{ContentsEnd, MapContents};
+pub use counters::{
+    AbsentEvent, Calibration, CounterEvent, CounterEvents, CounterTier, CounterUnit, Histogram, ProgramCounters,
+    Reading, RunCounts, SharedCounters, SharedScope, SharedTarget, TargetCounters,
+};
+
+pub use functions::{FileFunction, FileFunctions, KernelSymbol, UserSymbols};
+pub use identity::RecordingId;
+pub use runs::{ProgramRuns, RunStats};
+pub use sampler::{Sampler, SamplerCounts};
+pub use tail_calls::{ProgArray, TailCall};
+
+use crate::layout::meaning::{self, Cgroup, Comm, Event, Message, Path, Target, Value};
+use crate::layout::{
+    BtfId, Codec, Late, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Secrets, Text, Wide, layout,
+};
+use crate::{Endian, Error, Reader, Result, Writer};
+
+/// The name of the event whose samples carry these payloads.
+pub const EVENT_NAME: &str = "bprec:state";
+
+/// The version that [`State::encode`] writes.
+const VERSION: u16 = 1;
+
+/// Bytes in front of a body.
+const HEADER_BYTES: usize = 8;
+
+/// The most bytes one payload should have, so that it fits into a record with its sample fields.
+pub const PAYLOAD_MAX_BYTES: usize = 60_000;
+
+/// Declares the kinds of state: name, number, type and layout of each.
+macro_rules! states {
+    ($($(#[$doc:meta])* $name:ident($ty:ty $(as $codec:ty)?) = $kind:literal,)*) => {
+        /// One payload.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum State {
+            $($(#[$doc])* $name($ty),)*
+            /// A kind this version does not know, as bytes.
+            Unknown {
+                /// Its number.
+                kind: u16,
+                /// Its body.
+                body: Vec<u8>,
+            },
+        }
+
+        impl State {
+            /// Numbers of the kinds that this version knows.
+            pub const KINDS: &'static [u16] = &[$($kind),*];
+
+            /// Its number.
+            pub fn kind(&self) -> u16 {
+                match self {
+                    $(State::$name(_) => $kind,)*
+                    State::Unknown { kind, .. } => *kind,
+                }
+            }
+
+            /// Shows each secret of a known kind, but for the targets of attachments and what maps hold: these need more than one field.
+            pub fn secrets(&mut self, secrets: &mut dyn Secrets) {
+                match self {
+                    $(State::$name(it) => <layout!(@codec $($codec)?) as Codec<'_, $ty>>::secrets(it, secrets),)*
+                    State::Unknown { .. } => {}
+                }
+            }
+
+            fn put_body(&self, w: &mut Writer<'_>) {
+                match self {
+                    $(State::$name(it) => <layout!(@codec $($codec)?) as Codec<'_, $ty>>::put(it, w),)*
+                    State::Unknown { body, .. } => {
+                        w.bytes(body);
+                    }
+                }
+            }
+
+            fn get_body(kind: u16, r: &mut Reader<'_>) -> Result<State> {
+                Ok(match kind {
+                    $($kind => {
+                        State::$name(<layout!(@codec $($codec)?) as Codec<'_, $ty>>::get(r, stringify!($name))?)
+                    })*
+                    kind => State::Unknown { kind, body: r.rest().to_vec() },
+                })
+            }
+        }
+    };
+}
+
+states! {
+    /// How the recording was made.
+    Session(Session) = 1,
+    /// Who owns a program and what else is known of it.
+    Program(Program) = 2,
+    /// A program that was seen but could not be captured.
+    Missed(Missed) = 3,
+    /// Run statistics of programs, at one moment.
+    RunStats(RunStats) = 4,
+    /// A map that a program uses.
+    Map(Map) = 5,
+    /// Attachments of a program.
+    Attachment(Attachment) = 6,
+    /// Everyone but the recorder has let go of a program.
+    Released(Released) = 7,
+    /// Samples that did not make it into the recording.
+    Loss(Loss) = 8,
+    /// What the recording itself cost; written at the end.
+    Cost(Cost) = 9,
+    /// Names of kernel functions that samples hit.
+    KernelSymbols(Vec<KernelSymbol> as List) = 10,
+    /// A part of what a map held.
+    MapContents(MapContents) = 11,
+    /// What exact counters count.
+    CounterEvents(CounterEvents) = 12,
+    /// What exact counters counted per program, at one moment.
+    ProgramCounters(ProgramCounters) = 13,
+    /// What shared counters counted, at one moment.
+    SharedCounters(SharedCounters) = 14,
+    /// Our sampling program.
+    Sampler(Sampler) = 15,
+    /// What an event whose samples were counted in the kernel stands for.
+    Aggregation(Aggregation) = 20,
+    /// A CPU that was not sampled for a part of the time.
+    CpuNotSampled(CpuNotSampled) = 21,
+    /// Run statistics are not kept, or no longer.
+    StatsOff(StatsOff) = 22,
+    /// The clock of load times has moved against that of the recording.
+    BootClock(BootClock) = 23,
+    /// Which recording it is.
+    Recording(RecordingId) = 24,
+    /// Names of user functions that samples hit, in one file.
+    FileFunctions(FileFunctions) = 32,
+    /// How far user functions were named.
+    UserSymbols(UserSymbols) = 33,
+    /// The programs in a program array.
+    ProgArray(ProgArray) = 40,
+}
+
+layout! {
+    /// How the recording was made.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Session {
+        /// When sampling was switched on, ns of the recording's clock.
+        pub start_ns: u64,
+        /// Wall clock at `start_ns`, ns since 1970.
+        pub realtime_ns: u64,
+        /// Add this to a time of the recording's clock to get ns since boot with suspends (`CLOCK_BOOTTIME`), the clock of
+        /// `bpf_prog_info.load_time`.
+        pub to_boottime_ns: i64,
+        /// CPUs that could be sampled.
+        pub cpus_online: u32,
+        /// What was recorded, in words: `system wide`, `pid 12,13` …
+        pub target: String as Text<Target>,
+        /// Name of the event that samples, as the file's EVENT_DESC has it.
+        pub event: String as Text<Event>,
+        /// Why it is not the event that was asked for; empty when it is.
+        pub event_note: String as Text<Message>,
+        /// Where counts come from: `exact` (which has those of `stats` too), `stats` or `off`.
+        pub counters: String as Text<Message>,
+        /// Why not more; empty when nothing is missing.
+        pub counters_note: String as Text<Message>,
+        /// Run statistics were switched on for the whole machine before the recording.
+        pub stats_were_on: bool,
+        /// Time between two snapshots.
+        pub interval_ns: u64,
+        late:
+        /// The process that recorded. What it loads during the recording is there to count, and is not captured.
+        pub recorder_pid: Option<u32> as LateNonZero,
+        /// How many files of the same recording came before this one. What is counted goes on over all of them, so that in a file
+        /// behind the first the first reading of a counter is where counting stood when the file began.
+        pub part: u32,
+        /// Cost that run statistics add to a run of any program, ns, measured before the recording. None where it is not known, as in older
+        /// recordings.
+        pub statistics_run_ns: Option<u64> as Late,
+    }
+}
+
+layout! {
+    /// Someone who holds a program: a process with a file descriptor of it, of its link or of its map.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Owner {
+        /// Process.
+        pub pid: u32,
+        /// Its name.
+        pub comm: Vec<u8> as Text<Comm>,
+        /// Its user.
+        pub uid: u32,
+        /// Its cgroup path; empty when not known.
+        pub cgroup: Vec<u8> as Text<Cgroup>,
+    }
+}
+
+layout! {
+    /// Who owns a program and what else is known of it. The rest is in its `bpf_prog_info`.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Program {
+        /// Program id.
+        pub id: u32,
+        /// When it was loaded, ns since boot; together with the id the program's key.
+        pub load_time_ns: u64,
+        /// It was loaded while the recording ran.
+        pub loaded_during: bool,
+        /// Who holds it.
+        pub owners: Vec<Owner> as List,
+        /// Paths where it, or its link, is pinned.
+        pub pins: Vec<Vec<u8>> as List<Text<Path>>,
+        /// `bpf_metadata_*` variables without the prefix, printed.
+        pub metadata: Vec<(Vec<u8>, Vec<u8>)> as List<Pair<Text<Public>, Text<Value>>>,
+        /// What of its `bpf_prog_info` the kernel withheld, and why; empty when nothing.
+        pub withheld: String as Text<Message>,
+    }
+}
+
+layout! {
+    /// A program that was seen but could not be captured.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+    pub struct Missed {
+        /// Program id.
+        pub id: u32,
+        /// Tag, when a BPF_EVENT told it.
+        pub tag: Option<[u8; 8]> as OptionalTag,
+        /// When it was seen, ns of the recording's clock.
+        pub time_ns: u64,
+        /// Why it could not be captured.
+        pub reason: String as Text<Message>,
+    }
+}
+
+layout! {
+    /// A map that programs use.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Map {
+        /// Map id.
+        pub id: u32,
+        /// `BPF_MAP_TYPE_*`.
+        pub map_type: u32,
+        /// Bytes of a key.
+        pub key_bytes: u32,
+        /// Bytes of a value.
+        pub value_bytes: u32,
+        /// Most entries.
+        pub max_entries: u32,
+        /// `BPF_F_*` it was created with.
+        pub flags: u32,
+        /// Name, at most 15 characters.
+        pub name: Vec<u8> as Text<meaning::Map>,
+        /// Its BTF; 0 when it has none.
+        pub btf_id: u32 as BtfId,
+        /// Type of the key in that BTF.
+        pub btf_key_type_id: u32 as BtfId,
+        /// Type of the value in that BTF.
+        pub btf_value_type_id: u32 as BtfId,
+        /// Memory charged for it, bytes, when the kernel tells.
+        pub memlock_bytes: Option<u64> as Optional<Plain>,
+        /// Frozen: user space cannot write it.
+        pub frozen: bool,
+    }
+}
+
+layout! {
+    /// Where a program is attached.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+    pub struct Attachment {
+        /// The program.
+        pub prog_id: u32,
+        /// The link, when there is one.
+        pub link_id: Option<u32> as Optional<Wide>,
+        /// How: `tracepoint`, `raw_tracepoint`, `kprobe`, `xdp`, `perf_event`, `cgroup`, `tracing` …
+        pub kind: String as Text<Public>,
+        /// To what: `raw_syscalls:sys_enter`, `lo`, `cpu-clock`, a cgroup's path, a function's name …
+        pub target: Vec<u8> as Text<Public>,
+    }
+}
+
+layout! {
+    /// Everyone but the recorder has let go of a program. Without the recorder's own reference it would be gone.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Released {
+        /// Program id.
+        pub id: u32,
+        /// When it was loaded, ns since boot.
+        pub load_time_ns: u64,
+        /// When it was last seen held by others, ns of the recording's clock.
+        pub after_ns: u64,
+        /// When it was found released.
+        pub before_ns: u64,
+    }
+}
+
+impl State {
+    /// Appends the payload: header and body.
+    pub fn encode(&self, out: &mut Vec<u8>, endian: Endian) {
+        let start = out.len();
+        let mut w = Writer::new(out, endian);
+        w.u16(VERSION).u16(self.kind()).u32(0);
+        self.put_body(&mut w);
+        let body_bytes = (w.position() - start - HEADER_BYTES) as u32;
+        w.patch_u32(start + 4, body_bytes);
+    }
+
+    /// Reads the payload in a sample's RAW bytes, which lie at `offset` of the input.
+    ///
+    /// # Errors
+    /// When the version is newer than this crate, or the body does not hold what its kind says.
+    pub fn decode(raw: &[u8], offset: u64, endian: Endian) -> Result<State> {
+        let mut r = Reader::new(raw, offset, endian);
+        let version = r.u16("bprec:state version")?;
+        if version != VERSION {
+            return Err(Error::value(offset, "bprec:state version", version.into(), "1"));
+        }
+        let kind = r.u16("bprec:state kind")?;
+        let len = r.u32("bprec:state length")?;
+        let body_offset = r.offset();
+        let body = r.take(len as usize, "bprec:state body")?;
+        State::get_body(kind, &mut Reader::new(body, body_offset, endian))
+    }
+}

@@ -1,0 +1,399 @@
+//! Exact counters: what is counted (kind 12), what it came to per program (13) and per shared target (14).
+//!
+//! Bodies, in the notation of the module above; `sized` is `length u32` and that many bytes, whose end may grow:
+//!
+//! ```text
+//! 12  tier u8 · time_ns u64 · list of event · list of (name text · reason text) · calibration u8 [runs u64 ·
+//!     inside_ns u64 · list of u64 · measured_ns optional · skipped_ns optional] · budget_ppm optional · note text
+//!     event: sized (name text · attr_type u32 · config u64 · group u32 · unit u8 · software u8)
+//! 13  time_ns u64 · list of target
+//!     target: sized (id u32 · load_time_ns u64 · function u32 · name text · since_ns u64 · reason text · counts u8
+//!     [runs u64 · measured u64 · too_deep u64 · discarded u64 · misses optional · every u64 · time_ns u64 ·
+//!     list of reading · sub_bits u8 · list of (bucket u16 · runs u64)] · cpu optional)
+//! 14  time_ns u64 · list of target
+//!     target: sized (scope u8 · id u64 · name text · children u8 · since_ns u64 · reason text · list of reading)
+//!     reading: value u64 · enabled_ns u64 · running_ns u64
+//! ```
+//!
+//! Counts are totals since counting of that target began, over all CPUs where none is named: what happened between two snapshots is their
+//! difference, and the snapshot before the first is 0 at `since_ns`. Nothing is subtracted and nothing is scaled: that is
+//! the reader's work. A snapshot with many targets is several payloads of one time, see [`ProgramCounters::parts`].
+
+use super::PAYLOAD_MAX_BYTES;
+use crate::layout::meaning::{self, CommOrCgroup, Event, Message};
+use crate::layout::{Codec, Framed, List, Optional, Pair, Plain, Text, Wide, bytes_of, layout, number};
+
+/// What counts: the place of [`CounterEvents`] among the tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CounterTier(pub u8);
+
+number!(CounterTier: u8);
+
+impl CounterTier {
+    /// Programs of our own around each target program; their counts are [`ProgramCounters`].
+    pub const EXACT: CounterTier = CounterTier(0);
+    /// One reading per context switch, shared between sessions; its counts are [`SharedCounters`].
+    pub const SHARED: CounterTier = CounterTier(1);
+}
+
+layout! {
+    /// What is counted and how; in the stream before the first counts of its tier.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct CounterEvents {
+        /// Whose counts it describes.
+        pub tier: CounterTier,
+        /// When counting was set up, ns of the recording's clock.
+        pub time_ns: u64,
+        /// The events, in the order that readings have. May be empty: runs and times alone are counted then.
+        pub events: Vec<CounterEvent> as List<Framed>,
+        /// Events that were asked for and are not counted.
+        pub absent: Vec<AbsentEvent> as List,
+        /// What the counting adds to what it counts, when that was found out.
+        pub calibration: Option<Calibration> as Optional<Plain>,
+        /// How much of the machine the counting may take, in millionths; `None` without a budget.
+        pub budget_ppm: Option<u32> as Optional<Wide>,
+        /// How it is counted, or why nothing is, in words; empty when there is nothing to say.
+        pub note: String as Text<Message>,
+    }
+}
+
+layout! {
+    /// One event that is counted.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct CounterEvent {
+        /// Its name, as perf names it: `cycles`, `instructions:k`, `cpu/event=0x3c/`.
+        pub name: String as Text<Event>,
+        /// `perf_event_attr.type` it was opened with.
+        pub attr_type: u32,
+        /// `perf_event_attr.config` it was opened with.
+        pub config: u64,
+        /// Events of one number are on the hardware together or not at all: ratios hold only between them.
+        pub group: u32,
+        /// Of what the value is the count.
+        pub unit: CounterUnit,
+        /// The kernel counts it, not the hardware.
+        pub software: bool,
+    }
+}
+
+/// Of what a value is the count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct CounterUnit(pub u8);
+
+number!(CounterUnit: u8);
+
+impl CounterUnit {
+    /// Events.
+    pub const EVENTS: CounterUnit = CounterUnit(0);
+    /// Nanoseconds, as `cpu-clock` and `task-clock` count.
+    pub const NANOSECONDS: CounterUnit = CounterUnit(1);
+}
+
+layout! {
+    /// An event that was asked for and is not counted.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct AbsentEvent {
+        /// Its name, as it was asked for.
+        pub name: String as Text<Event>,
+        /// Why it is not counted.
+        pub reason: String as Text<Message>,
+    }
+}
+
+layout! {
+    /// What counting adds, found by counting a program that does nothing. Totals over [`Calibration::runs`] runs, so that no
+    /// fraction is lost.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Calibration {
+        /// Runs that the totals are over. Runs that something interrupted may have been left out.
+        pub runs: u64,
+        /// Time that the pair of readings saw of itself: what is in [`RunCounts::time_ns`] beside the program.
+        pub inside_ns: u64,
+        /// The same of each event, scaled if it was multiplexed, in the order of [`CounterEvents::events`].
+        pub inside: Vec<u64> as List,
+        /// What a measured run takes longer than one without any counting, as seen from outside.
+        pub measured_ns: Option<u64> as Optional<Plain>,
+        /// What a run takes longer that the gate skips.
+        pub skipped_ns: Option<u64> as Optional<Plain>,
+    }
+}
+
+layout! {
+    /// Counts of programs and their functions, at one moment.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct ProgramCounters {
+        /// When they were read, ns of the recording's clock.
+        pub time_ns: u64,
+        /// Per target.
+        pub targets: Vec<TargetCounters> as List<Framed>,
+    }
+}
+
+layout! {
+    /// One function of a program.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct TargetCounters {
+        /// Program id.
+        pub id: u32,
+        /// When the program was loaded, ns since boot; with the id its key.
+        pub load_time_ns: u64,
+        /// Which of its functions, as `func_info` counts them: 0 is the one it is entered by.
+        pub function: u32,
+        /// The function's name, for those that are not the entry; empty for the entry.
+        pub name: Vec<u8> as Short<meaning::Program>,
+        /// When counting of it began, ns of the recording's clock; when it was refused, for one that never was counted.
+        pub since_ns: u64,
+        /// Why it is not counted, or no longer; empty while it is.
+        pub reason: String as Short<Message>,
+        /// What was counted; `None` when it never was.
+        pub counts: Option<RunCounts> as Optional<Plain>,
+        late:
+        /// The CPU that the counts are of; `None` when they are of all of them.
+        pub cpu: Option<u32> as Optional<Wide>,
+    }
+}
+
+layout! {
+    /// What was counted of one function since [`TargetCounters::since_ns`]. Every run is in exactly one of `measured`,
+    /// `too_deep`, `discarded`, or was skipped by the gate.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct RunCounts {
+        /// Runs that were seen to begin, measured or not.
+        pub runs: u64,
+        /// Runs that were measured from begin to end: what times, readings and histogram are of.
+        pub measured: u64,
+        /// Runs that began while as many were open on that CPU as there is room for.
+        pub too_deep: u64,
+        /// Runs that were to be measured and of which only the begin or the end was seen.
+        pub discarded: u64,
+        /// Runs of the target for which the recursion guard refused the readings, if that is known.
+        pub misses: Option<u64> as Optional<Plain>,
+        /// One in this many runs is measured, at the moment of the snapshot; 1 is all.
+        pub every: u64,
+        /// Time of the measured runs, ns.
+        pub time_ns: u64,
+        /// Readings of the measured runs, in the order of [`CounterEvents::events`].
+        pub readings: Vec<Reading> as List,
+        /// Measured runs by their time.
+        pub histogram: Histogram,
+    }
+}
+
+layout! {
+    /// A counter, as `bpf_perf_event_value` has it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Reading {
+        /// What was counted while it was on the hardware.
+        pub value: u64,
+        /// Time for which it was to be counted.
+        pub enabled_ns: u64,
+        /// Time for which it was on the hardware; less than enabled when events take turns.
+        pub running_ns: u64,
+    }
+}
+
+layout! {
+    /// How many runs took how long. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Histogram {
+        /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`]. With [`Histogram::NET`] where that holds.
+        pub sub_bits: u8,
+        /// Bucket and runs in it, ascending, without empty ones.
+        pub buckets: Vec<(u16, u64)> as List<Pair<Plain, Plain>>,
+    }
+}
+
+impl Histogram {
+    /// The finest division.
+    pub const SUB_BITS_MAX: u8 = 6;
+    /// A bit in `sub_bits`: what counting adds to the time of a run was taken off before its bucket was chosen. Else it is in the times.
+    pub const NET: u8 = 0x80;
+
+    /// Whether what counting adds is not in the times.
+    pub fn is_net(&self) -> bool {
+        self.sub_bits & Histogram::NET != 0
+    }
+
+    /// The bucket of a time. Below `2^sub_bits` ns each has its own; above, it is the position of the highest bit,
+    /// followed by the `sub_bits` bits behind it.
+    pub fn bucket(time_ns: u64, sub_bits: u8) -> u16 {
+        let bits = u32::from((sub_bits & !Histogram::NET).min(Histogram::SUB_BITS_MAX));
+        let Some(log2) = time_ns.checked_ilog2().filter(|log2| *log2 >= bits) else {
+            return time_ns as u16;
+        };
+        let shift = log2 - bits;
+        // The highest bit of the shifted time is the 1 of `shift + 1`.
+        ((u64::from(shift) << bits) + (time_ns >> shift)) as u16
+    }
+
+    /// The times in a bucket: the first, and the last. `None` for a bucket that no time is in, and for a finer division than
+    /// [`Histogram::SUB_BITS_MAX`].
+    pub fn bounds(bucket: u16, sub_bits: u8) -> Option<(u64, u64)> {
+        let bits = u32::from(sub_bits & !Histogram::NET);
+        if bits > u32::from(Histogram::SUB_BITS_MAX) {
+            return None;
+        }
+        let (bucket, per_octave) = (u64::from(bucket), 1u64 << bits);
+        if bucket < 2 * per_octave {
+            return Some((bucket, bucket));
+        }
+        let shift = ((bucket >> bits) - 1) as u32;
+        let first = bucket - (u64::from(shift) << bits);
+        if shift + bits > 63 {
+            return None;
+        }
+        let start = first << shift;
+        Some((start, start + ((1 << shift) - 1)))
+    }
+}
+
+layout! {
+    /// Counts of what is not a program, at one moment.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct SharedCounters {
+        /// When they were read, ns of the recording's clock.
+        pub time_ns: u64,
+        /// Per target.
+        pub targets: Vec<SharedTarget> as List<Framed>,
+    }
+}
+
+/// What a shared counter is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
+pub struct SharedScope(pub u8);
+
+number!(SharedScope: u8);
+
+impl SharedScope {
+    /// All CPUs.
+    pub const MACHINE: SharedScope = SharedScope(0);
+    /// One CPU.
+    pub const CPU: SharedScope = SharedScope(1);
+    /// One thread.
+    pub const PID: SharedScope = SharedScope(2);
+    /// One process, all of its threads.
+    pub const TGID: SharedScope = SharedScope(3);
+    /// A cgroup with those below it.
+    pub const CGROUP: SharedScope = SharedScope(4);
+}
+
+layout! {
+    /// One target of shared counters.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct SharedTarget {
+        /// What it is.
+        pub scope: SharedScope,
+        /// Number of the CPU, thread or process, id of the cgroup; 0 for the machine.
+        pub id: u64,
+        /// Name of the task or path of the cgroup; empty for what has none.
+        pub name: Vec<u8> as Short<CommOrCgroup>,
+        /// Tasks that it creates count too.
+        pub children: bool,
+        /// When counting of it began, ns of the recording's clock.
+        pub since_ns: u64,
+        /// Why it is not counted, or no longer; empty while it is.
+        pub reason: String as Short<Message>,
+        /// Readings, in the order of [`CounterEvents::events`]; empty when it never was counted.
+        pub readings: Vec<Reading> as List,
+    }
+}
+
+impl ProgramCounters {
+    /// A snapshot of any number of targets, as payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    pub fn parts(time_ns: u64, targets: Vec<TargetCounters>) -> Vec<ProgramCounters> {
+        let parts = parts(targets);
+        parts.map(|targets| ProgramCounters { time_ns, targets }).collect()
+    }
+}
+
+impl Reading {
+}
+
+impl SharedCounters {
+    /// A snapshot of any number of targets, as payloads of at most [`PAYLOAD_MAX_BYTES`] each.
+    pub fn parts(time_ns: u64, targets: Vec<SharedTarget>) -> Vec<SharedCounters> {
+        let parts = parts(targets);
+        parts.map(|targets| SharedCounters { time_ns, targets }).collect()
+    }
+}
+
+/// Text that cannot take much of a payload.
+type Short<K> = Text<K, 1024>;
+
+/// Divides targets so that those of a part fit into one payload. A part has at least one.
+fn parts<T>(targets: Vec<T>) -> impl Iterator<Item = Vec<T>>
+where
+    Framed: for<'a> Codec<'a, T>,
+{
+    // Header, time and count; then each target behind its length.
+    const FIXED_BYTES: usize = super::HEADER_BYTES + 12;
+    let mut scratch = Vec::new();
+    let mut targets = targets.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let (mut part, mut bytes) = (Vec::new(), FIXED_BYTES);
+        while let Some(target) = targets.peek() {
+            bytes += bytes_of::<T, Framed>(target, &mut scratch);
+            if bytes > PAYLOAD_MAX_BYTES && !part.is_empty() {
+                break;
+            }
+            part.extend(targets.next());
+        }
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two_divided() {
+        // The highest bit and the two behind it: 1000 = 0b11_1110_1000 is in 0b111 << 7.
+        assert_eq!(Histogram::bounds(Histogram::bucket(1000, 2), 2), Some((896, 1023)));
+        assert_eq!(Histogram::bounds(Histogram::bucket(1024, 2), 2), Some((1024, 1279)));
+        assert_eq!(Histogram::bounds(Histogram::bucket(1000, 0), 0), Some((512, 1023)));
+        let times: Vec<u16> = (0..10).map(|time_ns| Histogram::bucket(time_ns, 2)).collect();
+        assert_eq!(times, [0, 1, 2, 3, 4, 5, 6, 7, 8, 8]);
+    }
+
+    #[test]
+    fn every_time_is_in_the_bounds_of_its_bucket_and_buckets_join() {
+        for sub_bits in 0..=Histogram::SUB_BITS_MAX {
+            let last = Histogram::bucket(u64::MAX, sub_bits);
+            let mut next = 0u64;
+            for bucket in 0..=last {
+                let (first, to) = Histogram::bounds(bucket, sub_bits).unwrap();
+                assert_eq!(first, next, "bucket {bucket} of {sub_bits}");
+                assert_eq!(Histogram::bucket(first, sub_bits), bucket);
+                assert_eq!(Histogram::bucket(to, sub_bits), bucket);
+                next = to.wrapping_add(1);
+            }
+            assert_eq!(next, 0, "the last bucket ends where times do");
+            assert_eq!(Histogram::bounds(last + 1, sub_bits), None);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_of_many_targets_is_divided_and_loses_none() {
+        let target = |id| TargetCounters {
+            id,
+            name: vec![b'x'; 5000],
+            counts: Some(RunCounts {
+                readings: vec![Reading::default(); 4],
+                histogram: Histogram { sub_bits: 3, buckets: (0..100).map(|bucket| (bucket, 1)).collect() },
+                ..RunCounts::default()
+            }),
+            ..TargetCounters::default()
+        };
+        let parts = ProgramCounters::parts(7, (0..200).map(target).collect());
+        assert!(parts.len() > 1);
+        let ids: Vec<u32> = parts.iter().flat_map(|part| part.targets.iter().map(|target| target.id)).collect();
+        assert_eq!(ids, (0..200).collect::<Vec<u32>>());
+        for part in parts {
+            assert_eq!(part.time_ns, 7);
+            let mut out = Vec::new();
+            super::super::State::ProgramCounters(part).encode(&mut out, crate::Endian::Little);
+            assert!(out.len() <= PAYLOAD_MAX_BYTES, "{} bytes", out.len());
+        }
+    }
+}

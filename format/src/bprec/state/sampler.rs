@@ -1,0 +1,50 @@
+//! Our sampling program: on which event it is, and what became of its samples.
+
+use crate::bprec::sampler::Parts;
+use crate::layout::meaning::Event;
+use crate::layout::{Optional, Plain, Text, layout};
+
+layout! {
+    /// The program that writes [`bprec:sampler`](crate::sampler): where it is, and what came of it. Told when sampling starts,
+    /// and again, with [`counts`](Sampler::counts), at the end.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Sampler {
+        /// The program.
+        pub prog_id: u32,
+        /// Name of the event that it sits on.
+        pub event: String as Text<Event>,
+        /// `perf_event_attr.type` of that event.
+        pub event_type: u32,
+        /// `perf_event_attr.config` of that event.
+        pub event_config: u64,
+        /// `rate` is samples per second, not events per sample.
+        pub is_frequency: bool,
+        /// How often the event samples.
+        pub rate: u64,
+        /// What its samples have.
+        pub parts: Parts,
+        /// Events opened, one per CPU or per task and CPU.
+        pub events: u32,
+        /// Those where the program is attached by a link; by ioctl otherwise.
+        pub links: u32,
+        /// What came of it.
+        pub counts: Option<SamplerCounts> as Optional<Plain>,
+    }
+}
+
+layout! {
+    /// What became of the runs of our sampling program: each was written, or is in one of the other counts.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct SamplerCounts {
+        /// Times that the program ran.
+        pub runs: u64,
+        /// Samples written.
+        pub written: u64,
+        /// Samples lost as the ring had no room (ENOSPC).
+        pub full: u64,
+        /// Samples that the kernel did not take for another reason.
+        pub failed: u64,
+        /// The last such reason; 0 when there was none.
+        pub last_errno: u32,
+    }
+}
