@@ -34,6 +34,8 @@ pub enum Secret {
     Mapping,
     /// What was recorded: CPU and task numbers, or the words of a command.
     Target,
+    /// Source of counts: one of three words, unless another program wrote it.
+    Tier,
     /// Name of an event, which may hold paths and filters.
     Event,
     /// Value that a program's author chose.
@@ -358,7 +360,7 @@ macro_rules! meanings {
     };
 }
 
-meanings!(Comm, Cgroup, CommOrCgroup, Path, Mapping, Target, Event, Value, Program, Map, Symbol, Message);
+meanings!(Comm, Cgroup, CommOrCgroup, Path, Mapping, Target, Tier, Event, Value, Program, Map, Symbol, Message);
 
 /// An address of the kernel.
 pub(crate) struct Address;

@@ -35,7 +35,7 @@ pub use runs::{ProgramRuns, RunStats};
 pub use sampler::{Sampler, SamplerCounts};
 pub use tail_calls::{ProgArray, TailCall};
 
-use crate::layout::meaning::{self, Cgroup, Comm, Event, Message, Path, Target, Value};
+use crate::layout::meaning::{self, Cgroup, Comm, Event, Message, Path, Target, Tier, Value};
 use crate::layout::{
     BtfId, Codec, Late, LateNonZero, List, Optional, OptionalTag, Pair, Plain, Public, Secrets, Text, Wide, layout,
 };
@@ -180,7 +180,7 @@ layout! {
         /// Why it is not the event that was asked for; empty when it is.
         pub event_note: String as Text<Message>,
         /// Where counts come from: `exact` (which has those of `stats` too), `stats` or `off`.
-        pub counters: String as Text<Message>,
+        pub counters: String as Text<Tier>,
         /// Why not more; empty when nothing is missing.
         pub counters_note: String as Text<Message>,
         /// Run statistics were switched on for the whole machine before the recording.

@@ -306,9 +306,6 @@ impl ProgramCounters {
     }
 }
 
-impl Reading {
-}
-
 impl SharedCounters {
     /// A snapshot of any number of targets, as payloads of at most [`PAYLOAD_MAX_BYTES`] each.
     pub fn parts(time_ns: u64, targets: Vec<SharedTarget>) -> Vec<SharedCounters> {

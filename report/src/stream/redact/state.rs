@@ -16,13 +16,6 @@ impl Redactor {
             State::MapContents(_) | State::Unknown { .. } => return Err(REMOVED),
             State::Attachment(attachment) => *attachment = self.attachment(std::mem::take(attachment)),
             State::Program(program) if self.programs => program.metadata.clear(),
-            // One of three words, unless another tool wrote it.
-            State::Session(session) if ["exact", "stats", "off"].contains(&&*session.counters) => {
-                let counters = std::mem::take(&mut session.counters);
-                session.secrets(self);
-                session.counters = counters;
-                return Ok(state);
-            }
             _ => {}
         }
         state.secrets(self);
@@ -40,15 +33,15 @@ impl Secrets for Redactor {
             Secret::Mapping => self.names.mapping(text),
             Secret::Target if is_plain_target(text) => return,
             Secret::Target => self.names.replace(Kind::Command, text),
+            Secret::Tier if [&b"exact"[..], b"stats", b"off"].contains(&&text[..]) => return,
             Secret::Event => self.event(&String::from_utf8_lossy(text)).into_bytes(),
-            Secret::Value => self.names.replace(Kind::Text, text),
             Secret::Symbol => self.symbol(text),
             Secret::Program if self.programs => self.names.program(text),
             Secret::Map if self.programs => self.names.replace(Kind::Map, text),
             Secret::Program | Secret::Map => return,
             Secret::Message if self.programs && !text.is_empty() => b"redacted".to_vec(),
             Secret::Message => self.names.message(&String::from_utf8_lossy(text), &self.shift).into_bytes(),
-            // A kind of a later version.
+            // A value, or a kind of a later version.
             _ => self.names.replace(Kind::Text, text),
         }
     }
