@@ -213,17 +213,33 @@ impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for List<C> {
     fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
         let count = r.u32(what)?;
         let count = r.count(count.into(), C::MIN_BYTES, what)?;
-        let mut items = Vec::with_capacity(count);
-        for _ in 0..count {
-            items.push(C::get(r, what)?);
-        }
-        Ok(items)
+        (0..count).map(|_| C::get(r, what)).collect()
     }
 
     fn secrets(value: &mut Vec<T>, secrets: &mut dyn Secrets) {
         for item in value {
             C::secrets(item, secrets);
         }
+    }
+}
+
+/// `count u64`, and so many elements.
+pub(crate) struct LongList<C = Plain>(C);
+
+impl<'a, T, C: Codec<'a, T>> Codec<'a, Vec<T>> for LongList<C> {
+    const MIN_BYTES: usize = 8;
+
+    fn put(value: &Vec<T>, w: &mut Writer<'_>) {
+        w.u64(value.len() as u64);
+        for item in value {
+            C::put(item, w);
+        }
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<Vec<T>> {
+        let count = r.u64(what)?;
+        let count = r.count(count, C::MIN_BYTES, what)?;
+        (0..count).map(|_| C::get(r, what)).collect()
     }
 }
 
@@ -331,6 +347,21 @@ impl<'a, K: Meaning, const MAX_BYTES: usize> Codec<'a, String> for Text<K, MAX_B
     }
 }
 
+/// Text up to the first NUL, the last field of a record; padded with NULs to 8 bytes.
+pub(crate) struct LastText;
+
+impl<'a> Codec<'a, &'a [u8]> for LastText {
+    const MIN_BYTES: usize = 1;
+
+    fn put(value: &&'a [u8], w: &mut Writer<'_>) {
+        crate::records::put_string(w, value);
+    }
+
+    fn get(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+        crate::records::string(r, what)
+    }
+}
+
 /// The meaning of a text: a field cannot hold one without.
 pub(crate) trait Meaning {
     /// Its kind of secret; `None` where it may be known.
@@ -433,47 +464,51 @@ pub(crate) fn bytes_of<'a, T, C: Codec<'a, T>>(value: &T, scratch: &mut Vec<u8>)
 /// Declares a struct with the layout of its fields: `name: type as codec`, [`Plain`] where no codec is named. Fields behind `late:` are those that older
 /// writers did not have; they are written up to the last one that is not its default.
 macro_rules! layout {
+    ($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        $crate::layout::layout!(@struct [$(#[$meta])*] [$name] ['a, $name] $($fields)*);
+    };
+    ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime> { $($fields:tt)* }) => {
+        $crate::layout::layout!(@struct [$(#[$meta])*] [$name<$life>] [$life, $name] $($fields)*);
+    };
     (
-        $(#[$meta:meta])*
-        pub struct $name:ident {
-            $($(#[$field_meta:meta])* pub $field:ident: $ty:ty $(as $codec:ty)?,)*
-            $(late: $($(#[$late_meta:meta])* pub $late:ident: $late_ty:ty $(as $late_codec:ty)?,)*)?
-        }
+        @struct [$(#[$meta:meta])*] [$($type:tt)*] [$life:lifetime, $name:ident]
+        $($(#[$field_meta:meta])* pub $field:ident: $ty:ty $(as $codec:ty)?,)*
+        $(late: $($(#[$late_meta:meta])* pub $late:ident: $late_ty:ty $(as $late_codec:ty)?,)*)?
     ) => {
         $(#[$meta])*
-        pub struct $name {
+        pub struct $($type)* {
             $($(#[$field_meta])* pub $field: $ty,)*
             $($($(#[$late_meta])* pub $late: $late_ty,)*)?
         }
 
-        impl<'a> $crate::layout::Codec<'a, $name> for $crate::layout::Plain {
+        impl<$life> $crate::layout::Codec<$life, $($type)*> for $crate::layout::Plain {
             const MIN_BYTES: usize =
-                0 $(+ <layout!(@codec $($codec)?) as $crate::layout::Codec<'a, $ty>>::MIN_BYTES)*;
+                0 $(+ <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::MIN_BYTES)*;
 
-            fn put(value: &$name, w: &mut $crate::Writer<'_>) {
-                $(<layout!(@codec $($codec)?) as $crate::layout::Codec<'a, $ty>>::put(&value.$field, w);)*
+            fn put(value: &$($type)*, w: &mut $crate::Writer<'_>) {
+                $(<$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::put(&value.$field, w);)*
                 $(
                     let is_set = [$(value.$late != <$late_ty>::default()),*];
                     let mut fields = is_set.iter().rposition(|is_set| *is_set).map_or(0, |last| last + 1);
                     $(if fields > 0 {
                         fields -= 1;
-                        <layout!(@codec $($late_codec)?) as $crate::layout::Codec<'a, $late_ty>>::put(&value.$late, w);
+                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::put(&value.$late, w);
                     })*
                     let _ = fields;
                 )?
             }
 
             #[inline]
-            fn get(r: &mut $crate::Reader<'a>, _what: &'static str) -> $crate::Result<$name> {
+            fn get(r: &mut $crate::Reader<$life>, _what: &'static str) -> $crate::Result<$($type)*> {
                 Ok($name {
-                    $($field: <layout!(@codec $($codec)?) as $crate::layout::Codec<'a, $ty>>::get(
+                    $($field: <$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::get(
                         r,
                         concat!(stringify!($name), " ", stringify!($field)),
                     )?,)*
                     $($($late: if r.is_empty() {
                         <$late_ty>::default()
                     } else {
-                        <layout!(@codec $($late_codec)?) as $crate::layout::Codec<'a, $late_ty>>::get(
+                        <$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::get(
                             r,
                             concat!(stringify!($name), " ", stringify!($late)),
                         )?
@@ -481,9 +516,9 @@ macro_rules! layout {
                 })
             }
 
-            fn secrets(value: &mut $name, secrets: &mut dyn $crate::layout::Secrets) {
-                $(<layout!(@codec $($codec)?) as $crate::layout::Codec<'a, $ty>>::secrets(&mut value.$field, secrets);)*
-                $($(<layout!(@codec $($late_codec)?) as $crate::layout::Codec<'a, $late_ty>>::secrets(
+            fn secrets(value: &mut $($type)*, secrets: &mut dyn $crate::layout::Secrets) {
+                $(<$crate::layout::layout!(@codec $($codec)?) as $crate::layout::Codec<$life, $ty>>::secrets(&mut value.$field, secrets);)*
+                $($(<$crate::layout::layout!(@codec $($late_codec)?) as $crate::layout::Codec<$life, $late_ty>>::secrets(
                     &mut value.$late,
                     secrets,
                 );)*)?

@@ -1,11 +1,13 @@
 //! Kernel code that comes and goes: KSYMBOL and BPF_EVENT (since 5.1), TEXT_POKE (since 5.8).
 
-use super::{put_string, string};
+use crate::layout::{LastText, number};
 use crate::{Reader, Result, Writer};
 
 /// What a KSYMBOL names (`PERF_RECORD_KSYMBOL_TYPE_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KsymbolKind(pub u16);
+
+number!(KsymbolKind: u16);
 
 impl KsymbolKind {
     /// A function of a BPF program, or an image: trampoline, dispatcher, struct_ops stub.
@@ -14,53 +16,41 @@ impl KsymbolKind {
     pub const OOL: KsymbolKind = KsymbolKind(2);
 }
 
-/// KSYMBOL (since 5.1): `addr u64, len u32, ksym_type u16, flags u16, name`.
-///
-/// One per function of a program, the main function first, then its BPF_EVENT. Images always say one page although they
-/// share it with others; programs that are not JITed say the interpreter's address and length 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ksymbol<'a> {
-    /// First address.
-    pub addr: u64,
-    /// Bytes of code.
-    pub len_bytes: u32,
-    /// What it is.
-    pub kind: KsymbolKind,
-    /// Bit 0: the symbol goes away.
-    pub flags: u16,
-    /// `bpf_prog_<tag>_<name>`, `bpf_trampoline_<key>`, `bpf_dispatcher_…`; empty for unprivileged programs.
-    pub name: &'a [u8],
+record! {
+    /// KSYMBOL (since 5.1): `addr u64, len u32, ksym_type u16, flags u16, name`.
+    ///
+    /// One per function of a program, the main function first, then its BPF_EVENT. Images always say one page although they
+    /// share it with others; programs that are not JITed say the interpreter's address and length 0.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Ksymbol<'a> {
+        /// First address.
+        pub addr: u64,
+        /// Bytes of code.
+        pub len_bytes: u32,
+        /// What it is.
+        pub kind: KsymbolKind,
+        /// Bit 0: the symbol goes away.
+        pub flags: u16,
+        /// `bpf_prog_<tag>_<name>`, `bpf_trampoline_<key>`, `bpf_dispatcher_…`; empty for unprivileged programs.
+        pub name: &'a [u8] as LastText,
+    }
 }
 
 impl<'a> Ksymbol<'a> {
     /// `flags` bit: unregistered.
     pub const UNREGISTER: u16 = 1;
 
-    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Ksymbol<'a>> {
-        Ok(Ksymbol {
-            addr: r.u64("KSYMBOL addr")?,
-            len_bytes: r.u32("KSYMBOL len")?,
-            kind: KsymbolKind(r.u16("KSYMBOL ksym_type")?),
-            flags: r.u16("KSYMBOL flags")?,
-            name: string(r, "KSYMBOL name")?,
-        })
-    }
-
     /// True when the symbol goes away.
     pub fn is_unregister(&self) -> bool {
         self.flags & Ksymbol::UNREGISTER != 0
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.addr).u32(self.len_bytes).u16(self.kind.0).u16(self.flags);
-        put_string(w, self.name);
     }
 }
 
 /// What happened to a program (`PERF_BPF_EVENT_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BpfEventKind(pub u16);
+
+number!(BpfEventKind: u16);
 
 impl BpfEventKind {
     /// Loaded, by the task in the trailer.
@@ -69,35 +59,21 @@ impl BpfEventKind {
     pub const PROG_UNLOAD: BpfEventKind = BpfEventKind(2);
 }
 
-/// BPF_EVENT (since 5.1): `type u16, flags u16, id u32, tag[8]`.
-///
-/// It follows the KSYMBOLs of the program's functions. There is none for maps, BTF or links, nor for classic BPF, which
-/// has no id. The unload is told when the last reference drops; the code can still run for a grace period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BpfEvent {
-    /// What happened.
-    pub kind: BpfEventKind,
-    /// 0 so far.
-    pub flags: u16,
-    /// The program's id.
-    pub id: u32,
-    /// The program's tag.
-    pub tag: [u8; 8],
-}
-
-impl BpfEvent {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<BpfEvent> {
-        Ok(BpfEvent {
-            kind: BpfEventKind(r.u16("BPF_EVENT type")?),
-            flags: r.u16("BPF_EVENT flags")?,
-            id: r.u32("BPF_EVENT id")?,
-            tag: r.array("BPF_EVENT tag")?,
-        })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u16(self.kind.0).u16(self.flags).u32(self.id).bytes(&self.tag);
+record! {
+    /// BPF_EVENT (since 5.1): `type u16, flags u16, id u32, tag[8]`.
+    ///
+    /// It follows the KSYMBOLs of the program's functions. There is none for maps, BTF or links, nor for classic BPF, which
+    /// has no id. The unload is told when the last reference drops; the code can still run for a grace period.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct BpfEvent {
+        /// What happened.
+        pub kind: BpfEventKind,
+        /// 0 so far.
+        pub flags: u16,
+        /// The program's id.
+        pub id: u32,
+        /// The program's tag.
+        pub tag: [u8; 8],
     }
 }
 

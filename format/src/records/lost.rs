@@ -3,24 +3,15 @@
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
-/// LOST (since 2.6.31): `id u64, lost u64`. The count is the ring buffer's, whichever event's id stands beside it; side-band records
-/// are in it too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
-    /// Id of the event that wrote next.
-    pub id: u64,
-    /// Records dropped since the last LOST.
-    pub lost: u64,
-}
-
-impl Lost {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Lost> {
-        Ok(Lost { id: r.u64("LOST id")?, lost: r.u64("LOST lost")? })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.id).u64(self.lost);
+record! {
+    /// LOST (since 2.6.31): `id u64, lost u64`. The count is the ring buffer's, whichever event's id stands beside it; side-band records
+    /// are in it too.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Lost {
+        /// Id of the event that wrote next.
+        pub id: u64,
+        /// Records dropped since the last LOST.
+        pub lost: u64,
     }
 }
 
@@ -45,29 +36,16 @@ impl LostSamples {
     }
 }
 
-/// THROTTLE and UNTHROTTLE (since 2.6.31): `time u64, id u64, stream_id u64`. Between the two the event did not sample;
-/// of a group only the leader says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Throttle {
-    /// When, ns.
-    pub time_ns: u64,
-    /// The event.
-    pub id: u64,
-    /// The event's own instance.
-    pub stream_id: u64,
-}
-
-impl Throttle {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Throttle> {
-        Ok(Throttle {
-            time_ns: r.u64("THROTTLE time")?,
-            id: r.u64("THROTTLE id")?,
-            stream_id: r.u64("THROTTLE stream_id")?,
-        })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.time_ns).u64(self.id).u64(self.stream_id);
+record! {
+    /// THROTTLE and UNTHROTTLE (since 2.6.31): `time u64, id u64, stream_id u64`. Between the two the event did not sample;
+    /// of a group only the leader says so.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Throttle {
+        /// When, ns.
+        pub time_ns: u64,
+        /// The event.
+        pub id: u64,
+        /// The event's own instance.
+        pub stream_id: u64,
     }
 }

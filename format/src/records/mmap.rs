@@ -1,44 +1,28 @@
 //! Mappings: MMAP (since 2.6.31) and MMAP2 (since 3.12).
 
 use super::{put_string, string};
+use crate::layout::LastText;
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
-/// MMAP (since 2.6.31): `pid u32, tid u32, addr u64, len u64, pgoff u64, filename`.
-///
-/// Kernel and module maps are synthesized by tools with pid −1.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mmap<'a> {
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// First address.
-    pub addr: u64,
-    /// Bytes mapped.
-    pub len_bytes: u64,
-    /// Offset in the file; for the kernel's map, the address of its reference symbol.
-    pub pgoff: u64,
-    /// Path, `[vdso]`, `//anon` …
-    pub filename: &'a [u8],
-}
-
-impl<'a> Mmap<'a> {
-    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Mmap<'a>> {
-        Ok(Mmap {
-            pid: r.u32("MMAP pid")?,
-            tid: r.u32("MMAP tid")?,
-            addr: r.u64("MMAP addr")?,
-            len_bytes: r.u64("MMAP len")?,
-            pgoff: r.u64("MMAP pgoff")?,
-            filename: string(r, "MMAP filename")?,
-        })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(self.pid).u32(self.tid).u64(self.addr).u64(self.len_bytes).u64(self.pgoff);
-        put_string(w, self.filename);
+record! {
+    /// MMAP (since 2.6.31): `pid u32, tid u32, addr u64, len u64, pgoff u64, filename`.
+    ///
+    /// Kernel and module maps are synthesized by tools with pid −1.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Mmap<'a> {
+        /// Process.
+        pub pid: u32,
+        /// Thread.
+        pub tid: u32,
+        /// First address.
+        pub addr: u64,
+        /// Bytes mapped.
+        pub len_bytes: u64,
+        /// Offset in the file; for the kernel's map, the address of its reference symbol.
+        pub pgoff: u64,
+        /// Path, `[vdso]`, `//anon` …
+        pub filename: &'a [u8] as LastText,
     }
 }
 

@@ -4,6 +4,32 @@
 //! Every type reads its payload (a record's body without the `sample_id` trailer) with `parse` and appends it with
 //! `encode`; [`Payload::decode`] picks the type by the record's number.
 
+/// Declares a struct that is the payload of a record, with the layout of its fields.
+macro_rules! record {
+    ($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* }) => {
+        $crate::layout::layout! { $(#[$meta])* pub struct $name { $($fields)* } }
+        $crate::records::record!(@impl [] ['_] $name);
+    };
+    ($(#[$meta:meta])* pub struct $name:ident<$life:lifetime> { $($fields:tt)* }) => {
+        $crate::layout::layout! { $(#[$meta])* pub struct $name<$life> { $($fields)* } }
+        $crate::records::record!(@impl [<$life>] [$life] $name<$life>);
+    };
+    (@impl [$($generics:tt)*] [$life:lifetime] $type:ty) => {
+        impl $($generics)* $type {
+            pub(in $crate::records) fn parse(r: &mut $crate::Reader<$life>) -> $crate::Result<$type> {
+                <$crate::layout::Plain as $crate::layout::Codec<'_, $type>>::get(r, stringify!($type))
+            }
+
+            /// Appends the payload.
+            pub fn encode(&self, w: &mut $crate::Writer<'_>) {
+                <$crate::layout::Plain as $crate::layout::Codec<'_, $type>>::put(self, w);
+            }
+        }
+    };
+}
+
+pub(crate) use record;
+
 mod bpf;
 mod late;
 mod lost;
@@ -22,54 +48,90 @@ pub use user::UserPayload;
 
 use crate::{Error, Reader, Record, RecordType, Result, SampleId, SampleLayout, Writer};
 
-/// A decoded record other than a sample.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum Payload<'a> {
+/// Declares the records that the kernel writes: variant and type of the payload, and for each record type how it is read.
+macro_rules! payloads {
+    ($life:lifetime, |$r:ident, $record:ident, $layout:ident|
+        $($(#[$doc:meta])* $name:ident($ty:ty): $($kind:ident => $parse:expr),+;)*) => {
+        /// A decoded record other than a sample.
+        #[derive(Debug, Clone)]
+        #[non_exhaustive]
+        pub enum Payload<$life> {
+            $($(#[$doc])* $name($ty),)*
+            /// A record that a tool wrote.
+            User(UserPayload<$life>),
+            /// A kernel record without a decoder here: the payload as it is.
+            Other(&$life [u8]),
+        }
+
+        impl<$life> Payload<$life> {
+            fn of_kernel(
+                $r: &mut Reader<$life>,
+                $record: &Record<$life>,
+                $layout: &SampleLayout,
+            ) -> Result<Payload<$life>> {
+                Ok(match $record.kind {
+                    $($(RecordType::$kind => Payload::$name($parse?),)+)*
+                    _ => Payload::Other($r.rest()),
+                })
+            }
+
+            /// Appends the payload of a record that the kernel writes, without header and trailer; nothing of a tool's record, which
+            /// [`UserPayload::encode`] appends as a whole.
+            pub fn encode(&self, w: &mut Writer<'_>) {
+                match self {
+                    $(Payload::$name(payload) => payload.encode(w),)*
+                    Payload::User(_) => {}
+                    Payload::Other(bytes) => {
+                        w.bytes(bytes);
+                    }
+                }
+            }
+        }
+    };
+}
+
+payloads! {
+    'a, |r, record, layout|
     /// MMAP.
-    Mmap(Mmap<'a>),
+    Mmap(Mmap<'a>): MMAP => Mmap::parse(r);
     /// MMAP2.
-    Mmap2(Mmap2<'a>),
+    Mmap2(Mmap2<'a>): MMAP2 => Mmap2::parse(r, record.misc);
     /// COMM.
-    Comm(Comm<'a>),
+    Comm(Comm<'a>): COMM => Comm::parse(r);
     /// FORK.
-    Fork(Task),
+    Fork(Task): FORK => Task::parse(r);
     /// EXIT.
-    Exit(Task),
+    Exit(Task): EXIT => Task::parse(r);
     /// NAMESPACES.
-    Namespaces(Namespaces),
+    Namespaces(Namespaces): NAMESPACES => Namespaces::parse(r);
     /// SWITCH and SWITCH_CPU_WIDE.
-    Switch(Switch),
+    Switch(Switch): SWITCH => Switch::parse(r, record.misc, false), SWITCH_CPU_WIDE => Switch::parse(r, record.misc, true);
     /// CGROUP.
-    Cgroup(Cgroup<'a>),
+    Cgroup(Cgroup<'a>): CGROUP => Cgroup::parse(r);
     /// KSYMBOL.
-    Ksymbol(Ksymbol<'a>),
+    Ksymbol(Ksymbol<'a>): KSYMBOL => Ksymbol::parse(r);
     /// BPF_EVENT.
-    BpfEvent(BpfEvent),
+    BpfEvent(BpfEvent): BPF_EVENT => BpfEvent::parse(r);
     /// TEXT_POKE.
-    TextPoke(TextPoke<'a>),
+    TextPoke(TextPoke<'a>): TEXT_POKE => TextPoke::parse(r);
     /// LOST.
-    Lost(Lost),
+    Lost(Lost): LOST => Lost::parse(r);
     /// LOST_SAMPLES.
-    LostSamples(LostSamples),
+    LostSamples(LostSamples): LOST_SAMPLES => LostSamples::parse(r, record.misc);
     /// THROTTLE.
-    Throttle(Throttle),
+    Throttle(Throttle): THROTTLE => Throttle::parse(r);
     /// UNTHROTTLE.
-    Unthrottle(Throttle),
+    Unthrottle(Throttle): UNTHROTTLE => Throttle::parse(r);
     /// READ.
-    Read(Read<'a>),
+    Read(Read<'a>): READ => Read::parse(r, layout.read_format());
     /// AUX.
-    Aux(Aux),
+    Aux(Aux): AUX => Aux::parse(r);
     /// ITRACE_START.
-    ItraceStart(ItraceStart),
+    ItraceStart(ItraceStart): ITRACE_START => ItraceStart::parse(r);
     /// AUX_OUTPUT_HW_ID.
-    AuxOutputHwId(AuxOutputHwId),
+    AuxOutputHwId(AuxOutputHwId): AUX_OUTPUT_HW_ID => AuxOutputHwId::parse(r);
     /// CALLCHAIN_DEFERRED.
-    CallchainDeferred(CallchainDeferred<'a>),
-    /// A record that a tool wrote.
-    User(UserPayload<'a>),
-    /// A kernel record without a decoder here: the payload as it is.
-    Other(&'a [u8]),
+    CallchainDeferred(CallchainDeferred<'a>): CALLCHAIN_DEFERRED => CallchainDeferred::parse(r);
 }
 
 impl<'a> Payload<'a> {
@@ -80,66 +142,13 @@ impl<'a> Payload<'a> {
     /// # Errors
     /// When the record is shorter than its type says, or a string in it does not end.
     pub fn decode(record: &Record<'a>, layout: &SampleLayout) -> Result<(Payload<'a>, SampleId)> {
-        let offset = record.offset + crate::RECORD_HEADER_BYTES as u64;
         if !record.kind.is_kernel() {
             return Ok((Payload::User(UserPayload::decode(record, layout.endian())?), SampleId::default()));
         }
         let (bytes, id) = layout.split_trailer(record)?;
-        let mut r = Reader::new(bytes, offset, layout.endian());
-        let payload = match record.kind {
-            RecordType::MMAP => Payload::Mmap(Mmap::parse(&mut r)?),
-            RecordType::MMAP2 => Payload::Mmap2(Mmap2::parse(&mut r, record.misc)?),
-            RecordType::COMM => Payload::Comm(Comm::parse(&mut r)?),
-            RecordType::FORK => Payload::Fork(Task::parse(&mut r)?),
-            RecordType::EXIT => Payload::Exit(Task::parse(&mut r)?),
-            RecordType::NAMESPACES => Payload::Namespaces(Namespaces::parse(&mut r)?),
-            RecordType::SWITCH => Payload::Switch(Switch::parse(&mut r, record.misc, false)?),
-            RecordType::SWITCH_CPU_WIDE => Payload::Switch(Switch::parse(&mut r, record.misc, true)?),
-            RecordType::CGROUP => Payload::Cgroup(Cgroup::parse(&mut r)?),
-            RecordType::KSYMBOL => Payload::Ksymbol(Ksymbol::parse(&mut r)?),
-            RecordType::BPF_EVENT => Payload::BpfEvent(BpfEvent::parse(&mut r)?),
-            RecordType::TEXT_POKE => Payload::TextPoke(TextPoke::parse(&mut r)?),
-            RecordType::LOST => Payload::Lost(Lost::parse(&mut r)?),
-            RecordType::LOST_SAMPLES => Payload::LostSamples(LostSamples::parse(&mut r, record.misc)?),
-            RecordType::THROTTLE => Payload::Throttle(Throttle::parse(&mut r)?),
-            RecordType::UNTHROTTLE => Payload::Unthrottle(Throttle::parse(&mut r)?),
-            RecordType::READ => Payload::Read(Read::parse(&mut r, layout.read_format())?),
-            RecordType::AUX => Payload::Aux(Aux::parse(&mut r)?),
-            RecordType::ITRACE_START => Payload::ItraceStart(ItraceStart::parse(&mut r)?),
-            RecordType::AUX_OUTPUT_HW_ID => Payload::AuxOutputHwId(AuxOutputHwId::parse(&mut r)?),
-            RecordType::CALLCHAIN_DEFERRED => Payload::CallchainDeferred(CallchainDeferred::parse(&mut r)?),
-            _ => Payload::Other(bytes),
-        };
+        let offset = record.offset + crate::RECORD_HEADER_BYTES as u64;
+        let payload = Payload::of_kernel(&mut Reader::new(bytes, offset, layout.endian()), record, layout)?;
         Ok((payload, id))
-    }
-
-    /// Appends the payload of a record that the kernel writes, without header and trailer; nothing of a tool's record, which
-    /// [`UserPayload::encode`] appends as a whole.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        match self {
-            Payload::Mmap(payload) => payload.encode(w),
-            Payload::Mmap2(payload) => payload.encode(w),
-            Payload::Comm(payload) => payload.encode(w),
-            Payload::Fork(payload) | Payload::Exit(payload) => payload.encode(w),
-            Payload::Namespaces(payload) => payload.encode(w),
-            Payload::Switch(payload) => payload.encode(w),
-            Payload::Cgroup(payload) => payload.encode(w),
-            Payload::Ksymbol(payload) => payload.encode(w),
-            Payload::BpfEvent(payload) => payload.encode(w),
-            Payload::TextPoke(payload) => payload.encode(w),
-            Payload::Lost(payload) => payload.encode(w),
-            Payload::LostSamples(payload) => payload.encode(w),
-            Payload::Throttle(payload) | Payload::Unthrottle(payload) => payload.encode(w),
-            Payload::Read(payload) => payload.encode(w),
-            Payload::Aux(payload) => payload.encode(w),
-            Payload::ItraceStart(payload) => payload.encode(w),
-            Payload::AuxOutputHwId(payload) => payload.encode(w),
-            Payload::CallchainDeferred(payload) => payload.encode(w),
-            Payload::User(_) => {}
-            Payload::Other(bytes) => {
-                w.bytes(bytes);
-            }
-        }
     }
 }
 
@@ -173,14 +182,14 @@ pub fn write_record(
 }
 
 /// A string that ends at its first NUL, from the rest of a payload.
-fn string<'a>(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
+pub(crate) fn string<'a>(r: &mut Reader<'a>, what: &'static str) -> Result<&'a [u8]> {
     let text = r.cstr(what)?;
     r.rest();
     Ok(text)
 }
 
 /// Appends a string with at least one NUL, padded to 8 bytes from `start`, the start of the record's payload.
-fn put_string(w: &mut Writer<'_>, text: &[u8]) {
+pub(crate) fn put_string(w: &mut Writer<'_>, text: &[u8]) {
     let text = &text[..text.iter().position(|b| *b == 0).unwrap_or(text.len())];
     let start = w.position();
     w.bytes(text).u8(0).align(start, 8);

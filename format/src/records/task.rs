@@ -1,109 +1,67 @@
 //! Tasks: COMM, FORK, EXIT, NAMESPACES (since 4.12), SWITCH (since 4.3), and CGROUP (since 5.7).
 
-use super::{put_string, string};
+use crate::layout::{LastText, LongList, layout};
 use crate::record::misc;
 use crate::{Reader, Result, Writer};
 
-/// COMM (since 2.6.31): `pid u32, tid u32, comm` (at most 16 bytes with its NUL).
-///
-/// A task keeps the name through fork, so that a new one has a COMM only when it is named or execs; the header's
-/// [`misc::COMM_EXEC`](crate::misc::COMM_EXEC) (since 3.16) tells the two apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comm<'a> {
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// The name.
-    pub comm: &'a [u8],
-}
-
-impl<'a> Comm<'a> {
-    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Comm<'a>> {
-        Ok(Comm { pid: r.u32("COMM pid")?, tid: r.u32("COMM tid")?, comm: string(r, "COMM comm")? })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(self.pid).u32(self.tid);
-        put_string(w, self.comm);
+record! {
+    /// COMM (since 2.6.31): `pid u32, tid u32, comm` (at most 16 bytes with its NUL).
+    ///
+    /// A task keeps the name through fork, so that a new one has a COMM only when it is named or execs; the header's
+    /// [`misc::COMM_EXEC`](crate::misc::COMM_EXEC) (since 3.16) tells the two apart.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Comm<'a> {
+        /// Process.
+        pub pid: u32,
+        /// Thread.
+        pub tid: u32,
+        /// The name.
+        pub comm: &'a [u8] as LastText,
     }
 }
 
-/// FORK and EXIT (since 2.6.31): `pid u32, ppid u32, tid u32, ptid u32, time u64`.
-///
-/// A new thread has `pid == ppid`. Samples of a task may follow its EXIT. Where a tool lists what was there before, FORKs
-/// have no time, and [`misc::FORK_EXEC`](crate::misc::FORK_EXEC) says that maps are not inherited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Task {
-    /// Process.
-    pub pid: u32,
-    /// Parent process.
-    pub ppid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Parent thread.
-    pub ptid: u32,
-    /// When, ns; 0 in synthesized records.
-    pub time_ns: u64,
-}
-
-impl Task {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Task> {
-        Ok(Task {
-            pid: r.u32("task pid")?,
-            ppid: r.u32("task ppid")?,
-            tid: r.u32("task tid")?,
-            ptid: r.u32("task ptid")?,
-            time_ns: r.u64("task time")?,
-        })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(self.pid).u32(self.ppid).u32(self.tid).u32(self.ptid).u64(self.time_ns);
+record! {
+    /// FORK and EXIT (since 2.6.31): `pid u32, ppid u32, tid u32, ptid u32, time u64`.
+    ///
+    /// A new thread has `pid == ppid`. Samples of a task may follow its EXIT. Where a tool lists what was there before, FORKs
+    /// have no time, and [`misc::FORK_EXEC`](crate::misc::FORK_EXEC) says that maps are not inherited.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Task {
+        /// Process.
+        pub pid: u32,
+        /// Parent process.
+        pub ppid: u32,
+        /// Thread.
+        pub tid: u32,
+        /// Parent thread.
+        pub ptid: u32,
+        /// When, ns; 0 in synthesized records.
+        pub time_ns: u64,
     }
 }
 
-/// One namespace: device and inode of its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Namespace {
-    /// Device.
-    pub dev: u64,
-    /// Inode.
-    pub ino: u64,
-}
-
-/// NAMESPACES (since 4.12): `pid u32, tid u32, nr u64`, `nr` × `{dev u64, ino u64}`; index 0 net, 1 uts, 2 ipc, 3 pid, 4 user, 5 mnt,
-/// 6 cgroup.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Namespaces {
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// By index.
-    pub links: Vec<Namespace>,
-}
-
-impl Namespaces {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Namespaces> {
-        let (pid, tid) = (r.u32("NAMESPACES pid")?, r.u32("NAMESPACES tid")?);
-        let nr = r.u64("NAMESPACES nr")?;
-        let nr = r.count(nr, 16, "NAMESPACES")?;
-        let mut links = Vec::with_capacity(nr);
-        for _ in 0..nr {
-            links.push(Namespace { dev: r.u64("NAMESPACES dev")?, ino: r.u64("NAMESPACES ino")? });
-        }
-        Ok(Namespaces { pid, tid, links })
+layout! {
+    /// One namespace: device and inode of its file.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Namespace {
+        /// Device.
+        pub dev: u64,
+        /// Inode.
+        pub ino: u64,
     }
+}
 
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u32(self.pid).u32(self.tid).u64(self.links.len() as u64);
-        for link in &self.links {
-            w.u64(link.dev).u64(link.ino);
-        }
+record! {
+    /// NAMESPACES (since 4.12): `pid u32, tid u32, nr u64`, `nr` × `{dev u64, ino u64}`; index 0 net, 1 uts, 2 ipc, 3 pid, 4 user, 5 mnt,
+    /// 6 cgroup.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Namespaces {
+        /// Process.
+        pub pid: u32,
+        /// Thread.
+        pub tid: u32,
+        /// By index.
+        pub links: Vec<Namespace> as LongList,
     }
 }
 
@@ -139,24 +97,14 @@ impl Switch {
     }
 }
 
-/// CGROUP (since 5.7): `id u64, path` from the hierarchy's root. The kernel writes it when a cgroup is made; existing ones are
-/// synthesized by tools.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cgroup<'a> {
-    /// The kernfs id (the cgroup directory's file handle).
-    pub id: u64,
-    /// Path.
-    pub path: &'a [u8],
-}
-
-impl<'a> Cgroup<'a> {
-    pub(super) fn parse(r: &mut Reader<'a>) -> Result<Cgroup<'a>> {
-        Ok(Cgroup { id: r.u64("CGROUP id")?, path: string(r, "CGROUP path")? })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.id);
-        put_string(w, self.path);
+record! {
+    /// CGROUP (since 5.7): `id u64, path` from the hierarchy's root. The kernel writes it when a cgroup is made; existing ones are
+    /// synthesized by tools.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Cgroup<'a> {
+        /// The kernfs id (the cgroup directory's file handle).
+        pub id: u64,
+        /// Path.
+        pub path: &'a [u8] as LastText,
     }
 }

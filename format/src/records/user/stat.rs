@@ -30,59 +30,33 @@ impl StatConfig {
     }
 }
 
-/// STAT (since perf 4.6): `id u64, cpu u32, thread u32, val u64, ena u64, run u64`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stat {
-    /// The event.
-    pub id: u64,
-    /// Index of the CPU.
-    pub cpu: u32,
-    /// Index of the thread in the THREAD_MAP.
-    pub thread: u32,
-    /// The count, not scaled.
-    pub value: u64,
-    /// Time enabled, ns.
-    pub time_enabled_ns: u64,
-    /// Time counting, ns.
-    pub time_running_ns: u64,
-}
-
-impl Stat {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<Stat> {
-        Ok(Stat {
-            id: r.u64("STAT id")?,
-            cpu: r.u32("STAT cpu")?,
-            thread: r.u32("STAT thread")?,
-            value: r.u64("STAT val")?,
-            time_enabled_ns: r.u64("STAT ena")?,
-            time_running_ns: r.u64("STAT run")?,
-        })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.id).u32(self.cpu).u32(self.thread);
-        w.u64(self.value).u64(self.time_enabled_ns).u64(self.time_running_ns);
+record! {
+    /// STAT (since perf 4.6): `id u64, cpu u32, thread u32, val u64, ena u64, run u64`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Stat {
+        /// The event.
+        pub id: u64,
+        /// Index of the CPU.
+        pub cpu: u32,
+        /// Index of the thread in the THREAD_MAP.
+        pub thread: u32,
+        /// The count, not scaled.
+        pub value: u64,
+        /// Time enabled, ns.
+        pub time_enabled_ns: u64,
+        /// Time counting, ns.
+        pub time_running_ns: u64,
     }
 }
 
-/// STAT_ROUND (since perf 4.6): `type u64, time u64`: all counts of an interval are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StatRound {
-    /// 0 an interval, 1 the last.
-    pub kind: u64,
-    /// Its end, ns since the start.
-    pub time_ns: u64,
-}
-
-impl StatRound {
-    pub(super) fn parse(r: &mut Reader<'_>) -> Result<StatRound> {
-        Ok(StatRound { kind: r.u64("STAT_ROUND type")?, time_ns: r.u64("STAT_ROUND time")? })
-    }
-
-    /// Appends the payload.
-    pub fn encode(&self, w: &mut Writer<'_>) {
-        w.u64(self.kind).u64(self.time_ns);
+record! {
+    /// STAT_ROUND (since perf 4.6): `type u64, time u64`: all counts of an interval are written.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct StatRound {
+        /// 0 an interval, 1 the last.
+        pub kind: u64,
+        /// Its end, ns since the start.
+        pub time_ns: u64,
     }
 }
 
