@@ -40,19 +40,24 @@ impl Events {
     /// # Errors
     /// When there is more than one and their records cannot be told apart: ids missing, or not all at the same place.
     pub fn new(attrs: &[FileAttr], endian: Endian) -> Result<Events> {
-        let mut events = Events {
-            events: Vec::with_capacity(attrs.len()),
+        let mut events = Events::none(endian);
+        for attr in attrs {
+            events.push(attr)?;
+        }
+        Ok(events)
+    }
+
+    /// No events yet.
+    pub fn none(endian: Endian) -> Events {
+        Events {
+            events: Vec::new(),
             endian,
             ids: HashMap::new(),
             quick: Vec::new(),
             trailers_bytes: Vec::new(),
             id_offset: None,
             id_offset_from_end: None,
-        };
-        for attr in attrs {
-            events.push(attr)?;
         }
-        Ok(events)
     }
 
     /// Adds an event that became known later.
@@ -135,10 +140,10 @@ impl Events {
         let Some(from_end) = self.id_offset_from_end.filter(|_| record.kind.is_kernel()) else {
             return Some(0);
         };
-        if matches!(record.kind, RecordType::KSYMBOL | RecordType::BPF_EVENT | RecordType::TEXT_POKE)
-            && let Some(index) = self.index_of_stretched(record, from_end)
-        {
-            return Some(index);
+        if matches!(record.kind, RecordType::KSYMBOL | RecordType::BPF_EVENT | RecordType::TEXT_POKE) {
+            if let Some(index) = self.index_of_stretched(record, from_end) {
+                return Some(index);
+            }
         }
         match self.endian.u64_at(body, body.len().checked_sub(from_end)?)? {
             0 => Some(0),

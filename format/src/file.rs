@@ -361,7 +361,7 @@ fn attr_entries(
         };
         let ids_at = entry_len - 16;
         let ids = Section::parse(&mut Reader::new(&entry[ids_at..], offset + ids_at as u64, endian), "attr ids")?;
-        let plausible = ids.size.is_multiple_of(8) && ids.end().is_some_and(|end| end <= input_bytes);
+        let plausible = ids.size % 8 == 0 && ids.end().is_some_and(|end| end <= input_bytes);
         if stride.is_some() && !plausible {
             return Err(Error::value(offset + ids_at as u64, "attr ids", ids.offset, "a section of the file"));
         }

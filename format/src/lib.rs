@@ -20,7 +20,9 @@ mod file;
 mod inflate;
 mod layout;
 mod metadata;
+mod order;
 mod record;
+mod recording;
 pub mod records;
 mod resync;
 pub mod rewrite;
@@ -38,7 +40,9 @@ pub use events::{Event, Events};
 pub use file::{Container, FILE_HEADER_BYTES, File, FileAttr, FileLayout, PIPE_HEADER_BYTES, Section, pipe_header};
 pub use layout::{Secret, Secrets};
 pub use metadata::{FeatureSection, Metadata};
+pub use order::{Entry, Run, TimeOrder};
 pub use record::{RECORD_HEADER_BYTES, Record, RecordType, Records, misc};
+pub use recording::{Decoded, Item, RecordReader, Recording};
 pub use resync::Resync;
 pub use sample::{
     Branch, Branches, CONTEXT_MAX, Callchain, ReadValue, ReadValues, Regs, Sample, SampleFields, SampleLayout, Words,
@@ -46,3 +50,8 @@ pub use sample::{
 };
 pub use stream::Stream;
 pub use trailer::{SampleId, stretched};
+
+/// The example of README.md, run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

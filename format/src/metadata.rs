@@ -184,9 +184,8 @@ impl<'a> Metadata<'a> {
             UserPayload::BuildId(_) => self.add_section(Feature::BUILD_ID, record.offset, record.bytes),
             UserPayload::Feature(feature) => {
                 // The list ends with a number beyond the writer's last feature, and no bytes.
-                if let Ok(bit) = u8::try_from(feature.feature)
-                    && !feature.bytes.is_empty()
-                {
+                let bit = u8::try_from(feature.feature).ok().filter(|_| !feature.bytes.is_empty());
+                if let Some(bit) = bit {
                     self.add_section(Feature(bit), record.offset + 16, feature.bytes);
                 }
             }

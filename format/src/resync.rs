@@ -82,7 +82,7 @@ impl<'e> Resync<'e> {
     pub(crate) fn unfit(&self, record: &Record<'_>) -> Option<&'static str> {
         const ODD: &str = "a size that is no multiple of 8";
         const UNREADABLE: &str = "fields that do not fit into it";
-        let is_odd = !record.bytes.len().is_multiple_of(8);
+        let is_odd = record.bytes.len() % 8 != 0;
         if !record.kind.is_kernel() {
             if record.kind > LAST_TOOL_TYPE {
                 return Some("a type that perf does not know");
@@ -187,7 +187,7 @@ impl<'e> Resync<'e> {
         let (Some(kind), Some(size)) = (endian.u32_at(rest, 0).map(RecordType), endian.u16_at(rest, 6)) else {
             return true;
         };
-        is_known(kind) && (size.is_multiple_of(8) || may_be_odd(kind))
+        is_known(kind) && (size % 8 == 0 || may_be_odd(kind))
     }
 
     /// Whether a record begins at `start`, without any bytes too many if it has to be exact, and others behind it.
@@ -218,7 +218,7 @@ impl<'e> Resync<'e> {
                 Ok(record) => record,
                 Err(error) => return fit > 0 && self.is_tail(bytes, at, &error) || fit >= CHAIN_FIT_BEFORE_BREAK,
             };
-            let is_odd = !record.bytes.len().is_multiple_of(8) && !may_be_odd(record.kind);
+            let is_odd = record.bytes.len() % 8 != 0 && !may_be_odd(record.kind);
             if is_odd || !is_known(record.kind) {
                 return fit >= CHAIN_FIT_BEFORE_BREAK;
             }
@@ -275,12 +275,11 @@ impl<'e> Resync<'e> {
     fn chain_to_end(&self, bytes: &[u8], is_exact: bool) -> Option<usize> {
         let places = bytes.len() / ALIGNED_STEP;
         let mut reaches_end = vec![false; places + 1];
-        reaches_end[places] = bytes.len().is_multiple_of(ALIGNED_STEP);
+        reaches_end[places] = bytes.len() % ALIGNED_STEP == 0;
         for place in (1..places).rev() {
             let start = place * ALIGNED_STEP;
             let end = self.record_bytes(&bytes[start..], is_exact).map(|len| start + len);
-            reaches_end[place] =
-                end.is_some_and(|end| end.is_multiple_of(ALIGNED_STEP) && reaches_end[end / ALIGNED_STEP]);
+            reaches_end[place] = end.is_some_and(|end| end % ALIGNED_STEP == 0 && reaches_end[end / ALIGNED_STEP]);
         }
         (1..places).find(|place| reaches_end[*place]).map(|place| place * ALIGNED_STEP)
     }

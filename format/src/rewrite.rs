@@ -90,10 +90,9 @@ impl Rewriter {
         if is_cut {
             return Fate::Dropped("its data is not there");
         }
-        if self.care == Care::Repair
-            // What is written is a file, whatever it comes from.
-            && let Some(reason) = Resync::new(&self.events, false).unfit(record)
-        {
+        // The output is a file, whatever the input is.
+        let unfit = (self.care == Care::Repair).then(|| Resync::new(&self.events, false).unfit(record));
+        if let Some(reason) = unfit.flatten() {
             return Fate::Dropped(reason);
         }
         if self.care == Care::Repair && record.kind == RecordType::SAMPLE {

@@ -70,8 +70,8 @@ impl Element for Insn {
             Endian::Little => (low, high),
             Endian::Big => (high, low),
         };
-        let off = endian.u16_at(bytes, 2)?.cast_signed();
-        Some(Insn { code: *bytes.first()?, dst, src, off, imm: endian.u32_at(bytes, 4)?.cast_signed() })
+        let off = endian.u16_at(bytes, 2)? as i16;
+        Some(Insn { code: *bytes.first()?, dst, src, off, imm: endian.u32_at(bytes, 4)? as i32 })
     }
 }
 

@@ -48,7 +48,7 @@ impl<'a> Words<'a> {
     #[inline]
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator + Clone + use<'a> {
         let endian = self.endian;
-        self.bytes.as_chunks::<8>().0.iter().map(move |word| endian.u64(*word))
+        self.bytes.chunks_exact(8).map(move |word| endian.u64(word.first_chunk().copied().unwrap_or_default()))
     }
 }
 

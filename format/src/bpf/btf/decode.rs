@@ -166,7 +166,7 @@ impl<'a> Decoder<'_, 'a> {
         // Before bit fields had a flag, their width was the integer's.
         let resolved = self.btf.resolve(member.type_id)?;
         let IntType { bit_offset, bits, .. } = resolved.int()?;
-        let is_whole = resolved.size_bytes()?.checked_mul(8)? == u32::from(bits) && member.bit_offset.is_multiple_of(8);
+        let is_whole = resolved.size_bytes()?.checked_mul(8)? == u32::from(bits) && member.bit_offset % 8 == 0;
         (!is_whole || bit_offset > 0).then_some((u32::from(bit_offset), u32::from(bits)))
     }
 

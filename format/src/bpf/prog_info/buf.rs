@@ -25,10 +25,9 @@ impl ProgInfoBuf {
     /// does not follow and which tell how large a program is.
     pub fn new(mut info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
         for (array, bytes) in Array::ALL.into_iter().zip(&arrays) {
-            if bytes.is_none()
-                && !matches!(array, Array::JitedInsns | Array::XlatedInsns)
-                && let Some(count) = info.get_mut(array.count_at()..).and_then(|rest| rest.first_chunk_mut::<4>())
-            {
+            let is_counted = bytes.is_none() && !matches!(array, Array::JitedInsns | Array::XlatedInsns);
+            let count = info.get_mut(array.count_at()..).filter(|_| is_counted);
+            if let Some(count) = count.and_then(|rest| rest.first_chunk_mut::<4>()) {
                 *count = [0; 4];
             }
         }

@@ -132,7 +132,7 @@ impl SchedstatDomain {
             counts.push(r.u32("SCHEDSTAT_DOMAIN counts")?);
         }
         let endian = r.endian();
-        counts.extend(r.rest().as_chunks::<4>().0.iter().map(|count| endian.u32(*count)));
+        counts.extend(r.rest().chunks_exact(4).filter_map(|count| endian.u32_at(count, 0)));
         Ok(SchedstatDomain { timestamp, cpu, version, domain, counts })
     }
 

@@ -9,7 +9,6 @@ mod header;
 mod line;
 mod mappings;
 mod naming;
-mod order;
 mod printer;
 mod sampled;
 mod side;
@@ -23,7 +22,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bprec_format::rewrite::Care;
-use bprec_format::{AttrFlags, Event, Events, Metadata, Record, RecordType};
+use bprec_format::{Events, Metadata, RecordType, TimeOrder};
 
 use crate::index::stream_symbols::{SectionSymbols, SymbolsAhead};
 use crate::input::source::{Arrival, Source, Visitor};
@@ -35,7 +34,6 @@ pub use header::header;
 pub use side::Show;
 
 use naming::Naming;
-use order::Order;
 use printer::{Batch, Printed, Printer, Share, Sink};
 use team::Team;
 use text::Text;
@@ -132,7 +130,7 @@ pub fn script(source: &mut Source, options: &ScriptOptions, out: &mut dyn Write)
         let printers = team.map_or_else(|| Printers::Alone(Box::new(Printer::new(options, window))), Printers::Team);
         let mut script = Script {
             options,
-            order: Order::default(),
+            order: TimeOrder::default(),
             printers,
             out,
             events: None,
@@ -164,7 +162,7 @@ enum Printers<'scope, 'a, 'o> {
 
 struct Script<'scope, 'a, 'o> {
     options: &'o ScriptOptions,
-    order: Order<'a>,
+    order: TimeOrder<'a>,
     printers: Printers<'scope, 'a, 'o>,
     out: &'o mut dyn Write,
     events: Option<Arc<Events>>,
@@ -206,7 +204,7 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
         if !record.kind.is_kernel() {
             // A record of a tool is shown where it stands.
             if self.options.show.shows(record.kind) {
-                self.order.pass(record, 0, arrival.mapped);
+                self.order.pass(record, None, arrival.mapped);
             }
             return Ok(ControlFlow::Continue(()));
         }
@@ -215,19 +213,16 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
             self.unknown += 1;
             return Ok(ControlFlow::Continue(()));
         };
-        // Without times on all records there is no order but that of the input. Records that a tool synthesized have time 0:
-        // they describe what was there before.
-        let sorts = events.all().first().is_some_and(|first| first.attr.flags.contains(AttrFlags::SAMPLE_ID_ALL));
-        match time_ns(event, record).filter(|time_ns| sorts && *time_ns != 0 && *time_ns != u64::MAX) {
+        match events.sort_key_ns(event, record) {
             Some(time_ns) => {
-                self.order.push(time_ns, record, index, arrival.mapped);
+                self.order.push(time_ns, record, Some(index), arrival.mapped);
                 if self.order.is_full() {
                     self.order.make_room();
                     self.submit()?;
                 }
             }
             None => {
-                self.order.pass(record, index, arrival.mapped);
+                self.order.pass(record, Some(index), arrival.mapped);
                 if self.order.ready() >= BATCH_RECORDS {
                     self.submit()?;
                 }
@@ -239,14 +234,6 @@ impl<'a> Visitor<'a> for Script<'_, 'a, '_> {
     fn end(&mut self, _metadata: &Metadata<'_>) -> Result<()> {
         self.order.finish();
         self.submit()
-    }
-}
-
-fn time_ns(event: &Event, record: &Record<'_>) -> Option<u64> {
-    let offset = record.offset + bprec_format::RECORD_HEADER_BYTES as u64;
-    match record.kind {
-        RecordType::SAMPLE => event.layout.sample(record.body(), offset).ok()?.time_ns(),
-        _ => event.layout.split_trailer(record).ok()?.1.time_ns,
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bprec_format::records::Payload;
 use bprec_format::{
-    AttrFlags, Callchain, Endian, Event, EventAttr, Events, Record, RecordType, SampleFields, SampleId, SampleType,
-    context, sampler,
+    AttrFlags, Callchain, Endian, Event, EventAttr, Events, Record, RecordType, Run, SampleFields, SampleId,
+    SampleType, context, sampler,
 };
 
 use super::deferred::{self, Deferred, Waiting};
@@ -13,7 +13,6 @@ use super::fields::Field;
 use super::frames::FrameTexts;
 use super::line::{Line, Stamp, Style, UNKNOWN_EVENT};
 use super::naming::Naming;
-use super::order::Run;
 use super::tasks::{self, Tasks};
 use super::text::Text;
 use super::{MAX_STACK, ScriptOptions, sampled, side};
@@ -167,7 +166,7 @@ impl<'o> Printer<'o> {
                 if let Some((bytes, offset)) = batch.run.bytes(entry)
                     && let Ok(record) = Record::parse_alone(bytes, offset, events.endian())
                 {
-                    self.record(events, entry.event as usize, &record, is_own, sink);
+                    self.record(events, entry.event().unwrap_or_default(), &record, is_own, sink);
                     sink.take_much(&mut self.text);
                 }
             }

@@ -3,28 +3,28 @@
 //! A recording is a few sorted runs, one per ring buffer, laid behind each other piece by piece. FINISHED_ROUND says that
 //! every ring has been read once since the last one: nothing that comes later is older than the newest record before the
 //! *previous* FINISHED_ROUND, so that everything up to there can be handed out. Without such marks a file is handed out
-//! at its end; a stream, whose records have to be kept, when [`KEPT_BYTES`] of them wait. What comes later than it should
+//! at its end; a stream, whose records have to be kept, when 12 MiB of them wait. A record that comes later than it should
 //! is handed out at once, and counted.
 
 use std::sync::Arc;
 
-use bprec_format::Record;
+use crate::{Endian, Record, Result};
 
 /// The most bytes of records that are kept in memory. Records in mapped files are not kept, only where they are.
 const KEPT_BYTES: usize = 12 << 20;
 /// The most records of a stream that are kept.
 const KEPT_RECORDS: usize = 200_000;
 
-/// A record on its way.
+/// A record that waits, or that is handed out.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub struct Entry {
     time_ns: u64,
     /// Offset in the mapped file, or in the bytes kept.
     at: u64,
     /// Offset in the input.
     offset: u64,
-    /// Number of its event.
-    pub(super) event: u32,
+    /// Number of its event; [`NO_EVENT`] where it is not known.
+    event: u32,
     /// The mapped file; [`KEPT`] for the bytes kept.
     file: u16,
     len: u16,
@@ -33,18 +33,39 @@ pub(super) struct Entry {
 /// Marks a record whose bytes are kept.
 const KEPT: u16 = u16::MAX;
 
+/// Number of an event that is not known.
+const NO_EVENT: u32 = u32::MAX;
+
+impl Entry {
+    /// Index of its event, if that is known.
+    pub fn event(&self) -> Option<usize> {
+        (self.event != NO_EVENT).then_some(self.event as usize)
+    }
+}
+
 /// Records in their order, and their bytes.
 #[derive(Debug, Default)]
-pub(super) struct Run<'a> {
-    pub(super) entries: Vec<Entry>,
+pub struct Run<'a> {
+    /// The records.
+    pub entries: Vec<Entry>,
     files: Arc<[&'a [u8]]>,
     kept: Vec<u8>,
 }
 
 impl Run<'_> {
+    /// A record, with what lies behind it outside its size where it is in a mapped file.
+    pub(crate) fn record(&self, entry: &Entry, endian: Endian) -> Option<Result<Record<'_>>> {
+        if entry.file == KEPT {
+            let (bytes, offset) = self.bytes(entry)?;
+            return Some(Record::parse_alone(bytes, offset, endian));
+        }
+        let file = self.files.get(usize::from(entry.file))?;
+        Some(Record::parse(file.get(entry.at as usize..)?, entry.offset, endian))
+    }
+
     /// The bytes of a record, and their offset in the input.
     #[inline]
-    pub(super) fn bytes(&self, entry: &Entry) -> Option<(&[u8], u64)> {
+    pub fn bytes(&self, entry: &Entry) -> Option<(&[u8], u64)> {
         let from =
             if entry.file == KEPT { Some(&self.kept[..]) } else { self.files.get(usize::from(entry.file)).copied() };
         Some((from?.get(entry.at as usize..)?.get(..usize::from(entry.len))?, entry.offset))
@@ -53,7 +74,7 @@ impl Run<'_> {
 
 /// Puts records into the order of their times. Records with the same time stay in the order of the input.
 #[derive(Debug, Default)]
-pub(super) struct Order<'a> {
+pub struct TimeOrder<'a> {
     files: Arc<[&'a [u8]]>,
     /// Sorted up to the last round, then as they came.
     waiting: Vec<Entry>,
@@ -71,19 +92,19 @@ pub(super) struct Order<'a> {
     late: u64,
 }
 
-impl<'a> Order<'a> {
+impl<'a> TimeOrder<'a> {
     /// The mapped files that records may lie in.
-    pub(super) fn set_files(&mut self, files: Vec<&'a [u8]>) {
+    pub fn set_files(&mut self, files: Vec<&'a [u8]>) {
         self.files = files.into();
     }
 
     /// Records that came after a newer one had been handed out.
-    pub(super) fn late(&self) -> u64 {
+    pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Adds a record of an event. `file` is the mapped file it lies in.
-    pub(super) fn push(&mut self, time_ns: u64, record: &Record<'_>, event: usize, file: Option<usize>) {
+    /// Adds a record of an event. `file` is the index of the mapped file it lies in; `None` has its bytes copied.
+    pub fn push(&mut self, time_ns: u64, record: &Record<'_>, event: Option<usize>, file: Option<usize>) {
         if time_ns < self.out_ns {
             self.late += 1;
         }
@@ -96,13 +117,13 @@ impl<'a> Order<'a> {
         self.waiting.push(entry);
     }
 
-    /// Adds a record that has no time: it is handed out in its place.
-    pub(super) fn pass(&mut self, record: &Record<'_>, event: usize, file: Option<usize>) {
+    /// Adds a record without a time: it is handed out in its place.
+    pub fn pass(&mut self, record: &Record<'_>, event: Option<usize>, file: Option<usize>) {
         let entry = self.entry(0, record, event, file);
         self.ready.push(entry);
     }
 
-    fn entry(&mut self, time_ns: u64, record: &Record<'_>, event: usize, file: Option<usize>) -> Entry {
+    fn entry(&mut self, time_ns: u64, record: &Record<'_>, event: Option<usize>, file: Option<usize>) -> Entry {
         let file = file.and_then(|file| u16::try_from(file).ok()).filter(|file| *file != KEPT);
         let at = match file {
             Some(_) => record.offset,
@@ -113,27 +134,34 @@ impl<'a> Order<'a> {
         };
         // A record's size is 16 bits wide.
         let len = record.bytes.len() as u16;
-        Entry { time_ns, at, offset: record.offset, event: event as u32, file: file.unwrap_or(KEPT), len }
+        Entry {
+            time_ns,
+            at,
+            offset: record.offset,
+            event: event.map_or(NO_EVENT, |event| event as u32),
+            file: file.unwrap_or(KEPT),
+            len,
+        }
     }
 
-    /// True when records have to be handed out for want of room.
-    pub(super) fn is_full(&self) -> bool {
+    /// Returns true if records have to be handed out for want of memory.
+    pub fn is_full(&self) -> bool {
         self.waiting_bytes > KEPT_BYTES || self.waiting_kept > KEPT_RECORDS
     }
 
-    /// All rings were read: what nothing can precede any more is ready.
-    pub(super) fn round(&mut self) {
+    /// A FINISHED_ROUND: records that nothing can precede any more become ready.
+    pub fn round(&mut self) {
         let safe_ns = std::mem::replace(&mut self.safe_ns, self.newest_ns);
         self.release(|waiting| waiting.partition_point(|entry| entry.time_ns <= safe_ns));
     }
 
     /// The older half is ready.
-    pub(super) fn make_room(&mut self) {
+    pub fn make_room(&mut self) {
         self.release(|waiting| waiting.len().div_ceil(2));
     }
 
     /// Everything is ready.
-    pub(super) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         self.release(|waiting| waiting.len());
     }
 
@@ -152,13 +180,13 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// How many are ready.
-    pub(super) fn ready(&self) -> usize {
+    /// Number of records that are ready.
+    pub fn ready(&self) -> usize {
         self.ready.len()
     }
 
     /// Hands out those that are ready.
-    pub(super) fn take(&mut self) -> Run<'a> {
+    pub fn take(&mut self) -> Run<'a> {
         let entries = std::mem::take(&mut self.ready);
         let mut kept = Vec::new();
         if !self.kept.is_empty() {
@@ -176,18 +204,18 @@ impl<'a> Order<'a> {
 
 #[cfg(test)]
 mod tests {
-    use bprec_format::RecordType;
+    use crate::RecordType;
 
     use super::*;
 
-    fn push(order: &mut Order<'_>, time_ns: u64) {
+    fn push(order: &mut TimeOrder<'_>, time_ns: u64) {
         let bytes = time_ns.to_le_bytes();
         let record = Record { offset: 0, kind: RecordType::SAMPLE, misc: 0, bytes: &bytes, outside: &[] };
-        order.push(time_ns, &record, 0, None);
+        order.push(time_ns, &record, Some(0), None);
     }
 
     /// The times of what is ready.
-    fn taken(order: &mut Order<'_>) -> Vec<u64> {
+    fn taken(order: &mut TimeOrder<'_>) -> Vec<u64> {
         let run = order.take();
         let bytes = run.entries.iter().filter_map(|entry| run.bytes(entry));
         bytes.map(|(bytes, _)| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
@@ -195,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_round_hands_out_what_was_newest_before_the_round_before() {
-        let mut order = Order::default();
+        let mut order = TimeOrder::default();
         for time in [10, 30, 20] {
             push(&mut order, time);
         }
@@ -212,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_is_too_late_is_counted_and_kept() {
-        let mut order = Order::default();
+        let mut order = TimeOrder::default();
         push(&mut order, 100);
         order.round();
         push(&mut order, 200);
@@ -224,7 +252,7 @@ mod tests {
 
     #[test]
     fn half_goes_when_there_is_no_room() {
-        let mut order = Order::default();
+        let mut order = TimeOrder::default();
         for time in (0..10).rev() {
             push(&mut order, time);
         }

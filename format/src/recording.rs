@@ -1,0 +1,264 @@
+//! The front door: a recording in memory, record by record.
+
+use crate::order::{Run, TimeOrder};
+use crate::records::Payload;
+use crate::{
+    AttrFlags, Chunks, Container, Endian, Error, Event, Events, File, Metadata, Origin, PIPE_HEADER_BYTES, Record,
+    RecordType, Result, Sample, SampleId,
+};
+
+/// A recording that is in memory as a whole, mapped or read: a file or a stream. A stream that arrives in pieces is read with
+/// [`Stream`](crate::Stream).
+#[derive(Debug)]
+pub struct Recording<'a> {
+    bytes: &'a [u8],
+    chunks: Chunks<'a>,
+    metadata: Metadata<'a>,
+    problems: Vec<Error>,
+}
+
+impl<'a> Recording<'a> {
+    /// Reads what stands in front of the records.
+    ///
+    /// # Errors
+    /// When the bytes are no perf.data, or the header of a file cannot be read.
+    pub fn open(bytes: &'a [u8]) -> Result<Recording<'a>> {
+        match Container::detect(bytes)? {
+            Container::File(_) => {
+                let file = File::parse(bytes)?;
+                let (chunks, metadata) = (file.chunks(), Metadata::of_file(&file));
+                Ok(Recording { bytes, chunks, metadata, problems: file.problems().to_vec() })
+            }
+            Container::Pipe(endian) => {
+                let records = bytes.get(PIPE_HEADER_BYTES..).unwrap_or_default();
+                let chunks = Chunks::new(records, PIPE_HEADER_BYTES as u64, endian, None);
+                Ok(Recording { bytes, chunks, metadata: Metadata::of_stream(endian), problems: Vec::new() })
+            }
+        }
+    }
+
+    /// The byte order of the machine that wrote it.
+    pub fn endian(&self) -> Endian {
+        self.metadata.endian()
+    }
+
+    /// Events and feature sections. Those of a stream are in its records, and known once these have been read.
+    pub fn metadata(&self) -> &Metadata<'a> {
+        &self.metadata
+    }
+
+    /// What is wrong with the container.
+    pub fn problems(&self) -> &[Error] {
+        &self.problems
+    }
+
+    /// The records in the order of the input.
+    pub fn records(self) -> RecordReader<'a> {
+        RecordReader::new(self, false)
+    }
+
+    /// The records in the order of their times. Records without a time stand where the input has them. Memory is bounded for recordings
+    /// that mark their rounds (FINISHED_ROUND), as perf's and bprec's do; others are sorted whole: 40 bytes a record.
+    pub fn records_by_time(self) -> RecordReader<'a> {
+        RecordReader::new(self, true)
+    }
+}
+
+/// The records of a [`Recording`], one at a time.
+#[derive(Debug)]
+pub struct RecordReader<'a> {
+    recording: Recording<'a>,
+    events: Events,
+    /// State of the metadata that the events are from.
+    revision: u64,
+    sorts: bool,
+    order: TimeOrder<'a>,
+    run: Run<'a>,
+    at: usize,
+    error: Option<Error>,
+    is_at_end: bool,
+}
+
+/// A record, with the event that wrote it.
+#[derive(Debug, Clone, Copy)]
+pub struct Item<'r> {
+    /// The record.
+    pub record: Record<'r>,
+    /// Its event; `None` where the id in the record is no event's, and for records of tools.
+    pub event: Option<&'r Event>,
+    events: &'r Events,
+    metadata: &'r Metadata<'r>,
+}
+
+/// What a record says.
+#[derive(Debug)]
+#[non_exhaustive]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+pub enum Decoded<'r> {
+    /// A sample.
+    Sample(Sample<'r>),
+    /// Any other record, with what stands behind its payload about task, time and CPU.
+    Other(Payload<'r>, SampleId),
+}
+
+impl<'r> Item<'r> {
+    /// Decodes the record.
+    ///
+    /// # Errors
+    /// When it is shorter than it has to be, or a sample of an unknown event.
+    pub fn decode(&self) -> Result<Decoded<'r>> {
+        let event = self.event.or_else(|| self.events.all().first().filter(|_| !self.record.kind.is_kernel()));
+        let Some(event) = event else {
+            return Err(Error::other(self.record.offset, "record", "its event is not known"));
+        };
+        if self.record.kind == RecordType::SAMPLE {
+            let offset = self.record.offset + crate::RECORD_HEADER_BYTES as u64;
+            return event.layout.sample(self.record.body(), offset).map(Decoded::Sample);
+        }
+        let (payload, id) = Payload::decode(&self.record, &event.layout)?;
+        Ok(Decoded::Other(payload, id))
+    }
+
+    /// What the recording has said about itself up to here; a batch of records ahead, in a stream.
+    pub fn metadata(&self) -> &'r Metadata<'r> {
+        self.metadata
+    }
+
+    /// Returns true if the record describes the recording, and nothing else: [`Item::metadata`] has what it says.
+    pub fn is_description(&self) -> bool {
+        matches!(
+            self.record.kind,
+            RecordType::HEADER_ATTR
+                | RecordType::HEADER_EVENT_TYPE
+                | RecordType::HEADER_TRACING_DATA
+                | RecordType::HEADER_BUILD_ID
+                | RecordType::HEADER_FEATURE
+        )
+    }
+
+    /// Decodes a sample; `None` for any other record, and for a sample that cannot be read.
+    pub fn sample(&self) -> Option<Sample<'r>> {
+        match self.decode() {
+            Ok(Decoded::Sample(sample)) => Some(sample),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> RecordReader<'a> {
+    fn new(recording: Recording<'a>, sorts: bool) -> RecordReader<'a> {
+        let mut order = TimeOrder::default();
+        order.set_files(vec![recording.bytes]);
+        RecordReader {
+            events: Events::none(recording.endian()),
+            recording,
+            revision: u64::MAX,
+            sorts,
+            order,
+            run: Run::default(),
+            at: 0,
+            error: None,
+            is_at_end: false,
+        }
+    }
+
+    /// The next record; `None` at the end. After an error in a compressed record the records behind it follow; after any other, nothing does.
+    #[expect(clippy::should_implement_trait, reason = "a record borrows from the buffer it was unpacked into")]
+    pub fn next(&mut self) -> Option<Result<Item<'_>>> {
+        while self.at == self.run.entries.len() {
+            if let Some(error) = self.error.take() {
+                return Some(Err(error));
+            }
+            if self.is_at_end {
+                return None;
+            }
+            self.fill();
+            self.run = self.order.take();
+            self.at = 0;
+        }
+        let entry = &self.run.entries[self.at];
+        self.at += 1;
+        let event = entry.event().and_then(|index| self.events.all().get(index));
+        let metadata = &self.recording.metadata;
+        let item = |record| Item { record, event, events: &self.events, metadata };
+        Some(self.run.record(entry, metadata.endian())?.map(item))
+    }
+
+    /// What the recording has said about itself up to here.
+    pub fn metadata(&self) -> &Metadata<'a> {
+        self.recording.metadata()
+    }
+
+    /// Reads on until records are ready, an error stands in the way, or there is nothing more.
+    fn fill(&mut self) {
+        while self.order.ready() == 0 && self.error.is_none() && !self.is_at_end {
+            let Recording { chunks, metadata, .. } = &mut self.recording;
+            let chunk = match chunks.next() {
+                None => {
+                    self.order.finish();
+                    self.is_at_end = true;
+                    return;
+                }
+                Some(Err(error)) => {
+                    self.error = Some(error);
+                    self.order.finish();
+                    return;
+                }
+                Some(Ok(chunk)) => chunk,
+            };
+            let file = (chunk.origin != Origin::Decompressed).then_some(0);
+            for record in chunk.records() {
+                let record = match record {
+                    Ok(record) => record,
+                    Err(error) => {
+                        self.error = Some(error);
+                        break;
+                    }
+                };
+                if matches!(record.kind, RecordType::COMPRESSED | RecordType::COMPRESSED2) {
+                    continue;
+                }
+                let mut failed = metadata.absorb(&record).err();
+                if self.revision != metadata.revision() {
+                    self.revision = metadata.revision();
+                    for attr in metadata.attrs().iter().skip(self.events.all().len()) {
+                        failed = failed.or(self.events.push(attr).err());
+                    }
+                }
+                self.error = self.error.take().or(failed);
+                let index = record.kind.is_kernel().then(|| self.events.index_of(&record)).flatten();
+                let event = index.and_then(|index| self.events.all().get(index)).filter(|_| self.sorts);
+                if record.kind == RecordType::FINISHED_ROUND {
+                    self.order.round();
+                }
+                match event.and_then(|event| self.events.sort_key_ns(event, &record)) {
+                    Some(time_ns) => self.order.push(time_ns, &record, index, file),
+                    None => self.order.pass(&record, index, file),
+                }
+            }
+            if self.order.is_full() {
+                self.order.make_room();
+            }
+        }
+    }
+}
+
+impl Events {
+    /// The time by which a record is put in order, ns; `None` for one that stays in its place: where not all records have times there is no order
+    /// but that of the input, and records that a tool synthesized have time 0, as they describe what was there before.
+    pub fn sort_key_ns(&self, event: &Event, record: &Record<'_>) -> Option<u64> {
+        let has_times = self.all().first().is_some_and(|first| first.attr.flags.contains(AttrFlags::SAMPLE_ID_ALL));
+        event.time_ns(record).filter(|time_ns| has_times && *time_ns != 0 && *time_ns != u64::MAX)
+    }
+}
+
+impl Event {
+    /// The time in one of its records, if it has one.
+    pub fn time_ns(&self, record: &Record<'_>) -> Option<u64> {
+        let offset = record.offset + crate::RECORD_HEADER_BYTES as u64;
+        match record.kind {
+            RecordType::SAMPLE => self.layout.sample(record.body(), offset).ok()?.time_ns(),
+            _ => self.layout.split_trailer(record).ok()?.1.time_ns,
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Records through the front door: all of them, in the order of the input and of their times, of files and of streams.
+
+mod common;
+
+use bprec_format::{Decoded, Recording};
+use common::{corpus_files, fixtures};
+use std::collections::BTreeMap;
+
+/// Types of the records, times of those that can be put in order, and whether an error came.
+fn read(bytes: &[u8], by_time: bool) -> (BTreeMap<u32, u64>, Vec<u64>, bool) {
+    let Ok(recording) = Recording::open(bytes) else { panic!("no recording") };
+    let mut records = if by_time { recording.records_by_time() } else { recording.records() };
+    let (mut kinds, mut times, mut failed) = (BTreeMap::new(), Vec::new(), false);
+    while let Some(item) = records.next() {
+        let Ok(item) = item else {
+            failed = true;
+            continue;
+        };
+        *kinds.entry(item.record.kind.0).or_default() += 1;
+        match item.decode() {
+            Ok(Decoded::Sample(sample)) => times.extend(sample.time_ns()),
+            Ok(Decoded::Other(_, id)) => times.extend(id.time_ns),
+            _ => {}
+        }
+    }
+    times.retain(|time_ns| *time_ns != 0 && *time_ns != u64::MAX);
+    (kinds, times, failed)
+}
+
+/// Records by type, as the walk over chunks finds them; those that hold others are not shown.
+fn walked(bytes: &[u8]) -> BTreeMap<u32, u64> {
+    let walk = common::walk(bytes).unwrap_or_default();
+    let kinds = walk.counts.into_iter().map(|(kind, count)| (kind.0, count));
+    kinds.filter(|(kind, _)| ![81, 83].contains(kind)).collect()
+}
+
+#[test]
+fn each_record_of_each_recording_comes_once_in_either_order() {
+    let mut sorted = 0;
+    let corpus = corpus_files().into_iter().filter(|file| file.kind == "file" || file.kind == "pipe");
+    let files = fixtures().into_iter().chain(corpus.map(|file| (file.name, file.bytes)));
+    for (name, bytes) in files.filter(|(_, bytes)| Recording::open(bytes).is_ok()) {
+        let (kinds, _, failed) = read(&bytes, false);
+        if failed {
+            continue;
+        }
+        assert_eq!(kinds, walked(&bytes), "{name}");
+        let (kinds, times, _) = read(&bytes, true);
+        assert_eq!(kinds, walked(&bytes), "{name} by time");
+        if times.is_sorted() {
+            sorted += 1;
+        }
+    }
+    assert!(sorted > 10, "{sorted} recordings came out sorted");
+}
+
+#[test]
+fn each_fixture_of_bprec_comes_in_the_order_of_its_times() {
+    for (name, bytes) in fixtures().into_iter().filter(|(name, _)| name.starts_with("linux-")) {
+        let (_, times, _) = read(&bytes, true);
+        assert!(times.is_sorted(), "{name}");
+        assert!(times.len() > 100, "{name}: {} times", times.len());
+    }
+}
