@@ -4,13 +4,13 @@ use std::io;
 
 use bprec_report::{AnnotateOptions, Options, ProgFilter, Session};
 
-use crate::columns::columns;
-use crate::headings::{OUTPUT, SELECTION};
-use crate::input::InputArgs;
+use crate::args::InputArgs;
+use crate::args::percent;
+use crate::args::{OUTPUT, SELECTION};
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
-use crate::values::percent;
+use crate::terminal::columns;
 use crate::view::{FormArgs, PartArgs};
 use crate::{Outcome, say};
 

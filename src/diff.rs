@@ -7,11 +7,11 @@ use anyhow::{Result, bail};
 use bprec_report::model::{Diff, Verdict};
 use bprec_report::{Condition, Confidence, DiffOptions, DiffSort, Input, ProgFilter, diff};
 
-use crate::columns::columns;
-use crate::headings::{OUTPUT, SELECTION};
+use crate::args::{OUTPUT, SELECTION};
 use crate::opening::{Opened, RedactArgs};
 use crate::progress::with_progress;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
+use crate::terminal::columns;
 use crate::view::FormArgs;
 use crate::{Outcome, say};
 

@@ -8,9 +8,9 @@ use bprec_report::{Paint, Tone};
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::color::ColorArgs;
-use crate::headings::OUTPUT;
+use crate::args::OUTPUT;
 use crate::pager::PagerArgs;
+use crate::terminal::ColorArgs;
 
 /// Check what this machine lets the recorder do, what each limit costs in a report, and which command lifts it.
 ///

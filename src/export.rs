@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use bprec_report::{ExportFormat, Options, ProgFilter, Session};
 
+use crate::args::InputArgs;
+use crate::args::{OUTPUT, SELECTION};
 use crate::draft::{Draft, Older};
-use crate::headings::{OUTPUT, SELECTION};
-use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::progress::with_progress;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};

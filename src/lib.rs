@@ -4,16 +4,13 @@
 //! matched or a condition of `diff` was met, 2 error; `record` and `stat` with a command have the command's. A reader that closes its end of a pipe early is no error.
 
 mod annotate;
-mod charset;
-mod color;
-mod columns;
+mod args;
+mod completions;
 mod diff;
 #[cfg(all(feature = "record", target_os = "linux"))]
 mod doctor;
 mod draft;
 mod export;
-mod headings;
-mod input;
 mod opening;
 mod pager;
 mod perf_options;
@@ -26,7 +23,7 @@ mod sandbox;
 #[cfg(all(feature = "tui", unix))]
 mod screen;
 mod script;
-mod values;
+mod terminal;
 mod view;
 
 #[cfg(all(feature = "record", target_os = "linux"))]
@@ -39,6 +36,7 @@ mod top;
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -63,6 +61,7 @@ enum Command {
     Export(Box<export::Args>),
     Rewrite(Box<rewrite::Args>),
     Recover(recover::Args),
+    Completions(completions::Args),
     #[cfg(all(feature = "record", target_os = "linux"))]
     Doctor(doctor::Args),
 }
@@ -111,6 +110,7 @@ pub fn main() -> ExitCode {
         Command::Export(args) => export::run(*args),
         Command::Rewrite(args) => rewrite::run(*args),
         Command::Recover(args) => recover::run(args),
+        Command::Completions(args) => completions::run(&args),
         #[cfg(all(feature = "record", target_os = "linux"))]
         Command::Doctor(args) => doctor::run(args),
     };
@@ -132,7 +132,8 @@ pub fn main() -> ExitCode {
 /// ask for what is always done are left out.
 ///
 /// Only what is refused otherwise is read so: `-z3` behind a command is the command's.
-fn parse(mut args: Vec<OsString>) -> Result<Command, clap::Error> {
+fn parse(args: Vec<OsString>) -> Result<Command, clap::Error> {
+    let mut args = with_values(args);
     loop {
         let refused = match Command::try_parse_from(&args) {
             Err(refused) if refused.use_stderr() => refused,
@@ -153,6 +154,28 @@ fn parse(mut args: Vec<OsString>) -> Result<Command, clap::Error> {
         let Some((level, arg)) = levels.next() else { return Err(without_repetition(refused)) };
         *arg = format!("-z={level}").into();
     }
+}
+
+/// Options of views whose value may be left out, and the word that follows may be the recording.
+const VALUE_OR_RECORDING: [&str; 3] = ["--over-time", "--payers", "--maps"];
+
+/// Joins such an option and the next word, unless that is an option or a file: `--payers cgroup` is `--payers=cgroup`.
+fn with_values(args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_none_or(|command| command != "report") {
+        return args;
+    }
+    let mut joined = Vec::<OsString>::with_capacity(args.len());
+    for arg in args {
+        let is_value = !arg.as_encoded_bytes().starts_with(b"-") && !Path::new(&arg).exists();
+        match joined.last_mut().filter(|before| is_value && VALUE_OR_RECORDING.iter().any(|option| *before == option)) {
+            Some(option) => {
+                option.push("=");
+                option.push(arg);
+            }
+            None => joined.push(arg),
+        }
+    }
+    joined
 }
 
 /// An error of the reporter's names option and value itself; clap would put both in front of it again.

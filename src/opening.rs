@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bprec_report::{Input, Progress, Redact, Redacting, Redactor, RewriteSummary, Source};
 
-use crate::headings::OUTPUT;
+use crate::args::OUTPUT;
 use crate::progress::with_progress_of;
 use crate::rewrite::tell;
 

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Result;
 
-use crate::headings::OUTPUT;
+use crate::args::OUTPUT;
 
 #[derive(clap::Args)]
 pub(crate) struct PagerArgs {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bprec_report::{Input, Progress, printable};
 
-use crate::charset::{is_ascii_only, to_ascii};
-use crate::columns::columns;
+use crate::terminal::columns;
+use crate::terminal::{is_ascii_only, to_ascii};
 
 /// Nobody has to be told of what takes no longer.
 const FIRST_AFTER: Duration = Duration::from_secs(1);

@@ -12,16 +12,16 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use bprec_record::{
     Aggregate, Bounds, Budget, CounterTarget, Counters, Exact, Level, ObjectFile, Options, Output, Rate, Recovered,
     RingSize, SamplerFields, SharedOptions, SwitchOutput, Taken, Target, UserChains,
 };
 
 use crate::{Outcome, say};
-pub(crate) use args::{Args, COUNTERS};
+use args::Switch;
+pub(crate) use args::{Args, COUNTERS, budget, cpus};
 use summary::{bytes, closing_line};
 
 /// Messages above this level are not shown. A plain function takes them, so that it is kept here.
@@ -67,8 +67,8 @@ fn is_pipe(of: &impl AsFd) -> bool {
 
 fn options(args: Args) -> anyhow::Result<Options> {
     let command = (!args.command.is_empty()).then_some(args.command);
-    let target = if let Some(list) = args.cpu {
-        Target::Cpus(cpu_list(&list).with_context(|| format!("-C {list}: expected a list like 0,2-5"))?)
+    let target = if let Some(cpus) = args.cpu {
+        Target::Cpus(cpus)
     } else if !args.pid.is_empty() {
         Target::Processes(args.pid)
     } else if !args.tid.is_empty() {
@@ -78,38 +78,10 @@ fn options(args: Args) -> anyhow::Result<Options> {
     } else {
         Target::Command
     };
-    let rate = match (args.freq.as_deref(), args.count) {
-        (Some("max"), _) => Rate::MaxFrequency,
-        (Some(hz), _) => match hz.parse() {
-            Ok(hz) if hz > 0 => Rate::Frequency(hz),
-            _ => bail!("-F {hz}: expected samples per second, or max"),
-        },
-        (None, Some(0)) => bail!("-c 0: expected a number of events"),
-        (None, Some(period)) => Rate::Period(period),
-        (None, None) => Rate::Default,
-    };
-    if args.bpf_sampler_freq == Some(0) {
-        bail!("--bpf-sampler-freq 0: expected samples per second");
-    }
-    let ring = match args.mmap_pages {
-        None => RingSize::Default,
-        Some(size) => {
-            let ring =
-                ring_size(&size).with_context(|| format!("-m {size}: expected pages, or bytes with B, K, M or G"))?;
-            if !ring.is_possible() {
-                bail!("-m {size}: at most 1 GiB per ring, and half of the memory for the rings of all CPUs");
-            }
-            ring
-        }
-    };
-    let dump_bytes = match ring_size(&args.dump_bytes) {
-        Some(RingSize::Bytes(bytes)) => bytes,
-        Some(RingSize::Pages(bytes)) => bytes,
-        _ => bail!("--dump-bytes {}: expected bytes, or a number with K, M or G", args.dump_bytes),
-    };
+    let rate = args.freq.or(args.count.map(Rate::Period)).unwrap_or(Rate::Default);
     // They go on for days.
     let usually = if args.aggregate || !args.switch_output.is_empty() { Budget::LOW } else { Budget::Usual };
-    let budget = budget(args.budget, usually)?;
+    let budget = args.budget.unwrap_or(usually);
     let default = match args.counter_event.is_empty() || args.bpf_counters {
         true => Counters::Stats,
         // Of programs, only exact counters count events.
@@ -137,7 +109,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         user_symbols: args.user_symbols,
         early_symbols: false,
         objects: args.bpf_object.iter().map(|text| object_file(text)).collect(),
-        ring,
+        ring: args.mmap_pages.unwrap_or(RingSize::Default),
         overwrite: args.overwrite,
         output: output(args.output)?,
         switch_output: switch_output(&args.switch_output, args.max_files, args.overwrite)?,
@@ -145,32 +117,20 @@ fn options(args: Args) -> anyhow::Result<Options> {
         compression_level: args.compression_level,
         command,
         duration: args.duration,
-        delay: args.delay.map(delay).transpose()?,
+        delay: args.delay,
         stop: None,
         counters,
         budget,
         taken: Taken::default(),
         shared,
-        interval: Duration::from_millis(args.interval),
+        interval: args.interval,
         dump_maps: args.dump_map,
-        dump_bounds: Bounds { entries: args.dump_entries, bytes: dump_bytes },
+        dump_bounds: Bounds { entries: args.dump_entries, bytes: args.dump_bytes },
         aggregate: args
             .aggregate
             .then(|| Aggregate { entries: args.aggregate_entries, user_addresses: args.aggregate_by == "ip" }),
         argv: std::env::args_os().collect(),
         notify,
-    })
-}
-
-/// Limit on counting: `usually`, unless `--budget` says something else.
-pub(crate) fn budget(percent: Option<f64>, usually: Budget) -> anyhow::Result<Budget> {
-    Ok(match percent {
-        None => usually,
-        Some(percent) if percent.is_nan() || percent <= 0.0 => {
-            bail!("--budget {percent}: expected more than 0 percent")
-        }
-        Some(percent) if percent >= 100.0 => Budget::Unlimited,
-        Some(percent) => Budget::Part(percent / 100.0),
     })
 }
 
@@ -191,23 +151,6 @@ pub(crate) fn notify(level: Level, message: &str) {
     }
 }
 
-/// `0,2-5` as numbers.
-pub(crate) fn cpu_list(text: &str) -> Option<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        // More CPUs than any kernel is built for is a slip of the pen.
-        if first > last || last >= 1 << 16 {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Some(cpus)
-}
-
 /// `FILE.o`, or `FILE.o:PROGRAM`; a file whose own name has a colon is taken as such.
 fn object_file(text: &str) -> ObjectFile {
     match text.rsplit_once(':') {
@@ -218,20 +161,9 @@ fn object_file(text: &str) -> ObjectFile {
     }
 }
 
-/// Time before sampling starts.
-fn delay(asked_ms: i64) -> anyhow::Result<Duration> {
-    match (u64::try_from(asked_ms), asked_ms) {
-        (Ok(ms), _) => Ok(Duration::from_millis(ms)),
-        (_, -1) => {
-            bail!("-D -1: waits for perf's --control, which bprec does not have: start bprec when sampling is to start")
-        }
-        _ => bail!("-D {asked_ms}: expected milliseconds"),
-    }
-}
-
 /// When one file ends and the next begins.
 fn switch_output(
-    when: &[String],
+    when: &[Switch],
     max_files: Option<NonZeroUsize>,
     is_overwritten: bool,
 ) -> anyhow::Result<Option<SwitchOutput>> {
@@ -242,43 +174,14 @@ fn switch_output(
         return Ok(None);
     }
     let mut how = SwitchOutput { max_files, on_signal: is_overwritten, ..SwitchOutput::default() };
-    for text in when {
-        match (text.as_str(), ring_size(text), seconds(text)) {
-            ("signal", ..) => how.on_signal = true,
-            (_, Some(RingSize::Bytes(size_bytes)), _) => how.size_bytes = Some(size_bytes),
-            (_, _, Some(every)) => how.every = Some(every),
-            _ => bail!("--switch-output={text}: expected a size (4M), a time (30s, 10m, 1h, 1d) or signal"),
+    for when in when {
+        match when {
+            Switch::Signal => how.on_signal = true,
+            Switch::Size(bytes) => how.size_bytes = Some(*bytes),
+            Switch::Time(every) => how.every = Some(*every),
         }
     }
     Ok(Some(how))
-}
-
-/// `30s`, `10m`, `1h`, `1d`.
-fn seconds(text: &str) -> Option<Duration> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86400,
-        _ => return None,
-    };
-    number.parse::<u64>().ok().filter(|number| *number > 0)?.checked_mul(seconds).map(Duration::from_secs)
-}
-
-/// `128` pages, or `4M` bytes.
-fn ring_size(text: &str) -> Option<RingSize> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => return Some(RingSize::Pages(number)),
-        "B" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift).map(RingSize::Bytes)
 }
 
 /// Writes the end of a recording of ours that lacks nothing else; false for any other.
@@ -298,20 +201,4 @@ pub(crate) fn mend(file: &Path) -> anyhow::Result<bool> {
         }
     }
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_and_sizes() {
-        assert_eq!(cpu_list("0,2-4,3"), Some(vec![0, 2, 3, 4]));
-        assert_eq!(cpu_list("4-2"), None);
-        assert_eq!(cpu_list("0-99999999"), None);
-        assert_eq!(ring_size("128"), Some(RingSize::Pages(128)));
-        assert_eq!(ring_size("4M"), Some(RingSize::Bytes(4 << 20)));
-        assert_eq!(ring_size("0"), None);
-        assert_eq!(ring_size("4X"), None);
-    }
 }

@@ -2,13 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use bprec_report::model::Report;
 use bprec_report::{
     By, Document, Header, MapFilter, MapsOptions, Options, Payer, ProgFilter, Session, Sort, TableColumns, TableStyle,
 };
 
-use crate::columns::{UNBOUNDED, columns};
-use crate::headings::{OUTPUT, SELECTION, VIEWS};
-use crate::input::InputArgs;
+use crate::args::{InputArgs, OUTPUT, SELECTION, VIEWS, near, percent, time_with_unit};
 use crate::opening::RedactArgs;
 use crate::pager::Output;
 use crate::progress::with_progress;
@@ -16,7 +15,7 @@ use crate::rewrite::tell;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
 #[cfg(all(feature = "tui", unix))]
 use crate::screen::{Terminal, browse_recording};
-use crate::values::percent;
+use crate::terminal::{UNBOUNDED, columns};
 use crate::view::{FormArgs, PartArgs};
 use crate::{Outcome, say};
 
@@ -43,12 +42,12 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "",
-        value_parser = interval,
+        value_parser = bar,
         group = VIEW,
         conflicts_with = "all",
         help_heading = VIEWS
     )]
-    over_time: Option<Interval>,
+    over_time: Option<Bar>,
 
     /// Show the cost of each source line, over all programs: self, and the helpers it called.
     #[arg(long, group = VIEW, conflicts_with = "all", help_heading = VIEWS)]
@@ -156,7 +155,7 @@ pub(crate) struct Args {
         require_equals = true,
         default_missing_value = "*",
         group = VIEW,
-        conflicts_with_all = ["csv", "markdown", "time", "cpu", "comms", "event", "all"],
+        conflicts_with_all = ["csv", "markdown", "time", "cpu", "comms", "event", "all", "wide"],
         help_heading = VIEWS
     )]
     maps: Vec<MapFilter>,
@@ -166,7 +165,8 @@ pub(crate) struct Args {
     header: bool,
 
     /// Show only the header.
-    #[arg(long, group = VIEW, conflicts_with_all = ["header", "json", "csv", "markdown"], help_heading = VIEWS)]
+    #[arg(long, group = VIEW, conflicts_with_all = ["header", "json", "csv", "markdown", "prog", "time", "cpu", "comms", "event", "limit", "all", "wide"],
+        help_heading = VIEWS)]
     header_only: bool,
 
     /// Threads to read with; the report does not depend on it.
@@ -189,23 +189,15 @@ const OTHER_VIEWS: [&str; 9] =
 #[cfg(not(all(feature = "tui", unix)))]
 const OTHER_VIEWS: [&str; 8] = ["counters", "over_time", "lines", "payers", "advise", "tree", "maps", "header_only"];
 
-/// Length of an interval, ns; `None`: one that suits the recording.
+/// Length of a bar, ns; `None`: one that suits the recording.
 #[derive(Clone, Copy)]
-struct Interval(Option<u64>);
+struct Bar(Option<u64>);
 
-fn interval(text: &str) -> Result<Interval, &'static str> {
+fn bar(text: &str) -> Result<Bar, &'static str> {
     if text.is_empty() {
-        return Ok(Interval(None));
+        return Ok(Bar(None));
     }
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit_ns = match &text[digits.len()..] {
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return Err("expected a time: 500us, 100ms, 1s"),
-    };
-    let length_ns = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_ns));
-    length_ns.filter(|ns| *ns > 0).map(|ns| Interval(Some(ns))).ok_or("expected a time: 500us, 100ms, 1s")
+    time_with_unit(text).map(|length| Bar(u64::try_from(length.as_nanos()).ok()))
 }
 
 /// The order of rows, by one of our names or by one of perf's that means the same.
@@ -238,13 +230,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     #[cfg(not(all(feature = "tui", unix)))]
     let is_browsed = false;
     let sandbox = Sandbox::enter(&args.sandbox, if is_browsed { Purpose::Browse } else { Purpose::Print });
-    let takes_value = args.over_time.is_some() || !args.payers.is_empty() || !args.maps.is_empty();
-    let opened = match args.redact.open(args.input.path()) {
-        Err(error) if takes_value && args.input.is_bare() => {
-            return Err(anyhow::Error::from(error).context("give values of --over-time, --payers and --maps after a ="));
-        }
-        opened => opened?,
-    };
+    let opened = args.redact.open(args.input.path())?;
     sandbox.seal(opened.needs_files());
     let (input, redacted) = opened.input_with_summary(&mut args.redact.redactor())?;
     let tell_of_copy = || redacted.iter().for_each(|(path, summary)| tell(path, summary));
@@ -322,7 +308,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         view.show(&report, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
     }
-    if let Some(Interval(interval_ns)) = args.over_time {
+    if let Some(Bar(interval_ns)) = args.over_time {
         let report = with_progress(&inputs, || Session::open(&input)?.over_time(&options, interval_ns))?;
         view.show(&report, out)?;
         return Ok(found(report.events.iter().any(|event| !event.rows.is_empty()), NO_SAMPLE));
@@ -350,15 +336,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
             bprec_report::by_prog(&input, &options).map(|report| (report, None))
         }
     })?;
+    if wanted && report.matched_programs() == 0 {
+        return Ok(no_program(&options.programs, &report));
+    }
     let legend = args.legend || io::stdout().is_terminal();
     let style = TableStyle { text: form.style(width), columns, inclusive: !args.no_children, legend };
     form.show_under(header.as_ref(), &report, out, |out| match form.markdown {
         true => report.write_markdown_as(out, &style, over_time.as_ref()),
         false => report.write_table_as(out, &style, over_time.as_ref()),
     })?;
-    if wanted && report.matched_programs() == 0 {
-        return Ok(found(false, "bprec: no program in the recording matches --prog; --all without --prog lists all"));
-    }
     if !wanted && report.matched_programs() == 0 {
         let path = input.path().display();
         let missing = format!("bprec: {path} has no BPF programs: perf report -i {path} shows where its samples are");
@@ -382,6 +368,18 @@ impl View<'_> {
     fn show(&self, report: &impl Document, out: Output) -> anyhow::Result<()> {
         self.form.show_under(self.header, report, out, |out| self.form.write(report, self.width, out))
     }
+}
+
+/// Says that no program matches, and which names are close to those that were given.
+fn no_program(asked: &[ProgFilter], report: &Report) -> Outcome {
+    let names = || report.programs.iter().map(|program| program.name.as_str());
+    let near = asked.iter().flat_map(|filter| match filter {
+        ProgFilter::Name(pattern) => near(pattern, names()),
+        _ => Vec::new(),
+    });
+    let near = near.collect::<Vec<_>>().join(", ");
+    let near = if near.is_empty() { near } else { format!("; did you mean {near}?") };
+    found(false, &format!("bprec: no program in the recording matches --prog{near}; --all without --prog lists all"))
 }
 
 /// Says what is missing where nothing was found.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use bprec_report::{CpuList, ProgFilter, Progress, RewriteOptions, RewriteSummary, Source, TimeRange, rewrite};
 
+use crate::args::InputArgs;
+use crate::args::SELECTION;
 use crate::draft::{Draft, Older};
-use crate::headings::SELECTION;
-use crate::input::InputArgs;
 use crate::opening::RedactArgs;
 use crate::progress::with_progress_of;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};

@@ -8,7 +8,7 @@ mod kernel;
 
 use std::path::Path;
 
-use crate::headings::RUNNING;
+use crate::args::RUNNING;
 use crate::say;
 
 /// Options of commands that read.

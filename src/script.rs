@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use bprec_report::{Fields, Progress, ScriptOptions, Show, Source};
 
-use crate::headings::{OUTPUT, SELECTION, VIEWS};
-use crate::input::InputArgs;
+use crate::args::InputArgs;
+use crate::args::task_id;
+use crate::args::{OUTPUT, SELECTION, VIEWS};
 use crate::opening::RedactArgs;
 use crate::pager::{Output, PagerArgs};
 use crate::progress::with_progress_of;
 use crate::sandbox::{Purpose, Sandbox, SandboxArgs};
-use crate::values::task_id;
 use crate::view::PartArgs;
 use crate::{Outcome, say};
 

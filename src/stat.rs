@@ -12,12 +12,11 @@ use bprec_record::{Budget, Moment, StatOptions, StatTarget, stat};
 use bprec_report::model::StatSnapshot;
 use bprec_report::{StatAccumulator, StatFormat, StatWriter, TextStyle};
 
-use crate::color::ColorArgs;
-use crate::columns::{UNBOUNDED, columns};
+use crate::args::{OUTPUT, RUNNING, SELECTION, interval, seconds, task_id};
 use crate::draft::sync_directory;
-use crate::headings::{OUTPUT, RUNNING, SELECTION};
-use crate::record::{COUNTERS, budget, cpu_list, exit_code, notify, show};
-use crate::values::{duration, task_id};
+use crate::record::{COUNTERS, budget, cpus, exit_code, notify, show};
+use crate::terminal::ColorArgs;
+use crate::terminal::{UNBOUNDED, columns};
 use crate::{Outcome, say};
 
 /// Count runs of BPF programs, or events of tasks, CPUs and cgroups, without recording.
@@ -36,8 +35,8 @@ pub(crate) struct Args {
     all_cpus: bool,
 
     /// Count events on these CPUs: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
-    cpu: Option<String>,
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid", "cgroup"], help_heading = SELECTION)]
+    cpu: Option<Vec<u32>>,
 
     /// Count events of these processes, with their threads and children.
     #[arg(short, long, value_name = "PID,…", value_parser = task_id, value_delimiter = ',', conflicts_with_all = ["tid", "cgroup"], help_heading = SELECTION)]
@@ -66,9 +65,9 @@ pub(crate) struct Args {
     #[arg(short, long = "event", value_name = "EVENT", help_heading = COUNTERS)]
     event: Vec<String>,
 
-    /// Print counts every MS milliseconds, and totals at the end.
-    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = clap::value_parser!(u64).range(10..), help_heading = OUTPUT)]
-    interval: Option<u64>,
+    /// Print counts every MS milliseconds (or 1s), and totals at the end.
+    #[arg(short = 'I', long = "interval-print", value_name = "MS", value_parser = interval, help_heading = OUTPUT)]
+    interval: Option<Duration>,
 
     /// Print one line per value, fields separated by SEP (docs/stat.md).
     #[arg(short = 'x', long = "field-separator", value_name = "SEP", conflicts_with = "json", help_heading = OUTPUT)]
@@ -83,12 +82,12 @@ pub(crate) struct Args {
     per_cpu: bool,
 
     /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
-    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "timeout", help_heading = RUNNING)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, conflicts_with = "timeout", help_heading = RUNNING)]
     duration: Option<Duration>,
 
     /// Stop after MS milliseconds, as perf stat.
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..), help_heading = RUNNING)]
-    timeout: Option<u64>,
+    #[arg(long, value_name = "MS", value_parser = interval, help_heading = RUNNING)]
+    timeout: Option<Duration>,
 
     /// Write to FILE; `-` is standard output.
     #[arg(short, long, value_name = "FILE", help_heading = OUTPUT)]
@@ -99,8 +98,8 @@ pub(crate) struct Args {
 
     /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
     /// [default: 2; exact counters 0.5].
-    #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
-    budget: Option<f64>,
+    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
+    budget: Option<Budget>,
 
     /// Print warnings and errors only.
     #[arg(short, long, conflicts_with = "verbose", help_heading = RUNNING)]
@@ -222,8 +221,8 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
     let target = if !args.bpf_prog.is_empty() {
         let is_all = args.bpf_prog.iter().any(|part| part == "all");
         StatTarget::Programs((!is_all).then(|| args.bpf_prog.join(",")))
-    } else if let Some(list) = args.cpu {
-        StatTarget::Cpus(cpu_list(&list).with_context(|| format!("-C {list}: expected a list like 0,2-5"))?)
+    } else if let Some(cpus) = args.cpu {
+        StatTarget::Cpus(cpus)
     } else if !args.pid.is_empty() {
         StatTarget::Processes(args.pid)
     } else if !args.tid.is_empty() {
@@ -248,13 +247,13 @@ fn options(args: Args) -> anyhow::Result<StatOptions> {
         target,
         events: args.event,
         command,
-        duration: args.duration.or(args.timeout.map(Duration::from_millis)),
-        interval: args.interval.map(Duration::from_millis),
+        duration: args.duration.or(args.timeout),
+        interval: args.interval,
         per_cpu: args.per_cpu,
         shared: args.bpf_counters,
         attr_map: args.bpf_attr_map,
         exact,
-        budget: budget(args.budget, Budget::Usual)?,
+        budget: args.budget.unwrap_or(Budget::Usual),
         notify,
     })
 }

@@ -15,12 +15,12 @@ use bprec_report::{Options as Query, ProgFilter, Redactor, Sort, TextStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Outcome;
-use crate::color::ColorArgs;
-use crate::headings::{OUTPUT, RUNNING, SELECTION};
+use crate::args::{OUTPUT, RUNNING, SELECTION, seconds};
 use crate::opening::RedactArgs;
 use crate::record::{COUNTERS, budget, notify, show};
 #[cfg(feature = "tui")]
 use crate::screen::Terminal;
+use crate::terminal::ColorArgs;
 use live::Live;
 
 /// Show what BPF programs cost while they run.
@@ -28,9 +28,9 @@ use live::Live;
 /// Samples all CPUs and reads the kernel's run statistics; attaches to no program unless --exact is given.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Length of an interval in seconds.
-    #[arg(short = 'd', long, visible_alias = "delay", value_name = "SECONDS", default_value_t = 1.0, help_heading = RUNNING)]
-    interval: f64,
+    /// Length of an interval: seconds, or 500ms.
+    #[arg(short = 'd', long, visible_alias = "delay", value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = RUNNING)]
+    interval: Duration,
 
     /// Stop after N intervals.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = RUNNING)]
@@ -84,19 +84,19 @@ pub(crate) struct Args {
 
     /// CPU limit for counting program runs, in percent of the machine; beyond it, runs are estimated. 100 counts all runs
     /// [default: 2; exact counters 0.5].
-    #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
-    budget: Option<f64>,
+    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
+    budget: Option<Budget>,
 
-    /// Keep at least the last SECONDS, to be saved as a recording.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, help_heading = RUNNING)]
-    keep: f64,
+    /// Keep at least the last SECONDS (or 5m), to be saved as a recording.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds, help_heading = RUNNING)]
+    keep: Duration,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     show(true, false);
-    let interval = seconds("-d", args.interval, 0.1)?;
+    let interval = within("-d", args.interval, 0.1)?;
     // One file has an interval at least.
-    let keep = seconds("--keep", args.keep, 1.0)?.max(interval * 3);
+    let keep = within("--keep", args.keep, 1.0)?.max(interval * 3);
     let asked = !args.prog.is_empty();
     let query = Query {
         programs: args.prog.clone(),
@@ -143,7 +143,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
 
 /// What is recorded.
 fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
-    let budget = budget(args.budget, Budget::Usual)?;
+    let budget = args.budget.unwrap_or(Budget::Usual);
     let counters = match &args.exact {
         None => Counters::Stats,
         Some(pattern) => {
@@ -167,9 +167,10 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
     })
 }
 
-fn seconds(option: &str, seconds: f64, least: f64) -> anyhow::Result<Duration> {
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if seconds >= least && seconds <= 86_400.0 => Ok(duration),
-        _ => bail!("{option} {seconds}: expected {least} to 86400 seconds"),
+/// A time that is neither too short nor longer than a day.
+fn within(option: &str, time: Duration, least: f64) -> anyhow::Result<Duration> {
+    match time.as_secs_f64() {
+        seconds if seconds >= least && seconds <= 86_400.0 => Ok(time),
+        seconds => bail!("{option} {seconds}: expected {least} to 86400 seconds"),
     }
 }

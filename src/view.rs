@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Result;
 use bprec_report::{CpuList, Document, Header, TextStyle, TimeRange};
 
-use crate::charset::{is_ascii_only, to_ascii};
-use crate::color::ColorArgs;
-use crate::headings::{OUTPUT, SELECTION};
+use crate::args::{OUTPUT, SELECTION};
 use crate::pager::{Output, PagerArgs};
+use crate::terminal::ColorArgs;
+use crate::terminal::{is_ascii_only, to_ascii};
 
 /// Which part of the samples.
 #[derive(clap::Args)]

@@ -140,3 +140,53 @@ fn a_recording_without_programs_is_said() {
         "{said}"
     );
 }
+
+/// Options that change what is shown, each with a value that changes the table of the fixture.
+const OPTIONS: [&str; 16] = [
+    "--prog=account_syscall_enter",
+    "--sort=name",
+    "--percent-limit=30",
+    "--time=10%-40%",
+    "--cpu=0",
+    "--comms=nosuch",
+    "--limit=1",
+    "--all",
+    "--columns=samples",
+    "--wide",
+    "--legend",
+    "--no-children",
+    "--json",
+    "--csv",
+    "--markdown",
+    "--header",
+];
+
+/// Pairs that this fixture cannot tell: it has nothing to advise on, and no contents of maps.
+const UNTOLD: [(&str, &[&str]); 2] =
+    [("--advise", &["--prog", "--time", "--cpu", "--comms"]), ("--maps", &["--limit"])];
+
+#[test]
+fn each_option_changes_each_view_or_is_refused() {
+    let everything = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/recordings/linux-7.2/everything.data");
+    let shown = |options: &[&str]| {
+        let mut command = bprec();
+        command.arg("report").args(options).arg("-i").arg(&everything).env("COLUMNS", "70");
+        let output = command.output().unwrap();
+        (output.status.code(), output.stdout, String::from_utf8(output.stderr).unwrap())
+    };
+    let mut idle = Vec::new();
+    for view in VIEWS {
+        let (code, plain, error) = shown(&[view]);
+        assert_eq!(code, Some(0), "{view}: {error}");
+        for option in OPTIONS {
+            let (code, changed, error) = shown(&[view, option]);
+            let is_refused = code == Some(2) && error.contains("cannot be used with");
+            let is_untold =
+                UNTOLD.iter().any(|(of, options)| *of == view && options.iter().any(|it| option.starts_with(it)));
+            if !is_refused && !is_untold && changed == plain {
+                idle.push(format!("{view} {option}"));
+            }
+        }
+    }
+    assert!(idle.is_empty(), "neither refused nor of any effect:\n{}", idle.join("\n"));
+}

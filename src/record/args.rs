@@ -5,10 +5,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bprec_record::{Bounds, Counters, Exact, UserChains, WantedMap};
+use bprec_record::{Bounds, Budget, Counters, Exact, Rate, RingSize, UserChains, WantedMap};
 
-use crate::headings::{OUTPUT, RUNNING, SELECTION};
-use crate::values::{duration, task_id};
+use crate::args::{
+    OUTPUT, RUNNING, SELECTION, bytes_with_unit, interval, milliseconds, seconds, task_id, time_with_unit,
+};
 
 /// What takes samples, and how often.
 const SAMPLING: &str = "Sampling";
@@ -30,8 +31,8 @@ pub(crate) struct Args {
     pub(super) all_cpus: bool,
 
     /// Record these CPUs only: 0,2-5.
-    #[arg(short = 'C', long = "cpu", value_name = "LIST", conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
-    pub(super) cpu: Option<String>,
+    #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = cpus, conflicts_with_all = ["pid", "tid"], help_heading = SELECTION)]
+    pub(super) cpu: Option<Cpus>,
 
     /// Record these processes, with their threads and children.
     ///
@@ -50,11 +51,11 @@ pub(crate) struct Args {
     pub(super) event: Vec<String>,
 
     /// Samples per second per CPU, or `max` [default: 4000].
-    #[arg(short = 'F', long = "freq", value_name = "HZ", conflicts_with = "count", help_heading = SAMPLING)]
-    pub(super) freq: Option<String>,
+    #[arg(short = 'F', long = "freq", value_name = "HZ", value_parser = frequency, conflicts_with = "count", help_heading = SAMPLING)]
+    pub(super) freq: Option<Rate>,
 
     /// Sample every N events.
-    #[arg(short, long, value_name = "N", help_heading = SAMPLING)]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = SAMPLING)]
     pub(super) count: Option<u64>,
 
     /// Record user call chains too, by frame pointer.
@@ -80,8 +81,8 @@ pub(crate) struct Args {
     pub(super) user_symbols: bool,
 
     /// Size of each CPU's ring buffer, in pages or with a unit: 256, 4M.
-    #[arg(short, long = "mmap-pages", value_name = "SIZE", help_heading = SAMPLING, hide_short_help = true)]
-    pub(super) mmap_pages: Option<String>,
+    #[arg(short, long = "mmap-pages", value_name = "SIZE", value_parser = ring_size, help_heading = SAMPLING, hide_short_help = true)]
+    pub(super) mmap_pages: Option<RingSize>,
 
     /// Keep only the newest samples; write them on SIGUSR2 and at the end.
     ///
@@ -116,7 +117,7 @@ pub(crate) struct Args {
     pub(super) bpf_sampler: Option<String>,
 
     /// Samples per second per CPU of the BPF program [default: as the main event].
-    #[arg(long = "bpf-sampler-freq", value_name = "HZ", requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
+    #[arg(long = "bpf-sampler-freq", value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..), requires = "bpf_sampler", help_heading = IN_KERNEL, hide_short_help = true)]
     pub(super) bpf_sampler_freq: Option<u64>,
 
     /// Run the perf_event programs of this BPF object, each on its own event.
@@ -141,17 +142,17 @@ pub(crate) struct Args {
     #[arg(long = "counter-event", value_name = "EVENT", help_heading = COUNTERS)]
     pub(super) counter_event: Vec<String>,
 
-    /// Milliseconds between snapshots of the run counts.
-    #[arg(short = 'I', long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..), help_heading = COUNTERS)]
-    pub(super) interval: u64,
+    /// Time between snapshots of the run counts: milliseconds, or 1s.
+    #[arg(short = 'I', long, value_name = "MS", default_value = "1000", value_parser = interval, help_heading = COUNTERS)]
+    pub(super) interval: Duration,
 
     /// CPU limit for counting runs, in percent of the machine [default: 2].
     ///
     /// Below it, all runs are counted. If run statistics would cost more, bprec switches them on in short windows only and estimates the
     /// runs. The default is 0.5 with --aggregate or --switch-output, and for exact counters, which measure only some runs to stay below
     /// it. A limit that is given is for statistics and exact counters together. 100 counts all runs.
-    #[arg(long, value_name = "PERCENT", help_heading = COUNTERS)]
-    pub(super) budget: Option<f64>,
+    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = COUNTERS)]
+    pub(super) budget: Option<Budget>,
 
     /// Also count events of the target, shared with other sessions.
     ///
@@ -180,8 +181,8 @@ pub(crate) struct Args {
     pub(super) dump_entries: u64,
 
     /// Record at most SIZE bytes of keys and values of each dumped map: 512K, 64M.
-    #[arg(long, value_name = "SIZE", default_value = "64M", help_heading = MAPS, hide_short_help = true)]
-    pub(super) dump_bytes: String,
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size, help_heading = MAPS, hide_short_help = true)]
+    pub(super) dump_bytes: u64,
 
     /// Write to FILE; `-` is standard output [default: perf.data].
     ///
@@ -194,8 +195,8 @@ pub(crate) struct Args {
     ///
     /// At this size (4M, 1G), after this time (30s, 10m, 1h, 1d), or on SIGUSR2 (signal). Each file is complete, and no sample is
     /// lost between files. Closed files are named NAME.TIME.
-    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "signal", help_heading = OUTPUT)]
-    pub(super) switch_output: Vec<String>,
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "signal", value_parser = switch, help_heading = OUTPUT)]
+    pub(super) switch_output: Vec<Switch>,
 
     /// Keep the newest N files of --switch-output, delete older ones.
     ///
@@ -216,12 +217,12 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u8).range(1..=22), help_heading = OUTPUT)]
     pub(crate) compression_level: Option<u8>,
 
-    /// Start sampling MS milliseconds after the command.
-    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, help_heading = RUNNING)]
-    pub(super) delay: Option<i64>,
+    /// Start sampling this long after the command: milliseconds, or 2s.
+    #[arg(short = 'D', long, value_name = "MS", value_parser = delay, allow_negative_numbers = true, help_heading = RUNNING)]
+    pub(super) delay: Option<Duration>,
 
     /// Stop after this time: seconds, or 500ms, 10s, 5m, 1h.
-    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = RUNNING)]
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = RUNNING)]
     pub(super) duration: Option<Duration>,
 
     /// Print warnings and errors only.
@@ -275,14 +276,84 @@ pub(super) struct Sync {
     pub(super) every: Option<Duration>,
 }
 
-/// `off`, or seconds.
+/// `off`, or a time.
 fn sync(text: &str) -> Result<Sync, String> {
-    if text == "off" {
-        return Ok(Sync { every: None });
+    match text {
+        "off" => Ok(Sync { every: None }),
+        _ => seconds(text).map(|every| Sync { every: Some(every) }).map_err(|expected| format!("{expected}, or off")),
     }
-    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0);
-    let every = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    every.map(|every| Sync { every: Some(every) }).ok_or_else(|| "expected seconds, or off".to_owned())
+}
+
+/// CPUs, ascending, each once.
+pub(crate) type Cpus = Vec<u32>;
+
+/// A list of CPUs.
+pub(crate) fn cpus(text: &str) -> Result<Cpus, &'static str> {
+    bprec_host::parse_cpu_list(text).filter(|cpus| !cpus.is_empty()).ok_or("expected a list like 0,2-5")
+}
+
+/// Samples per second, or as many as the kernel allows.
+fn frequency(text: &str) -> Result<Rate, &'static str> {
+    match text.parse() {
+        _ if text == "max" => Ok(Rate::MaxFrequency),
+        Ok(hz) if hz > 0 => Ok(Rate::Frequency(hz)),
+        _ => Err("expected samples per second, or max"),
+    }
+}
+
+/// Size of a ring: pages, or bytes with a unit.
+fn ring_size(text: &str) -> Result<RingSize, &'static str> {
+    let pages = || text.parse().ok().filter(|pages| *pages > 0).map(RingSize::Pages);
+    let ring = bytes_with_unit(text).map(RingSize::Bytes).or_else(pages);
+    match ring.ok_or("expected pages, or bytes with B, K, M or G")? {
+        ring if ring.is_possible() => Ok(ring),
+        _ => Err("at most 1 GiB per ring, and half of the memory for the rings of all CPUs"),
+    }
+}
+
+/// A number of bytes.
+fn size(text: &str) -> Result<u64, &'static str> {
+    let bytes = || text.parse().ok().filter(|bytes| *bytes > 0);
+    bytes_with_unit(text).or_else(bytes).ok_or("expected bytes, or a number with K, M or G")
+}
+
+/// Part of the machine that counting may take.
+pub(crate) fn budget(text: &str) -> Result<Budget, &'static str> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if percent >= 100.0 => Ok(Budget::Unlimited),
+        Ok(percent) if percent > 0.0 => Ok(Budget::Part(percent / 100.0)),
+        _ => Err("expected a percentage above 0"),
+    }
+}
+
+/// What ends one file and begins the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Switch {
+    /// SIGUSR2.
+    Signal,
+    /// So many bytes.
+    Size(u64),
+    /// So much time.
+    Time(Duration),
+}
+
+/// When one file ends and the next begins. As perf's, sizes have capital units and times small ones: `10M`, `10m`.
+fn switch(text: &str) -> Result<Switch, &'static str> {
+    match (text, bytes_with_unit(text), time_with_unit(text)) {
+        ("signal", ..) => Ok(Switch::Signal),
+        (_, Some(bytes), _) => Ok(Switch::Size(bytes)),
+        (_, _, Ok(time)) => Ok(Switch::Time(time)),
+        _ => Err("expected a size (4M), a time (30s, 10m, 1h, 1d) or signal"),
+    }
+}
+
+/// Time before sampling starts.
+fn delay(text: &str) -> Result<Duration, &'static str> {
+    match text {
+        "0" => Ok(Duration::ZERO),
+        "-1" => Err("waits for perf's --control, which bprec does not have: start bprec when sampling is to start"),
+        _ => milliseconds(text),
+    }
 }
 
 fn on_off(text: &str) -> Result<bool, String> {
@@ -307,5 +378,24 @@ mod tests {
             (Ok(Counters::Off), exact(None), exact(Some("a*:b")))
         );
         assert!(tier("exact=").is_err() && tier("perf").is_err());
+    }
+
+    #[test]
+    fn ten_minutes_are_no_ten_megabytes() {
+        assert_eq!(switch("10m"), Ok(Switch::Time(Duration::from_secs(600))));
+        assert_eq!(switch("10M"), Ok(Switch::Size(10 << 20)));
+        assert_eq!(
+            (switch("1d"), switch("signal")),
+            (Ok(Switch::Time(Duration::from_secs(86_400))), Ok(Switch::Signal))
+        );
+        assert!(switch("10").is_err() && switch("soon").is_err());
+    }
+
+    #[test]
+    fn rings_lists_and_rates() {
+        assert_eq!((ring_size("128"), ring_size("4M")), (Ok(RingSize::Pages(128)), Ok(RingSize::Bytes(4 << 20))));
+        assert!(ring_size("0").is_err() && ring_size("4X").is_err() && ring_size("2G").is_err());
+        assert_eq!((cpus("0,2-4,3"), cpus("4-2").is_err(), cpus("").is_err()), (Ok(vec![0, 2, 3, 4]), true, true));
+        assert!(frequency("0").is_err() && frequency("often").is_err() && budget("0").is_err());
     }
 }

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::browser::{Browser, Overlay};
-use crate::charset::{is_ascii_only, to_ascii};
+use crate::terminal::{is_ascii_only, to_ascii};
 
 const HELP: &str = "\
 ↑ ↓ k j, PgUp PgDn, Home End   go to a row
