@@ -15,7 +15,7 @@ pub(crate) struct Draft {
     target: PathBuf,
 }
 
-/// What becomes of a file `<name>.old` when a file is kept under this name.
+/// Fate of a file `<name>.old` when a file is kept under this name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Older {
     /// It is replaced.
@@ -49,7 +49,7 @@ impl Draft {
         Ok(Draft { file, named, target: target.to_owned() })
     }
 
-    /// Whether the target has these contents already.
+    /// Returns true if the target has these contents already.
     pub(crate) fn is_there(&mut self) -> io::Result<bool> {
         let Ok(mut there) = File::open(&self.target) else { return Ok(false) };
         self.file.rewind()?;
@@ -124,7 +124,7 @@ fn creating(target: &Path) -> String {
     format!("create {}", target.display())
 }
 
-/// Where the file is.
+/// Directory of the file.
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -141,7 +141,7 @@ fn unnamed(directory: &Path) -> Option<File> {
     use rustix::fs::{Mode, OFlags, open};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = File::from(open(directory, flags, Mode::RUSR | Mode::WUSR).ok()?);
-    // What gives it a name.
+    // The link that gives it a name.
     itself(&file).exists().then_some(file)
 }
 

@@ -66,7 +66,7 @@ enum Command {
     Doctor(doctor::Args),
 }
 
-/// How a command ended, other than by an error.
+/// End of a command, other than by an error.
 enum Outcome {
     Done,
     NothingMatched,
@@ -77,7 +77,7 @@ enum Outcome {
     Command(u8),
 }
 
-/// What the program can be asked for: all subcommands with their options. Its help is made of this, and so are the manual pages and the
+/// All subcommands with their options. The help is made of this, and so are the manual pages and the
 /// completions of shells.
 pub fn command() -> clap::Command {
     Command::command()
@@ -194,11 +194,11 @@ fn perf_option(args: &[OsString], refused: &clap::Error) -> Option<(String, Perf
         return None;
     };
     let option = perf_options::perf_option(args.get(1)?.to_str()?, given)?;
-    // What both have, and was refused here, is a slip of another kind.
+    // An option that both have, and that was refused, is a slip of another kind.
     (option.here != Here::Same).then(|| (given.clone(), option))
 }
 
-/// What to do instead of giving an option of perf's.
+/// Advice on an option of perf's.
 fn refusal(args: &[OsString], given: &str, option: &PerfOption) -> clap::Error {
     let command = args.get(1).map(|command| command.to_string_lossy()).unwrap_or_default();
     let long = option.long.filter(|long| !given.ends_with(long)).map(|long| format!(" (--{long})")).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::args::OUTPUT;
 use crate::progress::with_progress_of;
 use crate::rewrite::tell;
 
-/// What is redacted.
+/// Option of redaction.
 #[derive(clap::Args)]
 pub(crate) struct RedactArgs {
     /// Replace what identifies the machine: names of hosts, tasks, files and cgroups, command lines, addresses; equal values stay
@@ -44,14 +44,14 @@ impl RedactArgs {
         })
     }
 
-    /// What replaces secrets; one for all recordings of a command.
+    /// Replacer of secrets; one for all recordings of a command.
     pub(crate) fn redactor(&self) -> Redactor {
         Redactor::new(self.redact.unwrap_or_default())
     }
 }
 
 impl Opened {
-    /// Whether files have to be made yet.
+    /// Returns true if files have to be made yet.
     pub(crate) fn needs_files(&self) -> bool {
         matches!(self, Opened::ToRedact(_, redacting) if redacting.is_stream())
     }

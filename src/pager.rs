@@ -25,7 +25,7 @@ impl PagerArgs {
     }
 }
 
-/// What the shell runs: `$0` is the pager's command.
+/// Script that the shell runs: `$0` is the pager's command.
 const WAIT_FOR_A_LINE: &str = "IFS= read -r line && exec /bin/sh -c \"$0\"";
 /// The pager where the environment names none; that it is not installed is not worth a message.
 const LESS: &str = "command -v less >/dev/null || exit 127; exec less";
@@ -36,7 +36,7 @@ const NOT_STARTED: [i32; 2] = [126, 127];
 /// A pipe holds no more: when so much was written, somebody reads.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Where a command prints.
+/// Output of a command.
 pub(crate) struct Output(State);
 
 enum State {
@@ -47,7 +47,7 @@ enum State {
         screen: Screen,
         text: Vec<u8>,
     },
-    /// What was sent is kept until it is certain that the pager was started.
+    /// Bytes that were sent are kept until it is certain that the pager was started.
     Paged {
         pager: Child,
         sent: Option<Vec<u8>>,
@@ -77,7 +77,7 @@ impl Output {
     pub(crate) fn print(mut self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let mut buffered = BufWriter::new(&mut self);
         let written = write(&mut buffered).and_then(|()| Ok(buffered.flush()?));
-        // What could not be written is not tried again.
+        // Bytes that could not be written are not tried again.
         let _ = buffered.into_parts();
         if matches!(self.0, State::Left) {
             return Ok(());
@@ -160,7 +160,7 @@ impl Write for Output {
         Ok(bytes.len())
     }
 
-    /// What is held stays so: nobody waits for a part of a table.
+    /// Held bytes stay held: nobody waits for a part of a table.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.0 {
             State::Direct(stdout) => stdout.flush(),
@@ -209,7 +209,7 @@ fn is_not_started(pager: &mut Child) -> bool {
     code.is_some_and(|code| NOT_STARTED.contains(&code))
 }
 
-/// How much of the terminal is free yet.
+/// Rows of the terminal that are free yet.
 struct Screen {
     columns: usize,
     free_rows: usize,
@@ -273,7 +273,7 @@ fn is_set_id() -> bool {
     false
 }
 
-/// Whether this runs for another user, by sudo and the like. What the capabilities of a file allow, no pager inherits.
+/// Returns true if this runs for another user, by sudo and the like. Capabilities of a file are not inherited by a pager.
 fn has_more_rights_than_caller() -> bool {
     #[cfg(unix)]
     let own = rustix::process::geteuid().as_raw().to_string();

@@ -1,4 +1,4 @@
-//! What options of perf's mean here: the tables of `docs/perf.md`, of which the answers to perf's options are made.
+//! Meaning of perf's options: the tables of `docs/perf.md`, from which the answers to perf's options are made.
 
 const TABLES: &str = include_str!("../docs/perf.md");
 
@@ -9,13 +9,13 @@ pub struct PerfOption {
     pub short: Option<char>,
     /// The long name, without its hyphens.
     pub long: Option<&'static str>,
-    /// What the command of this name does about it.
+    /// Support by the command of this name.
     pub here: Here,
-    /// What else to know of it, or what does it instead.
+    /// Remark on it, or the option that replaces it.
     pub remark: &'static str,
 }
 
-/// What `bprec` does about an option of perf's.
+/// Support for an option of perf's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Here {
     /// It has the option, with the same meaning.

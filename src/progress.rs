@@ -76,7 +76,7 @@ impl Seen {
         }
     }
 
-    /// As a sentence about a path.
+    /// Formats it as a sentence about a path.
     fn of_path(self, path: &str) -> String {
         let how_far = match self.share {
             Some(share) => format!(": {:.0} %", share * 100.0),
@@ -124,7 +124,7 @@ impl ProgressLine<'_> {
     }
 }
 
-/// That it cannot be written is nothing to fail for.
+/// A failure to write it is ignored.
 fn write_out(text: &str) {
     let mut out = io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

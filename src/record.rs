@@ -47,7 +47,7 @@ pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
-/// Where to. As with perf, a pipe as standard output is where the recording goes when nothing is said.
+/// Output of the recording. As with perf, without -o it is standard output if that is a pipe.
 fn output(asked: Option<PathBuf>) -> anyhow::Result<Output> {
     match asked {
         Some(path) if path.as_os_str() != "-" => Ok(Output::File(path)),
@@ -84,7 +84,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
     let budget = args.budget.unwrap_or(usually);
     let default = match args.counter_event.is_empty() || args.bpf_counters {
         true => Counters::Stats,
-        // Of programs, only exact counters count events.
+        // Only exact counters count events of programs.
         false => Counters::Exact(Exact::default()),
     };
     let counters = match args.counters.unwrap_or(default) {

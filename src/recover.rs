@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> Result<Outcome> {
     };
     let purpose = if args.in_place { Purpose::Mend(&target) } else { Purpose::Write(&target) };
     let mut sandbox = Some(Sandbox::enter(&args.sandbox, purpose));
-    // As long as this is open.
+    // Held while this is open.
     let _lock = if args.in_place { Some(lock(file)?) } else { None };
     if args.in_place {
         // All that is opened is in one directory.

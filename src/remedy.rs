@@ -1,8 +1,8 @@
-//! What to do about an error that does not say so itself.
+//! Remedies for errors that do not name one.
 
 use std::io::{self, ErrorKind};
 
-/// What to do about an error, in a few words.
+/// Remedy for an error, in a few words.
 pub(crate) fn remedy(error: &anyhow::Error) -> Option<&'static str> {
     let of_input = error.chain().find_map(|cause| cause.downcast_ref::<bprec_report::Error>()).and_then(of_reading);
     #[cfg(all(feature = "record", target_os = "linux"))]
@@ -41,7 +41,7 @@ fn of_recording(error: &bprec_record::Error) -> Option<&'static str> {
     }
 }
 
-/// Of files that are written, and of those that an option names.
+/// Remedy for errors of files that are written, and of those that an option names.
 fn of_output(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         ErrorKind::NotFound => Some("check the path: its directory must exist"),

@@ -217,11 +217,11 @@ fn sort(text: &str) -> Result<Sort, String> {
 /// Parts of a tree with less than this of their program's cost are put together, %.
 const TREE_PERCENT_LIMIT: f64 = 0.5;
 
-/// Of views that have only samples in programs.
+/// Message of views that have only samples in programs.
 const NO_SAMPLE: &str = "bprec: no sample in a BPF program matches the options";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
-    // What reads keys is set up first: the sandbox denies that.
+    // Reading keys is set up first: the sandbox denies that.
     #[cfg(all(feature = "tui", unix))]
     let terminal = args.tui.then(|| Terminal::take("--tui")).transpose()?;
     let mut out = args.form.output();

@@ -146,7 +146,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         let progress = Arc::clone(source.progress());
         let mut print = || bprec_report::script(&mut source, &options, out);
         summary = Some(match io::stdout().is_terminal() {
-            // What is printed shows how far it is.
+            // The output itself shows the progress.
             true => print()?,
             false => with_progress_of(&[(args.input.path(), &progress)], print)?,
         });

@@ -177,7 +177,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Where tables go, and how they look there.
+/// Output and style of tables.
 fn output(path: Option<&Path>, has_command: bool, color: &ColorArgs) -> anyhow::Result<(Box<dyn Write>, TextStyle)> {
     Ok(match path {
         Some(path) if path != Path::new("-") => {

@@ -103,7 +103,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
         sort: args.sort,
         limit: args.limit,
         all: args.all,
-        // So little is read with one thread sooner.
+        // One thread reads so little sooner.
         threads: Some(1),
         ..Query::default()
     };
@@ -141,7 +141,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(if has_matched { Outcome::Done } else { Outcome::NothingMatched })
 }
 
-/// What is recorded.
+/// Options of the recording.
 fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
     let budget = args.budget.unwrap_or(Budget::Usual);
     let counters = match &args.exact {
@@ -155,7 +155,7 @@ fn recording(args: &Args, interval: Duration) -> anyhow::Result<Options> {
         target: Target::System,
         events: vec![args.event.clone()],
         rate: Rate::Frequency(args.freq),
-        // Of user space nothing but names of tasks is shown.
+        // Nothing of user space but names of tasks is shown.
         user_symbols: false,
         early_symbols: true,
         counters,

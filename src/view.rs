@@ -1,4 +1,4 @@
-//! What commands that show a recording have in common: options for a part of it, and the forms of what they show.
+//! Options of all commands that show a recording: the part of it, and the form of the output.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -62,7 +62,7 @@ impl FormArgs {
         TextStyle { width, paint: self.color.paint(&io::stdout()) }
     }
 
-    /// Where this is shown. To be called before the command is confined.
+    /// Output for it. To be called before the command is confined.
     pub(crate) fn output(&self) -> Output {
         self.pager.output()
     }

@@ -13,14 +13,14 @@ const RUN_BYTES: usize = 1 << 20;
 pub struct Chunk<'a> {
     /// The records.
     pub bytes: &'a [u8],
-    /// Where they are: in the input, or in the decompressed stream.
+    /// Their offset: in the input, or in the decompressed stream.
     pub offset: u64,
-    /// Where they come from.
+    /// Their origin.
     pub origin: Origin,
     endian: Endian,
 }
 
-/// Where the bytes of a [`Chunk`] come from.
+/// Origin of the bytes of a [`Chunk`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The input, as they are.
@@ -91,7 +91,7 @@ pub(crate) fn first_run(bytes: &[u8], offset: u64, endian: Endian, outside_max: 
     run
 }
 
-/// Where the zstd bytes of a compressed record are, when the record starts at `start`. What COMPRESSED2 says beyond its
+/// Range of the zstd bytes of a compressed record that starts at `start`. Bytes that COMPRESSED2 announces beyond its
 /// end is not there.
 fn compressed_range(record: &Record<'_>, start: usize, endian: Endian) -> Range<usize> {
     let end = start + record.bytes.len();
@@ -110,10 +110,10 @@ pub struct Chunks<'a> {
     offset: u64,
     endian: Endian,
     inflate: Inflate,
-    /// What is left of the compressed record that is being unpacked.
+    /// Rest of the compressed record that is being unpacked.
     packed: &'a [u8],
     error: Option<Error>,
-    /// What is stepped over, first to last.
+    /// Damage to step over, first to last.
     damage: std::vec::IntoIter<Range<u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with bytes, and where.
+//! Errors in bytes, with their offset.
 
 /// A structural error in a recording: where it is, what was being read, and what is wrong with it.
 ///
@@ -12,7 +12,7 @@ pub struct Error {
     pub offset: u64,
     /// The field or structure being read, in the format's own terms ("attr.size", "bpf_prog_info 3").
     pub what: &'static str,
-    /// What was expected and what was found.
+    /// Expected and found values.
     pub problem: Problem,
 }
 
@@ -33,7 +33,7 @@ pub enum Problem {
     Value {
         /// The value found.
         found: u64,
-        /// What would have been right.
+        /// Allowed values.
         expected: &'static str,
     },
     /// A string without its end, or bytes that are not what a string may hold.

@@ -1,4 +1,4 @@
-//! What events are called when nobody says: the names that perf derives from an attr.
+//! Names of events that nobody named: perf derives them from the attr.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl EventAttr {
         format!("mem:{:#x}:{letters}", self.config1)
     }
 
-    /// What the event is restricted to: `:u`, `:ppH`. Guests are excluded by default where other modes or skid are.
+    /// Modifiers of the event: `:u`, `:ppH`. Guests are excluded by default where other modes or skid are.
     fn modifiers(&self) -> String {
         let has = |flag| self.flags.contains(flag);
         let mut letters = String::new();
@@ -129,7 +129,7 @@ impl Metadata<'_> {
                 tracepoints.entry(u64::from(format.id)).or_insert_with(name);
             }
         }
-        // Of several with the same first id, the first counts.
+        // The first of several with the same first id counts.
         let mut by_id: HashMap<u64, usize> = HashMap::new();
         for (index, desc) in described.iter().enumerate() {
             desc.ids.first().map(|id| *by_id.entry(*id).or_insert(index));

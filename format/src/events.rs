@@ -11,7 +11,7 @@ pub struct Event {
     pub attr: EventAttr,
     /// Its ids.
     pub ids: Vec<u64>,
-    /// How its records are laid out.
+    /// Layout of its records.
     pub layout: SampleLayout,
 }
 
@@ -63,7 +63,7 @@ impl Events {
     /// Adds an event that became known later.
     ///
     /// # Errors
-    /// As for [`Events::new`].
+    /// When records of the events cannot be told apart, see [`Events::new`].
     pub fn push(&mut self, attr: &FileAttr) -> Result<()> {
         let layout = SampleLayout::new(&attr.attr, self.endian);
         let index = self.events.len() as u32;

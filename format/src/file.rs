@@ -60,7 +60,7 @@ impl Section {
     }
 }
 
-/// What kind of input its first bytes announce.
+/// Kind of input, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
     /// Seekable, [`File`] reads it.
@@ -112,7 +112,7 @@ pub struct FileAttr {
 }
 
 impl FileAttr {
-    /// Whether it can be the event that carries `bprec:state`: of the bpf-output events that bprec writes, only that one is
+    /// Returns true if it can be the event that carries `bprec:state`: of the bpf-output events that bprec writes, only that one is
     /// never enabled.
     pub fn carries_states(&self) -> bool {
         let attr = &self.attr;
@@ -192,7 +192,7 @@ impl<'a> File<'a> {
         &self.attrs
     }
 
-    /// Where the records are, the sizes of an unfinished file's worked out.
+    /// Section of the records, the size of an unfinished file's worked out.
     pub fn data(&self) -> Section {
         self.data
     }
@@ -203,7 +203,7 @@ impl<'a> File<'a> {
         self.unfinished
     }
 
-    /// Whether an event can be the one that carries `bprec:state`: recordings of bprec have it.
+    /// Returns true if an event can be the one that carries `bprec:state`: recordings of bprec have it.
     pub fn carries_states(&self) -> bool {
         self.attrs.iter().any(FileAttr::carries_states)
     }
@@ -248,7 +248,7 @@ impl<'a> File<'a> {
         if is_whole && bytes.iter().all(|b| *b == 0) { unused.size } else { 0 }
     }
 
-    /// What is wrong with the container, as far as it could be read all the same.
+    /// Damage of the container, as far as it could be read all the same.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
@@ -294,7 +294,7 @@ fn feature_bits(r: &mut Reader<'_>) -> Result<Vec<u8>> {
         (0..FEATURE_BITS).filter(move |bit| word_of(*bit) >> (bit % 64) & 1 != 0)
     };
     let has_hostname = |swap_halves: bool| set(swap_halves).any(|bit| bit == HOSTNAME_BIT);
-    // What was recovered may have lost it: its words are in order.
+    // A recovered file may have lost it: its words are in order.
     let halves_swapped = endian == Endian::Big && !has_hostname(false) && has_hostname(true);
     Ok(set(halves_swapped).map(|bit| bit as u8).collect())
 }
@@ -371,7 +371,7 @@ fn attr_entries(
     Ok(entries)
 }
 
-/// What goes in front of the records of a file that is being written, and the header that is written over the first
+/// Bytes in front of the records of a file that is being written, and the header that is written over the first
 /// bytes as the file grows.
 #[derive(Debug, Clone)]
 pub struct FileLayout {
@@ -438,7 +438,7 @@ impl FileLayout {
         Ok(FileLayout { endian, attr_size, attrs, data_offset: data.offset })
     }
 
-    /// Where the records start.
+    /// Offset of the first record.
     pub fn data_offset(&self) -> u64 {
         self.data_offset
     }

@@ -9,7 +9,7 @@ use crate::{Endian, Error, Record, Result};
 /// their times at least: 512 times as much is beyond any real recording.
 const UNPACKED_LIMIT_BYTES: u64 = 32 << 20;
 
-/// What is unpacked at a time.
+/// Bytes that are unpacked at a time.
 #[cfg(feature = "zstd")]
 const STEP_BYTES: usize = 256 << 10;
 
@@ -34,7 +34,7 @@ pub(crate) struct Inflate {
     used: usize,
     /// Offset of the buffer's start in the decompressed stream.
     offset: u64,
-    /// What the record that is being read has unpacked to so far.
+    /// Bytes that the record at hand has unpacked to so far.
     produced: u64,
     /// The record that is being read holds more, or may.
     active: bool,

@@ -3,7 +3,7 @@
 
 use crate::{Endian, Reader, Result, Writer};
 
-/// How a value of type `T` is laid out.
+/// Layout of a value of type `T`.
 pub(crate) trait Codec<'a, T> {
     /// Fewest bytes that a value takes: bounds what the count of a list may allocate.
     const MIN_BYTES: usize;
@@ -18,7 +18,7 @@ pub(crate) trait Codec<'a, T> {
     fn secrets(_value: &mut T, _secrets: &mut dyn Secrets) {}
 }
 
-/// What a text means, and so by what it is replaced where it must not be known.
+/// Meaning of a text, which decides what replaces it where it must not be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Secret {
@@ -32,7 +32,7 @@ pub enum Secret {
     Path,
     /// Path in a mapping: of a file, or `[vdso]`, `//anon` and the like.
     Mapping,
-    /// What was recorded: CPU and task numbers, or the words of a command.
+    /// Target of the recording: CPU and task numbers, or the words of a command.
     Target,
     /// Source of counts: one of three words, unless another program wrote it.
     Tier,

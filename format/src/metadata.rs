@@ -1,4 +1,4 @@
-//! What a recording says about itself: events, their names, feature sections. In a file most of it stands in the header
+//! Description of a recording: events, their names, feature sections. In a file most of it stands in the header
 //! and behind the data, in a stream it comes in records; some of it comes in records in both.
 
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ pub struct Metadata<'a> {
 pub struct FeatureSection<'a> {
     /// Which feature.
     pub feature: Feature,
-    /// Where the bytes are in the input.
+    /// Offset of the bytes in the input.
     pub offset: u64,
     /// The bytes, as far as they are there.
     pub bytes: Cow<'a, [u8]>,
@@ -44,7 +44,7 @@ pub struct FeatureSection<'a> {
 }
 
 impl<'a> Metadata<'a> {
-    /// What a file's header says.
+    /// Description in a file's header.
     pub fn of_file(file: &File<'a>) -> Metadata<'a> {
         let section = |(bit, section): &(u8, Section)| {
             let (bytes, offset) = file.feature(*bit)?;

@@ -78,10 +78,10 @@ pub struct TimeOrder<'a> {
     files: Arc<[&'a [u8]]>,
     /// Sorted up to the last round, then as they came.
     waiting: Vec<Entry>,
-    /// Those whose turn has come.
+    /// Records that can be handed out.
     ready: Vec<Entry>,
     kept: Vec<u8>,
-    /// Of those that wait.
+    /// Bytes of the waiting records that are kept.
     waiting_bytes: usize,
     waiting_kept: usize,
     newest_ns: u64,

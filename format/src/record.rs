@@ -75,7 +75,7 @@ record_types! {
     FINISHED_ROUND = 68;
     /// Ids to events, CPUs and tasks.
     ID_INDEX = 69;
-    /// How to decode AUX data.
+    /// Parameters for decoding AUX data.
     AUXTRACE_INFO = 70;
     /// AUX data; the bytes follow outside the record's size.
     AUXTRACE = 71;
@@ -193,7 +193,7 @@ pub struct Record<'a> {
     pub misc: u16,
     /// The whole record, header included.
     pub bytes: &'a [u8],
-    /// What belongs to the record but lies behind it, outside its size: tracepoint formats, AUX data.
+    /// Bytes that belong to the record but lie behind it, outside its size: tracepoint formats, AUX data.
     pub outside: &'a [u8],
 }
 
@@ -256,7 +256,7 @@ impl<'a> Record<'a> {
         matches!(self.kind, RecordType::AUXTRACE | RecordType::HEADER_TRACING_DATA)
     }
 
-    /// How many bytes behind the record belong to it.
+    /// Number of bytes behind the record that belong to it.
     ///
     /// # Errors
     /// When the record is too short to say.

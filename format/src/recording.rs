@@ -47,7 +47,7 @@ impl<'a> Recording<'a> {
         &self.metadata
     }
 
-    /// What is wrong with the container.
+    /// Damage of the container.
     pub fn problems(&self) -> &[Error] {
         &self.problems
     }
@@ -90,7 +90,7 @@ pub struct Item<'r> {
     metadata: &'r Metadata<'r>,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Debug)]
 #[non_exhaustive]
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
@@ -119,7 +119,7 @@ impl<'r> Item<'r> {
         Ok(Decoded::Other(payload, id))
     }
 
-    /// What the recording has said about itself up to here; a batch of records ahead, in a stream.
+    /// Description of the recording up to here; in a stream, a batch of records ahead.
     pub fn metadata(&self) -> &'r Metadata<'r> {
         self.metadata
     }
@@ -184,7 +184,7 @@ impl<'a> RecordReader<'a> {
         Some(self.run.record(entry, metadata.endian())?.map(item))
     }
 
-    /// What the recording has said about itself up to here.
+    /// Description of the recording up to here.
     pub fn metadata(&self) -> &Metadata<'a> {
         self.recording.metadata()
     }

@@ -1,6 +1,6 @@
-//! Where records go on behind one that is damaged.
+//! Finding the next record behind damage.
 //!
-//! Whether a record is fit is told by its own bytes alone, so that what was kept once is kept again. What is not fit ends at the
+//! A record's own bytes decide alone whether it is fit, so that a record that was kept once is kept again. Damage ends at the
 //! next place from which plausible records follow each other.
 
 use std::ops::{Range, RangeInclusive};
@@ -17,7 +17,7 @@ const SIMPLEPERF_TYPES: Range<u32> = 32768..32800;
 const AUXTRACE_KINDS: RangeInclusive<u32> = 1..=7;
 /// Records that are looked at to find out whether a place is the start of one.
 const CHAIN_MAX: usize = 64;
-/// So many fit ones among them are proof; so many, where the chain breaks.
+/// Number of fit records that prove a chain, and the number that does where the chain breaks.
 const CHAIN_FIT: usize = 3;
 const CHAIN_FIT_BEFORE_BREAK: usize = 2;
 /// Records of most writers are aligned: with this step the start of the next one is found, unless the damage is longer than this.
@@ -61,7 +61,7 @@ impl<'e> Resync<'e> {
         damage
     }
 
-    /// Whether the bytes from `at` on can be the first part of a record that the end of `bytes` has cut off: records begin nowhere in
+    /// Returns true if the bytes from `at` on can be the first part of a record that the end of `bytes` has cut off: records begin nowhere in
     /// them, and what there is of a header makes sense.
     pub fn is_cut_off(&self, bytes: &[u8], at: usize) -> bool {
         matches!(self.step(bytes, at), Step::End)
@@ -126,7 +126,7 @@ impl<'e> Resync<'e> {
         self.events.index_of(record).and_then(|index| self.events.all().get(index))
     }
 
-    /// What is at a place.
+    /// Kind of the bytes at an offset.
     fn step(&self, bytes: &[u8], at: usize) -> Step {
         let record = match Record::parse(&bytes[at..], 0, self.events.endian()) {
             Ok(record) => record,
@@ -153,7 +153,7 @@ impl<'e> Resync<'e> {
         if follows && (end == bytes.len() || self.begins(bytes, end, true)) {
             return Step::Record(end);
         }
-        // Where records go on behind it, what is damaged is behind it, or it has swallowed the first part of another one. What only looks like
+        // If records go on behind it, the damage is behind it, or it has swallowed the first part of another one. Bytes that only look like
         // one is known by the records behind: all fit, as they are in whatever was mended before.
         let mut inside = (at + RECORD_HEADER_BYTES..end).step_by(ALIGNED_STEP);
         let is_whole = (is_fit || follows)
@@ -177,7 +177,7 @@ impl<'e> Resync<'e> {
         }
     }
 
-    /// Whether what is at `at`, the last there is, is a record that lacks its end.
+    /// Returns true if the last bytes, from `at` on, are a record that lacks its end.
     fn is_tail(&self, bytes: &[u8], at: usize, error: &Error) -> bool {
         if !matches!(error.problem, Problem::Truncated { .. }) {
             return false;
@@ -190,7 +190,7 @@ impl<'e> Resync<'e> {
         is_known(kind) && (size % 8 == 0 || may_be_odd(kind))
     }
 
-    /// Whether a record begins at `start`, without any bytes too many if it has to be exact, and others behind it.
+    /// Returns true if a record begins at `start`, without any bytes too many if it has to be exact, and others follow it.
     fn begins(&self, bytes: &[u8], start: usize, is_exact: bool) -> bool {
         self.record_bytes(&bytes[start..], is_exact).is_some_and(|len| self.goes_on(bytes, start + len))
     }
@@ -206,7 +206,7 @@ impl<'e> Resync<'e> {
         (is_fit && (!is_exact || self.is_exact(&record) || is_stretched())).then(|| record.total_bytes())
     }
 
-    /// Whether plausible records follow each other from `at` on, most of them fit, or none does because this is the end.
+    /// Returns true if plausible records follow each other from `at` on, most of them fit, or if this is the end.
     fn goes_on(&self, bytes: &[u8], mut at: usize) -> bool {
         let endian = self.events.endian();
         let mut fit = 0;
@@ -231,7 +231,7 @@ impl<'e> Resync<'e> {
         false
     }
 
-    /// Whether only fit records follow each other from `at` on, for as long as is looked.
+    /// Returns true if only fit records follow each other from `at` on, up to the last that is looked at.
     fn all_fit(&self, bytes: &[u8], mut at: usize) -> bool {
         for _ in 0..CHAIN_MAX {
             if at == bytes.len() {
@@ -245,7 +245,7 @@ impl<'e> Resync<'e> {
         true
     }
 
-    /// Whether its fields are all that a record has.
+    /// Returns true if its fields fill the whole record.
     fn is_exact(&self, record: &Record<'_>) -> bool {
         let endian = self.events.endian();
         let mut again = Vec::new();
@@ -270,7 +270,7 @@ impl<'e> Resync<'e> {
         !self.is_stream && matches!(record.kind, RecordType::HEADER_ATTR | RecordType::HEADER_FEATURE)
     }
 
-    /// Where the first of the records is that lie in `bytes` behind a header and go up to their end: those that a record with a wrong
+    /// Offset of the first of the records that lie in `bytes` behind a header and go up to their end: those that a record with a wrong
     /// size has swallowed.
     fn chain_to_end(&self, bytes: &[u8], is_exact: bool) -> Option<usize> {
         let places = bytes.len() / ALIGNED_STEP;
@@ -285,7 +285,7 @@ impl<'e> Resync<'e> {
     }
 }
 
-/// What is found at a place.
+/// Bytes at an offset: a record, damage, or the end.
 enum Step {
     /// A record, up to the place where the next one begins.
     Record(usize),

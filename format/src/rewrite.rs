@@ -1,6 +1,6 @@
 //! From any readable recording to the canonical file: header, id arrays, attrs, records, feature table, payloads.
 //!
-//! What compressed records hold stands in their place; what a stream says about itself in records becomes header and
+//! Compressed records are replaced by the records that they hold; the description of a stream, which is in records, becomes header and
 //! features. Nothing else changes: rewriting a canonical file gives the same bytes. With [`Care::Repair`] only those
 //! records are kept that make sense, so that every perf opens the result: one record of an unknown event, for example,
 //! is enough for perf to give up a file.
@@ -15,7 +15,7 @@ use crate::{
     Error, Events, FILE_HEADER_BYTES, FeatureSection, Metadata, Record, RecordType, Result, Writer, event_type,
 };
 
-/// How much a record has to be in order to be kept.
+/// Condition on which a record is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Care {
     /// Whole.
@@ -40,12 +40,12 @@ pub struct Rewriter {
     highest_cpu: Option<u32>,
 }
 
-/// What became of a record.
+/// Fate of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It was appended.
     Kept,
-    /// What it says stands elsewhere in a file: in the header, in a feature, in the records that it held compressed.
+    /// A file has its content elsewhere: in the header, in a feature, in the records that it held compressed.
     Moved,
     /// It was left out: why.
     Dropped(&'static str),
@@ -222,7 +222,7 @@ pub fn is_cpu(cpu: u32) -> bool {
     i32::try_from(cpu).is_ok()
 }
 
-/// What every ring buffer of 64-bit kernels looks like.
+/// Layout of ring buffers of 64-bit kernels.
 const HEADER_PAGE: &[u8] = b"\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
     \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
     \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\

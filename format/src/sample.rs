@@ -60,7 +60,7 @@ pub struct SampleLayout {
     head: u16,
     /// Bytes of the trailer on other records; 0 without `sample_id_all`.
     pub(crate) trailer: u16,
-    /// Where the trailer's fields are, counted from its start.
+    /// Offsets of the trailer's fields, counted from its start.
     pub(crate) trailer_tid: u16,
     pub(crate) trailer_time: u16,
     pub(crate) trailer_plain_id: u16,
@@ -161,12 +161,12 @@ impl SampleLayout {
         self.read_format
     }
 
-    /// Where the event id stands in a sample's body, in bytes. All events of one input must agree on it.
+    /// Offset of the event id in a sample's body, in bytes. All events of one input must agree on it.
     pub fn id_offset(&self) -> Option<usize> {
         (self.id != ABSENT).then_some(self.id as usize)
     }
 
-    /// Where the event id stands in other records, in bytes back from their end.
+    /// Offset of the event id in other records, in bytes back from their end.
     pub fn id_offset_from_end(&self) -> Option<usize> {
         (self.trailer_id != ABSENT).then(|| usize::from(self.trailer - self.trailer_id))
     }
@@ -222,7 +222,7 @@ impl<'a> Sample<'a> {
         self.u64_at(self.layout.id)
     }
 
-    /// Where the CPU was.
+    /// Instruction pointer.
     #[inline]
     pub fn ip(&self) -> Option<u64> {
         self.u64_at(self.layout.ip)
@@ -258,7 +258,7 @@ impl<'a> Sample<'a> {
         self.pair_at(self.layout.cpu).map(|(cpu, _)| cpu)
     }
 
-    /// How many events (or ns, for clocks) the sample stands for.
+    /// Number of events (or ns, for clocks) that the sample stands for.
     #[inline]
     pub fn period(&self) -> Option<u64> {
         self.u64_at(self.layout.period)
@@ -381,7 +381,7 @@ impl<'a> Sample<'a> {
         Ok(fields)
     }
 
-    /// What is behind the call chain: few events have any of it.
+    /// Fields behind the call chain: few events have any of them.
     fn decode_more(&self, r: &mut Reader<'a>, fields: &mut SampleFields<'a>) -> Result<()> {
         let layout = self.layout;
         let has = |bit| layout.sample_type.contains(bit);

@@ -1,6 +1,6 @@
 //! The stream container (pipe format): 16 bytes `magic u64, size u64 = 16`, then nothing but records.
 //!
-//! What a file keeps in its header stands in records: HEADER_ATTR per event, HEADER_FEATURE per feature, TRACING_DATA,
+//! The content of a file's header stands in records: HEADER_ATTR per event, HEADER_FEATURE per feature, TRACING_DATA,
 //! BUILD_ID; [`Metadata`](crate::Metadata) collects them.
 
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub struct Stream {
     /// Bytes to pass over before the next record.
     skip: u64,
     inflate: Inflate,
-    /// What is left of the compressed record that is being unpacked, in the buffer.
+    /// Rest, in the buffer, of the compressed record that is being unpacked.
     packed: Range<usize>,
     failed: bool,
 }
@@ -122,7 +122,7 @@ impl Stream {
         }
     }
 
-    /// What is missing when no more bytes come.
+    /// Ends the stream: no more bytes come.
     ///
     /// # Errors
     /// When the input ended inside the header, a record, what belongs to one, or the decompressed stream.

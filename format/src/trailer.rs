@@ -90,7 +90,7 @@ impl SampleLayout {
     }
 }
 
-/// Where the trailer stands in the body of a record that the kernel made too long, if this is one and `layout` is its
+/// Offset of the trailer in the body of a record that the kernel made too long, if this is one and `layout` is its
 /// event's; `None` for all others, where the trailer is the end.
 pub fn stretched(record: &Record<'_>, layout: &SampleLayout) -> Option<usize> {
     stretched_behind(record, payload_bytes(record, layout.endian)?, layout.trailer_bytes())
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use crate::{AttrFlags, EventAttr, Events, FileAttr, SampleType, records::Payload};
 
-    /// As kernel 6.18 wrote it while two events of the CPU listened: 24 bytes, a trailer of 32, and 32 bytes of old ring.
+    /// Written by kernel 6.18 while two events of the CPU listened: 24 bytes, a trailer of 32, and 32 bytes of old ring.
     const LOAD: [u8; 88] = [
         0x12, 0, 0, 0, 0, 0, 0x58, 0, 2, 0, 0, 0, 0x08, 0x22, 0, 0, 0x59, 0xf4, 0xa9, 0x31, 0x74, 0x4d, 0xcd,
         0xc6, //

@@ -11,7 +11,7 @@ use crate::args::{
     OUTPUT, RUNNING, SELECTION, bytes_with_unit, interval, milliseconds, seconds, task_id, time_with_unit,
 };
 
-/// What takes samples, and how often.
+/// Heading of options that say what takes samples, and how often.
 const SAMPLING: &str = "Sampling";
 /// Samples that BPF programs make or count.
 const IN_KERNEL: &str = "Sampling in the kernel";
@@ -253,7 +253,7 @@ fn tier(text: &str) -> Result<Counters, String> {
     }
 }
 
-/// How user call chains are recorded.
+/// Method of recording user call chains.
 fn call_graph(text: &str) -> Result<UserChains, String> {
     let stack_bytes = match text.split_once(',') {
         None if text == "fp" => return Ok(UserChains::FramePointers),
@@ -270,7 +270,7 @@ fn call_graph(text: &str) -> Result<UserChains, String> {
     }
 }
 
-/// How often what was written is put on the disk.
+/// Time between two syncs to the disk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sync {
     pub(super) every: Option<Duration>,
@@ -326,14 +326,14 @@ pub(crate) fn budget(text: &str) -> Result<Budget, &'static str> {
     }
 }
 
-/// What ends one file and begins the next.
+/// Reason to begin the next file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Switch {
     /// SIGUSR2.
     Signal,
-    /// So many bytes.
+    /// Size of the file, bytes.
     Size(u64),
-    /// So much time.
+    /// Age of the file.
     Time(Duration),
 }
 

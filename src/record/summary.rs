@@ -1,8 +1,8 @@
-//! What `bprec record` says at its end.
+//! Closing line of `bprec record`.
 
 use bprec_record::Summary;
 
-/// What became of the recording, in one line.
+/// Result of the recording, in one line.
 pub(super) fn closing_line(summary: &Summary) -> String {
     let lost = match summary.lost {
         Some(lost) => format!("{} lost", grouped(lost)),
@@ -53,7 +53,7 @@ pub(super) fn closing_line(summary: &Summary) -> String {
     )
 }
 
-/// So many of something: `1 sample`, `2 samples`.
+/// A number and its noun: `1 sample`, `2 samples`.
 fn counted(number: impl Into<u64>, thing: &str) -> String {
     let number = number.into();
     format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })

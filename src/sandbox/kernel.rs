@@ -1,4 +1,4 @@
-//! What the kernel offers to confine a process with: Landlock (files, TCP, abstract sockets, signals), seccomp (system calls), capabilities.
+//! Means of the kernel to confine a process: Landlock (files, TCP, abstract sockets, signals), seccomp (system calls), capabilities.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ struct Needs {
 /// A process that gave up what no reader needs.
 pub(super) struct Confined {
     needs: Needs,
-    /// Where files may be made yet.
+    /// Directories in which files may be made yet.
     writable: Vec<PathBuf>,
     said: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Confined {
     pub(super) fn seal(self, needs_files: bool) -> String {
         let Confined { needs, writable, mut said } = self;
         let stays = if needs_files { &writable[..] } else { &[] };
-        // What could not be given up before was said then.
+        // Rights that could not be given up were said then.
         drop(restrict(AccessFs::from_all(LANDLOCK), AccessFs::from_all(LANDLOCK) & !AccessFs::Execute, stays));
         if !needs_files {
             let none = rustix::thread::CapabilitySets {
@@ -181,7 +181,7 @@ mod tests {
             is_new && fs::rename(output.join("file.part"), output.join("file")).is_ok()
         };
         always("before");
-        // What an output and a temporary file need.
+        // Rights that an output and a temporary file need.
         assert!(tempfile::tempfile().is_ok() && File::open(&beside).is_ok() && new_output());
         is_refused("write the output again", File::create(output.join("file")).map(drop));
 

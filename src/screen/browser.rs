@@ -1,4 +1,4 @@
-//! What is shown, and what keys do to it.
+//! State of the screen, and the effect of keys on it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use super::model::{Model, ProgramKey, View};
 use super::{Answer, Read, Request};
 
-/// What a key asks of the screen.
+/// Request of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
@@ -27,7 +27,7 @@ struct Page {
     /// The row that is chosen, and the first one that is shown.
     chosen: usize,
     first: usize,
-    /// Of a flame graph: the frames that it is zoomed to, and a column of the box that is chosen in the row.
+    /// State of a flame graph: the frames that it is zoomed to, and a column of the box that is chosen in the row.
     below: Vec<String>,
     column: usize,
 }
@@ -72,20 +72,20 @@ impl Page {
         (0..=self.chosen).map(|row| self.rows().get(row)?.boxes.get(self.chosen_box(row)?)?.frame.clone()).collect()
     }
 
-    /// What the chosen row is of.
+    /// Subject of the chosen row.
     fn item(&self) -> Option<usize> {
         self.listing.as_ref()?.1.rows.get(self.chosen)?.item
     }
 }
 
-/// What lies over the page until a key takes it away.
+/// Overlay of the page, until a key takes it away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Overlay {
     Help,
     Notes,
 }
 
-/// What is typed.
+/// Text that is being typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Prompt {
     Filter,
@@ -93,7 +93,7 @@ enum Prompt {
     File,
 }
 
-/// What is more where a recording goes on.
+/// State of a recording that goes on.
 #[derive(Debug, Clone, Copy)]
 struct Live {
     interval: Duration,
@@ -109,7 +109,7 @@ const FILE: &str = "bprec-top.data";
 
 /// The state of a screen.
 pub(super) struct Browser {
-    /// What is shown.
+    /// Pages on the screen.
     title: String,
     query: Options,
     /// Position of the event that is shown, among those of the table.
@@ -161,7 +161,7 @@ impl Browser {
         }
     }
 
-    /// What has to be done and was not handed out yet.
+    /// Requests that were not handed out yet.
     pub(super) fn next_request(&mut self) -> Option<Request> {
         self.requests.pop_front()
     }
@@ -185,7 +185,7 @@ impl Browser {
         self.requests.push_back(Request::Read(read));
     }
 
-    /// Whether an answer is waited for.
+    /// Returns true if an answer is expected.
     pub(super) fn is_waiting(&self) -> bool {
         self.waits_since.is_some()
     }
@@ -201,13 +201,13 @@ impl Browser {
                 }
             }
             Answer::Read(..) => {}
-            // What is shown during a pause stays.
+            // A page stays as it is during a pause.
             Answer::Newer(_) if self.live.is_some_and(|live| live.is_paused) && self.waits_since.is_none() => {}
             Answer::Newer(model) => {
                 self.set_model(0, model);
                 match self.pages.len() {
                     1 => self.waits_since = None,
-                    // What is shown of a program is of the same time.
+                    // The pages of a program are of the same time.
                     _ if self.waits_since.is_none() => self.ask(),
                     _ => {}
                 }
@@ -270,7 +270,7 @@ impl Browser {
         page.rows().get(page.chosen)?.boxes.get(page.chosen_box(page.chosen)?)
     }
 
-    /// What is shown, in a line.
+    /// Title of the page, in a line.
     pub(super) fn title(&self) -> String {
         let title = self.title.clone();
         let parts = match self.pages.last() {
@@ -403,7 +403,7 @@ impl Browser {
             return;
         }
         self.pages.pop();
-        // What was asked for by the page that has gone is not taken for the one below it.
+        // An answer to the page that has gone is not taken for the one below it.
         (self.asked, self.waits_since) = (self.asked + 1, None);
         if self.model().is_none() {
             self.ask();
@@ -518,7 +518,7 @@ impl Browser {
     }
 }
 
-/// What is typed as a filter: without `*` and `?` it is a part of a name.
+/// Filter from typed text: without `*` and `?` it is a part of a name.
 fn filter(text: &str) -> bprec_report::Result<ProgFilter> {
     match text.parse()? {
         ProgFilter::Name(name) if !name.contains(['*', '?', '[']) => Ok(ProgFilter::Name(format!("*{name}*"))),

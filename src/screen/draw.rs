@@ -26,7 +26,7 @@ Space            bprec top: pause or continue
 w                bprec top: write the last samples to a file
 q Ctrl-C         quit";
 
-/// Of the rows that a page has, those that say what was measured are at most one of so many.
+/// Largest part of a page's rows that say what was measured: one in this many.
 const ABOVE_PART: usize = 3;
 
 pub(super) fn draw(frame: &mut Frame<'_>, browser: &mut Browser) {

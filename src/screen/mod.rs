@@ -33,7 +33,7 @@ pub(crate) use model::{Kind, Model};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_SOON: Duration = Duration::from_millis(20);
 
-/// What a screen asks of the thread that reads.
+/// Request to the thread that reads.
 #[derive(Debug)]
 pub(crate) enum Request {
     Read(Read),
@@ -54,9 +54,9 @@ pub(crate) struct Read {
     query: Options,
 }
 
-/// What that thread says.
+/// Answer of that thread.
 pub(crate) enum Answer {
-    /// What was asked for, with the number of the request.
+    /// The requested model, with the number of the request.
     Read(u64, bprec_report::Result<Model>),
     /// The table of the newest interval.
     Newer(Model),
@@ -107,7 +107,7 @@ pub(crate) fn browse_recording(terminal: Terminal, input: Input, title: String, 
 /// Shows what `source` answers, intervals of about this length, until a key or a signal ends it; and waits for the end of `source`.
 ///
 /// # Errors
-/// Those of `source`, or when the terminal cannot be used.
+/// Errors of `source`, or when the terminal cannot be used.
 pub(crate) fn browse_live<F>(terminal: Terminal, query: Options, interval: Duration, source: F) -> anyhow::Result<()>
 where
     F: FnOnce(Receiver<Request>, Sender<Answer>) -> anyhow::Result<()> + Send + 'static,
@@ -147,9 +147,9 @@ impl Drop for Reader {
     }
 }
 
-/// Whether the terminal is ours; only the thread that took it looks.
+/// True while the terminal is ours; only the thread that took it looks.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
-/// What another thread than the one that draws said when it panicked: printed once the terminal is given back.
+/// Message of a thread other than the drawing one that panicked: printed once the terminal is given back.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
 /// The terminal while it is ours: as it was when this goes, or when the thread that has it panics.
@@ -252,7 +252,7 @@ impl Drop for Terminal {
 
 /// Waits so long for something from the terminal.
 fn key_comes(within: Duration) -> io::Result<bool> {
-    // What is left of what was read before. With a time to wait it would read a terminal that is hung up again and again, without end.
+    // Events that were read before come first. With a time to wait it would read a terminal that is hung up again and again, without end.
     if event::poll(Duration::ZERO)? {
         return Ok(true);
     }
@@ -265,7 +265,7 @@ fn key_comes(within: Duration) -> io::Result<bool> {
     event::poll(within)
 }
 
-/// Whether nobody is at the other end of the terminal any more.
+/// Returns true if nobody is at the other end of the terminal any more.
 fn is_hung_up() -> bool {
     #[cfg(target_os = "linux")]
     let is_hung_up = polled(PollFlags::empty(), Duration::ZERO).intersects(PollFlags::HUP | PollFlags::ERR);
@@ -274,7 +274,7 @@ fn is_hung_up() -> bool {
     is_hung_up
 }
 
-/// What is the case with the terminal, or so long later; a signal may come in between.
+/// State of the terminal, at the latest after this time; a signal may come in between.
 #[cfg(target_os = "linux")]
 fn polled(wanted: PollFlags, within: Duration) -> PollFlags {
     let input = io::stdin();
@@ -283,7 +283,7 @@ fn polled(wanted: PollFlags, within: Duration) -> PollFlags {
     if polled { descriptors[0].revents() } else { PollFlags::empty() }
 }
 
-/// What another thread said when it panicked.
+/// Message of another thread that panicked.
 fn panicked() -> Option<String> {
     PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -1,4 +1,4 @@
-//! What a screen shows: models of the reporter, and their lines.
+//! Pages of a screen: models of the reporter, and their lines.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use bprec_report::{
     AnnotateOptions, Annotation, Detail, Listing, Options, Payer, Payers, ProgFilter, Report, Session, Stacks, Trees,
 };
 
-/// Of a tree, parts with less than this of their program's cost are put together, as `report --tree` has it.
+/// Parts of a tree below this percentage of their program's cost are put together, as in `report --tree`.
 const TREE_PERCENT_LIMIT: f64 = 0.5;
 
 /// A program, as each model of a recording knows it.
@@ -24,9 +24,9 @@ pub(crate) enum Kind {
     Programs,
     /// Functions, lines and instructions.
     Code,
-    /// What programs called, and what ran below.
+    /// Functions that programs called, and code below them.
     Tree,
-    /// Who pays.
+    /// Payers.
     Payers,
     /// Call chains.
     Stacks,
@@ -44,7 +44,7 @@ pub(crate) enum Model {
     Stacks(Arc<Stacks>),
 }
 
-/// What a page has of a model.
+/// Part of a model that a page shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     Programs,
@@ -72,7 +72,7 @@ impl Model {
     /// Reads it from a recording.
     ///
     /// # Errors
-    /// Those of the reporter: an event that is not there, for instance.
+    /// The reporter's errors: an event that is not there, for instance.
     pub(crate) fn read(session: &Session<'_>, kind: Kind, query: &Options) -> bprec_report::Result<Model> {
         Ok(match kind {
             Kind::Programs => Model::Report(session.by_prog(query)?.into()),
@@ -156,7 +156,7 @@ impl ProgramKey {
         id == Some(self.id) && load_time_ns == self.load_time_ns
     }
 
-    /// What asks for it.
+    /// Key that asks for it.
     pub(crate) fn filter(self) -> ProgFilter {
         ProgFilter::Id(self.id)
     }

@@ -21,11 +21,11 @@ use tempfile::TempDir;
 const SETTLE_NS: u64 = 600_000_000;
 /// After so long samples of a moment that are not in the file do not come any more.
 const LATE_NS: u64 = 5_000_000_000;
-/// Of the length that was asked for, what an interval has at least: readings are taken when there is time, and files begin with one.
+/// Least part of the requested length that an interval has: readings are taken when there is time, and files begin with one.
 const LEAST_LENGTH: f64 = 0.8;
 /// Between two looks at whether something has come.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Where temporary files are in memory.
+/// Directory whose files are in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Time, and what was used of it.
@@ -130,7 +130,7 @@ impl Live {
         Ok(None)
     }
 
-    /// Whether nothing more comes.
+    /// True once nothing more comes.
     pub(super) fn has_ended(&self) -> bool {
         self.recorder.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -194,23 +194,23 @@ impl Live {
         let before = std::mem::replace(&mut self.used, now);
         let wall_ns = now.wall_ns.saturating_sub(before.wall_ns);
         let percent = |ns: u64| (wall_ns > 0).then(|| ns as f64 * 100.0 / wall_ns as f64);
-        // What starting took is no part of what watching takes.
+        // The cost of starting is no part of the cost of watching.
         let own = percent(now.cpu_ns.saturating_sub(before.cpu_ns)).filter(|_| self.seen_ns > 0);
         let counting = percent(now.counting_ns.saturating_sub(before.counting_ns));
         (own, counting.zip(cpus).map(|(percent, cpus)| percent / f64::from(cpus)))
     }
 
-    /// What the file that is being written has; redacted first where that was asked for, as other commands do it.
+    /// Content of the file that is being written; redacted first if asked for, as other commands do it.
     pub(super) fn input(&mut self) -> bprec_report::Result<Input> {
         let path = self.path();
         match &mut self.redactor {
             None => Input::open(path),
-            // What a file that goes on lacks is told of no interval.
+            // A file that goes on lacks its end, which is no news about an interval.
             Some(redactor) => Ok(Redacting::begin(Source::open(path)?)?.finish(redactor)?.0),
         }
     }
 
-    /// How long the file that is being written is.
+    /// Length of the file that is being written.
     #[cfg(feature = "tui")]
     pub(super) fn file_length(&self) -> Duration {
         let Ok(input) = Input::open(self.path()) else { return Duration::ZERO };
@@ -241,7 +241,7 @@ impl Live {
     /// Ends the recording.
     ///
     /// # Errors
-    /// What the recorder ended with.
+    /// Result of the recorder.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         drop(self.stop.take());
         let ended = self.recorder.take().map(JoinHandle::join);
@@ -262,9 +262,9 @@ impl Drop for Live {
 }
 
 const NAME: &str = "bprec.data";
-/// Of names of directories.
+/// Prefix of names of directories.
 const PREFIX: &str = "bprec-top-";
-/// How often a directory is made until one stays.
+/// Number of attempts to make a directory.
 const TRIES: u32 = 10;
 
 /// A directory of our own, in memory where the system has files there; and its lock. Directories that nobody holds any more go: whoever was

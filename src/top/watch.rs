@@ -13,7 +13,7 @@ use super::live::{LOOK_EVERY, Live};
 use crate::draft::{Draft, Older};
 use crate::screen::{Answer, Kind, Model, Request, Terminal, browse_live};
 
-/// What the recorder has said and the screen has not yet.
+/// Messages of the recorder that the screen has not shown yet.
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Keeps a message for the screen.
@@ -23,7 +23,7 @@ fn keep(level: Level, message: &str) {
     }
 }
 
-/// What the recorder says may have any name in it.
+/// Messages of the recorder may have any name in them.
 const REDACTED: &str = "the recorder has a message, which --redact leaves out";
 
 /// Shows what is recorded until a key or a signal ends it.
@@ -84,7 +84,7 @@ impl Watched {
                 let again = self.shown.as_ref().map(|shown| self.live.again(&self.query, shown)).transpose();
                 again?.flatten().map(|interval| self.show(interval))
             }
-            // Of all that the newest file has: an interval has few samples.
+            // Taken from the whole newest file: an interval has few samples.
             // It cannot be opened while one file follows another.
             Request::Read(read) => Some(match self.live.input() {
                 Ok(input) => match Session::open(&input) {

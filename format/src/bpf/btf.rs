@@ -43,7 +43,7 @@ struct Header<O: ByteOrder> {
     str_len: U32<O>,
 }
 
-/// What follows [`Header`] since Linux 7.3.
+/// Fields behind [`Header`] since Linux 7.3.
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct LayoutHeader<O: ByteOrder> {
@@ -65,7 +65,7 @@ pub struct Btf<'a> {
     endian: Endian,
     types: &'a [u8],
     strings: &'a [u8],
-    /// Where each type's record starts in `types`, from type 1 on.
+    /// Offset of each type's record in `types`, from type 1 on.
     starts: Vec<u32>,
     problem: Option<Error>,
 }
@@ -243,7 +243,7 @@ pub struct Variable<'a> {
     pub name: &'a [u8],
     /// Its type.
     pub type_id: u32,
-    /// Where it starts in the section, in bytes.
+    /// Offset in the section, in bytes.
     pub offset: u32,
     /// Its size.
     pub size_bytes: u32,

@@ -3,7 +3,7 @@
 use crate::Endian;
 use std::marker::PhantomData;
 
-/// What an array consists of.
+/// Element of an array.
 pub trait Element: Sized {
     /// Bytes needed to decode one.
     const BYTES: usize;

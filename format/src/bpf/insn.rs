@@ -19,17 +19,17 @@ pub struct Insn {
 }
 
 impl Insn {
-    /// Whether it takes two slots: a load of a 64-bit immediate value.
+    /// Returns true if it takes two slots: a load of a 64-bit immediate value.
     pub fn is_wide(&self) -> bool {
         self.code == 0x18
     }
 
-    /// Whether it calls a helper, a kfunc or another function of the program.
+    /// Returns true if it calls a helper, a kfunc or another function of the program.
     pub fn is_call(&self) -> bool {
         self.code == 0x85
     }
 
-    /// Whether it goes on with another program: a call by its form, which does not return.
+    /// Returns true for a tail call: a call by its form, which does not return.
     pub fn is_tail_call(&self) -> bool {
         /// The number of that helper, which the kernel shows in place of an address.
         const TAIL_CALL: i32 = 12;

@@ -1,4 +1,4 @@
-//! What the kernel tells about BPF programs: `bpf_prog_info` with its arrays, instructions, BTF, and the names of their numbers.
+//! Facts that the kernel tells about BPF programs: `bpf_prog_info` with its arrays, instructions, BTF, and the names of their numbers.
 
 pub mod btf;
 mod elements;

@@ -44,7 +44,7 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// What a program is for, and so what its context is.
+    /// Type of a program, which decides its context.
     ProgType, "BPF_PROG_TYPE_" {
         UNSPEC = 0, "unspec";
         SOCKET_FILTER = 1, "socket_filter";

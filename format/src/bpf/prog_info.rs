@@ -161,7 +161,7 @@ impl<'a> ProgInfo<'a> {
         self.arrays[array as usize]
     }
 
-    /// What the program is for.
+    /// Type of the program.
     pub fn prog_type(&self) -> Option<ProgType> {
         self.endian.u32_at(self.info, offset_of!(Layout, prog_type)).map(ProgType)
     }
@@ -177,7 +177,7 @@ impl<'a> ProgInfo<'a> {
         name.split(|b| *b == 0).next()
     }
 
-    /// Whether the program declared a licence compatible with the GPL.
+    /// Returns true if the program declared a licence compatible with the GPL.
     pub fn gpl_compatible(&self) -> Option<bool> {
         // A one-bit C bit field: the first bit in the order in which the machine counts them.
         let bits = self.endian.u32_at(self.info, offset_of!(Layout, gpl_compatible))?;
@@ -254,7 +254,7 @@ impl<'a> ProgInfo<'a> {
         self.elements(Array::JitedFuncLens)
     }
 
-    /// Where each function starts, and its BTF type.
+    /// First instruction of each function, and its BTF type.
     pub fn func_info(&self) -> Option<Elements<'a, FuncInfo>> {
         self.elements(Array::FuncInfo)
     }

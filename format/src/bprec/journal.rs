@@ -29,7 +29,7 @@ const BPF_PROG_INFO: u8 = 25;
 /// The feature that holds BTF.
 const BPF_BTF: u8 = 26;
 
-/// What is appended to a journal.
+/// Frame that is appended to a journal.
 #[derive(Debug, Clone, Copy)]
 pub enum Frame<'a> {
     /// The first one: which recording it belongs to.
@@ -164,7 +164,7 @@ impl Journal {
         Ok(Journal { first_event_id, recording_id, features, damaged })
     }
 
-    /// Whether it is the journal of a recording with these events, and with this id if the first record has one.
+    /// Returns true if it is the journal of a recording with these events, and with this id if the first record has one.
     pub fn belongs_to(&self, attrs: &[FileAttr], recording_id: Option<RecordingId>) -> bool {
         let first_event_id = attrs.first().and_then(|event| event.ids.first()).copied().unwrap_or(0);
         match (self.recording_id, recording_id) {

@@ -1,4 +1,4 @@
-//! What bprec adds to a perf.data: states, samples of its own program, and the journal beside an unfinished file. Nothing generic knows it.
+//! bprec's additions to perf.data: states, samples of its own program, and the journal beside an unfinished file. Nothing generic knows them.
 
 pub mod journal;
 pub mod sampler;

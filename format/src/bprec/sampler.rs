@@ -97,7 +97,7 @@ impl Parts {
     }
 }
 
-/// What the event's counter stood at.
+/// Value of the event's counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterValue {
     /// Events counted.
@@ -130,9 +130,9 @@ impl Registers<'_> {
 pub struct Payload<'a> {
     /// Parts that were asked for and that the kernel refused.
     pub missing: Parts,
-    /// Where the CPU was.
+    /// Instruction pointer.
     pub ip: Option<u64>,
-    /// How many events (or ns, for clocks) the sample stands for.
+    /// Number of events (or ns, for clocks) that the sample stands for.
     pub period: Option<u64>,
     /// Data address; 0 with events that have none.
     pub addr: Option<u64>,
@@ -281,7 +281,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// What the words of `bpf_user_pt_regs_t` are called on an architecture, as `uname -m` has it: `struct pt_regs` of x86-64
+/// Names of the words of `bpf_user_pt_regs_t` on an architecture, as `uname -m` has it: `struct pt_regs` of x86-64
 /// and `struct user_pt_regs` of arm64, in order. `None` where that is not known.
 pub fn register_names(arch: &str) -> Option<&'static [&'static str]> {
     match arch {

@@ -112,9 +112,9 @@ macro_rules! states {
 }
 
 states! {
-    /// How the recording was made.
+    /// Settings of the recording.
     Session(Session) = 1,
-    /// Who owns a program and what else is known of it.
+    /// Owners of a program and other facts about it.
     Program(Program) = 2,
     /// A program that was seen but could not be captured.
     Missed(Missed) = 3,
@@ -128,21 +128,21 @@ states! {
     Released(Released) = 7,
     /// Samples that did not make it into the recording.
     Loss(Loss) = 8,
-    /// What the recording itself cost; written at the end.
+    /// Cost of the recording itself; written at the end.
     Cost(Cost) = 9,
     /// Names of kernel functions that samples hit.
     KernelSymbols(Vec<KernelSymbol> as List) = 10,
     /// A part of what a map held.
     MapContents(MapContents) = 11,
-    /// What exact counters count.
+    /// Events of exact counters.
     CounterEvents(CounterEvents) = 12,
-    /// What exact counters counted per program, at one moment.
+    /// Counts of exact counters per program, at one moment.
     ProgramCounters(ProgramCounters) = 13,
-    /// What shared counters counted, at one moment.
+    /// Counts of shared counters, at one moment.
     SharedCounters(SharedCounters) = 14,
     /// Our sampling program.
     Sampler(Sampler) = 15,
-    /// What an event whose samples were counted in the kernel stands for.
+    /// Counts of an event whose samples were counted in the kernel.
     Aggregation(Aggregation) = 20,
     /// A CPU that was not sampled for a part of the time.
     CpuNotSampled(CpuNotSampled) = 21,
@@ -154,14 +154,14 @@ states! {
     Recording(RecordingId) = 24,
     /// Names of user functions that samples hit, in one file.
     FileFunctions(FileFunctions) = 32,
-    /// How far user functions were named.
+    /// Number of user functions that were named.
     UserSymbols(UserSymbols) = 33,
     /// The programs in a program array.
     ProgArray(ProgArray) = 40,
 }
 
 layout! {
-    /// How the recording was made.
+    /// Settings of the recording.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Session {
         /// When sampling was switched on, ns of the recording's clock.
@@ -173,13 +173,13 @@ layout! {
         pub to_boottime_ns: i64,
         /// CPUs that could be sampled.
         pub cpus_online: u32,
-        /// What was recorded, in words: `system wide`, `pid 12,13` …
+        /// Target of the recording, in words: `system wide`, `pid 12,13` …
         pub target: String as Text<Target>,
         /// Name of the event that samples, as the file's EVENT_DESC has it.
         pub event: String as Text<Event>,
         /// Why it is not the event that was asked for; empty when it is.
         pub event_note: String as Text<Message>,
-        /// Where counts come from: `exact` (which has those of `stats` too), `stats` or `off`.
+        /// Source of counts: `exact` (which has those of `stats` too), `stats` or `off`.
         pub counters: String as Text<Tier>,
         /// Why not more; empty when nothing is missing.
         pub counters_note: String as Text<Message>,
@@ -190,7 +190,7 @@ layout! {
         late:
         /// The process that recorded. What it loads during the recording is there to count, and is not captured.
         pub recorder_pid: Option<u32> as LateNonZero,
-        /// How many files of the same recording came before this one. What is counted goes on over all of them, so that in a file
+        /// Number of files of the same recording before this one. Counts go on over all of them, so that in a file
         /// behind the first the first reading of a counter is where counting stood when the file began.
         pub part: u32,
         /// Cost that run statistics add to a run of any program, ns, measured before the recording. None where it is not known, as in older
@@ -215,7 +215,7 @@ layout! {
 }
 
 layout! {
-    /// Who owns a program and what else is known of it. The rest is in its `bpf_prog_info`.
+    /// Owners of a program and facts beside its `bpf_prog_info`.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Program {
         /// Program id.
@@ -224,13 +224,13 @@ layout! {
         pub load_time_ns: u64,
         /// It was loaded while the recording ran.
         pub loaded_during: bool,
-        /// Who holds it.
+        /// Its holders.
         pub owners: Vec<Owner> as List,
         /// Paths where it, or its link, is pinned.
         pub pins: Vec<Vec<u8>> as List<Text<Path>>,
         /// `bpf_metadata_*` variables without the prefix, printed.
         pub metadata: Vec<(Vec<u8>, Vec<u8>)> as List<Pair<Text<Public>, Text<Value>>>,
-        /// What of its `bpf_prog_info` the kernel withheld, and why; empty when nothing.
+        /// Parts of its `bpf_prog_info` that the kernel withheld, and why; empty if none.
         pub withheld: String as Text<Message>,
     }
 }
@@ -282,7 +282,7 @@ layout! {
 }
 
 layout! {
-    /// Where a program is attached.
+    /// Attachment of a program.
     #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
     pub struct Attachment {
         /// The program.

@@ -18,7 +18,7 @@ pub struct CpuTopology<'a> {
     pub cpus: Vec<CpuPlace>,
 }
 
-/// Where a CPU is. Numbers are the kernel's, `u32::MAX` for an offline CPU.
+/// Socket, die and core of a CPU. Numbers are the kernel's, `u32::MAX` for an offline CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuPlace {
     /// Its core.

@@ -125,10 +125,10 @@ impl std::fmt::Display for Feature {
     }
 }
 
-/// What could be read of a section: elements before the damage, and what the damage is.
+/// Readable part of a section: elements before the damage, and the damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partial<T> {
-    /// What was read.
+    /// Elements that were read.
     pub value: T,
     /// Why it is not all, if it is not.
     pub problem: Option<Error>,

@@ -79,7 +79,7 @@ impl<'a> Payload<'a> for PmuCaps<'a> {
     fn read(r: &mut Reader<'a>, problem: &mut Option<Error>) -> Result<PmuCaps<'a>> {
         let count = r.u32("PMU_CAPS count")?;
         Ok(PmuCaps(read_items(r, u64::from(count), problem, |r| {
-            // Of a PMU whose list is cut off the name is missing, too.
+            // A PMU whose list is cut off lacks its name, too.
             let mut cut = None;
             let caps = read_caps(r, &mut cut)?;
             match cut {

@@ -3,7 +3,7 @@
 use crate::layout::{LastText, number};
 use crate::{Reader, Result, Writer};
 
-/// What a KSYMBOL names (`PERF_RECORD_KSYMBOL_TYPE_*`).
+/// Kind of code that a KSYMBOL names (`PERF_RECORD_KSYMBOL_TYPE_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KsymbolKind(pub u16);
 
@@ -27,7 +27,7 @@ record! {
         pub addr: u64,
         /// Bytes of code.
         pub len_bytes: u32,
-        /// What it is.
+        /// Its kind.
         pub kind: KsymbolKind,
         /// Bit 0: the symbol goes away.
         pub flags: u16,
@@ -46,7 +46,7 @@ impl<'a> Ksymbol<'a> {
     }
 }
 
-/// What happened to a program (`PERF_BPF_EVENT_*`).
+/// Event of a program (`PERF_BPF_EVENT_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BpfEventKind(pub u16);
 
@@ -66,7 +66,7 @@ record! {
     /// has no id. The unload is told when the last reference drops; the code can still run for a grace period.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct BpfEvent {
-        /// What happened.
+        /// Kind of event.
         pub kind: BpfEventKind,
         /// 0 so far.
         pub flags: u16,
@@ -82,9 +82,9 @@ record! {
 pub struct TextPoke<'a> {
     /// Where.
     pub addr: u64,
-    /// What was there; empty when code was added.
+    /// Old bytes; empty if code was added.
     pub old: &'a [u8],
-    /// What is there now; empty when code was removed.
+    /// New bytes; empty if code was removed.
     pub new: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! What is delivered after the fact: READ, counter values at a task's end, and CALLCHAIN_DEFERRED (since 6.19), the user
+//! Data delivered late: READ, counter values at a task's end, and CALLCHAIN_DEFERRED (since 6.19), the user
 //! part of call chains.
 
 use crate::sample::Words;
@@ -32,7 +32,7 @@ impl<'a> Read<'a> {
 /// ends in [`context::USER_DEFERRED`](crate::context::USER_DEFERRED) and this cookie.
 #[derive(Debug, Clone, Copy)]
 pub struct CallchainDeferred<'a> {
-    /// What the samples have.
+    /// Cookie of the samples that the call chain belongs to.
     pub cookie: u64,
     /// Innermost first, with a context marker in front.
     pub ips: Words<'a>,

@@ -1,4 +1,4 @@
-//! What is missing: LOST, LOST_SAMPLES (since 4.2), THROTTLE and UNTHROTTLE.
+//! Losses: LOST, LOST_SAMPLES (since 4.2), THROTTLE and UNTHROTTLE.
 
 use crate::record::misc;
 use crate::{Reader, Result, Writer};

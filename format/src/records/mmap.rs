@@ -48,7 +48,7 @@ impl BuildId {
     }
 }
 
-/// What MMAP2 says about the mapped file.
+/// Identity of a mapped file, as MMAP2 has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mmap2File {
     /// Device and inode.

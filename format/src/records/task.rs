@@ -67,7 +67,7 @@ record! {
 
 /// SWITCH (no payload; events bound to a task) and SWITCH_CPU_WIDE (`next_prev_pid u32, next_prev_tid u32`), since 4.3.
 ///
-/// Whether the task goes or comes stands in the header: [`misc::SWITCH_OUT`](crate::misc::SWITCH_OUT), and since 4.17
+/// The header says whether the task goes or comes: [`misc::SWITCH_OUT`](crate::misc::SWITCH_OUT), and since 4.17
 /// [`misc::SWITCH_OUT_PREEMPT`](crate::misc::SWITCH_OUT_PREEMPT). The task itself is the trailer's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switch {

@@ -4,7 +4,7 @@ record! {
     /// AUX (since 4.1): `aux_offset u64, aux_size u64, flags u64`: new trace data.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Aux {
-        /// Where it starts, counted over the whole trace.
+        /// First byte, counted over the whole trace.
         pub offset: u64,
         /// Bytes.
         pub size_bytes: u64,

@@ -27,7 +27,7 @@ impl<'a> Words<'a> {
         self.endian
     }
 
-    /// How many.
+    /// Number of words.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len() / 8
@@ -128,9 +128,9 @@ pub struct Branches<'a> {
 /// One branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Branch {
-    /// Where from.
+    /// Source address.
     pub from: u64,
-    /// Where to.
+    /// Target address.
     pub to: u64,
     /// The flag word with its fields where little-endian machines have them: mispred 0, predicted 1, in_tx 2, abort 3,
     /// cycles 4–19, type 20–23, spec 24–25, new_type 26–29, priv 30–32.
@@ -180,7 +180,7 @@ impl<'a> Branches<'a> {
         });
     }
 
-    /// How many branches.
+    /// Number of branches.
     pub fn len(&self) -> usize {
         self.entries.len() / 3
     }

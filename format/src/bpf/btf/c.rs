@@ -35,7 +35,7 @@ impl Btf<'_> {
     /// what it only points to.
     pub fn definitions(&self, id: u32) -> Vec<String> {
         let mut defined = vec![self.definition(id)];
-        // What has been looked into, and what is yet to be: types without a name are part of the definition around them.
+        // Types that were visited, and those to visit: types without a name are part of the definition around them.
         let (mut seen, mut inside) = (BTreeSet::from([id]), VecDeque::from([id]));
         while let Some(at) = inside.pop_front() {
             if seen.len() > MAX_TYPES || defined.len() > MAX_DEFINITIONS {
@@ -85,7 +85,7 @@ impl Btf<'_> {
         false
     }
 
-    /// What the type consists of, on one line: `struct event { u32 pid; char comm[16]; }`. Members with named types are
+    /// Definition of the type, on one line: `struct event { u32 pid; char comm[16]; }`. Members with named types are
     /// not spelled out. Types that consist of nothing are given as [`type_name`](Self::type_name) does.
     pub fn definition(&self, id: u32) -> String {
         let printer = Printer::new(self);
@@ -128,7 +128,7 @@ impl<'b, 'a> Printer<'b, 'a> {
         }
     }
 
-    /// What `inner` prints, unless that is nested too deeply.
+    /// Prints `inner`, unless that is nested too deeply.
     fn nested(&self, inner: impl FnOnce() -> String) -> String {
         let Some(left) = self.nesting_left.get().checked_sub(1) else { return "...".to_owned() };
         self.nesting_left.set(left);

@@ -99,7 +99,7 @@ impl<'a> Decoder<'_, 'a> {
         let Some(size) = size else { return self.raw(bytes) };
         let mut items = Vec::new();
         for n in 0..array.len as usize {
-            // Of what has no size one is like the other, and there may be any number of them.
+            // Elements without a size are all alike, and there may be any number of them.
             if n >= self.limits.elements || self.chars_left == 0 || size == 0 && n > 0 {
                 items.push(Value::Cut);
                 break;
@@ -117,7 +117,7 @@ impl<'a> Decoder<'_, 'a> {
         })
     }
 
-    /// What a `char` array holds: up to its first NUL if that much is text, as buffers often have something old behind it;
+    /// Text in a `char` array: up to its first NUL if that much is text, as buffers often have something old behind it;
     /// otherwise all of it but the NULs at its end.
     fn text(&mut self, bytes: &[u8]) -> Value<'a> {
         let first = bytes.split(|byte| *byte == 0).next().unwrap_or_default();

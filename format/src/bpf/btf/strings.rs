@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Btf;
 use crate::Result;
 
-/// Where a header says where the strings are, and how long.
+/// Offsets, in a header, of the offset and the length of the strings.
 const STR_OFF_AT: usize = 16;
 
 impl Btf<'_> {

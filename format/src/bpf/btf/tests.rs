@@ -228,7 +228,7 @@ fn text_is_text_as_far_as_it_goes() {
     let blob = write(Endian::Big, &specs, None);
     let btf = Btf::parse(&blob).unwrap();
     let text = |bytes: &[u8]| btf.value_text(1, bytes, &Limits::default());
-    // What is old behind the first NUL is none of it.
+    // Old bytes behind the first NUL are no part of it.
     assert_eq!(text(b"ab\0\xfe\xff"), r#""ab""#);
     assert_eq!(text(b"a\x1b\xff\0\x01"), r#""a\u{1b}\xff\0\u{1}""#);
     assert_eq!(text(b"\0\0\0\0\x07"), r#""\0\0\0\0\u{7}""#);

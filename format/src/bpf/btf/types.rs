@@ -6,7 +6,7 @@ use crate::{Endian, Error, Result};
 /// Bytes that every record starts with: `name_off u32, info u32, size_or_type u32`.
 const RECORD_BYTES: usize = 12;
 
-/// What a type record describes.
+/// Kind of type that a record describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Kind(pub u8);
 
@@ -141,7 +141,7 @@ impl<'a> Type<'a> {
         self.id
     }
 
-    /// What it describes.
+    /// Kind of the type.
     pub fn kind(&self) -> Kind {
         unpack(self.info).0
     }
@@ -249,7 +249,7 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// Where the names are that it and its parts have, in the strings of the blob.
+    /// Offsets of its name and its parts' names in the strings of the blob.
     pub(super) fn name_offsets(&self) -> impl Iterator<Item = u32> + use<'a> {
         let long = self.elements::<[u32; 3]>(&[Kind::STRUCT, Kind::UNION, Kind::ENUM64]).map(|[name_off, ..]| name_off);
         let short = self.elements::<[u32; 2]>(&[Kind::ENUM, Kind::FUNC_PROTO]).map(|[name_off, _]| name_off);
@@ -288,7 +288,7 @@ pub struct IntType {
     pub is_char: bool,
     /// Meant as a truth value.
     pub is_bool: bool,
-    /// Where the value starts within its bytes: not 0 only in old bit fields.
+    /// First bit of the value within its bytes: not 0 only in old bit fields.
     pub bit_offset: u8,
     /// Bits of the value: less than its bytes have only in old bit fields.
     pub bits: u8,
@@ -312,7 +312,7 @@ pub struct Member<'a> {
     pub name: Option<&'a [u8]>,
     /// Its type.
     pub type_id: u32,
-    /// Where it starts, in bits.
+    /// Offset in bits.
     pub bit_offset: u32,
     /// Width of a bit field, 0 for an ordinary member.
     pub bits: u8,
@@ -341,7 +341,7 @@ pub struct Param<'a> {
 pub struct SectionVar {
     /// A type of kind VAR, or FUNC for an external function.
     pub type_id: u32,
-    /// Where it starts in the section, in bytes.
+    /// Offset in the section, in bytes.
     pub offset: u32,
     /// Its size.
     pub size_bytes: u32,

@@ -3,7 +3,7 @@
 use super::c::text;
 use std::fmt::{self, Write};
 
-/// How much of a value is decoded; what is left out becomes `...`.
+/// Limit on the parts of a value that are decoded; the rest becomes `...`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Structs and arrays within each other.
@@ -65,7 +65,7 @@ impl Value<'_> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// As in an initializer of C. Text is escaped, names are as the BTF has them.
+    /// Formats the value as an initializer of C. Text is escaped, names are as the BTF has them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Unsigned(value) => write!(f, "{value}"),

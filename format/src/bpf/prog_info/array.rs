@@ -28,7 +28,7 @@ pub enum Array {
     ProgTags,
 }
 
-/// Where the info describes an array.
+/// Offsets of the fields that describe an array.
 struct Fields {
     /// Offset of its pointer.
     pointer: usize,
@@ -160,7 +160,7 @@ pub struct FuncInfo {
     pub type_id: u32,
 }
 
-/// Where an instruction comes from in the source.
+/// Source line of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LineInfo {
     /// First instruction of the line, in units of 8 bytes of the verified program.

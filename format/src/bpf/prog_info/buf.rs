@@ -18,9 +18,9 @@ pub struct ProgInfoBuf {
 }
 
 impl ProgInfoBuf {
-    /// What the running kernel returned, in the byte order of this machine.
+    /// Program as the running kernel returned it, in the byte order of this machine.
     ///
-    /// Of an array that the kernel withholds it still tells the count. perf walks `jited_ksyms` by its count without asking
+    /// The kernel tells the count of an array even if it withholds the array. perf walks `jited_ksyms` by its count without asking
     /// whether it is there, and crashes: such counts become 0, but for the lengths in bytes of the two codes, which perf
     /// does not follow and which tell how large a program is.
     pub fn new(mut info: Vec<u8>, arrays: [Option<Vec<u8>>; Array::COUNT]) -> ProgInfoBuf {
@@ -106,7 +106,7 @@ impl ProgInfoBuf {
     /// Reads a single blob, as [`encode`](Self::encode) writes it, and copies it.
     ///
     /// # Errors
-    /// As [`ProgInfo::read`].
+    /// When the blob is shorter than it says, see [`ProgInfo::read`].
     pub fn from_blob(blob: &[u8], endian: Endian) -> crate::Result<ProgInfoBuf> {
         ProgInfo::read(&mut Reader::new(blob, 0, endian)).map(|program| ProgInfoBuf::from_view(&program))
     }

@@ -102,7 +102,7 @@ pub struct Functions<'a> {
     jited: Option<&'a [u8]>,
     index: usize,
     count: usize,
-    /// Where the next function's code starts in `jited`, as long as all lengths before it are known.
+    /// Offset of the next function's code in `jited`, as long as all lengths before it are known.
     jited_at: Option<usize>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Iterator for Functions<'a> {
         let func_info = self.func_info.and_then(|e| e.get(index));
         Some(Function {
             index,
-            // Of an interpreted function the kernel gives the interpreter's address, and 0 bytes.
+            // The kernel gives an interpreted function the interpreter's address, and 0 bytes.
             addr: self.ksyms.and_then(|e| e.get(index)).filter(|addr| *addr != 0 && len != Some(0)),
             len,
             type_id: func_info.map(|f| f.type_id),

@@ -4,7 +4,7 @@ use super::*;
 use crate::context;
 use proptest::prelude::*;
 
-/// What a payload says, apart from where its bytes are.
+/// Content of a payload, without the place of its bytes.
 type Said = (
     (Parts, Option<u64>, Option<u64>, Option<u64>, Option<(u32, u32)>, Option<u64>),
     (Option<Vec<u8>>, Option<CounterValue>, Option<(u64, Vec<(u32, u64)>)>, Option<Vec<u64>>),

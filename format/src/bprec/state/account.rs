@@ -1,4 +1,4 @@
-//! What a recording lost, what it did not see, and what it cost.
+//! Losses, blind spots and cost of a recording.
 
 use crate::layout::meaning::Message;
 use crate::layout::{Late, List, Optional, Plain, Text, layout};
@@ -53,7 +53,7 @@ layout! {
 }
 
 layout! {
-    /// What the recording itself cost.
+    /// Cost of the recording itself.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Cost {
         /// When sampling was switched off, ns of the recording's clock.
@@ -77,7 +77,7 @@ layout! {
         pub longest_gap_ns: Option<u64> as Late,
         /// Bytes of the rings that were overwritten before they could be read, or are no records.
         pub overrun_bytes: u64,
-        /// What run statistics took of the machine for this recording: runs while they were on, times what they add to a run. None
+        /// Cost of run statistics for this recording: runs while they were on, times what they add to a run. None
         /// when that is not known.
         pub statistics_ns: Option<u64> as Optional<Plain>,
         /// Programs that were unloaded while the recorder had no descriptor of them: of their runs, those after the last reading are unknown. None in

@@ -1,4 +1,4 @@
-//! What an event whose samples were counted in the kernel stands for.
+//! Counts of an event whose samples were counted in the kernel.
 
 use crate::layout::{Optional, Plain, layout};
 
@@ -24,11 +24,11 @@ layout! {
         pub samples: u64,
         /// The sum of their periods.
         pub period: u64,
-        /// Those of the samples for which there was no room: they are written with [`OVERFLOW_PID`].
+        /// Samples for which there was no room: they are written with [`OVERFLOW_PID`].
         pub overflow_samples: u64,
         /// The sum of their periods.
         pub overflow_period: u64,
-        /// What the event itself counted: with what the program did not see. `None` where it could not be read.
+        /// Count of the event itself, samples included that the program did not see. `None` if it could not be read.
         pub counted: Option<u64> as Optional<Plain>,
     }
 }

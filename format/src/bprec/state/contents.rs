@@ -1,4 +1,4 @@
-//! What a map held when it was read.
+//! Contents of a map when it was read.
 
 use crate::layout::meaning::Message;
 use crate::layout::{Bytes, List, Optional, Plain, Text, layout};
@@ -21,7 +21,7 @@ layout! {
         pub value_bytes: u32,
         /// The CPUs whose values an entry has one behind the other; empty when it has one value for all.
         pub cpus: Vec<u32> as List,
-        /// Where `bytes` start in the run.
+        /// Offset of `bytes` in the run.
         pub offset: u64,
         /// The next piece of the run.
         pub bytes: Vec<u8> as Bytes,
@@ -31,7 +31,7 @@ layout! {
 }
 
 layout! {
-    /// How the reading of a map ended.
+    /// End of the reading of a map.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct ContentsEnd {
         /// Entries in the run.

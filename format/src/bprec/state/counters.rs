@@ -23,7 +23,7 @@ use super::PAYLOAD_MAX_BYTES;
 use crate::layout::meaning::{self, CommOrCgroup, Event, Message};
 use crate::layout::{Codec, Framed, List, Optional, Pair, Plain, Text, Wide, bytes_of, layout, number};
 
-/// What counts: the place of [`CounterEvents`] among the tiers.
+/// Tier of [`CounterEvents`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterTier(pub u8);
 
@@ -37,10 +37,10 @@ impl CounterTier {
 }
 
 layout! {
-    /// What is counted and how; in the stream before the first counts of its tier.
+    /// Events of counters; in the stream before the first counts of their tier.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct CounterEvents {
-        /// Whose counts it describes.
+        /// Tier that it describes.
         pub tier: CounterTier,
         /// When counting was set up, ns of the recording's clock.
         pub time_ns: u64,
@@ -48,11 +48,11 @@ layout! {
         pub events: Vec<CounterEvent> as List<Framed>,
         /// Events that were asked for and are not counted.
         pub absent: Vec<AbsentEvent> as List,
-        /// What the counting adds to what it counts, when that was found out.
+        /// Overhead of counting, if it was measured.
         pub calibration: Option<Calibration> as Optional<Plain>,
-        /// How much of the machine the counting may take, in millionths; `None` without a budget.
+        /// Part of the machine that counting may take, in millionths; `None` without a budget.
         pub budget_ppm: Option<u32> as Optional<Wide>,
-        /// How it is counted, or why nothing is, in words; empty when there is nothing to say.
+        /// Remark on the counting, or why nothing is counted; may be empty.
         pub note: String as Text<Message>,
     }
 }
@@ -69,14 +69,14 @@ layout! {
         pub config: u64,
         /// Events of one number are on the hardware together or not at all: ratios hold only between them.
         pub group: u32,
-        /// Of what the value is the count.
+        /// Unit of the value.
         pub unit: CounterUnit,
         /// The kernel counts it, not the hardware.
         pub software: bool,
     }
 }
 
-/// Of what a value is the count.
+/// Unit of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct CounterUnit(pub u8);
 
@@ -101,7 +101,7 @@ layout! {
 }
 
 layout! {
-    /// What counting adds, found by counting a program that does nothing. Totals over [`Calibration::runs`] runs, so that no
+    /// Overhead of counting, found by counting a program that does nothing. Totals over [`Calibration::runs`] runs, so that no
     /// fraction is lost.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Calibration {
@@ -111,9 +111,9 @@ layout! {
         pub inside_ns: u64,
         /// The same of each event, scaled if it was multiplexed, in the order of [`CounterEvents::events`].
         pub inside: Vec<u64> as List,
-        /// What a measured run takes longer than one without any counting, as seen from outside.
+        /// Time that a measured run takes longer than one without any counting, as seen from outside.
         pub measured_ns: Option<u64> as Optional<Plain>,
-        /// What a run takes longer that the gate skips.
+        /// Time that a run takes longer which the gate skips.
         pub skipped_ns: Option<u64> as Optional<Plain>,
     }
 }
@@ -145,7 +145,7 @@ layout! {
         pub since_ns: u64,
         /// Why it is not counted, or no longer; empty while it is.
         pub reason: String as Short<Message>,
-        /// What was counted; `None` when it never was.
+        /// Counts; `None` if it never was counted.
         pub counts: Option<RunCounts> as Optional<Plain>,
         late:
         /// The CPU that the counts are of; `None` when they are of all of them.
@@ -154,7 +154,7 @@ layout! {
 }
 
 layout! {
-    /// What was counted of one function since [`TargetCounters::since_ns`]. Every run is in exactly one of `measured`,
+    /// Counts of one function since [`TargetCounters::since_ns`]. Every run is in exactly one of `measured`,
     /// `too_deep`, `discarded`, or was skipped by the gate.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct RunCounts {
@@ -183,7 +183,7 @@ layout! {
     /// A counter, as `bpf_perf_event_value` has it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct Reading {
-        /// What was counted while it was on the hardware.
+        /// Count while it was on the hardware.
         pub value: u64,
         /// Time for which it was to be counted.
         pub enabled_ns: u64,
@@ -193,7 +193,7 @@ layout! {
 }
 
 layout! {
-    /// How many runs took how long. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
+    /// Number of runs by their time. Buckets double in width every `2^sub_bits` buckets, see [`Histogram::bucket`].
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Histogram {
         /// Each power of two is divided into `2^sub_bits` buckets; at most [`Histogram::SUB_BITS_MAX`]. With [`Histogram::NET`] where that holds.
@@ -209,7 +209,7 @@ impl Histogram {
     /// A bit in `sub_bits`: what counting adds to the time of a run was taken off before its bucket was chosen. Else it is in the times.
     pub const NET: u8 = 0x80;
 
-    /// Whether what counting adds is not in the times.
+    /// Returns true if the times are without the overhead of counting.
     pub fn is_net(&self) -> bool {
         self.sub_bits & Histogram::NET != 0
     }
@@ -258,7 +258,7 @@ layout! {
     }
 }
 
-/// What a shared counter is about.
+/// Kind of target of a shared counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash, PartialOrd, Ord)]
 pub struct SharedScope(pub u8);
 
@@ -281,7 +281,7 @@ layout! {
     /// One target of shared counters.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct SharedTarget {
-        /// What it is.
+        /// Its kind.
         pub scope: SharedScope,
         /// Number of the CPU, thread or process, id of the cgroup; 0 for the machine.
         pub id: u64,

@@ -38,7 +38,7 @@ layout! {
     /// A function of a file.
     #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub struct FileFunction {
-        /// Where it starts, bytes from the start of the file.
+        /// First byte, from the start of the file.
         pub offset: u64,
         /// Its length in bytes.
         pub len_bytes: u64,
@@ -48,14 +48,14 @@ layout! {
 }
 
 layout! {
-    /// How far the functions of user space were named when the file ended.
+    /// Number of functions of user space that were named when the file ended.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct UserSymbols {
         /// Places in files that samples hit, each once.
         pub addresses: u64,
-        /// Those of them whose function was found.
+        /// Number of these places whose function was found.
         pub named: u64,
-        /// How long it took, ns.
+        /// Time it took, ns.
         pub took_ns: u64,
         /// Why not everything was looked up; empty when it was.
         pub cut: String as Text<Message>,
@@ -70,7 +70,7 @@ impl FileFunctions {
 }
 
 impl FileFunction {
-    /// What it takes beside its name.
+    /// Bytes that it takes beside its name.
     pub const MIN_BYTES: usize = 18;
 }
 

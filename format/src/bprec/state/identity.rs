@@ -3,7 +3,7 @@
 use crate::layout::{Codec, Plain};
 use crate::{Reader, Result, Writer};
 
-/// What tells a recording from all others, first in its file and in the first frame of its journal.
+/// Identity of a recording, first in its file and in the first frame of its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordingId(pub [u8; 16]);
 

@@ -19,21 +19,21 @@ layout! {
         pub event_config: u64,
         /// `rate` is samples per second, not events per sample.
         pub is_frequency: bool,
-        /// How often the event samples.
+        /// Rate or period of the event's samples.
         pub rate: u64,
-        /// What its samples have.
+        /// Parts of its samples.
         pub parts: Parts,
         /// Events opened, one per CPU or per task and CPU.
         pub events: u32,
-        /// Those where the program is attached by a link; by ioctl otherwise.
+        /// Number of events with the program attached by a link; by ioctl to the others.
         pub links: u32,
-        /// What came of it.
+        /// Its result.
         pub counts: Option<SamplerCounts> as Optional<Plain>,
     }
 }
 
 layout! {
-    /// What became of the runs of our sampling program: each was written, or is in one of the other counts.
+    /// Results of the runs of our sampling program: each was written, or is in one of the other counts.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub struct SamplerCounts {
         /// Times that the program ran.

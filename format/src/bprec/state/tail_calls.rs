@@ -1,4 +1,4 @@
-//! Where tail calls lead.
+//! Targets of tail calls.
 
 use crate::layout::{List, layout};
 

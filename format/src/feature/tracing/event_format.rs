@@ -27,11 +27,11 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// Its dimensions as declared, brackets included: `[6]`; empty for a single value.
     pub dimensions: &'a str,
-    /// Where it starts in the raw data.
+    /// Offset in the raw data.
     pub offset: u32,
     /// Its size.
     pub size_bytes: u32,
-    /// Whether it is signed; old kernels do not say.
+    /// True for a signed number; old kernels do not say.
     pub is_signed: Option<bool>,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Field<'a> {
 pub struct FieldLayout {
     offset: u32,
     size_bytes: u32,
-    /// Of data of varying length, which is behind the fixed fields: whether its place counts from the field's end.
+    /// For data of varying length, behind the fixed fields: true if its offset counts from the field's end.
     is_relative: Option<bool>,
     kind: Kind,
 }

@@ -9,12 +9,12 @@ use crate::{Reader, Result, Words, Writer};
 pub struct AuxtraceInfo {
     /// 1 Intel PT, 2 Intel BTS, 3 CoreSight, 4 Arm SPE, 5 s390 CPUM_SF, 6 HiSilicon PTT.
     pub kind: u32,
-    /// What the decoder wants.
+    /// Parameters of the decoder.
     pub private: Vec<u64>,
 }
 
 impl AuxtraceInfo {
-    /// What makes traces of this type; `None` of one that is not known.
+    /// Hardware that makes traces of this type; `None` for an unknown type.
     pub fn kind_name(&self) -> Option<&'static str> {
         Some(match self.kind {
             1 => "Intel PT",
@@ -49,7 +49,7 @@ impl AuxtraceInfo {
 pub struct Auxtrace {
     /// Bytes of trace behind the record.
     pub size_bytes: u64,
-    /// Where they lie in the trace of this buffer.
+    /// Offset in the trace of this buffer.
     pub offset: u64,
     /// A number that the decoder knows them by.
     pub reference: u64,

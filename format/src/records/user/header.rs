@@ -1,4 +1,4 @@
-//! What a stream says about itself: HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_BUILD_ID, EVENT_UPDATE (since perf 4.6),
+//! Description of a stream: HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_BUILD_ID, EVENT_UPDATE (since perf 4.6),
 //! HEADER_FEATURE (since perf 4.13), BPF_METADATA (since perf 7.0).
 
 use super::{CpuMap, fixed_text};
@@ -112,11 +112,11 @@ impl<'a> BuildIdRecord<'a> {
 pub struct EventUpdate<'a> {
     /// An id of the event.
     pub id: u64,
-    /// What is added.
+    /// The addition.
     pub update: Update<'a>,
 }
 
-/// What an EVENT_UPDATE adds.
+/// Addition of an EVENT_UPDATE.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Update<'a> {

@@ -1,4 +1,4 @@
-//! What the recording was made on: ID_INDEX (since perf 3.18), THREAD_MAP and CPU_MAP (since perf 4.4), TIME_CONV (since
+//! Target of the recording: ID_INDEX (since perf 3.18), THREAD_MAP and CPU_MAP (since perf 4.4), TIME_CONV (since
 //! perf 3.17).
 
 use super::fixed_text;
@@ -14,7 +14,7 @@ pub struct IdIndex {
     pub has_guests: bool,
 }
 
-/// Where an event's id is from.
+/// Origin of an event's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IdIndexEntry {
     /// The id.

@@ -28,7 +28,7 @@ pub enum UserPayload<'a> {
     TracingData {
         /// Bytes of tracepoint formats.
         size_bytes: u32,
-        /// Those inside the record; empty when they follow behind it.
+        /// Formats inside the record; empty if they follow behind it.
         inside: &'a [u8],
     },
     /// HEADER_BUILD_ID.
