@@ -1,4 +1,4 @@
-//! What a lake of many recordings takes, and whether what is said of it is true, on fleets that are made up:
+//! Cost of a lake of many recordings, and the truth of its answers, on fleets that are made up:
 //! `cargo bench --manifest-path fleet/Cargo.toml --bench fleet -- [hosts=5000] [programs=100] [fleets=100]`.
 //!
 //! Each host is recorded on two days. Programs of the second day are slower by 5, 20 and 100 % where the generator was told to; in the small
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// What a command took, and what it printed.
+/// Cost of a command, and its output.
 struct Took {
     wall_s: f64,
     peak_mib: f64,

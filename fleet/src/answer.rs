@@ -1,4 +1,4 @@
-//! What a question is answered with: rows of values, whatever engine they come from.
+//! Answers: rows of values, whatever engine they come from.
 
 /// A value of a row.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ use datafusion::arrow::array::{AsArray, RecordBatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What was done.
+/// Result of the work.
 #[derive(Debug, Default)]
 pub(crate) struct Compacted {
     pub(crate) before: usize,

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How to import.
+/// Options of an import.
 #[derive(Debug)]
 pub(crate) struct ImportOptions {
     pub(crate) said: Said,
@@ -24,7 +24,7 @@ pub(crate) struct ImportOptions {
     pub(crate) threads: usize,
 }
 
-/// What was done.
+/// Result of the work.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Imported {
     pub(crate) recordings: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Imported {
     pub(crate) batches: u64,
 }
 
-/// What becomes of a name.
+/// Fate of a name.
 enum Outcome {
     Read(Date, u128, Box<Rows>),
     AlreadyThere,
@@ -91,7 +91,7 @@ pub(crate) fn import(
     Ok(imported)
 }
 
-/// What is worth telling while importing.
+/// Events worth telling while importing.
 #[derive(Debug)]
 pub(crate) enum Event<'e> {
     Refused(&'e anyhow::Error),
@@ -101,7 +101,7 @@ pub(crate) enum Event<'e> {
     Progress(&'e Imported),
 }
 
-/// What becomes of each name, in their order.
+/// Fate of each name, in their order.
 fn read_all(names: &[PathBuf], options: &ImportOptions, known: &Known) -> Result<Vec<Outcome>> {
     let next = AtomicUsize::new(0);
     let work = || {

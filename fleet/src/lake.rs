@@ -1,4 +1,4 @@
-//! What a lake is on disk: `v1/<table>/date=<day>/<batch>.parquet`, and which of these files count.
+//! A lake on disk: `v1/<table>/date=<day>/<batch>.parquet`, and which of these files count.
 //!
 //! A batch is some recordings of a day. Its files of all tables are written under temporary names, synced and renamed, that of `recording`
 //! last: it is the mark of the commit, and lists the others with their sizes and hashes. What no mark lists does not count. A batch that is
@@ -30,7 +30,7 @@ const VERSION_KEY: &str = "bprec.schema_version";
 const COMMIT_KEY: &str = "bprec.commit";
 /// Most rows of a row group.
 const ROW_GROUP_ROWS: usize = 1 << 20;
-/// What temporary names begin with: engines take no such files for data.
+/// Prefix of temporary names: engines take no such files for data.
 const TEMPORARY: &str = ".bprec-";
 
 /// A file of a batch, as its mark lists it.
@@ -41,7 +41,7 @@ pub(crate) struct Listed {
     pub(crate) sha256: String,
 }
 
-/// What a mark says of its batch.
+/// Content of a mark: its batch.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct Commit {
     /// By table.
@@ -66,12 +66,12 @@ pub(crate) struct Committed {
     pub(crate) date: Date,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// Of a mark it is not known, since that lists the others.
+    /// Not known of a mark, since a mark lists the others.
     sha256: Option<String>,
 }
 
 impl Committed {
-    /// Whether it is what was committed, to the last bit.
+    /// Returns true if it is what was committed, to the last bit.
     ///
     /// # Errors
     /// When it is not, or cannot be read.
@@ -84,7 +84,7 @@ impl Committed {
     }
 }
 
-/// What can be done about a file that is no longer what it was.
+/// Remedy for a file that is no longer what it was.
 const DAMAGED: &str = "restore it, or remove the files of this name from all tables and import their recordings again";
 
 /// A lake, and what of it counts.
@@ -99,7 +99,7 @@ pub(crate) struct Lake {
     pub(crate) left_over: Vec<PathBuf>,
 }
 
-/// What may write to a lake, alone.
+/// Lock of the only writer of a lake.
 #[derive(Debug)]
 pub(crate) struct Lock(#[expect(dead_code, reason = "held")] File);
 
@@ -204,7 +204,7 @@ impl Lake {
         Ok(files)
     }
 
-    /// Where a file of a batch is.
+    /// Path of a file of a batch.
     pub(crate) fn path_of(&self, table: &str, date: Date, batch: &str) -> PathBuf {
         self.root.join(table).join(format!("date={date}")).join(format!("{batch}.parquet"))
     }
@@ -220,7 +220,7 @@ impl Lake {
     /// A batch's file of a table.
     ///
     /// # Errors
-    /// As of [`Lake::committed`].
+    /// When the lake cannot be read, see [`Lake::committed`].
     pub(crate) fn committed_of(&self, batch: &Batch, table: &str) -> Result<Committed> {
         let path = self.path_of(table, batch.date, &batch.id);
         let bytes = fs::metadata(&path).with_context(|| format!("stat {}", path.display()))?.len();
@@ -420,7 +420,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a mark lists, and its rows; `None` where the file is someone else's.
+/// Files that a mark lists, and its rows; `None` if the file is someone else's.
 fn read_mark(path: &Path) -> Result<Option<(Commit, u64)>> {
     let damaged = || {
         format!(
@@ -442,7 +442,7 @@ fn read_mark(path: &Path) -> Result<Option<(Commit, u64)>> {
     Ok(Some((commit, u64::try_from(metadata.num_rows()).with_context(damaged)?)))
 }
 
-/// Whether a file that no mark lists is of this program.
+/// Returns true if a file that no mark lists is of this program.
 fn is_ours(path: &Path) -> Result<bool> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     let Ok(reader) = SerializedFileReader::new(file) else { return Ok(false) };

@@ -199,7 +199,7 @@ impl ScopeArgs {
     }
 }
 
-/// What runs a query.
+/// Options of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 enum EngineName {
     /// This program.

@@ -4,7 +4,7 @@ use crate::answer::{Answer, Value};
 use bprec_report::printable;
 use std::io::{self, Write};
 
-/// How answers are written.
+/// Format of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {
     /// Columns, for people.

@@ -8,7 +8,7 @@ use crate::rows::Date;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 
-/// What can be asked.
+/// Questions that can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Question {
     /// Programs by what they cost.
@@ -59,7 +59,7 @@ impl Question {
     }
 }
 
-/// What to ask, and of which rows.
+/// A question, and the rows that it is about.
 #[derive(Debug)]
 pub(crate) enum Query {
     Known(Question),

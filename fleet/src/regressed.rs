@@ -11,14 +11,14 @@ use anyhow::{Context, Result};
 use bprec_report::{Confidence, StudentQuantiles};
 use std::cmp::Ordering;
 
-/// What is compared, and when it counts.
+/// Options of the comparison, and the limits of a verdict.
 #[derive(Debug, Clone)]
 pub(crate) struct RegressedOptions {
     pub(crate) base_since: Option<Date>,
     pub(crate) base_until: Option<Date>,
     /// A host is compared with itself where a program ran at least so often on either side.
     pub(crate) min_runs: u64,
-    /// Of all verdicts together.
+    /// Rate over all verdicts together.
     pub(crate) confidence: Confidence,
 }
 
@@ -50,7 +50,7 @@ const COLUMNS: [&str; 22] = [
     "prog_key",
 ];
 
-/// What is said of a program; the most urgent first.
+/// Verdict on a program; the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Slower,
@@ -135,7 +135,7 @@ struct Program {
     pairs: Vec<f64>,
 }
 
-/// What is made of pairs of hosts: a row per program and kernel, the most urgent first.
+/// Verdicts from pairs of hosts: a row per program and kernel, the most urgent first.
 ///
 /// # Errors
 /// When `pairs` lacks a column.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Name of the `bpf_metadata_*` value that says which version of a program it is.
 const VERSION_KEY: &str = "version";
 
-/// What is said of recordings that they do not say themselves.
+/// Facts about recordings that they do not hold themselves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Said {
     /// Host that all of them are of.
@@ -57,7 +57,7 @@ impl Rows {
     }
 }
 
-/// What a recording is known by: the SHA-256 of its bytes. Of a directory, of those of its files in the order of their names.
+/// Identity of a recording: the SHA-256 of its bytes; for a directory, of the bytes of its files in the order of their names.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -95,7 +95,7 @@ fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
         files.sort();
         return Ok(files);
     }
-    // What can be read only once cannot be hashed and then be read.
+    // An input that can be read only once cannot be hashed and then be read.
     ensure!(kind.is_file(), "{}: is neither a file nor a directory; write it into a file first", path.display());
     Ok(vec![path.to_owned()])
 }
@@ -150,7 +150,7 @@ struct Converter<'r> {
     rows: Rows,
 }
 
-/// What many rows say of a program.
+/// Columns about a program that many rows share.
 #[derive(Debug, Clone)]
 struct ProgramTexts {
     id: Option<i32>,
@@ -300,7 +300,7 @@ impl<'r> Converter<'r> {
         Ok(())
     }
 
-    /// What is charged to a program: each sample is in one part of it.
+    /// Charges of a program: each sample is in one part of it.
     fn charged(&mut self, row: &Row, event: &Text, unit: &Text) -> Result<()> {
         for part in row.parts.iter().flatten() {
             let func = self.shared(&part.name);
@@ -438,7 +438,7 @@ impl Date {
         Date { days: time.0.div_euclid(86_400_000_000) }
     }
 
-    /// So many days later.
+    /// The day that many days later.
     pub(crate) fn plus_days(self, days: i64) -> Date {
         Date { days: self.days + days }
     }

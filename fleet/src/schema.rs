@@ -21,7 +21,7 @@ pub(crate) type Text = Arc<str>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UnixMicros(pub(crate) i64);
 
-/// What can stand in a column.
+/// Types of columns.
 trait Value: Sized {
     const NULLABLE: bool = false;
     fn data_type() -> DataType;
@@ -178,7 +178,7 @@ table! {
 }
 
 table! {
-    /// What the kernel's statistics say that a program did in a recording.
+    /// Runs of a program in a recording, by the kernel's statistics.
     RunStatsRow, "run_stats", sorted by [prog_key, host_id, window_start], {
         host_id: Option<Text>,
         kernel_release: Option<Text>,

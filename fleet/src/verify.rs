@@ -1,4 +1,4 @@
-//! Whether a lake is what imports made of it.
+//! Verification: a lake is what imports made of it.
 
 use crate::answer::Value;
 use crate::engine::{DataFusionEngine, Engine};
@@ -8,15 +8,15 @@ use crate::schema::tables;
 use anyhow::Result;
 use std::path::Path;
 
-/// What was found.
+/// Findings.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) batches: usize,
     pub(crate) recordings: u64,
     pub(crate) rows: u64,
-    /// What makes sums wrong.
+    /// Findings that make sums wrong.
     pub(crate) faults: Vec<String>,
-    /// What counts for nothing.
+    /// Files that count for nothing.
     pub(crate) remarks: Vec<String>,
 }
 

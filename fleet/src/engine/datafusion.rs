@@ -132,7 +132,7 @@ struct LakeTable {
     schema: TableSchema,
     committed: Vec<Committed>,
     files: Vec<PartitionedFile>,
-    /// What is wrong with the files, found when they are asked for the first time.
+    /// Damage of the files, found when they are asked for the first time.
     damage: OnceLock<Option<String>>,
 }
 

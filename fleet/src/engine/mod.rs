@@ -27,7 +27,7 @@ pub(crate) trait Engine {
     fn ask(&self, sql: &str) -> Result<Answer>;
 }
 
-/// Where queries run.
+/// Engine that runs queries.
 #[derive(Debug, Clone)]
 pub(crate) enum EngineChoice {
     DataFusion,
@@ -47,7 +47,7 @@ impl EngineChoice {
     }
 }
 
-/// What is said of a condition that is none.
+/// Message about a condition that is none.
 fn no_condition(table: &str, condition: &str) -> String {
     format!("--where {condition}: is no condition on the columns of {table}")
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 const DRIVER: &str = include_str!("spark_driver.py");
 const SUBMIT: &str = "spark-submit";
-/// How often the cluster is looked at.
+/// Time between two looks at the cluster.
 const POLL: Duration = Duration::from_millis(50);
 /// Most lines of Spark's log that an error quotes.
 const QUOTED_LINES: usize = 3;
@@ -135,15 +135,15 @@ struct Request<'r> {
 #[derive(Serialize)]
 struct RequestTable<'r> {
     name: &'r str,
-    /// As Spark writes it.
+    /// Formats it as Spark does.
     schema: String,
-    /// Where the days are.
+    /// Directory of the days.
     directory: PathBuf,
     files: Vec<PathBuf>,
     conditions: &'r [String],
 }
 
-/// What the answer begins with.
+/// First bytes of the answer.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Heading {
@@ -222,7 +222,7 @@ impl View {
     }
 }
 
-/// What Spark calls a type of the tables.
+/// Spark's name of a type of the tables.
 fn spark_type(data_type: &DataType) -> Result<&'static str> {
     Ok(match data_type {
         DataType::Boolean => "BOOLEAN",
@@ -234,7 +234,7 @@ fn spark_type(data_type: &DataType) -> Result<&'static str> {
     })
 }
 
-/// Whether a query has a name in it, in whatever place.
+/// Returns true if a query has a name in it, in whatever place.
 fn names(sql: &str, name: &str) -> bool {
     sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word.eq_ignore_ascii_case(name))
 }
@@ -274,7 +274,7 @@ fn value(text: Option<String>, kind: Kind) -> Result<Value> {
     })
 }
 
-/// What Spark's log says of a failure: its first errors, or else its end.
+/// Part of Spark's log about a failure: its first errors, or else its end.
 fn quoted(directory: &Path) -> String {
     let log = fs::read(directory.join("log")).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);

@@ -43,7 +43,7 @@ fn a_damaged_file_is_named_and_nothing_is_answered_from_it() {
             });
         }
     }
-    // What commits a batch: without it nobody knows what there was.
+    // The mark commits a batch: without it nobody knows what there was.
     let mark = &lake.files("recording")[0];
     with_damage(&lake, mark, &|bytes| bytes.truncate(bytes.len() - 1), &|| {
         QUESTIONS.iter().for_each(|question| must_refuse(&lake, question, mark));

@@ -118,7 +118,7 @@ fn what_cannot_be_imported_is_named_and_the_rest_is_there() {
     assert_eq!(lake.sql("SELECT * FROM recording").len(), 1);
 }
 
-/// Of a recording that was made at a known time (its text says when) the day is known.
+/// The day of a recording that was made at a known time (its text says when) is known.
 #[test]
 fn labels_and_hosts_are_those_that_were_given() {
     let lake = Lake::with(&whole_recordings()[..1], &["--host", "edge-7", "--label", "role=edge", "--label", "a=\"b"]);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// What a browser makes of a page, its scripts run.
+/// A page as a browser shows it, its scripts run.
 fn shown(page: &Path) -> Option<String> {
     let chromium = Path::new("/usr/bin/chromium");
     if !chromium.exists() {

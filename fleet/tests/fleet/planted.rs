@@ -4,7 +4,7 @@ use crate::support::{Lake, recordings_of, rows};
 use bprec_generate::{Fleet, Regression};
 use std::collections::BTreeMap;
 
-/// What is 20 % and 100 % slower on the second day is found, on the kernel where it is and on no other; of programs that stayed as they
+/// Programs that are 20 % and 100 % slower on the second day are found, on the kernel where they are and on no other; of programs that stayed as they
 /// were none is called slower or faster.
 #[test]
 fn what_was_made_slower_is_found_and_nothing_else() {

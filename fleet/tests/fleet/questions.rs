@@ -101,7 +101,7 @@ fn a_lake_that_was_compacted_has_the_same_rows_in_fewer_files() {
     assert_eq!(lake.contents(), before);
     let verified = lake.verify();
     assert!(verified.status.success() && verified.stderr.is_empty(), "{}", text(&verified.stderr));
-    // What was imported in other batches is known still.
+    // Files that were imported in other batches are known still.
     assert!(text(&lake.import(&files, &[]).stdout).starts_with("0 recordings imported"));
     // Nothing is left to do.
     assert_eq!(text(&compact(&[]).stdout), format!("{days} batches became {days}\n"));

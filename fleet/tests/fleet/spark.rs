@@ -27,7 +27,7 @@ const QUESTIONS: [&[&str]; 6] = [
     &["regressed", "--since", "2026-03-02", "--until", "2026-03-02", "--min-runs", "100"],
 ];
 
-/// What a type may be written as, nulls, text that Spark may take for something else, and names that its SQL has uses for.
+/// Forms of a type, nulls, text that Spark may take for something else, and names that its SQL has uses for.
 const TYPES: &str = r#"
 -- All programs of all recordings.
 SELECT r.host_id, r.start_time, r.duration_ns, r.labels, p.tag, p.version_label, p.counts_others, p.date, p.owner_uid,

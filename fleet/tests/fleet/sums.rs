@@ -1,4 +1,4 @@
-//! What stands in a lake is what the reports of its recordings say, added up.
+//! A lake holds what the reports of its recordings say, added up.
 
 use crate::support::{Lake, big_endian_recordings, corpus, recordings, text, whole_recordings};
 use bprec_report::model::{Count, Report};
@@ -96,7 +96,7 @@ fn sums_of_a_lake_are_the_sums_of_the_reports() {
     assert!(verified.status.success(), "{}", text(&verified.stderr));
 }
 
-/// What the recordings themselves say: where perf counted the same program's samples, and who made them.
+/// Facts of the recordings themselves: perf's counts of the same program's samples, and who made them.
 #[test]
 fn recordings_of_different_machines_stand_side_by_side() {
     let lake = Lake::with(&recordings(), &["--date", "2026-01-02", "--unfinished"]);
@@ -113,7 +113,7 @@ fn recordings_of_different_machines_stand_side_by_side() {
     assert_eq!(algos, ["sha1", "sha1", "sha256", "sha256"]);
 }
 
-/// What is redacted is as good as what is not, but for the names.
+/// Redacted recordings are as good as others, but for the names.
 #[test]
 fn redacted_recordings_have_the_same_sums_and_no_names() {
     let place = tempfile::tempdir().unwrap();

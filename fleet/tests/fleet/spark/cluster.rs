@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// More than any step takes here on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// What makes a Java machine start sooner; none of it changes what Spark does.
+/// Options that make a Java machine start sooner; none of them changes what Spark does.
 const JAVA_OPTIONS: &str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC";
 
 pub(super) fn wait_until(what: &str, is_so: &dyn Fn() -> bool) {
@@ -65,7 +65,7 @@ impl Spark {
         Some(Spark { home, configuration })
     }
 
-    /// What a program needs to find it.
+    /// Environment that a program needs to find it.
     pub(super) fn environment<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command
             .env("SPARK_HOME", &self.home)
