@@ -20,6 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use bprec_format::bprec::is_unfinished;
 use bprec_format::{Events, File, Record, RecordType};
 use bprec_report::{Input, Options, RewriteOptions, Source, by_prog, rewrite};
 use disk::{Answer, Inode, Run, Step, run};
@@ -83,7 +84,7 @@ fn samples(bytes: &[u8]) -> Result<(usize, Vec<u8>), String> {
 fn is_compressed_and_cut_off(bytes: &[u8]) -> bool {
     File::parse(bytes).is_ok_and(|file| {
         let is_compressed = |record: &Record<'_>| record.kind == RecordType::COMPRESSED;
-        file.is_unfinished() && file.records().map_while(Result::ok).any(|record| is_compressed(&record))
+        is_unfinished(&file) && file.records().map_while(Result::ok).any(|record| is_compressed(&record))
     })
 }
 
@@ -340,7 +341,7 @@ fn is_complete(directory: &Path) -> Result<(), String> {
             return Err(format!("{name} is left"));
         }
         let file = File::parse(&bytes).map_err(|error| format!("{name}: {error}"))?;
-        if file.is_unfinished() || !file.records().all(|record| record.is_ok()) {
+        if is_unfinished(&file) || !file.records().all(|record| record.is_ok()) {
             return Err(format!("{name} is not whole"));
         }
         parts += usize::from(name.starts_with("perf.data.2") || name == "perf.data");

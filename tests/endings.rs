@@ -15,6 +15,7 @@ use std::{fs, thread};
 
 use bprec_fixtures::Fixture;
 use bprec_format::bpf::prog_info::BpfProgInfoSection;
+use bprec_format::bprec::is_unfinished;
 use bprec_format::journal::{Frame, Journal};
 use bprec_format::records::Payload;
 use bprec_format::{Endian, Events, File, Record, RecordType};
@@ -116,7 +117,7 @@ fn a_killed_recorder_leaves_what_it_had() {
 
     let bytes = fs::read(&path).unwrap();
     let file = File::parse(&bytes).unwrap();
-    assert!(file.is_unfinished());
+    assert!(is_unfinished(&file));
     let journaled = journaled(&path);
     for program in &known {
         assert!(journaled.contains(&program.id), "{program:?} is not in the journal");
@@ -146,7 +147,7 @@ fn signals_end_a_recording_as_a_whole_one() {
         signal(&child, number);
         assert!(child.wait().unwrap().success());
         contents(&path);
-        assert!(!File::parse(&fs::read(&path).unwrap()).unwrap().is_unfinished());
+        assert!(!is_unfinished(&File::parse(&fs::read(&path).unwrap()).unwrap()));
     }
 }
 
@@ -196,7 +197,7 @@ fn a_full_disk_leaves_whole_records() {
     let arguments = ["record", "-a", "-e", "cpu-clock", "-F", "20000", "--duration", "60", "-o"].map(OsStr::new);
     let said = fail(&[&arguments[..], &[path.as_os_str()]].concat());
     let (samples, _) = contents(&path);
-    let unfinished = File::parse(&fs::read(&path).unwrap()).unwrap().is_unfinished();
+    let unfinished = is_unfinished(&File::parse(&fs::read(&path).unwrap()).unwrap());
     succeed(Command::new("umount").arg(&small));
     assert!(said.contains("No space left"), "{said}");
     assert!(samples > 0 && unfinished);

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bprec_format::bprec::is_unfinished;
 use bprec_format::{Events, File, Record, RecordType};
 use disk::{Answer, Step, run};
 use support::{bprec, root, wait_for};
@@ -56,7 +57,7 @@ fn a_journal_that_stays_is_tried_again_and_then_told() {
         assert!(deleted >= 2, "{deleted} journals: {}", ran.said);
         assert_eq!((recordings.len(), others.len()), (2, if only.is_some() { 0 } else { 2 }), "{only:?}: {others:?}");
         for path in recordings {
-            assert!(!File::parse(&fs::read(&path).unwrap()).unwrap().is_unfinished(), "{only:?}: {}", path.display());
+            assert!(!is_unfinished(&File::parse(&fs::read(&path).unwrap()).unwrap()), "{only:?}: {}", path.display());
         }
         if only.is_some() {
             assert_eq!((ran.status.code(), ran.said.trim()), (Some(0), ""), "{only:?}");

@@ -7,9 +7,7 @@
 //! Before Linux 3.4 the magic was `PERFFILE`, the same bytes in both byte orders; the header's size tells the order then.
 
 use crate::feature::{Compression, Feature, Payload};
-use crate::{
-    AttrFlags, Chunks, Endian, Error, EventAttr, Reader, Records, Result, Words, Writer, event_type, software,
-};
+use crate::{Chunks, Endian, Error, EventAttr, Reader, Records, Result, Words, Writer};
 
 /// `PERFILE2` as a little-endian number.
 const MAGIC: u64 = 0x3245_4c49_4652_4550;
@@ -111,16 +109,6 @@ pub struct FileAttr {
     pub ids: Vec<u64>,
 }
 
-impl FileAttr {
-    /// Returns true if it can be the event that carries `bprec:state`: of the bpf-output events that bprec writes, only that one is
-    /// never enabled.
-    pub fn carries_states(&self) -> bool {
-        let attr = &self.attr;
-        (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT)
-            && attr.flags.contains(AttrFlags::DISABLED)
-    }
-}
-
 /// A seekable recording.
 #[derive(Debug, Clone)]
 pub struct File<'a> {
@@ -129,6 +117,7 @@ pub struct File<'a> {
     attrs: Vec<FileAttr>,
     data: Section,
     unfinished: bool,
+    is_featureless: bool,
     features: Vec<(u8, Section)>,
     problems: Vec<Error>,
 }
@@ -159,12 +148,11 @@ impl<'a> File<'a> {
         let events = parse_attrs(bytes, endian, attr_size, attrs, &mut problems)?;
         let end = if attrs.offset > data.offset { attrs.offset } else { bytes.len() as u64 };
         // A writer that was killed leaves no features (perf: bits set but size 0), and data up to the end. A whole file may
-        // have no features either: its data ends where the file does, as does that of a bprec that was killed just when it
-        // had moved the end of the data forward.
+        // have no features either: its data ends where the file does.
         let is_featureless = bits.is_empty() && size == FILE_HEADER_BYTES as u64;
-        let may_be_whole = data.end() == Some(end) && !events.iter().any(FileAttr::carries_states);
-        let unfinished = data.size == 0 || (is_featureless && !may_be_whole);
-        let mut file = File { bytes, endian, attrs: events, data, unfinished, features: Vec::new(), problems };
+        let unfinished = data.size == 0 || (is_featureless && data.end() != Some(end));
+        let features = Vec::new();
+        let mut file = File { bytes, endian, attrs: events, data, unfinished, is_featureless, features, problems };
         if unfinished {
             file.data.size = end.saturating_sub(data.offset);
         } else {
@@ -203,9 +191,9 @@ impl<'a> File<'a> {
         self.unfinished
     }
 
-    /// Returns true if an event can be the one that carries `bprec:state`: recordings of bprec have it.
-    pub fn carries_states(&self) -> bool {
-        self.attrs.iter().any(FileAttr::carries_states)
+    /// The header has room for features, and none is there: of a writer that always has some, the file is unfinished, too.
+    pub fn is_featureless(&self) -> bool {
+        self.is_featureless
     }
 
     /// The records, as far as they are there.

@@ -5,10 +5,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::feature::Feature;
-use crate::journal::Journal;
 use crate::records::UserPayload;
 use crate::records::user::Update;
-use crate::state::RecordingId;
 use crate::{Endian, Error, File, FileAttr, Record, RecordType, Result, Section};
 
 /// The most events that a recording may have; perf has the same bound.
@@ -200,22 +198,9 @@ impl<'a> Metadata<'a> {
         Ok(true)
     }
 
-    /// Adds what a recorder had put aside for the features of a file that it did not come to the end of, and that has this id.
-    ///
-    /// Returns what is damaged in it, and left out.
-    ///
-    /// # Errors
-    /// When it is no journal, or another recording's.
-    pub fn add_journal(&mut self, journal: &[u8], recording_id: Option<RecordingId>) -> Result<Vec<(Feature, Error)>> {
-        let journal = Journal::parse(journal, self.endian)?;
-        if !journal.belongs_to(&self.attrs, recording_id) {
-            return Err(Error::other(0, "journal", "another recording's"));
-        }
-        for (bit, bytes) in journal.features {
-            let (feature, bytes) = (Feature(bit), Cow::Owned(bytes));
-            self.sections.push(FeatureSection { feature, offset: 0, bytes, is_whole: true });
-        }
-        Ok(journal.damaged)
+    /// Adds a section that stands somewhere else than in the file.
+    pub fn push_section(&mut self, section: FeatureSection<'a>) {
+        self.sections.push(section);
     }
 
     fn add_section(&mut self, feature: Feature, offset: u64, bytes: &[u8]) {

@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context, Result, bail, ensure};
 use bprec_format::bpf::btf::BpfBtfSection;
 use bprec_format::feature::Feature;
-use bprec_format::{Container, Endian, Events, File, Metadata, RecordType};
+use bprec_format::{Container, Endian, Events, File, Metadata, RecordType, bprec};
 
 /// Seeds are cut here: fuzzers gain more from many runs than from large inputs.
 const SEED_MAX_BYTES: usize = 60_000;
@@ -126,7 +126,7 @@ fn states(file: &File<'_>) -> Vec<Vec<u8>> {
     let Ok(events) = Events::new(file.attrs(), file.endian()) else { return Vec::new() };
     let raw = file.records().map_while(Result::ok).filter(|it| it.kind == RecordType::SAMPLE).filter_map(|record| {
         let index =
-            events.index_of(&record).filter(|index| file.attrs().get(*index).is_some_and(|it| it.carries_states()))?;
+            events.index_of(&record).filter(|index| file.attrs().get(*index).is_some_and(bprec::carries_states))?;
         let sample = events.all().get(index)?.layout.sample(record.body(), record.offset).ok()?;
         Some(sample.raw().ok()??.to_vec())
     });

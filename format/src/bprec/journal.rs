@@ -18,7 +18,8 @@ use crate::bpf::prog_info::{DEFAULT_INFO_LEN, ProgInfoBuf, SectionOrder, write_e
 use crate::bprec::state::{RecordingId, State};
 use crate::feature::{Feature, SectionCheck, SectionWriter};
 use crate::layout::{Codec, Plain};
-use crate::{Endian, Error, Events, File, FileAttr, Reader, RecordType, Result, Writer};
+use crate::{Endian, Error, Events, FeatureSection, File, FileAttr, Metadata, Reader, RecordType, Result, Writer};
+use std::borrow::Cow;
 
 /// First bytes of the first frame's payload.
 const MAGIC: [u8; 8] = *b"BPRECJ1\0";
@@ -176,12 +177,34 @@ impl Journal {
     }
 }
 
+/// Adds to `metadata` what a recorder had put aside for the features of a file that it did not come to the end of, and that has this id.
+///
+/// Returns what is damaged in it, and left out.
+///
+/// # Errors
+/// When it is no journal, or another recording's.
+pub fn add_to(
+    metadata: &mut Metadata<'_>,
+    journal: &[u8],
+    recording_id: Option<RecordingId>,
+) -> Result<Vec<(Feature, Error)>> {
+    let journal = Journal::parse(journal, metadata.endian())?;
+    if !journal.belongs_to(metadata.attrs(), recording_id) {
+        return Err(Error::other(0, "journal", "another recording's"));
+    }
+    for (bit, bytes) in journal.features {
+        let (feature, bytes) = (Feature(bit), Cow::Owned(bytes));
+        metadata.push_section(FeatureSection { feature, offset: 0, bytes, is_whole: true });
+    }
+    Ok(journal.damaged)
+}
+
 /// The id that a recording has in its first record; older ones have none.
 pub fn recording_id(file: &File<'_>) -> Option<RecordingId> {
     let record = file.records().next()?.ok()?;
     let events = Events::new(file.attrs(), file.endian()).ok()?;
     let index = events.index_of(&record).filter(|_| record.kind == RecordType::SAMPLE)?;
-    if !file.attrs().get(index)?.carries_states() {
+    if !super::carries_states(file.attrs().get(index)?) {
         return None;
     }
     let sample = events.all().get(index)?.layout.sample(record.body(), record.offset).ok()?;

@@ -1,5 +1,24 @@
 //! bprec's additions to perf.data: states, samples of its own program, and the journal beside an unfinished file. Nothing generic knows them.
 
+use crate::{AttrFlags, File, FileAttr, event_type, software};
+
 pub mod journal;
 pub mod sampler;
 pub mod state;
+
+/// Returns true if an event can be the one that carries [`state`]s: of the bpf-output events that bprec writes, only that one is never enabled.
+pub fn carries_states(event: &FileAttr) -> bool {
+    let attr = &event.attr;
+    (attr.kind, attr.config) == (event_type::SOFTWARE, software::BPF_OUTPUT) && attr.flags.contains(AttrFlags::DISABLED)
+}
+
+/// Returns true if an event of the file can be the one that carries [`state`]s: recordings of bprec have it.
+pub fn is_recording(file: &File<'_>) -> bool {
+    file.attrs().iter().any(carries_states)
+}
+
+/// Returns true if the writer did not come to its end. A whole recording of bprec has features: one without was killed, perhaps just when it had
+/// moved the end of the data forward.
+pub fn is_unfinished(file: &File<'_>) -> bool {
+    file.is_unfinished() || (file.is_featureless() && is_recording(file))
+}

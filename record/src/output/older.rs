@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bprec_format::journal::{Journal, recording_id};
-use bprec_format::{Endian, Events, FileLayout};
+use bprec_format::{Endian, Events, FileLayout, bprec};
 use bprec_host::refuse_planted;
 
 use super::journal::{is_foreign, journal_of, read, with_suffix};
@@ -173,13 +173,13 @@ fn head(path: &Path) -> io::Result<(File, Vec<u8>)> {
 pub(super) fn is_own_recording(path: &Path) -> bool {
     let Ok((file, head)) = head(path) else { return false };
     let is_own = file.metadata().is_ok_and(|about| about.uid() == rustix::process::geteuid().as_raw());
-    is_own && bprec_format::File::parse(&head).is_ok_and(|recording| recording.carries_states())
+    is_own && bprec_format::File::parse(&head).is_ok_and(|recording| bprec::is_recording(&recording))
 }
 
 fn condition(path: &Path) -> Condition {
     let Ok((file, head)) = head(path) else { return Condition::Whole };
     let Ok(recording) = bprec_format::File::parse(&head) else { return Condition::Whole };
-    if !recording.is_unfinished() || !recording.carries_states() || recording.endian() != Endian::NATIVE {
+    if !bprec::is_unfinished(&recording) || !bprec::is_recording(&recording) || recording.endian() != Endian::NATIVE {
         return Condition::Whole;
     }
     match has_samples(&file, &recording) {
@@ -191,7 +191,7 @@ fn condition(path: &Path) -> Condition {
 /// Whether there are samples of anything but the recorder's states; `None` when that cannot be told.
 fn has_samples(file: &File, recording: &bprec_format::File<'_>) -> Option<bool> {
     let role = |carries_states| if carries_states { SampleRole::Other } else { SampleRole::Main };
-    let roles = recording.attrs().iter().map(|event| role(event.carries_states())).collect();
+    let roles = recording.attrs().iter().map(|event| role(bprec::carries_states(event))).collect();
     let mut tally = Tally::new(Events::new(recording.attrs(), Endian::NATIVE).ok()?, roles);
     let mut at = recording.data().offset;
     let end = file.metadata().ok()?.len();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bprec_format::feature::{Feature, SectionCheck, SectionWriter};
 use bprec_format::journal::{Journal, recording_id};
-use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync};
+use bprec_format::{Endian, Events, FILE_HEADER_BYTES, File, FileLayout, Resync, bprec};
 
 use super::journal::{journal_of, read, remove};
 use super::sections;
@@ -69,7 +69,7 @@ pub fn recover(path: &Path) -> Result<Recovered> {
     let file = File::parse(&head).map_err(format)?;
     let endian = file.endian();
     // Whether another recorder's lacks its end only cannot be told so quickly.
-    if !file.is_unfinished() || !file.carries_states() || endian != Endian::NATIVE {
+    if !bprec::is_unfinished(&file) || !bprec::is_recording(&file) || endian != Endian::NATIVE {
         return Ok(Recovered::Unproven);
     }
     let events = Events::new(file.attrs(), endian).map_err(format)?;

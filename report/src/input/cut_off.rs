@@ -3,8 +3,8 @@
 use std::fmt;
 
 use bprec_format::feature::Feature;
-use bprec_format::journal::recording_id;
-use bprec_format::{Error, File, Metadata, Problem};
+use bprec_format::journal::{self, recording_id};
+use bprec_format::{Error, File, Metadata, Problem, bprec};
 
 /// Where a recording was cut off, and by what.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +40,8 @@ impl CutOff {
     /// Whether, and where, a file was cut off. What `journal` has is added to `metadata`.
     pub(crate) fn of_file(file: &File<'_>, journal: Option<&[u8]>, metadata: &mut Metadata<'_>) -> Option<CutOff> {
         let (data, there) = (file.data(), file.records().rest().len() as u64);
-        let cause = if file.is_unfinished() {
-            Cause::Recorder(match journal.map(|journal| metadata.add_journal(journal, recording_id(file))) {
+        let cause = if bprec::is_unfinished(file) {
+            Cause::Recorder(match journal.map(|bytes| journal::add_to(metadata, bytes, recording_id(file))) {
                 None => Journal::None,
                 Some(Ok(damaged)) => Journal::Read(damaged),
                 Some(Err(error)) => Journal::Unusable(error),
