@@ -44,20 +44,14 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Begins to drain the rings into `sink`. Records other than samples have trailers as `base` has them.
+    /// Begins to drain the rings into `sink`.
     ///
     /// # Errors
     /// When there can be no more threads or descriptors.
-    pub(crate) fn start(
-        opened: &Arc<OpenEvents>,
-        rings: Rings,
-        sink: Sink,
-        tally: Tally,
-        base: &SampleLayout,
-    ) -> Result<Outbox> {
+    pub(crate) fn start(opened: &Arc<OpenEvents>, rings: Rings, sink: Sink, tally: Tally) -> Result<Outbox> {
         let (waker, ended) = (Waker::new()?, Waker::new()?);
         let is_file = sink.is_file();
-        let output = OutputThread::start(sink, tally, base.trailer_bytes(), waker.clone(), ended.clone())?;
+        let output = OutputThread::start(sink, tally, waker.clone(), ended.clone())?;
         let drain = Drain::start(Arc::clone(opened), rings, output.queue().clone(), waker, ended.clone())?;
         Ok(Outbox {
             drain,

@@ -14,6 +14,7 @@ use bprec_format::state::{Session, State};
 use super::command::Workload;
 use super::liveness::Liveness;
 use super::sources::Sources;
+use crate::drain::CodeRings;
 use crate::events::{Abilities, machine, refused};
 use crate::options::caller;
 use crate::options::{self, StatOptions, StatTarget};
@@ -271,7 +272,10 @@ impl Counting {
             let missing = |error: &Error| {
                 (options.notify)(Level::Warning, &format!("programs loaded while counting are not counted: {error}"));
             };
-            LoadWatcher::start(abilities, &online, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+            CodeRings::unwritten(abilities, &online)
+                .and_then(|rings| {
+                    LoadWatcher::start(Arc::new(rings), None, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+                })
                 .inspect_err(missing)
                 .ok()
         } else {

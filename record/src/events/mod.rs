@@ -10,6 +10,6 @@ mod targets;
 
 pub(crate) use abilities::Abilities;
 pub(crate) use glob::glob;
-pub(crate) use open::{CODE_RING_BYTES, EventFd, OpenEvent, OpenEvents, SampleRole, everywhere};
+pub(crate) use open::{OpenEvent, OpenEvents, SampleRole, everywhere};
 pub(crate) use sampling::{Sampler, refused};
 pub(crate) use targets::{Binding, CpuThreadTargets, task_number, threads};

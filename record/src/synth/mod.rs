@@ -18,7 +18,7 @@ use bprec_format::{RecordType, SampleId, SampleLayout, Writer};
 
 pub(crate) use cgroups::cgroups;
 pub(crate) use kernel::kernel;
-pub(crate) use programs::{images, program};
+pub(crate) use programs::{images, measure_images, program};
 pub(crate) use tasks::{each_process, has_mappings, unknown_tasks};
 pub(crate) use user_functions::UserFunctions;
 

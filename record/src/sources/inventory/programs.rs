@@ -9,7 +9,7 @@ use bprec_bpf::{
 };
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
-use bprec_format::state::{self, Attachment, Missed, ProgArray, ProgramRuns, Released, State};
+use bprec_format::state::{self, Attachment, KernelSymbol, Missed, ProgArray, ProgramRuns, Released, State};
 
 use super::Holding;
 use super::entry::{Entry, Known, Use};
@@ -64,6 +64,10 @@ pub(crate) struct Programs {
     attachments: Vec<Attachment>,
     /// The last reading of each program array, by map.
     prog_arrays: BTreeMap<u32, ProgArray>,
+    /// Images that the kernel has made beside programs, by address; `None` for one that has gone while those that were there first are not
+    /// known yet.
+    images: BTreeMap<u64, Option<KernelSymbol>>,
+    has_first_images: bool,
 }
 
 impl Programs {
@@ -87,6 +91,8 @@ impl Programs {
             own_ids: refs_id,
             attachments: Vec::new(),
             prog_arrays: BTreeMap::new(),
+            images: BTreeMap::new(),
+            has_first_images: false,
         }
     }
 
@@ -122,6 +128,17 @@ impl Programs {
             LoadEvent::Missed(missed) => {
                 self.missed += 1;
                 states.push(State::Missed(missed));
+                None
+            }
+            LoadEvent::ImageCame(image) => {
+                self.images.insert(image.addr, Some(image));
+                None
+            }
+            LoadEvent::ImageWent(addr) => {
+                match self.has_first_images {
+                    true => drop(self.images.remove(&addr)),
+                    false => drop(self.images.insert(addr, None)),
+                }
                 None
             }
             LoadEvent::Program(caught) => {
@@ -452,6 +469,20 @@ impl Programs {
             entry.settled = true;
         }
         states
+    }
+
+    /// Takes in the images that there were when the recorder began to listen.
+    pub(crate) fn add_images(&mut self, images: Vec<KernelSymbol>) {
+        for image in images {
+            self.images.entry(image.addr).or_insert(Some(image));
+        }
+        self.images.retain(|_, image| image.is_some());
+        self.has_first_images = true;
+    }
+
+    /// The images that there are, by address.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &KernelSymbol> {
+        self.images.values().flatten()
     }
 
     /// What has changed in program arrays since they were read.
