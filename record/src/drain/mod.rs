@@ -131,9 +131,9 @@ impl Drainer {
     /// Drains until nobody asks any more.
     fn drain(&mut self, requests: &Receiver<Request>, waker: &Waker) -> Result<()> {
         let opened = Arc::clone(&self.opened);
-        let owners: Vec<_> = self.rings.owners(&opened).collect();
+        let mut writers = self.rings.writers(&opened);
         let mut fds = vec![sys::poll_in(waker)];
-        fds.extend(owners.iter().map(sys::poll_in));
+        fds.extend(writers.iter_mut().map(|writers| writers.next().map_or(sys::poll_in(waker), sys::poll_in)));
         let mut last = Instant::now();
         loop {
             let wait = (last + DRAIN_EVERY).saturating_duration_since(Instant::now());
@@ -143,8 +143,10 @@ impl Drainer {
                 answer,
                 remedy: String::new(),
             })?;
-            // Those of tasks that have ended, or of CPUs that are gone.
-            fds.retain(|fd| !sys::is_hung_up(fd));
+            // The task has ended, or the CPU has gone. Others that write to the same ring wake it from here on.
+            for (fd, writers) in fds[1..].iter_mut().zip(&mut writers).filter(|(fd, _)| sys::is_hung_up(fd)) {
+                *fd = writers.next().map_or(sys::poll_in(waker), sys::poll_in);
+            }
             waker.take();
             let now = Instant::now();
             self.account.wakeups += 1;

@@ -1,7 +1,8 @@
 //! The rings of a recording: one per CPU for all events, and those of code that comes and goes.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::code::CodeRings;
@@ -101,9 +102,20 @@ impl Rings {
         self.code.as_ref()
     }
 
-    /// The descriptors to wait for.
-    pub(super) fn owners<'fd>(&self, opened: &'fd OpenEvents) -> impl Iterator<Item = BorrowedFd<'fd>> {
-        self.main.rings.iter().map(|ring| opened.fds[ring.owner].fd.as_fd())
+    /// By ring: the events that write to it, the owner first. Each can be waited for.
+    pub(super) fn writers<'a>(&self, opened: &'a OpenEvents) -> Vec<std::vec::IntoIter<&'a Arc<OwnedFd>>> {
+        let mut by_cpu: BTreeMap<i32, Vec<&Arc<OwnedFd>>> = BTreeMap::new();
+        for event_fd in opened.fds.iter().filter(|event_fd| opened.code != Some(event_fd.event)) {
+            by_cpu.entry(event_fd.cpu).or_default().push(&event_fd.fd);
+        }
+        let of_ring = |ring: &CpuRing| {
+            let owner = &opened.fds[ring.owner].fd;
+            let mut writers = by_cpu.remove(&(ring.cpu as i32)).unwrap_or_default();
+            writers.retain(|fd| !Arc::ptr_eq(fd, owner));
+            writers.insert(0, owner);
+            writers.into_iter()
+        };
+        self.main.rings.iter().map(of_ring).collect()
     }
 
     /// Hands what is in each ring to `take`, and gives the space back to the kernel where that has taken it. Where it has not, the rest
