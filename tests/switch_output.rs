@@ -13,7 +13,9 @@ use std::time::Duration;
 use bprec_fixtures::Fixture;
 use bprec_format::records::Payload;
 use bprec_format::{File, RecordType, SampleLayout};
-use support::{Scratch, SetAtEnd, bprec, perf, perf_installed, recording, report, root, signal, succeed, wait_for};
+use support::{
+    Scratch, SetAtEnd, bprec, perf, perf_installed, recording, report, root, signal, skip, succeed, wait_for,
+};
 
 /// Pages that the load touches for the first time, one fault each.
 const PAGES: usize = 40_000;
@@ -143,11 +145,15 @@ fn images_that_came_during_a_file_are_named_in_the_next() {
         signal(&recorder, "-USR2");
         wait_for("a closed file", || (files(&path).len() == count && path.exists()).then_some(()));
     };
-    let mut loaded = Fixture::FENTRY.open().unwrap().load().unwrap();
-    loaded.attach().unwrap();
+    let traced = Fixture::COUNTED.open().unwrap().load().unwrap();
+    let tracing = Fixture::FENTRY.open().unwrap().on_program(&traced, "loop_of_100").and_then(|opened| opened.start());
+    let Ok(tracing) = tracing.inspect_err(|error| println!("{error:#}")) else {
+        support::kill(&path, recorder);
+        return skip(test, "the kernel has no trampolines");
+    };
     switch(1);
     switch(2);
-    drop(loaded);
+    drop(tracing);
     switch(3);
     switch(4);
     signal(&recorder, "-INT");

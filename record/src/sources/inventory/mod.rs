@@ -5,6 +5,8 @@ mod holding;
 mod load_watcher;
 mod on_time;
 mod programs;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
