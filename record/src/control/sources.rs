@@ -65,26 +65,17 @@ impl Sources {
     }
 
     /// [`Source::start`] of all, then [`Source::begin`].
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn start(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.start(context))?;
         self.each(out, |source, context| source.begin(context))
     }
 
     /// [`Source::enable`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn enable(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.enable(context))
     }
 
     /// [`Source::poll`] of all. What is new for one of them is new for all that come behind it.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn poll(&mut self, now: Instant, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.poll(now, context))?;
         self.news = News::default();
@@ -92,25 +83,16 @@ impl Sources {
     }
 
     /// [`Source::read`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn read(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.read(context))
     }
 
     /// [`Source::end_file`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn end_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.end_file(context))
     }
 
     /// [`Source::begin_file`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn begin_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.addresses.clear();
         self.each(out, |source, context| source.begin_file(context))
@@ -122,9 +104,6 @@ impl Sources {
     }
 
     /// [`Source::finish`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn finish(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.all.reverse();
         let finished = self.each(out, |source, context| source.finish(context));
@@ -189,8 +168,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
 
-    use bprec_bpf::{BtfCache, ProgSnapshot};
-    use bprec_format::SampleLayout;
+    use bprec_bpf::BtfCache;
     use bprec_format::state::State;
 
     use super::*;
@@ -212,24 +190,6 @@ mod tests {
 
     impl Outlet for Nowhere {
         fn state(&mut self, _state: State) -> Result<()> {
-            Ok(())
-        }
-        fn layout(&self) -> Option<SampleLayout> {
-            None
-        }
-        fn records(&mut self, _records: Vec<u8>) -> Result<()> {
-            Ok(())
-        }
-        fn end_round(&mut self) -> Result<()> {
-            Ok(())
-        }
-        fn program(&mut self, _snapshot: &ProgSnapshot) -> Result<()> {
-            Ok(())
-        }
-        fn types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<bool> {
-            Ok(true)
-        }
-        fn keep_types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<()> {
             Ok(())
         }
     }

@@ -7,8 +7,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{BtfCache, ProgSnapshot, Refs};
-use bprec_format::SampleLayout;
+use bprec_bpf::{BtfCache, Refs};
 use bprec_format::state::{Session, State};
 
 use super::command::Workload;
@@ -90,30 +89,6 @@ struct Collected(Vec<State>);
 impl Outlet for Collected {
     fn state(&mut self, state: State) -> Result<(), Error> {
         self.0.push(state);
-        Ok(())
-    }
-
-    fn layout(&self) -> Option<SampleLayout> {
-        None
-    }
-
-    fn records(&mut self, _records: Vec<u8>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn end_round(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn program(&mut self, _snapshot: &ProgSnapshot) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn keep_types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -121,9 +121,6 @@ impl OpenEvents {
 
     /// Opens everything but what samples. Records of the side band arrive from here on; samples once
     /// [`OpenEvents::enable`] is called.
-    ///
-    /// # Errors
-    /// As [`OpenEvents::open`].
     pub(crate) fn open_side_band(
         &mut self,
         options: &Options,

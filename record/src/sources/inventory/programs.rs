@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bprec_bpf::{
-    BtfCache, ProgSnapshot, Program, Refs, Surroundings, counts_others, lists_references, prog_arrays, prog_ids,
+    Attachments, BtfCache, ProgSnapshot, Program, Refs, counts_others, lists_references, prog_arrays, prog_ids,
 };
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
@@ -451,7 +451,7 @@ impl Programs {
         let programs: Vec<&ProgSnapshot> =
             self.entries.values().filter(|entry| due(entry)).map(|entry| &entry.snapshot).collect();
         if !programs.is_empty() {
-            let around = Surroundings::scan(&programs, &self.btfs, &self.recorders());
+            let around = Attachments::scan(&programs, &self.btfs, &self.recorders());
             for entry in self.entries.values().filter(|entry| due(entry)) {
                 let mut program = around.program(&entry.snapshot, entry.loaded_during);
                 let its = |attachment: &&Attachment| attachment.prog_id == entry.id;
