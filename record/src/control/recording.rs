@@ -10,6 +10,7 @@ mod finisher;
 mod switching;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use bprec_format::state::{Session, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
 use super::command::Workload;
-use super::liveness::{Liveness, is_readable};
+use super::liveness::{Liveness, are_gone, is_readable};
 use super::outbox::Outbox;
 use super::rotation::Rotation;
 use super::sources::Sources;
@@ -385,7 +386,12 @@ impl<'a> Recording<'a> {
             let switch_at = self.rotation.as_ref().and_then(Rotation::switch_at);
             let wakes = [Some(look_at), Some(next_snapshot), end, enable_at, switch_at, self.sources.poll_at()];
             let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
-            self.wait(wake_at, signals, workload.as_deref(), liveness.as_ref())?;
+            let mut more = vec![self.out.ended().as_fd()];
+            more.extend(self.options.stop.as_deref().map(AsFd::as_fd));
+            self.sources.wait(wake_at, signals, workload.as_deref(), liveness.as_ref(), &more)?;
+            if is_readable(self.out.ended()) {
+                return Err(Error::OutputEnded);
+            }
             let arrived = signals.take();
             let now = Instant::now();
             if enable_at.is_some_and(|at| at <= now) {
@@ -406,11 +412,7 @@ impl<'a> Recording<'a> {
             if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
                 self.switch_output()?;
             }
-            let is_over = match (&mut workload, &mut liveness) {
-                (Some(workload), _) => workload.has_ended(),
-                (None, Some(liveness)) => liveness.are_gone(),
-                (None, None) => false,
-            };
+            let is_over = are_gone(workload.as_deref_mut(), liveness.as_mut());
             if arrived.end.is_some() || is_over || self.is_stopped() || end.is_some_and(|end| end <= now) {
                 return Ok(());
             }
@@ -420,32 +422,6 @@ impl<'a> Recording<'a> {
     /// The program that records has asked for the end.
     fn is_stopped(&self) -> bool {
         self.options.stop.as_deref().is_some_and(is_readable)
-    }
-
-    /// Waits until there is something to do.
-    fn wait(
-        &self,
-        until: Instant,
-        signals: &Signals,
-        workload: Option<&Workload>,
-        liveness: Option<&Liveness>,
-    ) -> Result<()> {
-        let mut fds = vec![sys::poll_in(signals), sys::poll_in(self.out.ended())];
-        fds.extend(self.options.stop.as_deref().map(sys::poll_in));
-        fds.extend(self.sources.wakers().map(sys::poll_in));
-        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
-        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
-        let wait = until.saturating_duration_since(Instant::now());
-        sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
-            call: "poll",
-            object: "signals".to_owned(),
-            answer,
-            remedy: String::new(),
-        })?;
-        match fds[1].revents().is_empty() {
-            true => Ok(()),
-            false => Err(Error::OutputEnded),
-        }
     }
 }
 

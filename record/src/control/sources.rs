@@ -1,15 +1,18 @@
 //! All sources of a recording, and what they share.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use bprec_format::state::Session;
 
+use super::command::Workload;
+use super::liveness::Liveness;
 use crate::output::Summary;
 use crate::sources::inventory::Programs;
 use crate::sources::statistics::Statistics;
 use crate::sources::{Context, News, Outlet, Source};
-use crate::sys::Waker;
+use crate::sys::{self, Signals};
 use crate::{Error, Level, Result};
 
 /// The sources, in their order.
@@ -116,9 +119,31 @@ impl Sources {
         self.in_use().filter_map(|source| source.poll_at()).min()
     }
 
-    /// What wakes the control thread.
-    pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
-        self.in_use().filter_map(|source| source.waker())
+    /// Waits until there is something to do for a source, a signal or one of the other descriptors came, a command or another target
+    /// has ended, or the time is over.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    pub(crate) fn wait(
+        &self,
+        until: Instant,
+        signals: &Signals,
+        workload: Option<&Workload>,
+        liveness: Option<&Liveness>,
+        more: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let mut fds = vec![sys::poll_in(signals)];
+        fds.extend(self.in_use().filter_map(|source| source.waker()).map(sys::poll_in));
+        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
+        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
+        fds.extend(more.iter().map(sys::poll_in));
+        let wait = until.saturating_duration_since(Instant::now());
+        sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
+            call: "poll",
+            object: "signals".to_owned(),
+            answer,
+            remedy: String::new(),
+        })
     }
 
     /// What all of them have to say in the closing line.

@@ -11,7 +11,7 @@ use bprec_bpf::{BtfCache, Refs};
 use bprec_format::state::{Session, State};
 
 use super::command::Workload;
-use super::liveness::Liveness;
+use super::liveness::{Liveness, are_gone};
 use super::sources::Sources;
 use crate::drain::CodeRings;
 use crate::events::{Abilities, machine, refused};
@@ -137,7 +137,7 @@ pub fn stat<E: From<Error>>(
         let look_at = Instant::now() + LOOK_EVERY;
         let wakes = [Some(look_at), Some(next_read), next_interval, end, counting.sources.poll_at()];
         let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
-        counting.wait(wake_at, &signals, workload.as_ref(), liveness.as_ref())?;
+        counting.sources.wait(wake_at, &signals, workload.as_ref(), liveness.as_ref(), &[])?;
         let mut stop = false;
         if let Some(asked) = signals.take().end {
             // What the terminal sends, it sends to the command too.
@@ -149,11 +149,7 @@ pub fn stat<E: From<Error>>(
         }
         let now = Instant::now();
         stop |= end.is_some_and(|end| end <= now);
-        stop |= match (&mut workload, &mut liveness) {
-            (Some(workload), _) => workload.has_ended(),
-            (None, Some(liveness)) => liveness.are_gone(),
-            (None, None) => false,
-        };
+        stop |= are_gone(workload.as_mut(), liveness.as_mut());
         counting.poll(now)?;
         if stop {
             break;
@@ -268,26 +264,6 @@ impl Counting {
         }
         let wanted = Some(WantedPrograms::new(pattern));
         Ok(Counting { sources, collected: Collected::default(), wanted })
-    }
-
-    /// Waits until there is something to do.
-    fn wait(
-        &self,
-        until: Instant,
-        signals: &Signals,
-        workload: Option<&Workload>,
-        liveness: Option<&Liveness>,
-    ) -> Result<(), Error> {
-        let mut fds = vec![sys::poll_in(signals)];
-        fds.extend(self.sources.wakers().map(sys::poll_in));
-        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
-        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
-        sys::poll(&mut fds, Some(until.saturating_duration_since(Instant::now()))).map_err(|answer| Error::Syscall {
-            call: "poll",
-            object: "signals".to_owned(),
-            answer,
-            remedy: String::new(),
-        })
     }
 
     fn poll(&mut self, now: Instant) -> Result<(), Error> {
