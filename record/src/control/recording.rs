@@ -36,7 +36,7 @@ use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::bpf_sampler::BpfSampler;
-use crate::sources::exact::{self, ExactCounters, ExactOffer};
+use crate::sources::exact::{self, ExactCounters};
 use crate::sources::hotplug::Hotplug;
 use crate::sources::inventory::{Holding, Inventory, LoadWatcher, Programs, Purpose};
 use crate::sources::map_dumps::MapDumps;
@@ -218,9 +218,6 @@ impl<'a> Recording<'a> {
         }
         sources.add(user_objects);
         statistics.into_iter().for_each(|statistics| sources.add(statistics));
-        if options.counters == Counters::Stats {
-            sources.add(ExactOffer::default());
-        }
         exact.into_iter().for_each(|exact| sources.add(exact));
         if let Some(asked) = &options.shared {
             sources.add(SharedCounters::of_recording(options, asked, command.map(i32::cast_unsigned)));

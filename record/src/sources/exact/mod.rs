@@ -6,7 +6,6 @@
 
 mod budget;
 mod calibration;
-mod offer;
 mod reading;
 pub(crate) mod refusal;
 mod target;
@@ -31,7 +30,6 @@ use crate::{Level, Result, sys};
 
 use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
-pub(crate) use offer::ExactOffer;
 use reading::sources;
 use refusal::{not_allowed, too_often};
 pub(crate) use target::Pattern;
