@@ -437,13 +437,13 @@ fn a_thread_that_ends_takes_no_wakeups_of_others_along() {
                 second_tid.send(tid()).unwrap();
                 begins.wait();
                 for _ in 0..100 {
-                    let mut pages: Vec<u8> = Vec::with_capacity(80 * 4096);
-                    for page in 0..80 {
+                    let mut pages: Vec<u8> = Vec::with_capacity(40 * 4096);
+                    for page in 0..40 {
                         pages.spare_capacity_mut()[page * 4096].write(1);
                     }
                     // Each time they are others.
                     std::mem::forget(pages);
-                    thread::sleep(Duration::from_millis(10));
+                    thread::sleep(Duration::from_millis(20));
                 }
             }
         });
@@ -460,6 +460,8 @@ fn a_thread_that_ends_takes_no_wakeups_of_others_along() {
         second.join().unwrap();
         recording.end();
     });
-    let samples = perf(&["script", "-F", "event", "-i", path.to_str().unwrap()]).lines().count();
-    assert!(samples >= 7_900, "{samples} of 8000 pages");
+    // A machine that is busy may lose some, of which perf complains; without wakeups it is half of them.
+    let printed = succeed(Command::new("perf").args(["script", "-F", "event", "-i"]).arg(&path));
+    let samples = String::from_utf8_lossy(&printed.stdout).lines().count();
+    assert!(samples >= 3_600, "{samples} of 4000 pages");
 }
