@@ -14,19 +14,21 @@
 //! `sys` makes system calls, `inspect` asks about what others loaded, `programs` has ours. Each knows those before it.
 #![deny(unsafe_code)]
 
+mod access;
 mod error;
 mod inspect;
 mod privilege;
 mod programs;
 mod sys;
 
+pub use access::{Access, access};
 pub use bprec_host::{mounts_of_type, private_mount};
 pub use error::{Error, Object, Result};
 pub use inspect::{
     Attachments, Bounds, BtfCache, Found, Holders, Kallsyms, Map, Names, Pins, ProgSnapshot, Program, RunStats,
     StatsGuard, links, map_ids, pins, prog_arrays, prog_ids, stats_sysctl,
 };
-pub use privilege::{Access, access, may_trace};
+pub use privilege::may_trace;
 pub use programs::{
     Aggregator, Attached, AttrMap, Counted, EVENTS_MAX, EventReading, FOLLOWED_MAX, Follower, HISTOGRAM_SUB_BITS,
     Inherit, Leader, Locked, OutputMap, PerCpuStats, Place, Probe, ProbeCost, Profiler, ProgRefs, Recipe, Refs,

@@ -143,7 +143,7 @@ impl Attachments {
             unlinked.extend(names.other_networks().dissectors());
         }
         if has(&[ProgType::SK_SKB, ProgType::SK_MSG]) {
-            unlinked.extend(hooks::sockmap_attachments(names));
+            unlinked.extend(hooks::sockmap_attachments(|id| names.map(id)));
         }
         let of_cgroups: Vec<u32> = types.iter().flat_map(|kind| hooks::of_cgroups(*kind)).copied().collect();
         if !of_cgroups.is_empty() {

@@ -9,7 +9,6 @@ use bprec_format::state::Attachment;
 use bprec_host::Cgroups;
 
 use crate::inspect::maps::map_ids;
-use crate::inspect::names::Names;
 use crate::inspect::net::Interface;
 use crate::sys::{self, HookOf, Kind};
 
@@ -63,12 +62,12 @@ pub(crate) fn dissectors() -> Vec<Attachment> {
 }
 
 /// Programs of sockmaps and sockhashes. Before Linux 5.18 these do not tell.
-pub(crate) fn sockmap_attachments(names: &Names) -> Vec<Attachment> {
+pub(crate) fn sockmap_attachments(name_of: impl Fn(u32) -> String) -> Vec<Attachment> {
     let of = |id: u32| {
         let map = sys::fd_by_id(Kind::Map, id).ok()?;
         let map_type = MapType(sys::map_info(map.as_fd(), id).ok()?.type_);
         let has_hooks = [MapType::SOCKMAP, MapType::SOCKHASH].contains(&map_type);
-        has_hooks.then(|| attachments(HookOf::Descriptor(map.as_fd()), &SOCKMAP_HOOKS, names.map(id).as_bytes()))
+        has_hooks.then(|| attachments(HookOf::Descriptor(map.as_fd()), &SOCKMAP_HOOKS, name_of(id).as_bytes()))
     };
     map_ids().map_while(Result::ok).filter_map(of).flatten().collect()
 }
