@@ -3,14 +3,16 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bprec_fixtures::Fixture;
-use support::{Scratch, bpf_ids, bprec, perf, record, report, root, skip, succeed};
+use support::{Running, Scratch, bpf_ids, bprec, perf, perf_installed, record, report, root, skip, succeed, wait_for};
 
 /// A shell cannot hand on that it ignores SIGCHLD.
 const IGNORING_CHILDREN: &str = "env --ignore-signal=CHLD";
@@ -353,7 +355,7 @@ struct OwnCgroup(PathBuf);
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
         // It is empty some time after its last task.
-        support::wait_for("an empty cgroup", || fs::remove_dir(&self.0).is_ok().then_some(()));
+        wait_for("an empty cgroup", || fs::remove_dir(&self.0).is_ok().then_some(()));
     }
 }
 
@@ -361,7 +363,7 @@ impl Drop for OwnCgroup {
 #[test]
 fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
     let test = "a_process_of_many_threads_is_recorded_by_way_of_its_cgroup";
-    if !root(test) || !support::perf_installed(test) {
+    if !root(test) || !perf_installed(test) {
         return;
     }
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
@@ -404,4 +406,62 @@ fn a_process_of_many_threads_is_recorded_by_way_of_its_cgroup() {
     let touched = samples().filter(|words| words[0] == "toucher").count();
     // Its stack and what prints are a few faults more.
     assert!((PAGES..PAGES + 100).contains(&touched), "{touched} samples of {PAGES} faults");
+}
+
+/// The first of several threads ends, whose events have the rings. What the others do wakes the recorder as before: samples of much less
+/// time than the longest between two looks fill a ring.
+#[test]
+fn a_thread_that_ends_takes_no_wakeups_of_others_along() {
+    let test = "a_thread_that_ends_takes_no_wakeups_of_others_along";
+    if !root(test) || !perf_installed(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let (tids, ended, begins) = (mpsc::channel(), Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        // SAFETY: a system call that takes nothing and cannot fail.
+        let tid = || unsafe { libc::gettid() };
+        let (first_tid, second_tid) = (tids.0.clone(), tids.0.clone());
+        let first = scope.spawn({
+            let ended = &ended;
+            move || {
+                first_tid.send(tid()).unwrap();
+                ended.wait();
+            }
+        });
+        let first_id = tids.1.recv().unwrap();
+        let second = scope.spawn({
+            let begins = &begins;
+            move || {
+                second_tid.send(tid()).unwrap();
+                begins.wait();
+                for _ in 0..100 {
+                    let mut pages: Vec<u8> = Vec::with_capacity(40 * 4096);
+                    for page in 0..40 {
+                        pages.spare_capacity_mut()[page * 4096].write(1);
+                    }
+                    // Each time they are others.
+                    std::mem::forget(pages);
+                    thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        let threads = format!("{first_id},{}", tids.1.recv().unwrap());
+        let arguments = ["-e", "page-faults", "-c", "1", "-m", "4", "--counters", "off", "-t", &threads];
+        let mut all = [OsStr::new("record"), OsStr::new("-o"), path.as_os_str()].to_vec();
+        all.extend(arguments.map(OsStr::new));
+        let recording = Running::start(&path, &all);
+        ended.wait();
+        first.join().unwrap();
+        let task = format!("/proc/self/task/{first_id}");
+        wait_for("the thread to end", || (!Path::new(&task).exists()).then_some(()));
+        begins.wait();
+        second.join().unwrap();
+        recording.end();
+    });
+    // A machine that is busy may lose some, of which perf complains; without wakeups it is half of them.
+    let printed = succeed(Command::new("perf").args(["script", "-F", "event", "-i"]).arg(&path));
+    let samples = String::from_utf8_lossy(&printed.stdout).lines().count();
+    assert!(samples >= 3_600, "{samples} of 4000 pages");
 }

@@ -11,7 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use bprec_fixtures::Fixture;
-use support::{Scratch, SetAtEnd, bprec, perf, perf_installed, recording, report, root, signal, succeed, wait_for};
+use bprec_format::records::Payload;
+use bprec_format::{File, RecordType, SampleLayout};
+use support::{
+    Scratch, SetAtEnd, bprec, perf, perf_installed, recording, report, root, signal, skip, succeed, wait_for,
+};
 
 /// Pages that the load touches for the first time, one fault each.
 const PAGES: usize = 40_000;
@@ -124,6 +128,67 @@ fn each_file_is_complete() {
     }
     // The cost of counting is that of each file, not of all up to it. It is looked at and counts are read at different moments.
     assert!((0.5..2.0).contains(&(costs_ns[2] / costs_ns[0])), "{costs_ns:?} for a run");
+}
+
+/// A trampoline that came while a file was recorded is named in the files that follow, which begin with the code that there is; one that has
+/// gone is not.
+#[test]
+fn images_that_came_during_a_file_are_named_in_the_next() {
+    let test = "images_that_came_during_a_file_are_named_in_the_next";
+    if !root(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("perf.data");
+    let mut recorder = recording(&path, "600", &["-e", "cpu-clock", "--switch-output=signal"]);
+    let switch = |count: usize| {
+        signal(&recorder, "-USR2");
+        wait_for("a closed file", || (files(&path).len() == count && path.exists()).then_some(()));
+    };
+    let traced = Fixture::COUNTED.open().unwrap().load().unwrap();
+    let tracing = Fixture::FENTRY.open().unwrap().on_program(&traced, "loop_of_100").and_then(|opened| opened.start());
+    let Ok(tracing) = tracing.inspect_err(|error| println!("{error:#}")) else {
+        support::kill(&path, recorder);
+        return skip(test, "the kernel has no trampolines");
+    };
+    switch(1);
+    switch(2);
+    drop(tracing);
+    switch(3);
+    switch(4);
+    signal(&recorder, "-INT");
+    assert!(recorder.wait().unwrap().success());
+    let files = files(&path);
+    // The trampoline of the fixture is the one that is new in the first file.
+    let came = images(&files[0]).into_iter().filter(|(time_ns, is_gone, _)| *time_ns > 0 && !is_gone);
+    let came: Vec<u64> = came.map(|(.., addr)| addr).collect();
+    assert!(!came.is_empty(), "the kernel tells of no trampoline");
+    let is_at_the_start = |file: &Path| {
+        let there = images(file);
+        came.iter().all(|addr| there.contains(&(0, false, *addr)))
+    };
+    assert_eq!(files.iter().map(|file| is_at_the_start(file)).collect::<Vec<_>>(), [false, true, true, false, false]);
+}
+
+/// KSYMBOL records of trampolines: time, 0 for what was there before the file; whether it goes; address.
+fn images(path: &Path) -> Vec<(u64, bool, u64)> {
+    let bytes = fs::read(path).unwrap();
+    let file = File::parse(&bytes).unwrap();
+    let layout = SampleLayout::new(&file.attrs()[0].attr, file.endian());
+    let decoded = file.records().filter_map(|record| {
+        let record = record.unwrap();
+        if record.kind != RecordType::KSYMBOL {
+            return None;
+        }
+        let (payload, id) = Payload::decode(&record, &layout).unwrap();
+        match payload {
+            Payload::Ksymbol(symbol) if symbol.name.starts_with(b"bpf_trampoline_") => {
+                Some((id.time_ns.unwrap_or(0), symbol.is_unregister(), symbol.addr))
+            }
+            _ => None,
+        }
+    });
+    decoded.collect()
 }
 
 /// What a command has started is named in the files that follow, also when its parent has ended.

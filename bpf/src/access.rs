@@ -1,4 +1,4 @@
-//! What this process may ask of the kernel's BPF.
+//! Access of this process to the kernel's BPF.
 
 use crate::error::Result;
 use crate::inspect::prog_ids;

@@ -3,14 +3,15 @@
 
 mod common;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-use bprec_bpf::{BtfCache, prog_arrays};
+use bprec_bpf::{BtfCache, Program, prog_arrays};
 use bprec_format::bpf::names::MapType;
 use bprec_format::state::ProgArray;
 use common::*;
-use libbpf_rs::{Link, MapCore, Object};
+use libbpf_rs::{Link, MapCore, Object, libbpf_sys as sys};
 
 fn id(object: &Object, name: &str) -> u32 {
     prog_id(object, name)
@@ -468,6 +469,81 @@ fn programs_on_events_and_cgroups_without_a_link_are_found() {
     let below = format!("/{}", cgroup.0.file_name().unwrap().to_str().unwrap());
     let found = attachments(&look_around(&snapshots, &btfs), id(&object, "inventory_egress"));
     assert_eq!(found, [format!("cgroup_inet_egress {below}")]);
+}
+
+/// A program of this type that returns 1, with its id.
+fn returns_one(prog_type: u32) -> (OwnedFd, u32) {
+    let one = sys::bpf_insn { code: 0xb7, imm: 1, ..sys::bpf_insn::default() };
+    let insns = [one, sys::bpf_insn { code: 0x95, ..sys::bpf_insn::default() }];
+    // SAFETY: two instructions; name and license end in a NUL. The kernel makes the descriptor for us.
+    let fd = unsafe {
+        let fd =
+            sys::bpf_prog_load(prog_type, c"one".as_ptr(), c"GPL".as_ptr(), insns.as_ptr(), 2, std::ptr::null_mut());
+        assert!(fd >= 0, "type {prog_type}: {}", std::io::Error::last_os_error());
+        OwnedFd::from_raw_fd(fd)
+    };
+    let id = number_of(&fd, "prog_id:");
+    (fd, id)
+}
+
+/// A number that the kernel tells of a descriptor.
+fn number_of(fd: &OwnedFd, name: &str) -> u32 {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
+    info.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
+}
+
+/// tcx, flow dissector and sockmaps take programs without a link, too. All of it goes with the network namespace and the map.
+#[test]
+fn programs_at_hooks_without_a_link_are_found() {
+    let test = "programs_at_hooks_without_a_link_are_found";
+    if !can_load(test) {
+        return;
+    }
+    let look = || {
+        if !own_network() {
+            return println!("SKIP {test}: cannot make a network namespace");
+        }
+        // SAFETY: the name ends in a NUL; the kernel makes the descriptor for us.
+        let map = unsafe {
+            let fd = sys::bpf_map_create(sys::BPF_MAP_TYPE_SOCKMAP, c"sockets".as_ptr(), 4, 4, 1, std::ptr::null());
+            OwnedFd::from_raw_fd(fd)
+        };
+        let map_id = number_of(&map, "map_id:");
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
+        const LOOPBACK: i32 = 1;
+        for (prog_type, hook, of, expected) in [
+            (sys::BPF_PROG_TYPE_SCHED_CLS, sys::BPF_TCX_INGRESS, LOOPBACK, "tcx_ingress lo".to_owned()),
+            (
+                sys::BPF_PROG_TYPE_FLOW_DISSECTOR,
+                sys::BPF_FLOW_DISSECTOR,
+                0,
+                format!("flow_dissector net:[{namespace}]"),
+            ),
+            (
+                sys::BPF_PROG_TYPE_SK_SKB,
+                sys::BPF_SK_SKB_STREAM_VERDICT,
+                map.as_raw_fd(),
+                "sk_skb_stream_verdict sockets".to_owned(),
+            ),
+            (sys::BPF_PROG_TYPE_SK_MSG, sys::BPF_SK_MSG_VERDICT, map.as_raw_fd(), "sk_msg_verdict sockets".to_owned()),
+        ] {
+            let (program, id) = returns_one(prog_type);
+            // SAFETY: takes no pointers.
+            let answer = unsafe { sys::bpf_prog_attach(program.as_raw_fd(), of, hook, 0) };
+            if answer != 0 {
+                println!("SKIP {test}: {expected}: {}", std::io::Error::last_os_error());
+                continue;
+            }
+            let btfs = BtfCache::new();
+            let snapshot = Program::take(id).unwrap().fetch(&btfs).unwrap();
+            let found = attachments(&look_around(&[snapshot], &btfs), id);
+            // Names of maps are not unique: a map is named with its id.
+            let names: Vec<String> = found.iter().map(|it| it.replace(&format!(" map {map_id}"), "")).collect();
+            assert_eq!(names, [expected]);
+        }
+    };
+    // The namespace is that of the thread.
+    std::thread::scope(|scope| scope.spawn(look).join().unwrap());
 }
 
 /// A tracefs mounted somewhere out of the way.

@@ -5,7 +5,7 @@ mod common;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use bprec_bpf::{Counted, Pair, Profiler, Program, Source};
+use bprec_bpf::{Counted, Probe, Profiler, Program, Source};
 use bprec_fixtures::{Fixture, Loaded, online_cpus, open_software_counter};
 use common::{attach, profiler, profiler_of, profilers};
 
@@ -21,7 +21,7 @@ fn every_run_is_counted_once() {
 fn count_every_run(profiler: &Profiler) {
     let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
     let names = ["loop_of_100", "loop_of_1000", "loop_of_10000"];
-    let mut pairs: Vec<Pair> = names.iter().map(|name| attach(profiler, &loaded, name, 0)).collect();
+    let mut pairs: Vec<Probe> = names.iter().map(|name| attach(profiler, &loaded, name, 0)).collect();
     let mut elapsed_ns = Vec::new();
     for (name, pair) in names.iter().zip(&pairs) {
         assert_eq!(pair.read().unwrap(), Counted::default());
@@ -56,7 +56,7 @@ fn a_subprogram_is_counted_by_itself() {
     let loaded = Fixture::COUNTED.open().unwrap().load().unwrap();
     let mut pairs = [0, 1].map(|function| attach(&profiler, &loaded, "call_a_subprogram", function));
     loaded.run("call_a_subprogram", 1000).unwrap();
-    pairs.iter_mut().for_each(Pair::detach);
+    pairs.iter_mut().for_each(Probe::detach);
     let [entry, subprogram] = pairs.map(|pair| pair.read().unwrap());
     assert_eq!((entry.runs, entry.measured), (1000, 1000));
     assert_eq!((subprogram.runs, subprogram.measured), (3000, 3000));
@@ -304,7 +304,7 @@ fn a_hundred_programs_at_once() {
     let loaded: Vec<Loaded> = (0..20).map(|_| Fixture::COUNTED.open().unwrap().load().unwrap()).collect();
     let names = ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"];
     let start = std::time::Instant::now();
-    let mut pairs: Vec<(Pair, &Loaded, &str)> =
+    let mut pairs: Vec<(Probe, &Loaded, &str)> =
         loaded.iter().flat_map(|loaded| names.map(|name| (attach(&profiler, loaded, name, 0), loaded, name))).collect();
     let attached = start.elapsed();
     for (_, loaded, name) in &pairs {

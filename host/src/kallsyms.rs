@@ -113,6 +113,8 @@ impl<R: BufRead> SymbolReader<R> {
 #[derive(Debug)]
 pub struct Kallsyms {
     text: Vec<u8>,
+    /// Modules when it was read.
+    modules: Vec<String>,
     /// Addresses, and where their lines are in the text; made when a function is looked up first.
     by_address: OnceLock<Vec<(u64, usize)>>,
 }
@@ -123,7 +125,14 @@ impl Kallsyms {
     /// # Errors
     /// When /proc/kallsyms cannot be read.
     pub fn read() -> Result<Kallsyms> {
-        std::fs::read(PATH).map(Kallsyms::from_text).map_err(|source| Error::new(PATH, source))
+        let modules = modules();
+        let text = std::fs::read(PATH).map_err(|source| Error::new(PATH, source))?;
+        Ok(Kallsyms { modules, ..Kallsyms::from_text(text) })
+    }
+
+    /// Returns true while the kernel has the modules that it had when the table was read, at the same addresses.
+    pub fn has_current_modules(&self) -> bool {
+        self.modules == modules()
     }
 
     /// Reads the symbols that come before the first one of `module`.
@@ -132,6 +141,7 @@ impl Kallsyms {
     /// When /proc/kallsyms cannot be read.
     pub fn read_before(module: &str) -> Result<Kallsyms> {
         let tag = format!("\t[{module}]\n").into_bytes();
+        let modules = modules();
         let read = || {
             let mut file = File::open(PATH)?;
             let mut text = Vec::with_capacity(8 << 20);
@@ -148,14 +158,14 @@ impl Kallsyms {
             }
             let end = text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
             text.truncate(end);
-            Ok(Kallsyms::from_text(text))
+            Ok(Kallsyms { modules, ..Kallsyms::from_text(text) })
         };
         read().map_err(|source| Error::new(PATH, source))
     }
 
     /// A table from its text.
     pub fn from_text(text: Vec<u8>) -> Kallsyms {
-        Kallsyms { text, by_address: OnceLock::new() }
+        Kallsyms { text, modules: Vec::new(), by_address: OnceLock::new() }
     }
 
     /// True when the kernel hides addresses from this process: every one of them reads as zero.
@@ -220,6 +230,17 @@ impl Kallsyms {
     }
 }
 
+/// Name and address of each module that is loaded.
+fn modules() -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/modules").unwrap_or_default();
+    // Between both are counts that change all the time.
+    let named = text.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        Some(format!("{} {}", fields.first()?, fields.get(5)?))
+    });
+    named.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,6 +297,7 @@ ffffffffc0001800 t stub_6442463123\t[jit]
     #[test]
     fn what_is_read_before_a_module_is_the_start_of_all() {
         let (Ok(all), Ok(part)) = (Kallsyms::read(), Kallsyms::read_before("bpf")) else { return };
+        assert_eq!(all.modules, part.modules);
         // Modules may come and go between the two.
         assert!(part.text.len() <= all.text.len() + (1 << 20));
         assert_eq!(part.symbols().next().map(|it| it.name.to_vec()), all.symbols().next().map(|it| it.name.to_vec()));

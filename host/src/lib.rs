@@ -25,7 +25,7 @@ pub use mounts::{mounts_of_type, private_mount};
 pub use namespaces::{NetworkNamespace, NetworkNamespaces, is_initial_pid_namespace, is_initial_user_namespace};
 pub use outputs::{create_output, refuse_planted, refuse_planted_target};
 pub use privilege::{Capability, hidden_addresses};
-pub use process::{Process, is_alive, process_ids, start_ticks, with_descendants};
+pub use process::{Process, Stat, comm, is_alive, process_ids, start_ticks, thread_ids, with_descendants};
 
 /// The number in a file under `/proc/sys`, by its path below that: `kernel/kptr_restrict`.
 pub fn sysctl_number(name: &str) -> Option<i64> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::process::process_ids;
+use crate::process::{comm, process_ids};
 
 /// The initial pid namespace, by its number, which no other ever gets (`PROC_PID_INIT_INO`).
 const INITIAL_PIDS: &str = "pid:[4026531836]";
@@ -77,8 +77,8 @@ impl NetworkNamespaces {
         }
         for pid in process_ids() {
             add(Path::new(&format!("/proc/{pid}/ns/net")), &|inode| {
-                let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                format!("net:[{inode}] of process {pid} ({})", comm.trim_end())
+                let comm = comm(pid).unwrap_or_default();
+                format!("net:[{inode}] of process {pid} ({})", String::from_utf8_lossy(&comm))
             });
         }
         found

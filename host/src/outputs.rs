@@ -23,9 +23,6 @@ pub fn refuse_planted(path: &Path) -> io::Result<()> {
 }
 
 /// [`refuse_planted`] of a name, and of what it leads to: for outputs that are written through a link.
-///
-/// # Errors
-/// As there.
 pub fn refuse_planted_target(path: &Path) -> io::Result<()> {
     refuse_planted(path)?;
     match fs::canonicalize(path) {

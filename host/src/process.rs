@@ -27,8 +27,7 @@ impl Process {
         let directory = format!("/proc/{pid}");
         let read = |name: &str| fs::read(Path::new(&directory).join(name)).ok();
         let status = read("status")?;
-        let mut comm = read("comm")?;
-        comm.pop_if(|byte| *byte == b'\n');
+        let comm = comm(pid)?;
         let cgroup = read("cgroup").map(|text| cgroup_path(&text)).unwrap_or_default();
         Some(Process { pid, comm, uid: real_uid(&status)?, cgroup })
     }
@@ -36,10 +35,20 @@ impl Process {
 
 /// The numbers of the processes there are, ascending; empty when `/proc` cannot be read.
 pub fn process_ids() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    pids.sort_unstable();
-    pids
+    numbers_in("/proc")
+}
+
+/// The numbers of the threads of a process, ascending; empty when it is gone.
+pub fn thread_ids(pid: u32) -> Vec<u32> {
+    numbers_in(&format!("/proc/{pid}/task"))
+}
+
+/// The names in a directory that are numbers, ascending.
+fn numbers_in(directory: &str) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut numbers: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 /// These processes, and all that descend from them, ascending. One whose parent has ended is nobody's descendant any more.
@@ -60,28 +69,69 @@ pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> Vec<u32> {
     all.into_iter().collect()
 }
 
+/// `/proc/PID/stat` of a task, as far as it is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat<'a> {
+    /// Its name.
+    pub comm: &'a [u8],
+    /// The letter that the kernel has for its state.
+    pub state: u8,
+    /// Its parent.
+    pub parent: u32,
+    /// It never leaves the kernel.
+    pub is_kernel_thread: bool,
+    /// Number of threads of its process.
+    pub threads: u64,
+    /// When it started, in hundredths of a second since boot with suspends.
+    pub start_ticks: u64,
+}
+
+impl<'a> Stat<'a> {
+    /// `PF_KTHREAD` among the flags of a task.
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+
+    /// `pid (comm) state ppid …`; the name may hold blanks and parentheses.
+    pub fn parse(text: &'a [u8]) -> Option<Stat<'a>> {
+        let open = text.iter().position(|byte| *byte == b'(')?;
+        let close = text.iter().rposition(|byte| *byte == b')')?;
+        let fields: Vec<&str> = std::str::from_utf8(text.get(close + 1..)?).ok()?.split_ascii_whitespace().collect();
+        // proc(5) counts from 1 and calls the state field 3.
+        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+        Some(Stat {
+            comm: text.get(open + 1..close)?,
+            state: fields.first()?.bytes().next()?,
+            parent: u32::try_from(field(4)?).ok()?,
+            is_kernel_thread: field(9)? & Stat::KERNEL_THREAD != 0,
+            threads: field(20)?,
+            start_ticks: field(22)?,
+        })
+    }
+}
+
+fn stat(task: u32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{task}/stat")).ok()
+}
+
 /// The parent of a process that is there.
 fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // `pid (comm) state ppid …`, where the name may hold blanks and parentheses.
-    let behind = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
-    std::str::from_utf8(behind).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
+    Stat::parse(&stat(pid)?).map(|stat| stat.parent)
 }
 
 /// When a process started, in hundredths of a second since boot with suspends; `None` when it is gone.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let behind = stat.get(stat.iter().rposition(|byte| *byte == b')')? + 1..)?;
-    // The first of these is the third of all.
-    std::str::from_utf8(behind).ok()?.split_ascii_whitespace().nth(19)?.parse().ok()
+    Stat::parse(&stat(pid)?).map(|stat| stat.start_ticks)
 }
 
 /// Whether a task with this number has not ended; a zombie has.
 pub fn is_alive(tid: u32) -> bool {
-    let Ok(stat) = fs::read(format!("/proc/{tid}/stat")) else { return false };
-    // `pid (comm) state …`, where the name may hold blanks and parentheses.
-    let state = stat.iter().rposition(|byte| *byte == b')').and_then(|close| stat.get(close + 2));
-    !matches!(state, Some(b'Z' | b'X' | b'x'))
+    stat(tid).is_some_and(|text| Stat::parse(&text).is_none_or(|stat| !matches!(stat.state, b'Z' | b'X' | b'x')))
+}
+
+/// Name of a task; `None` when it is gone.
+pub fn comm(task: u32) -> Option<Vec<u8>> {
+    let mut comm = fs::read(format!("/proc/{task}/comm")).ok()?;
+    comm.pop_if(|byte| *byte == b'\n');
+    Some(comm)
 }
 
 /// The first number behind `Uid:`: real, effective, saved, of file access.
@@ -122,6 +172,16 @@ mod tests {
         assert_eq!(real_uid(b"Name:\tUid:\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n"), Some(1000));
         assert_eq!(real_uid(b"Name:\tx\n"), None);
         assert_eq!(real_uid(b"Uid:\n"), None);
+    }
+
+    #[test]
+    fn stat_with_a_hostile_name() {
+        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 100 0 0\n";
+        let stat = Stat::parse(line).unwrap();
+        let comm = b"a) R 1 (b";
+        assert_eq!(stat, Stat { comm, state: b'S', parent: 7, is_kernel_thread: false, threads: 3, start_ticks: 100 });
+        assert_eq!(Stat::parse(b"42 (a"), None);
+        assert_eq!(Stat::parse(b"42 )a("), None);
     }
 
     #[test]

@@ -37,15 +37,8 @@ pub(super) fn closing_line(summary: &Summary) -> String {
         Some(part) if part >= 0.000_05 => format!(", counting runs took ≈{:.2} % of the machine", part * 100.0),
         _ => String::new(),
     };
-    let countable = match summary.countable {
-        Some(1) => "\n[ bprec: --counters exact is possible here, for 1 of them ]".to_owned(),
-        Some(countable) => {
-            format!("\n[ bprec: --counters exact is possible here, for {} of them ]", grouped(countable.into()))
-        }
-        None => String::new(),
-    };
     format!(
-        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missing}; {} -> {path}{files}; cost {:.3} s CPU{statistics} ]{countable}",
+        "[ bprec: {}{records}{ours}{of_programs}, {lost}{throttled}; {}{missing}; {} -> {path}{files}; cost {:.3} s CPU{statistics} ]",
         counted(summary.samples, "sample"),
         counted(summary.programs, "BPF program"),
         bytes(summary.written_bytes),

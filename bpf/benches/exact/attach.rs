@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{BtfCache, Pair, Profiler, Program, Source};
+use bprec_bpf::{BtfCache, Probe, Profiler, Program, Source};
 use bprec_fixtures::{Fixture, Loaded};
 
 use crate::Result;
@@ -36,7 +36,7 @@ pub(crate) fn bench() -> Result<()> {
             let part = pairs.len().div_ceil(threads);
             thread::scope(|scope| {
                 for pairs in pairs.chunks_mut(part) {
-                    scope.spawn(|| pairs.iter_mut().for_each(Pair::detach));
+                    scope.spawn(|| pairs.iter_mut().for_each(Probe::detach));
                 }
             });
             detached = detached.min(start.elapsed());
@@ -54,14 +54,14 @@ pub(crate) fn target(loaded: &Loaded, name: &str) -> Result<(Program, u32)> {
     Ok((program, type_id.ok_or("no function")?))
 }
 
-fn attach(profiler: &Profiler, targets: &[(Program, u32)], threads: usize) -> Result<Vec<Pair>> {
+fn attach(profiler: &Profiler, targets: &[(Program, u32)], threads: usize) -> Result<Vec<Probe>> {
     let attach = |(program, type_id): &(Program, u32)| profiler.attach(program.as_fd(), program.id(), *type_id, 1);
-    let parts: Vec<bprec_bpf::Result<Vec<Pair>>> = thread::scope(|scope| {
-        let start = |part: &'_ [(Program, u32)]| part.iter().map(attach).collect::<bprec_bpf::Result<Vec<Pair>>>();
+    let parts: Vec<bprec_bpf::Result<Vec<Probe>>> = thread::scope(|scope| {
+        let start = |part: &'_ [(Program, u32)]| part.iter().map(attach).collect::<bprec_bpf::Result<Vec<Probe>>>();
         let started: Vec<_> =
             targets.chunks(targets.len().div_ceil(threads)).map(|part| scope.spawn(move || start(part))).collect();
         started.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
-    let pairs: Vec<Vec<Pair>> = parts.into_iter().collect::<bprec_bpf::Result<_>>()?;
+    let pairs: Vec<Vec<Probe>> = parts.into_iter().collect::<bprec_bpf::Result<_>>()?;
     Ok(pairs.into_iter().flatten().collect())
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{BtfCache, Pair, Profiler, Program, Source};
+use bprec_bpf::{BtfCache, Probe, Profiler, Program, Source};
 use bprec_fixtures::{Fixture, Loaded, online_cpus, open_software_counter};
 
 use crate::Result;
@@ -68,12 +68,12 @@ struct Way {
 pub(crate) enum Held {
     Nothing,
     Fixture { _loaded: Box<Loaded> },
-    Ours { pair: Pair, _profiler: Box<Profiler>, _events: Vec<OwnedFd> },
+    Ours { pair: Probe, _profiler: Box<Profiler>, _events: Vec<OwnedFd> },
     Tool(Child),
 }
 
 impl Held {
-    pub(crate) fn pair(&self) -> Option<&Pair> {
+    pub(crate) fn pair(&self) -> Option<&Probe> {
         match self {
             Held::Ours { pair, .. } => Some(pair),
             _ => None,

@@ -8,8 +8,8 @@ use bprec_format::bpf::names::{MapType, ProgType};
 use bprec_format::state::{self, Attachment, ProgArray, TailCall};
 
 use crate::inspect::btf::BtfCache;
-use crate::inspect::cgroups;
 use crate::inspect::holders::Holders;
+use crate::inspect::hooks;
 use crate::inspect::links::links;
 use crate::inspect::maps::Map;
 use crate::inspect::names::Names;
@@ -135,10 +135,19 @@ impl Attachments {
         if has(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT]) {
             unlinked.extend(self.note(net::tc_attachments(names.interfaces())).unwrap_or_default());
             unlinked.extend(names.other_networks().tc_attachments());
+            unlinked.extend(hooks::interface_attachments(names.interfaces()));
+            unlinked.extend(names.other_networks().hook_attachments());
         }
-        let hooks: Vec<u32> = types.iter().flat_map(|kind| cgroups::hooks(*kind)).copied().collect();
-        if !hooks.is_empty() {
-            unlinked.extend(cgroups::attachments(names.cgroups(), &hooks));
+        if has(&[ProgType::FLOW_DISSECTOR]) {
+            unlinked.extend(hooks::dissectors());
+            unlinked.extend(names.other_networks().dissectors());
+        }
+        if has(&[ProgType::SK_SKB, ProgType::SK_MSG]) {
+            unlinked.extend(hooks::sockmap_attachments(|id| names.map(id)));
+        }
+        let of_cgroups: Vec<u32> = types.iter().flat_map(|kind| hooks::of_cgroups(*kind)).copied().collect();
+        if !of_cgroups.is_empty() {
+            unlinked.extend(hooks::cgroup_attachments(names.cgroups(), &of_cgroups));
         }
         unlinked.extend(self.perf_events());
         let linked: BTreeSet<(u32, String, Vec<u8>)> =

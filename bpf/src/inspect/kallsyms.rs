@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use bprec_format::bpf::Insn;
-use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
 use bprec_format::state::KernelSymbol;
 
@@ -32,6 +31,11 @@ impl Kallsyms {
     /// When /proc/kallsyms cannot be read.
     pub fn read_without_bpf() -> Result<Kallsyms> {
         Ok(Kallsyms(bprec_host::Kallsyms::read_before(MODULE)?))
+    }
+
+    /// Returns true while the kernel has the modules that it had when the table was read, at the same addresses.
+    pub fn has_current_modules(&self) -> bool {
+        self.0.has_current_modules()
     }
 
     /// True when the kernel hides addresses from this process: every one of them reads as zero.
@@ -78,12 +82,6 @@ impl Kallsyms {
     /// Why images or functions are missing from it; None when nothing stands in the way.
     pub fn problem(&self) -> Option<&'static str> {
         if self.is_hidden() { bprec_host::hidden_addresses() } else { visibility::hidden_symbols() }
-    }
-
-    /// Whether programs of this type make the kernel build images: trampolines, dispatchers or stubs.
-    pub fn has_images(prog_type: ProgType) -> bool {
-        use ProgType as T;
-        matches!(prog_type, T::TRACING | T::LSM | T::EXT | T::STRUCT_OPS | T::XDP)
     }
 
     fn bpf_symbols(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<KernelSymbol> {

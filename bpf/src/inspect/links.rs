@@ -81,9 +81,6 @@ pub fn links(names: &Names, btfs: &BtfCache) -> Result<Found> {
 }
 
 /// The programs of which an extension (freplace) has replaced a function.
-///
-/// # Errors
-/// As [`links`].
 pub(crate) fn extended() -> Result<HashSet<u32>> {
     let mut extended = HashSet::new();
     for id in sys::ids(Kind::Link) {

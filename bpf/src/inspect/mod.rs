@@ -3,9 +3,9 @@
 
 mod attachments;
 mod btf;
-mod cgroups;
 mod contents;
 mod holders;
+mod hooks;
 mod kallsyms;
 mod links;
 mod maps;

@@ -9,10 +9,11 @@ use bprec_format::bpf::names::LinkType;
 use bprec_format::{event_type, kernel_event_name};
 use bprec_host::Cgroups;
 
+use crate::inspect::hooks;
 use crate::inspect::maps::Map;
 use crate::inspect::net::{self, Interface};
 use crate::inspect::other_networks::OtherNetworks;
-use crate::sys;
+use crate::sys::HookOf;
 
 /// Looks names up for one scan of the machine; to be made anew for the next, since what it read may have changed.
 #[derive(Debug, Default)]
@@ -58,9 +59,7 @@ impl Names {
             if link_type == LinkType::XDP {
                 return interface.xdp.contains(&prog_id);
             }
-            let mut ids = [0u32; 64];
-            let count = sys::attached_progs(sys::HookOf::Interface(index), attach_type, &mut ids).unwrap_or(0);
-            ids.iter().take(count).any(|id| *id == prog_id)
+            hooks::programs(HookOf::Interface(index), attach_type).contains(&prog_id)
         };
         match ours.filter(is_there) {
             Some(interface) => interface.name.clone(),

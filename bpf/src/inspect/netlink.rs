@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
 use crate::error::{Error, Object, Result};
 use crate::sys;
 
@@ -24,7 +26,10 @@ const HEADER_BYTES: usize = 16;
 /// When the kernel refuses, or answers with what is no list of messages.
 pub(crate) fn dump(call: &'static str, request: u16, payload: &[u8], mut each: impl FnMut(&[u8])) -> Result<()> {
     let refused = |source: io::Error| refusal(call, source.raw_os_error().unwrap_or(libc::EIO));
-    let socket = UnixDatagram::from(sys::netlink::route_socket().map_err(refused)?);
+    // `NETLINK_ROUTE` is protocol 0.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| refused(errno.into()))?;
+    let socket = UnixDatagram::from(socket);
     // The kernel answers at once or not at all.
     socket.set_read_timeout(Some(Duration::from_secs(2))).map_err(refused)?;
     let mut message = Vec::with_capacity(HEADER_BYTES + payload.len());

@@ -7,22 +7,18 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bprec_format::bpf::names::LinkType;
+use bprec_format::bpf::names::{AttachType, LinkType};
 use bprec_format::state::Attachment;
 use bprec_host::{NetworkNamespace, NetworkNamespaces};
 
 use crate::error::Result;
+use crate::inspect::hooks;
 use crate::inspect::net::{self, Interface};
-use crate::sys;
 
 /// The most namespaces that are entered.
 const NAMESPACES_MAX: usize = 512;
 /// How long they may take together.
 const PATIENCE: Duration = Duration::from_millis(1000);
-/// The hooks of an interface that links are on: `BPF_TCX_INGRESS`, `BPF_TCX_EGRESS`, `BPF_NETKIT_PRIMARY`, `BPF_NETKIT_PEER`.
-const HOOKS: [u32; 4] = [46, 47, 54, 55];
-/// The kernel allows no more programs at one hook (`BPF_MPROG_MAX`).
-const HOOK_PROGS_MAX: usize = 64;
 
 /// What is attached in other network namespaces.
 #[derive(Debug, Default)]
@@ -38,8 +34,9 @@ struct Network {
     label: String,
     interfaces: Vec<Interface>,
     tc: Vec<Attachment>,
-    /// Number of the interface, hook and program.
-    hooks: Vec<(u32, u32, u32)>,
+    /// On tcx and netkit hooks.
+    hooks: Vec<Attachment>,
+    dissectors: Vec<Attachment>,
 }
 
 /// Looks into each of these namespaces, on a thread of its own that enters one after the other: what was found, and what could not be
@@ -117,13 +114,26 @@ impl OtherNetworks {
         self.networks.iter().flat_map(|network| network.labelled(network.tc.clone())).collect()
     }
 
+    /// Programs on tcx and netkit hooks.
+    pub(crate) fn hook_attachments(&self) -> Vec<Attachment> {
+        self.networks.iter().flat_map(|network| network.labelled(network.hooks.clone())).collect()
+    }
+
+    /// Flow dissectors.
+    pub(crate) fn dissectors(&self) -> Vec<Attachment> {
+        self.networks.iter().flat_map(|network| network.dissectors.clone()).collect()
+    }
+
     /// The interface that a link's program is on. Its number is one of a namespace that the link does not tell.
     pub(crate) fn interface(&self, index: u32, link_type: LinkType, attach_type: u32, prog_id: u32) -> Option<String> {
+        let kind = AttachType(attach_type).to_string();
         self.networks.iter().find_map(|network| {
             let interface = network.interfaces.iter().find(|interface| interface.index == index)?;
             let is_there = match link_type {
                 LinkType::XDP => interface.xdp.contains(&prog_id),
-                _ => network.hooks.contains(&(index, attach_type, prog_id)),
+                _ => network.hooks.iter().any(|it| {
+                    (it.prog_id, &it.kind[..], &it.target[..]) == (prog_id, &kind[..], interface.name.as_bytes())
+                }),
             };
             is_there.then(|| format!("{} in {}", interface.name, network.label))
         })
@@ -134,17 +144,8 @@ impl Network {
     fn of(namespace: &NetworkNamespace) -> Result<Network> {
         let interfaces = net::interfaces()?;
         let tc = net::tc_attachments(&interfaces)?;
-        let mut hooks = Vec::new();
-        let mut ids = [0u32; HOOK_PROGS_MAX];
-        for interface in &interfaces {
-            for hook in HOOKS {
-                let hook_of = sys::HookOf::Interface(interface.index);
-                // A hook that this kernel or this interface does not have is refused.
-                let count = sys::attached_progs(hook_of, hook, &mut ids).unwrap_or(0);
-                hooks.extend(ids.iter().take(count).map(|id| (interface.index, hook, *id)));
-            }
-        }
-        Ok(Network { label: namespace.label().to_owned(), interfaces, tc, hooks })
+        let (hooks, dissectors) = (hooks::interface_attachments(&interfaces), hooks::dissectors());
+        Ok(Network { label: namespace.label().to_owned(), interfaces, tc, hooks, dissectors })
     }
 
     fn labelled(&self, attachments: Vec<Attachment>) -> Vec<Attachment> {
@@ -158,8 +159,6 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use bprec_format::bpf::names::AttachType;
-
     use super::*;
 
     #[test]
@@ -173,11 +172,5 @@ mod tests {
         }
         let (_, problems) = visit(namespaces, Duration::ZERO);
         assert!(problems.iter().any(|it| it.contains("within 0 ms")), "{problems:?}");
-    }
-
-    #[test]
-    fn hooks_have_the_numbers_of_their_names() {
-        let names = HOOKS.map(|hook| AttachType(hook).to_string());
-        assert_eq!(names, ["tcx_ingress", "tcx_egress", "netkit_primary", "netkit_peer"]);
     }
 }

@@ -143,9 +143,6 @@ impl Aggregator {
     }
 
     /// Puts the program on an event: its samples are counted from then on, and none of them reaches a ring.
-    ///
-    /// # Errors
-    /// As [`Attached::new`].
     pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
         let missing = || Error::Load {
             program: AGGREGATE,

@@ -18,7 +18,7 @@ pub use bperf::{AttrMap, EventReading, FOLLOWED_MAX, Follower, Inherit, Leader, 
 pub use names::{counts_others, lists_references};
 pub use perf_event::{Attached, Way};
 pub use profiler::{
-    Calibration, Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, Profiler, Refusals, Source, StatsCost, StatsProbe,
+    Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS, Probe, ProbeCost, Profiler, Refusals, Source, StatsCost, StatsProbe,
     makes_tail_calls, tail_calls_are_counted,
 };
 pub use refs::{ProgRefs, Refs};

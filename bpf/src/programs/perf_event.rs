@@ -45,9 +45,6 @@ impl Attached {
     }
 
     /// Puts `program` on `event` by a link.
-    ///
-    /// # Errors
-    /// As [`new`](Attached::new); EINVAL also before Linux 5.15.
     pub fn by_link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> Result<Attached> {
         let refused = |errno| refused("bpf(BPF_LINK_CREATE)", program, errno);
         let link = sys::link_to_event(program, event, cookie).map_err(refused)?;
@@ -55,9 +52,6 @@ impl Attached {
     }
 
     /// Puts `program` on `event` by ioctl.
-    ///
-    /// # Errors
-    /// As [`new`](Attached::new).
     pub fn by_ioctl(program: BorrowedFd<'_>, event: BorrowedFd<'_>) -> Result<Attached> {
         let refused = |errno| refused("ioctl(PERF_EVENT_IOC_SET_BPF)", program, errno);
         sys::set_program(event, program).map_err(refused)?;

@@ -81,9 +81,6 @@ impl SamplerProgram {
 
     /// Puts the program on an event: from then on, its samples are this program's to make, and none goes to the event's
     /// own ring.
-    ///
-    /// # Errors
-    /// As [`Attached::new`].
     pub fn attach(&self, event: BorrowedFd<'_>) -> Result<Attached> {
         with_program(&self.object, |program| Attached::new(program, event, 0))
     }

@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys as cmd;
 
+use super::map_info;
 use super::syscall::{Attr, attr_end, bpf, bpf_fd, number, object_name};
 
 /// Makes an array that can be mapped. Err is the errno.
@@ -31,15 +32,17 @@ fn new_map(name: &str, map_type: u32, key_bytes: u32, value_bytes: u32, entries:
     attr
 }
 
-/// Puts a perf event into an array of them. Err is the errno.
+/// Puts a perf event into an array of them. Err is the errno; EINVAL for another map.
 pub(crate) fn put_event(map: BorrowedFd<'_>, index: u32, event: BorrowedFd<'_>) -> Result<(), i32> {
+    if !map_info(map, 0).is_ok_and(|info| info.type_ == cmd::BPF_MAP_TYPE_PERF_EVENT_ARRAY) {
+        return Err(libc::EINVAL);
+    }
     let value = event.as_raw_fd();
     let mut attr = Attr::default();
     attr.__bindgen_anon_2.map_fd = number(map);
     attr.__bindgen_anon_2.key = (&raw const index) as u64;
     attr.__bindgen_anon_2.__bindgen_anon_1.value = (&raw const value) as u64;
-    // SAFETY: the maps this is called with are arrays of perf events, whose keys and values have four bytes; both locals
-    // have as many and outlive the call. Another map would be read beyond them, which the callers rule out.
+    // SAFETY: the map is an array of perf events, whose keys and values have four bytes; both locals have as many and outlive the call.
     unsafe { bpf(cmd::BPF_MAP_UPDATE_ELEM, &mut attr, attr_end!(__bindgen_anon_2.flags)) }.map(drop)
 }
 

@@ -10,7 +10,6 @@ mod fdinfo;
 mod info;
 pub(crate) mod load;
 pub(crate) mod memory;
-pub(crate) mod netlink;
 mod objects;
 mod pin;
 mod query;

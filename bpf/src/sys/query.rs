@@ -90,8 +90,8 @@ pub(crate) fn task_fd_query(pid: u32, fd: u32) -> Result<TaskFd> {
 /// What has hooks that programs are attached to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum HookOf<'a> {
-    /// A cgroup, by its directory.
-    Cgroup(BorrowedFd<'a>),
+    /// A cgroup, by its directory; a network namespace; a map.
+    Descriptor(BorrowedFd<'a>),
     /// An interface of this network namespace, by its number.
     Interface(u32),
 }
@@ -101,7 +101,7 @@ pub(crate) enum HookOf<'a> {
 pub(crate) fn attached_progs(hook: HookOf<'_>, attach_type: u32, ids: &mut [u32]) -> Result<usize, i32> {
     let mut attr = Attr::default();
     match hook {
-        HookOf::Cgroup(directory) => attr.query.__bindgen_anon_1.target_fd = number(directory),
+        HookOf::Descriptor(fd) => attr.query.__bindgen_anon_1.target_fd = number(fd),
         HookOf::Interface(index) => attr.query.__bindgen_anon_1.target_ifindex = index,
     }
     attr.query.attach_type = attach_type;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use bprec_bpf::{BtfCache, Pair, Profiler, ProgSnapshot, Program, Refs, Source, Surroundings};
+use bprec_bpf::{Attachments, BtfCache, Probe, Profiler, ProgSnapshot, Program, Refs, Source};
 use bprec_fixtures::Loaded;
 use bprec_format::bpf::btf::Btf;
 use libbpf_rs::{Object, ObjectBuilder, ProgramMut};
@@ -152,15 +152,15 @@ pub fn snapshots(object: &Object, btfs: &BtfCache) -> Vec<ProgSnapshot> {
 }
 
 /// Looks around for these programs.
-pub fn look_around(snapshots: &[ProgSnapshot], btfs: &BtfCache) -> Surroundings {
+pub fn look_around(snapshots: &[ProgSnapshot], btfs: &BtfCache) -> Attachments {
     // One may be at work beside the test.
     let references = Refs::load().and_then(|refs| refs.read()).unwrap_or_default();
     let recorders = references.iter().filter(|it| it.is_recorder).map(|it| it.id).collect();
-    Surroundings::scan(&snapshots.iter().collect::<Vec<_>>(), btfs, &recorders)
+    Attachments::scan(&snapshots.iter().collect::<Vec<_>>(), btfs, &recorders)
 }
 
 /// `kind target` of the attachments of a program, those by link marked.
-pub fn attachments(around: &Surroundings, prog_id: u32) -> Vec<String> {
+pub fn attachments(around: &Attachments, prog_id: u32) -> Vec<String> {
     let of_prog = around.attachments.iter().filter(|it| it.prog_id == prog_id);
     of_prog
         .map(|it| {
@@ -314,7 +314,7 @@ fn cpus() -> u32 {
 }
 
 /// Attaches to the function of a program with this index.
-pub fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize) -> Pair {
+pub fn attach(profiler: &Profiler, loaded: &Loaded, name: &str, function: usize) -> Probe {
     let program = Program::take(loaded.id_of(name).unwrap()).unwrap();
     let snapshot = program.fetch(&BtfCache::new()).unwrap();
     let type_id = snapshot.info.view().functions().nth(function).unwrap().type_id.unwrap();

@@ -44,20 +44,14 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Begins to drain the rings into `sink`. Records other than samples have trailers as `base` has them.
+    /// Begins to drain the rings into `sink`.
     ///
     /// # Errors
     /// When there can be no more threads or descriptors.
-    pub(crate) fn start(
-        opened: &Arc<OpenEvents>,
-        rings: Rings,
-        sink: Sink,
-        tally: Tally,
-        base: &SampleLayout,
-    ) -> Result<Outbox> {
+    pub(crate) fn start(opened: &Arc<OpenEvents>, rings: Rings, sink: Sink, tally: Tally) -> Result<Outbox> {
         let (waker, ended) = (Waker::new()?, Waker::new()?);
         let is_file = sink.is_file();
-        let output = OutputThread::start(sink, tally, base.trailer_bytes(), waker.clone(), ended.clone())?;
+        let output = OutputThread::start(sink, tally, waker.clone(), ended.clone())?;
         let drain = Drain::start(Arc::clone(opened), rings, output.queue().clone(), waker, ended.clone())?;
         Ok(Outbox {
             drain,
@@ -99,9 +93,6 @@ impl Outbox {
     }
 
     /// Names of the events, which a file has in a feature.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn event_names(&mut self, events: &[OpenEvent]) -> Result<()> {
         if self.is_file {
             return Ok(());
@@ -112,9 +103,6 @@ impl Outbox {
     }
 
     /// Formats of tracepoints.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn tracing_data(&mut self, payload: &[u8]) -> Result<()> {
         if self.is_file {
             return self.journal(&Frame::Feature { bit: Feature::TRACING_DATA.0, payload });
@@ -125,9 +113,6 @@ impl Outbox {
     }
 
     /// Writes the first state, and what waited for it. Rounds of records begin if there are to be any.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn begin(&mut self, first: State, has_rounds: bool) -> Result<()> {
         let waiting = self.held_back.take().unwrap_or_default();
         self.state(first)?;
@@ -138,9 +123,6 @@ impl Outbox {
 
     /// Has all that is handed over from here on written into another file, where states wait for the first one again. The file
     /// before it comes when it has everything.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn switch(&mut self, sink: Sink) -> Result<Receiver<Closed>> {
         self.flush()?;
         self.held_back = Some(Vec::new());
@@ -156,9 +138,6 @@ impl Outbox {
     }
 
     /// Sends what was kept for a batch.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn flush(&mut self) -> Result<()> {
         if self.states.is_empty() {
             return Ok(());

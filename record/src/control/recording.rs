@@ -10,6 +10,7 @@ mod finisher;
 mod switching;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use bprec_format::state::{Session, State};
 use bprec_format::{Endian, Events, SampleLayout};
 
 use super::command::Workload;
-use super::liveness::{Liveness, is_readable};
+use super::liveness::{Liveness, are_gone, is_readable};
 use super::outbox::Outbox;
 use super::rotation::Rotation;
 use super::sources::Sources;
@@ -35,7 +36,7 @@ use crate::sources::Outlet;
 use crate::sources::aggregate::Aggregates;
 use crate::sources::boot_clock::BootTimeOffset;
 use crate::sources::bpf_sampler::BpfSampler;
-use crate::sources::exact::{self, ExactCounters, ExactOffer};
+use crate::sources::exact::{self, ExactCounters};
 use crate::sources::hotplug::Hotplug;
 use crate::sources::inventory::{Holding, Inventory, LoadWatcher, Programs, Purpose};
 use crate::sources::map_dumps::MapDumps;
@@ -67,7 +68,8 @@ struct Recording<'a> {
     /// What there was before its first file, until something is recorded.
     origin: Option<Origin>,
     opened: Arc<OpenEvents>,
-    kallsyms: Option<Kallsyms>,
+    /// Symbols of the kernel as they were at the start, if they can be read.
+    kallsyms: Option<Arc<Kallsyms>>,
     /// Kernel addresses whose functions the file has the names of already.
     named: HashSet<u64>,
     /// Feature sections that are known already.
@@ -99,8 +101,6 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
     }
     sys::survive_file_size_limit();
     let signals = Signals::block(options.switch_output.is_some_and(|how| how.on_signal))?;
-    // The kernel takes its time to print its symbols, and nothing needs them until the first records are written.
-    let kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)?;
     let specs = sampling::specs(options)?;
     let tracing_data = syntax::tracing_data(&specs)?;
     let abilities = Abilities::probe().map_err(|error| refused("dummy", 0, -1, error))?;
@@ -122,6 +122,9 @@ pub(crate) fn record(options: &Options) -> Result<Summary> {
         options.command.as_deref().map(|command| Workload::hold(command, stdout_is_taken, inherited)).transpose()?;
     let command = workload.as_ref().map(Workload::pid);
     let mut recording = Recording::open(options, abilities, specs, loaded, command)?;
+    // The kernel takes its time to print its symbols, and nothing needs them until the first records are written. What changes from
+    // here on is in the rings.
+    let kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)?;
     let outcome = recording
         .prepare(tracing_data, kallsyms)
         .and_then(|()| recording.start(workload.as_mut()))
@@ -175,22 +178,21 @@ impl<'a> Recording<'a> {
             bpf_sampler.attach(options, &samplers, &targets, &opened)?;
         }
         let rings = Rings::map(&opened, options)?;
+        let code = rings.code().cloned();
         let opened = Arc::new(opened);
-        let btfs = Arc::new(BtfCache::new());
-        let watcher = if abilities.bpf && opened.side_band_everywhere {
-            let missing = |error: &Error| {
-                (options.notify)(Level::Warning, &format!("programs loaded while recording are not captured: {error}"));
-            };
-            LoadWatcher::start(abilities, &online, Arc::clone(&btfs), Holding::with(refs.as_ref()))
-                .inspect_err(missing)
-                .ok()
-        } else {
-            None
-        };
         let map_dumps = MapDumps::new(options, user_objects.map_ids()?);
         let rotation = Rotation::new(options)?;
-        let Started { out, origin, syncer, finisher } =
-            start_draining(options, abilities, &opened, rings, rotation.as_ref())?;
+        let Started { out, origin, syncer, finisher } = start_draining(options, &opened, rings, rotation.as_ref())?;
+        let btfs = Arc::new(BtfCache::new());
+        let watcher = code.and_then(|code| {
+            let queue = Some(out.output().queue().clone());
+            LoadWatcher::start(code, queue, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+                .inspect_err(|error| {
+                    let text = format!("programs loaded while recording are not captured: {error}");
+                    (options.notify)(Level::Warning, &text);
+                })
+                .ok()
+        });
 
         let session = Session {
             cpus_online: targets.cpus.len() as u32,
@@ -216,9 +218,6 @@ impl<'a> Recording<'a> {
         }
         sources.add(user_objects);
         statistics.into_iter().for_each(|statistics| sources.add(statistics));
-        if options.counters == Counters::Stats {
-            sources.add(ExactOffer::default());
-        }
         exact.into_iter().for_each(|exact| sources.add(exact));
         if let Some(asked) = &options.shared {
             sources.add(SharedCounters::of_recording(options, asked, command.map(i32::cast_unsigned)));
@@ -266,7 +265,13 @@ impl<'a> Recording<'a> {
         self.sections.extend(tracing_data.map(|payload| (Feature::TRACING_DATA.0, payload)));
         self.sources.prepare(&mut self.out)?;
         self.send_tasks(HashMap::new())?;
-        self.send_images(kallsyms)
+        self.kallsyms = kallsyms.join().ok().and_then(|read| read.ok()).map(Arc::new);
+        if let Some(kallsyms) = &self.kallsyms {
+            let mut images = kallsyms.bpf_images();
+            synth::measure_images(&mut images, &kallsyms.bpf_functions());
+            self.sources.programs.add_images(images);
+        }
+        self.send_images()
     }
 
     /// Sends what holds for the machine: the kernel's own map, and the features that are known.
@@ -307,12 +312,10 @@ impl<'a> Recording<'a> {
         out.records(batch)
     }
 
-    /// Sends the BPF programs and trampolines that only the kernel's list of symbols has.
-    fn send_images(&mut self, kallsyms: JoinHandle<bprec_bpf::Result<Kallsyms>>) -> Result<()> {
-        self.kallsyms = kallsyms.join().ok().and_then(|read| read.ok());
-        let Some(kallsyms) = &self.kallsyms else { return Ok(()) };
+    /// Sends trampolines, dispatchers and stubs, which belong to no program's info.
+    fn send_images(&mut self) -> Result<()> {
         let mut records = Vec::new();
-        synth::images(&self.layout(), &kallsyms.bpf_images(), &kallsyms.bpf_functions(), &mut records);
+        synth::images(&self.layout(), self.sources.programs.images(), &mut records);
         self.out.records(records)
     }
 
@@ -380,7 +383,12 @@ impl<'a> Recording<'a> {
             let switch_at = self.rotation.as_ref().and_then(Rotation::switch_at);
             let wakes = [Some(look_at), Some(next_snapshot), end, enable_at, switch_at, self.sources.poll_at()];
             let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
-            self.wait(wake_at, signals, workload.as_deref(), liveness.as_ref())?;
+            let mut more = vec![self.out.ended().as_fd()];
+            more.extend(self.options.stop.as_deref().map(AsFd::as_fd));
+            self.sources.wait(wake_at, signals, workload.as_deref(), liveness.as_ref(), &more)?;
+            if is_readable(self.out.ended()) {
+                return Err(Error::OutputEnded);
+            }
             let arrived = signals.take();
             let now = Instant::now();
             if enable_at.is_some_and(|at| at <= now) {
@@ -401,11 +409,7 @@ impl<'a> Recording<'a> {
             if self.rotation.as_ref().is_some_and(|rotation| rotation.is_due(now, written_bytes, arrived.user)) {
                 self.switch_output()?;
             }
-            let is_over = match (&mut workload, &mut liveness) {
-                (Some(workload), _) => workload.has_ended(),
-                (None, Some(liveness)) => liveness.are_gone(),
-                (None, None) => false,
-            };
+            let is_over = are_gone(workload.as_deref_mut(), liveness.as_mut());
             if arrived.end.is_some() || is_over || self.is_stopped() || end.is_some_and(|end| end <= now) {
                 return Ok(());
             }
@@ -415,32 +419,6 @@ impl<'a> Recording<'a> {
     /// The program that records has asked for the end.
     fn is_stopped(&self) -> bool {
         self.options.stop.as_deref().is_some_and(is_readable)
-    }
-
-    /// Waits until there is something to do.
-    fn wait(
-        &self,
-        until: Instant,
-        signals: &Signals,
-        workload: Option<&Workload>,
-        liveness: Option<&Liveness>,
-    ) -> Result<()> {
-        let mut fds = vec![sys::poll_in(signals), sys::poll_in(self.out.ended())];
-        fds.extend(self.options.stop.as_deref().map(sys::poll_in));
-        fds.extend(self.sources.wakers().map(sys::poll_in));
-        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
-        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
-        let wait = until.saturating_duration_since(Instant::now());
-        sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
-            call: "poll",
-            object: "signals".to_owned(),
-            answer,
-            remedy: String::new(),
-        })?;
-        match fds[1].revents().is_empty() {
-            true => Ok(()),
-            false => Err(Error::OutputEnded),
-        }
     }
 }
 
@@ -455,14 +433,13 @@ struct Started {
 /// Creates the output and begins to drain into it.
 fn start_draining(
     options: &Options,
-    abilities: Abilities,
     opened: &Arc<OpenEvents>,
     rings: Rings,
     rotation: Option<&Rotation>,
 ) -> Result<Started> {
     let sink = Sink::create(&options.output, &opened.events, rotation.map(Rotation::closed_files))?;
     let origin = sink.origin();
-    let started = drain_into(sink, options, abilities, opened, rings, rotation).inspect_err(|_| {
+    let started = drain_into(sink, options, opened, rings, rotation).inspect_err(|_| {
         // As if it had never been.
         origin.iter().for_each(Origin::discard);
     });
@@ -472,7 +449,6 @@ fn start_draining(
 fn drain_into(
     mut sink: Sink,
     options: &Options,
-    abilities: Abilities,
     opened: &Arc<OpenEvents>,
     rings: Rings,
     rotation: Option<&Rotation>,
@@ -486,8 +462,7 @@ fn drain_into(
     let tally = if with_user_hits { tally.with_user_hits() } else { tally };
     let written = sink.written()?;
     let syncer = options.sync.zip(written).map(|(every, written)| Syncer::start(every, written)).transpose()?;
-    let base = SampleLayout::new(&abilities.base(), Endian::NATIVE);
-    let out = Outbox::start(opened, rings, sink, tally, &base)?;
+    let out = Outbox::start(opened, rings, sink, tally)?;
     let closed_files = rotation.map(|rotation| rotation.closed_files().clone());
     let completer = Completer::new(StateWriter::of(opened), closed_files, options.notify);
     let finisher = Finisher::start(completer, out.ended().clone())?;

@@ -1,15 +1,18 @@
 //! All sources of a recording, and what they share.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use bprec_format::state::Session;
 
+use super::command::Workload;
+use super::liveness::Liveness;
 use crate::output::Summary;
 use crate::sources::inventory::Programs;
 use crate::sources::statistics::Statistics;
 use crate::sources::{Context, News, Outlet, Source};
-use crate::sys::Waker;
+use crate::sys::{self, Signals};
 use crate::{Error, Level, Result};
 
 /// The sources, in their order.
@@ -65,26 +68,17 @@ impl Sources {
     }
 
     /// [`Source::start`] of all, then [`Source::begin`].
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn start(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.start(context))?;
         self.each(out, |source, context| source.begin(context))
     }
 
     /// [`Source::enable`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn enable(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.enable(context))
     }
 
     /// [`Source::poll`] of all. What is new for one of them is new for all that come behind it.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn poll(&mut self, now: Instant, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.poll(now, context))?;
         self.news = News::default();
@@ -92,25 +86,16 @@ impl Sources {
     }
 
     /// [`Source::read`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn read(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.read(context))
     }
 
     /// [`Source::end_file`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn end_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.each(out, |source, context| source.end_file(context))
     }
 
     /// [`Source::begin_file`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn begin_file(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.addresses.clear();
         self.each(out, |source, context| source.begin_file(context))
@@ -122,9 +107,6 @@ impl Sources {
     }
 
     /// [`Source::finish`] of all.
-    ///
-    /// # Errors
-    /// As above.
     pub(crate) fn finish(&mut self, out: &mut dyn Outlet) -> Result<()> {
         self.all.reverse();
         let finished = self.each(out, |source, context| source.finish(context));
@@ -137,9 +119,31 @@ impl Sources {
         self.in_use().filter_map(|source| source.poll_at()).min()
     }
 
-    /// What wakes the control thread.
-    pub(crate) fn wakers(&self) -> impl Iterator<Item = &Waker> {
-        self.in_use().filter_map(|source| source.waker())
+    /// Waits until there is something to do for a source, a signal or one of the other descriptors came, a command or another target
+    /// has ended, or the time is over.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for it.
+    pub(crate) fn wait(
+        &self,
+        until: Instant,
+        signals: &Signals,
+        workload: Option<&Workload>,
+        liveness: Option<&Liveness>,
+        more: &[BorrowedFd<'_>],
+    ) -> Result<()> {
+        let mut fds = vec![sys::poll_in(signals)];
+        fds.extend(self.in_use().filter_map(|source| source.waker()).map(sys::poll_in));
+        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
+        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
+        fds.extend(more.iter().map(sys::poll_in));
+        let wait = until.saturating_duration_since(Instant::now());
+        sys::poll(&mut fds, Some(wait)).map_err(|answer| Error::Syscall {
+            call: "poll",
+            object: "signals".to_owned(),
+            answer,
+            remedy: String::new(),
+        })
     }
 
     /// What all of them have to say in the closing line.
@@ -189,8 +193,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::{Arc, Mutex};
 
-    use bprec_bpf::{BtfCache, ProgSnapshot};
-    use bprec_format::SampleLayout;
+    use bprec_bpf::BtfCache;
     use bprec_format::state::State;
 
     use super::*;
@@ -212,24 +215,6 @@ mod tests {
 
     impl Outlet for Nowhere {
         fn state(&mut self, _state: State) -> Result<()> {
-            Ok(())
-        }
-        fn layout(&self) -> Option<SampleLayout> {
-            None
-        }
-        fn records(&mut self, _records: Vec<u8>) -> Result<()> {
-            Ok(())
-        }
-        fn end_round(&mut self) -> Result<()> {
-            Ok(())
-        }
-        fn program(&mut self, _snapshot: &ProgSnapshot) -> Result<()> {
-            Ok(())
-        }
-        fn types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<bool> {
-            Ok(true)
-        }
-        fn keep_types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<()> {
             Ok(())
         }
     }

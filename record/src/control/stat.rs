@@ -7,13 +7,13 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{BtfCache, ProgSnapshot, Refs};
-use bprec_format::SampleLayout;
+use bprec_bpf::{BtfCache, Refs};
 use bprec_format::state::{Session, State};
 
 use super::command::Workload;
-use super::liveness::Liveness;
+use super::liveness::{Liveness, are_gone};
 use super::sources::Sources;
+use crate::drain::CodeRings;
 use crate::events::{Abilities, machine, refused};
 use crate::options::caller;
 use crate::options::{self, StatOptions, StatTarget};
@@ -91,30 +91,6 @@ impl Outlet for Collected {
         self.0.push(state);
         Ok(())
     }
-
-    fn layout(&self) -> Option<SampleLayout> {
-        None
-    }
-
-    fn records(&mut self, _records: Vec<u8>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn end_round(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn program(&mut self, _snapshot: &ProgSnapshot) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<bool, Error> {
-        Ok(true)
-    }
-
-    fn keep_types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 /// Counting that is under way.
@@ -161,7 +137,7 @@ pub fn stat<E: From<Error>>(
         let look_at = Instant::now() + LOOK_EVERY;
         let wakes = [Some(look_at), Some(next_read), next_interval, end, counting.sources.poll_at()];
         let wake_at = wakes.into_iter().flatten().min().unwrap_or(look_at);
-        counting.wait(wake_at, &signals, workload.as_ref(), liveness.as_ref())?;
+        counting.sources.wait(wake_at, &signals, workload.as_ref(), liveness.as_ref(), &[])?;
         let mut stop = false;
         if let Some(asked) = signals.take().end {
             // What the terminal sends, it sends to the command too.
@@ -173,11 +149,7 @@ pub fn stat<E: From<Error>>(
         }
         let now = Instant::now();
         stop |= end.is_some_and(|end| end <= now);
-        stop |= match (&mut workload, &mut liveness) {
-            (Some(workload), _) => workload.has_ended(),
-            (None, Some(liveness)) => liveness.are_gone(),
-            (None, None) => false,
-        };
+        stop |= are_gone(workload.as_mut(), liveness.as_mut());
         counting.poll(now)?;
         if stop {
             break;
@@ -271,7 +243,10 @@ impl Counting {
             let missing = |error: &Error| {
                 (options.notify)(Level::Warning, &format!("programs loaded while counting are not counted: {error}"));
             };
-            LoadWatcher::start(abilities, &online, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+            CodeRings::unwritten(abilities, &online)
+                .and_then(|rings| {
+                    LoadWatcher::start(Arc::new(rings), None, Arc::clone(&btfs), Holding::with(refs.as_ref()))
+                })
                 .inspect_err(missing)
                 .ok()
         } else {
@@ -289,26 +264,6 @@ impl Counting {
         }
         let wanted = Some(WantedPrograms::new(pattern));
         Ok(Counting { sources, collected: Collected::default(), wanted })
-    }
-
-    /// Waits until there is something to do.
-    fn wait(
-        &self,
-        until: Instant,
-        signals: &Signals,
-        workload: Option<&Workload>,
-        liveness: Option<&Liveness>,
-    ) -> Result<(), Error> {
-        let mut fds = vec![sys::poll_in(signals)];
-        fds.extend(self.sources.wakers().map(sys::poll_in));
-        fds.extend(workload.and_then(Workload::pidfd).map(sys::poll_in));
-        fds.extend(liveness.into_iter().flat_map(Liveness::fds).map(sys::poll_in));
-        sys::poll(&mut fds, Some(until.saturating_duration_since(Instant::now()))).map_err(|answer| Error::Syscall {
-            call: "poll",
-            object: "signals".to_owned(),
-            answer,
-            remedy: String::new(),
-        })
     }
 
     fn poll(&mut self, now: Instant) -> Result<(), Error> {

@@ -199,11 +199,9 @@ fn trampolines() -> Finding {
     match Profiler::load(&[], 0, machine::present_cpus()) {
         Ok(profiler) if profiler.has_sessions() => Finding::new(name, "fsession", None),
         Ok(_) => Finding::new(name, "fentry and fexit", None),
-        Err(error) => Finding::new(
-            name,
-            crate::sources::exact::refusal::not_allowed(error).to_string(),
-            Some(Limit::NoTrampolines),
-        ),
+        Err(error) => {
+            Finding::new(name, crate::sources::exact::not_allowed(error).to_string(), Some(Limit::NoTrampolines))
+        }
     }
 }
 

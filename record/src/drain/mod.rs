@@ -3,6 +3,7 @@
 //! It reads no `/proc`, calls no `bpf(2)`, writes to no disk, and waits for nobody: where the output has no more buffers, what the
 //! kernel wrote stays in the rings.
 
+mod code;
 mod ring;
 mod rings;
 
@@ -11,6 +12,8 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub(crate) use code::CodeRings;
+#[cfg(test)]
 pub(crate) use ring::Ring;
 use ring::Unread;
 pub(crate) use rings::Rings;
@@ -51,8 +54,6 @@ struct Drainer {
 struct Copies<'a> {
     queue: &'a Queue,
     account: &'a mut DrainAccount,
-    /// What it becomes.
-    message: fn(Vec<u8>) -> Message,
     /// All of the rings has to be copied, whatever waits already.
     is_due: bool,
     buffer: Vec<u8>,
@@ -130,9 +131,9 @@ impl Drainer {
     /// Drains until nobody asks any more.
     fn drain(&mut self, requests: &Receiver<Request>, waker: &Waker) -> Result<()> {
         let opened = Arc::clone(&self.opened);
-        let owners: Vec<_> = self.rings.owners(&opened).collect();
+        let mut writers = self.rings.writers(&opened);
         let mut fds = vec![sys::poll_in(waker)];
-        fds.extend(owners.iter().map(sys::poll_in));
+        fds.extend(writers.iter_mut().map(|writers| writers.next().map_or(sys::poll_in(waker), sys::poll_in)));
         let mut last = Instant::now();
         loop {
             let wait = (last + DRAIN_EVERY).saturating_duration_since(Instant::now());
@@ -142,8 +143,10 @@ impl Drainer {
                 answer,
                 remedy: String::new(),
             })?;
-            // Those of tasks that have ended, or of CPUs that are gone.
-            fds.retain(|fd| !sys::is_hung_up(fd));
+            // The task has ended, or the CPU has gone. Others that write to the same ring wake it from here on.
+            for (fd, writers) in fds[1..].iter_mut().zip(&mut writers).filter(|(fd, _)| sys::is_hung_up(fd)) {
+                *fd = writers.next().map_or(sys::poll_in(waker), sys::poll_in);
+            }
             waker.take();
             let now = Instant::now();
             self.account.wakeups += 1;
@@ -186,13 +189,11 @@ impl Drainer {
     /// Copies what is in the rings. Returns false when there was no buffer for the rest, which may only be where it is not due.
     fn copy_rings(&mut self, is_due: bool) -> Result<bool> {
         let Drainer { rings, queue, account, .. } = self;
-        let mut main = Copies { queue, account, message: Message::Ring, is_due, buffer: Vec::new() };
-        let has_main = rings.take_main(|unread| main.copy(unread))?;
-        main.send()?;
-        let mut code = Copies { queue, account, message: Message::Code, is_due, buffer: Vec::new() };
-        let has_code = rings.take_code(|unread| code.copy(unread))?;
-        code.send()?;
-        Ok(has_main && has_code)
+        let mut copies = Copies { queue, account, is_due, buffer: Vec::new() };
+        let has_all = rings.take_main(|unread| copies.copy(unread))?;
+        copies.send()?;
+        account.add_overrun(rings.take_code(queue)?);
+        Ok(has_all)
     }
 }
 
@@ -214,7 +215,7 @@ impl Copies<'_> {
     fn send(&mut self) -> Result<()> {
         match self.buffer.is_empty() {
             true => Ok(()),
-            false => self.queue.push((self.message)(std::mem::take(&mut self.buffer))),
+            false => self.queue.push(Message::Ring(std::mem::take(&mut self.buffer))),
         }
     }
 }

@@ -117,9 +117,6 @@ impl Ring {
 
 impl BackwardRing {
     /// Maps the ring of `event` as [`Ring::map`] does. That it cannot be written to has the kernel overwrite it.
-    ///
-    /// # Errors
-    /// As [`Ring::map`].
     pub(crate) fn map(event: BorrowedFd<'_>, data_bytes: usize) -> io::Result<BackwardRing> {
         let page_bytes = sys::page_bytes();
         debug_assert!(data_bytes.is_power_of_two() && data_bytes >= page_bytes);

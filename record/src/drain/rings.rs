@@ -1,10 +1,14 @@
-//! The rings of a recording: one per CPU for all events, and a small one for code that comes and goes.
+//! The rings of a recording: one per CPU for all events, and those of code that comes and goes.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
+use super::code::CodeRings;
 use super::ring::{BackwardRing, Ring, Unread};
-use crate::events::{CODE_RING_BYTES, EventFd, OpenEvents};
+use crate::events::OpenEvents;
+use crate::output::Queue;
 use crate::{Error, Level, Options, Result, sys};
 
 /// All rings of a recording.
@@ -12,9 +16,8 @@ use crate::{Error, Level, Options, Result, sys};
 pub(crate) struct Rings {
     /// One ring per CPU, for all events but one.
     main: RingSet,
-    /// One ring per CPU for code that comes and goes: no flood of samples can push it out, and its records are looked
-    /// at before they are written. Empty where the side band covers the targets only.
-    code: RingSet,
+    /// Rings of code that comes and goes: no flood of samples can push it out. `None` where the side band covers the targets only.
+    code: Option<Arc<CodeRings>>,
     /// One ring per CPU for the events that sample, where samples overwrite the oldest ones.
     newest: Vec<CpuBackwardRing>,
 }
@@ -53,14 +56,10 @@ impl Rings {
     pub(crate) fn map(opened: &OpenEvents, options: &Options) -> Result<Rings> {
         let mut rings = Rings::default();
         let asked = options.ring.bytes();
-        let (mut bytes, mut code_bytes_least) = (asked, CODE_RING_BYTES);
+        let mut bytes = asked;
         for (index, event_fd) in opened.fds.iter().enumerate() {
             let Ok(cpu) = u32::try_from(event_fd.cpu) else { continue };
             if opened.code == Some(event_fd.event) {
-                let mut code_bytes = CODE_RING_BYTES;
-                let ring = map_ring(event_fd, cpu, &mut code_bytes, Ring::map)?;
-                code_bytes_least = code_bytes_least.min(code_bytes);
-                rings.code.rings.push(CpuRing { cpu, ring, owner: index });
                 continue;
             }
             let is_overwritten = options.overwrite && opened.is_sampling(event_fd.event);
@@ -79,11 +78,11 @@ impl Rings {
                 continue;
             }
             if is_overwritten {
-                let ring = map_ring(event_fd, cpu, &mut bytes, BackwardRing::map)?;
+                let ring = map_ring(&event_fd.fd, cpu, &mut bytes, BackwardRing::map)?;
                 rings.newest.push(CpuBackwardRing { cpu, ring, owner: index });
                 continue;
             }
-            let ring = map_ring(event_fd, cpu, &mut bytes, Ring::map)?;
+            let ring = map_ring(&event_fd.fd, cpu, &mut bytes, Ring::map)?;
             rings.main.rings.push(CpuRing { cpu, ring, owner: index });
         }
         if bytes < asked {
@@ -94,21 +93,29 @@ impl Rings {
             );
             (options.notify)(Level::Warning, &text);
         }
-        if code_bytes_least < CODE_RING_BYTES {
-            let text = format!(
-                "rings for loads of BPF programs of {} KiB instead of {} KiB: the limit of locked memory; many loads at once may be \
-                 missed. Raise it (ulimit -l), give smaller rings (-m), or CAP_IPC_LOCK",
-                code_bytes_least / 1024,
-                CODE_RING_BYTES / 1024
-            );
-            (options.notify)(Level::Warning, &text);
-        }
+        rings.code = CodeRings::of(opened, options.notify)?.map(Arc::new);
         Ok(rings)
     }
 
-    /// The descriptors to wait for.
-    pub(super) fn owners<'fd>(&self, opened: &'fd OpenEvents) -> impl Iterator<Item = BorrowedFd<'fd>> {
-        self.main.rings.iter().chain(&self.code.rings).map(|ring| opened.fds[ring.owner].fd.as_fd())
+    /// The rings of code.
+    pub(crate) fn code(&self) -> Option<&Arc<CodeRings>> {
+        self.code.as_ref()
+    }
+
+    /// By ring: the events that write to it, the owner first. Each can be waited for.
+    pub(super) fn writers<'a>(&self, opened: &'a OpenEvents) -> Vec<std::vec::IntoIter<&'a Arc<OwnedFd>>> {
+        let mut by_cpu: BTreeMap<i32, Vec<&Arc<OwnedFd>>> = BTreeMap::new();
+        for event_fd in opened.fds.iter().filter(|event_fd| opened.code != Some(event_fd.event)) {
+            by_cpu.entry(event_fd.cpu).or_default().push(&event_fd.fd);
+        }
+        let of_ring = |ring: &CpuRing| {
+            let owner = &opened.fds[ring.owner].fd;
+            let mut writers = by_cpu.remove(&(ring.cpu as i32)).unwrap_or_default();
+            writers.retain(|fd| !Arc::ptr_eq(fd, owner));
+            writers.insert(0, owner);
+            writers.into_iter()
+        };
+        self.main.rings.iter().map(of_ring).collect()
     }
 
     /// Hands what is in each ring to `take`, and gives the space back to the kernel where that has taken it. Where it has not, the rest
@@ -120,12 +127,14 @@ impl Rings {
         self.main.take(take)
     }
 
-    /// The same of the rings for code.
+    /// Sends what is in the rings of code. Returns bytes in them that could not be read.
     ///
     /// # Errors
-    /// What `take` says.
-    pub(super) fn take_code(&mut self, take: impl FnMut(&Unread<'_>) -> Result<bool>) -> Result<bool> {
-        self.code.take(take)
+    /// When the output has ended.
+    pub(super) fn take_code(&self, queue: &Queue) -> Result<u64> {
+        let Some(code) = &self.code else { return Ok(0) };
+        code.take(Some(queue))?;
+        Ok(code.take_overrun())
     }
 
     /// Appends what is in the rings that are overwritten and was not taken before, ring by ring. Samples of the time that this
@@ -172,14 +181,14 @@ impl RingSet {
 }
 
 /// Maps the ring of an event: with `bytes`, or as many as the kernel lets us lock.
-fn map_ring<R>(
-    event_fd: &EventFd,
+pub(super) fn map_ring<R>(
+    event: &impl AsFd,
     cpu: u32,
     bytes: &mut usize,
     map: impl Fn(BorrowedFd<'_>, usize) -> io::Result<R>,
 ) -> Result<R> {
     loop {
-        match map(event_fd.fd.as_fd(), *bytes) {
+        match map(event.as_fd(), *bytes) {
             Ok(ring) => return Ok(ring),
             // More than may be locked: a smaller ring is better than none.
             Err(error) if error.raw_os_error() == Some(libc::EPERM) && *bytes > sys::page_bytes() => *bytes /= 2,

@@ -102,20 +102,14 @@ impl Abilities {
         attr
     }
 
-    /// The event that carries which kernel code, BPF programs above all, comes and goes.
+    /// The event that carries which kernel code, BPF programs above all, comes and goes. It wakes its reader at each.
     pub(crate) fn code(self) -> EventAttr {
         let mut attr = self.dummy();
+        attr.flags = attr.flags.with(AttrFlags::WATERMARK);
+        attr.wakeup = 1;
         if self.bpf {
             attr.flags = attr.flags.with(AttrFlags::KSYMBOL).with(AttrFlags::BPF_EVENT);
         }
-        attr
-    }
-
-    /// The event that carries loads and unloads of BPF programs alone, and wakes its reader at each.
-    pub(crate) fn loads(self) -> EventAttr {
-        let mut attr = self.dummy();
-        attr.flags = attr.flags.with(AttrFlags::BPF_EVENT).with(AttrFlags::WATERMARK);
-        attr.wakeup = 1;
         attr
     }
 

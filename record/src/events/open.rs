@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use bprec_format::{AttrFlags, EventAttr, FileAttr, SampleType};
 
@@ -11,9 +12,6 @@ use super::sampling::{self, Sampler};
 use super::targets::CpuThreadTargets;
 use crate::limits::Limit;
 use crate::{Error, Level, Options, Result, sys};
-
-/// Bytes of each ring for code that comes and goes: some 200 loads between two looks.
-pub(crate) const CODE_RING_BYTES: usize = 128 << 10;
 
 /// The events of one recording, open. The rings that they write to are the drain's.
 #[derive(Debug)]
@@ -55,7 +53,7 @@ impl OpenEvent {
 /// The descriptor of an event at one place.
 #[derive(Debug)]
 pub(crate) struct EventFd {
-    pub(crate) fd: OwnedFd,
+    pub(crate) fd: Arc<OwnedFd>,
     /// Index of its event.
     pub(crate) event: usize,
     pub(crate) id: u64,
@@ -123,9 +121,6 @@ impl OpenEvents {
 
     /// Opens everything but what samples. Records of the side band arrive from here on; samples once
     /// [`OpenEvents::enable`] is called.
-    ///
-    /// # Errors
-    /// As [`OpenEvents::open`].
     pub(crate) fn open_side_band(
         &mut self,
         options: &Options,
@@ -170,7 +165,7 @@ impl OpenEvents {
             remedy: String::new(),
         })?;
         self.events[event].file.ids.push(id);
-        self.fds.push(EventFd { fd, event, id, cpu });
+        self.fds.push(EventFd { fd: Arc::new(fd), event, id, cpu });
         Ok(self.fds.len() - 1)
     }
 
@@ -229,9 +224,7 @@ impl OpenEvents {
     }
 
     fn open_code(&mut self, abilities: Abilities, online: &[u32]) -> Result<()> {
-        let mut attr = abilities.code();
-        attr.flags = attr.flags.with(AttrFlags::WATERMARK);
-        attr.wakeup = CODE_RING_BYTES as u32 / 4;
+        let attr = abilities.code();
         let index = self.events.len();
         self.code = Some(index);
         self.events.push(OpenEvent::new("dummy:u".to_owned(), attr.clone()));

@@ -33,6 +33,11 @@ pub(crate) struct Sampler {
 
 /// The events asked for, cycles where none are.
 pub(crate) fn specs(options: &Options) -> Result<Vec<EventSpec>> {
+    let has_registers = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+    if matches!(options.user_chains, UserChains::Dwarf { .. }) && !has_registers {
+        let text = "--call-graph dwarf: which registers unwind a stack is known for x86-64 and arm64 alone; --call-graph fp works here";
+        return Err(Error::Other(text.to_owned()));
+    }
     if options.events.is_empty() {
         // One for each kind of core where there are several.
         return syntax::parse("cycles:P");

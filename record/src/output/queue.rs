@@ -28,8 +28,6 @@ const MESSAGES_MAX: usize = 64;
 pub(crate) enum Message {
     /// Whole records of rings, in a buffer of the pool.
     Ring(Vec<u8>),
-    /// The same of the rings for code, whose trailers have to be set right.
-    Code(Vec<u8>),
     /// Whole records.
     Records(Vec<u8>),
     /// Whole records for the reader of the container: they are not compressed.
@@ -123,7 +121,7 @@ impl Message {
     /// Bytes of a buffer of the pool.
     fn pooled_bytes(&self) -> usize {
         match self {
-            Message::Ring(buffer) | Message::Code(buffer) => buffer.capacity(),
+            Message::Ring(buffer) => buffer.capacity(),
             _ => 0,
         }
     }
@@ -140,7 +138,7 @@ impl Queue {
         self.put(waited.unwrap_or_else(PoisonError::into_inner), message, true)
     }
 
-    /// Sends a message of the drain, which never waits.
+    /// Sends a message of those who read rings, and never wait.
     ///
     /// # Errors
     /// When the output has ended.
@@ -293,7 +291,7 @@ mod tests {
         for _ in 0..MESSAGES_MAX {
             queue.send(Message::Records(Vec::new())).unwrap();
         }
-        queue.push(Message::Code(Vec::new())).unwrap();
+        queue.push(Message::Plain(Vec::new())).unwrap();
         let (done, is_done) = channel();
         let sender = queue.clone();
         let source = thread::spawn(move || {
@@ -308,7 +306,7 @@ mod tests {
         queue.close();
         let left: Vec<Message> = std::iter::from_fn(|| received.next()).map(|(message, _)| message).collect();
         assert_eq!(left.len(), MESSAGES_MAX + 1);
-        assert!(matches!(left[MESSAGES_MAX - 1], Message::Code(_)));
+        assert!(matches!(left[MESSAGES_MAX - 1], Message::Plain(_)));
     }
 
     #[test]
@@ -328,7 +326,7 @@ mod tests {
     fn a_pass_that_found_nothing_ends_no_round() {
         let (queue, received) = queue(Waker::new().unwrap());
         queue.end_pass().unwrap();
-        queue.push(Message::Code(Vec::new())).unwrap();
+        queue.push(Message::Records(Vec::new())).unwrap();
         queue.end_pass().unwrap();
         queue.end_pass().unwrap();
         queue.close();

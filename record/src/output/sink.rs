@@ -182,9 +182,6 @@ impl Sink {
     }
 
     /// Creates the file that follows this one under its name, which [`Sink::vacate`] has made free.
-    ///
-    /// # Errors
-    /// As [`Sink::create`].
     pub(crate) fn next(path: &Path, events: &[OpenEvent], closed: &ClosedFiles) -> Result<Sink> {
         Sink::begin(path, events, None, Some(closed))
     }
@@ -307,9 +304,6 @@ impl Sink {
     }
 
     /// Appends whole records that come from the kernel or stand for such, compressed where that was asked for and is not behind.
-    ///
-    /// # Errors
-    /// As [`Sink::append`].
     pub(crate) fn append_packed(&mut self, records: &[u8], is_behind: bool) -> Result<()> {
         let Some(packer) = self.packer.as_mut().filter(|_| !is_behind) else {
             self.packer.iter_mut().for_each(|packer| packer.skip(records.len()));
@@ -339,9 +333,6 @@ impl Sink {
     }
 
     /// Says that all rings were read once.
-    ///
-    /// # Errors
-    /// As [`Sink::append`].
     pub(crate) fn finished_round(&mut self) -> Result<()> {
         self.append(&pipe::finished_round())
     }

@@ -38,8 +38,6 @@ pub struct Summary {
     pub statistics_time: Option<Duration>,
     /// The same as a part of 1 of the time of all CPUs.
     pub statistics_part: Option<f64>,
-    /// How many programs could be counted exactly, where it is known and was not asked for.
-    pub countable: Option<u32>,
     /// How the command ended, if one ran to its end.
     pub command: Option<ExitStatus>,
 }

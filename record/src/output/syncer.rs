@@ -69,9 +69,6 @@ impl Syncer {
     }
 
     /// Ends it.
-    ///
-    /// # Errors
-    /// As [`Syncer::check`].
     pub(crate) fn finish(mut self) -> Result<()> {
         self.end();
         self.check()

@@ -10,7 +10,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::queue::{DrainAccount, Message, Queue, Received, queue};
-use super::trailer::fix_sample_id_trailer;
 use super::{Sink, Tally};
 use crate::sys::{self, Waker};
 use crate::{Error, Result};
@@ -59,8 +58,6 @@ struct Progress {
 struct Writer {
     sink: Sink,
     progress: Arc<Progress>,
-    /// Bytes of the trailer of every event's records but samples.
-    trailer_bytes: usize,
     has_rounds: bool,
     /// Something was written since the last round ended.
     is_in_round: bool,
@@ -74,19 +71,12 @@ impl OutputThread {
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub(crate) fn start(
-        sink: Sink,
-        tally: Tally,
-        trailer_bytes: usize,
-        drain: Waker,
-        ended: Waker,
-    ) -> Result<OutputThread> {
+    pub(crate) fn start(sink: Sink, tally: Tally, drain: Waker, ended: Waker) -> Result<OutputThread> {
         let (queue, received) = queue(drain);
         let progress = Arc::new(Progress { written_bytes: AtomicU64::new(0), tally: Mutex::new(tally) });
         let mut writer = Writer {
             sink,
             progress: Arc::clone(&progress),
-            trailer_bytes,
             has_rounds: false,
             is_in_round: false,
             is_ahead: false,
@@ -168,11 +158,6 @@ impl Writer {
     fn take(&mut self, message: Message, is_behind: bool) -> Result<Option<Vec<u8>>> {
         match message {
             Message::Ring(records) => {
-                self.append(&records, is_behind)?;
-                return Ok(Some(records));
-            }
-            Message::Code(mut records) => {
-                fix_sample_id_trailer(&mut records, self.trailer_bytes);
                 self.append(&records, is_behind)?;
                 return Ok(Some(records));
             }

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bprec_bpf::{Account, Aggregator, Attached, Stack, UserDetail};
+use bprec_bpf::{Aggregator, Attached, PerCpuStats, Stack, UserDetail};
 use bprec_format::records::{Comm, Mmap, write_record};
 use bprec_format::state::{Aggregation, OVERFLOW_PID, State};
 use bprec_format::{Endian, RecordType, SampleId, SampleLayout, SampleType, Writer, context, event_type, misc};
@@ -43,9 +43,9 @@ struct CountedEvent {
     /// An id of the event by CPU.
     ids: Vec<(u32, u64)>,
     /// Accounts of CPUs at the last reading.
-    accounts: Vec<(u32, Account)>,
+    accounts: Vec<(u32, PerCpuStats)>,
     /// Sum of all rows written.
-    written: Account,
+    written: PerCpuStats,
     /// What was counted before the file began.
     before: Aggregation,
 }
@@ -91,7 +91,7 @@ impl Aggregates {
                 layout,
                 ids: Vec::new(),
                 accounts: Vec::new(),
-                written: Account::default(),
+                written: PerCpuStats::default(),
                 before: Aggregation::default(),
             });
         }
@@ -215,7 +215,7 @@ impl CountedEvent {
 
         let accounts = aggregator.accounts().map_err(refused)?;
         let now_ns = sys::monotonic_ns();
-        self.accounts.resize(accounts.len(), (0, Account::default()));
+        self.accounts.resize(accounts.len(), (0, PerCpuStats::default()));
         for ((cpu, now), (_, before)) in accounts.iter().zip(&self.accounts) {
             let stack = Stack {
                 ip: OVERFLOW_IP,
@@ -258,7 +258,7 @@ impl CountedEvent {
     /// What was counted since the recording began.
     fn total(&self, opened: &OpenEvents) -> Aggregation {
         // Samples that came after the tables were switched are in no row yet, and in the next file if another begins.
-        let Account { samples, period, overflow_samples, overflow_period } = self.written;
+        let PerCpuStats { samples, period, overflow_samples, overflow_period } = self.written;
         let mut sum = Aggregation {
             time_ns: sys::monotonic_ns(),
             samples,

@@ -44,25 +44,16 @@ pub(crate) trait Source {
     }
 
     /// Attaches, and switches on what takes long.
-    ///
-    /// # Errors
-    /// As above.
     fn start(&mut self, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 
     /// The first counts, as of just before sampling starts.
-    ///
-    /// # Errors
-    /// As above.
     fn begin(&mut self, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 
     /// Switches on what does not wait for the exec of a command.
-    ///
-    /// # Errors
-    /// As above.
     fn enable(&mut self, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
@@ -78,33 +69,21 @@ pub(crate) trait Source {
     }
 
     /// Takes in what has come up since the last call, of its own and of the news in the context.
-    ///
-    /// # Errors
-    /// As above.
     fn poll(&mut self, _now: Instant, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 
     /// Counts as of now, at each interval.
-    ///
-    /// # Errors
-    /// As above.
     fn read(&mut self, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
 
     /// A file of the recording ends, and another one follows: the last counts for this one.
-    ///
-    /// # Errors
-    /// As above.
     fn end_file(&mut self, context: &mut Context<'_>) -> Result<()> {
         self.read(context)
     }
 
     /// Another file has begun: what a reader needs that has no other, with the first counts.
-    ///
-    /// # Errors
-    /// As above.
     fn begin_file(&mut self, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
@@ -113,9 +92,6 @@ pub(crate) trait Source {
     fn disable(&mut self) {}
 
     /// Lets go of everything; the last counts.
-    ///
-    /// # Errors
-    /// As above.
     fn finish(&mut self, _context: &mut Context<'_>) -> Result<()> {
         Ok(())
     }
@@ -155,51 +131,42 @@ pub(crate) struct News {
     pub(crate) offline: Vec<u32>,
 }
 
-/// Where to states and records go.
+/// Takes states, and what belongs into a file where there is one. An error means that the output has ended.
 pub(crate) trait Outlet {
-    /// A state.
-    ///
-    /// # Errors
-    /// When the output has ended; so for all of these.
+    /// Takes a state.
     fn state(&mut self, state: State) -> Result<()>;
 
     /// Layout of what is common to all records; `None` where no records are written.
-    fn layout(&self) -> Option<SampleLayout>;
+    fn layout(&self) -> Option<SampleLayout> {
+        None
+    }
 
-    /// Whole records.
-    ///
-    /// # Errors
-    /// As above.
-    fn records(&mut self, records: Vec<u8>) -> Result<()>;
+    /// Takes whole records.
+    fn records(&mut self, _records: Vec<u8>) -> Result<()> {
+        Ok(())
+    }
 
-    /// Nothing is to come that is older than what was sent before.
-    ///
-    /// # Errors
-    /// As above.
-    fn end_round(&mut self) -> Result<()>;
+    /// Ends a round: nothing that follows is older than what was sent before.
+    fn end_round(&mut self) -> Result<()> {
+        Ok(())
+    }
 
-    /// A program, to be kept where it outlives this process.
-    ///
-    /// # Errors
-    /// As above.
-    fn program(&mut self, snapshot: &ProgSnapshot) -> Result<()>;
+    /// Takes a program, to be kept where it outlives this process.
+    fn program(&mut self, _snapshot: &ProgSnapshot) -> Result<()> {
+        Ok(())
+    }
 
-    /// Types that the file is to know. False when they are too many for a stream.
-    ///
-    /// # Errors
-    /// As above.
-    fn types(&mut self, btf_id: u32, btf: &[u8]) -> Result<bool>;
+    /// Takes types that the file needs to be read. False when they are too many for a stream.
+    fn types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<bool> {
+        Ok(true)
+    }
 
-    /// Types of a map, which become a part of the file at its end.
-    ///
-    /// # Errors
-    /// As above.
-    fn keep_types(&mut self, btf_id: u32, btf: &[u8]) -> Result<()>;
+    /// Takes types of a map, which become a part of the file at its end.
+    fn keep_types(&mut self, _btf_id: u32, _btf: &[u8]) -> Result<()> {
+        Ok(())
+    }
 
-    /// States.
-    ///
-    /// # Errors
-    /// As above.
+    /// Takes states.
     fn states(&mut self, states: Vec<State>) -> Result<()> {
         states.into_iter().try_for_each(|state| self.state(state))
     }

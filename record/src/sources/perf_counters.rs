@@ -1,6 +1,6 @@
 //! Counts of what is not a program: perf events of the machine, of CPUs, tasks and cgroups.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -247,15 +247,21 @@ fn chosen(
         StatTarget::Processes(pids) => pids
             .iter()
             .map(|pid| {
-                let target =
-                    SharedTarget { name: comm(*pid), children: true, ..target(SharedScope::TGID, (*pid).into()) };
+                let target = SharedTarget {
+                    name: bprec_host::comm(*pid).unwrap_or_default(),
+                    children: true,
+                    ..target(SharedScope::TGID, (*pid).into())
+                };
                 Ok((target, of(threads(*pid)?, true)))
             })
             .collect(),
         StatTarget::Threads(tids) => tids
             .iter()
             .map(|tid| {
-                let target = SharedTarget { name: comm(*tid), ..target(SharedScope::PID, (*tid).into()) };
+                let target = SharedTarget {
+                    name: bprec_host::comm(*tid).unwrap_or_default(),
+                    ..target(SharedScope::PID, (*tid).into())
+                };
                 Ok((target, of(vec![task_number(*tid)?], false)))
             })
             .collect(),
@@ -365,11 +371,4 @@ fn open_at(
         (true, Some(last)) => Err(last),
         (true, None) => Err((io::Error::from_raw_os_error(libc::ENODEV), "any CPU".to_owned())),
     }
-}
-
-/// Name of a task.
-fn comm(id: u32) -> Vec<u8> {
-    let mut comm = fs::read(format!("/proc/{id}/comm")).unwrap_or_default();
-    comm.pop_if(|byte| *byte == b'\n');
-    comm
 }

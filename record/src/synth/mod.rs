@@ -5,7 +5,6 @@
 //! is left out: a task that ended has no samples to come.
 
 mod build_id;
-mod cgroups;
 mod kernel;
 mod maps;
 mod programs;
@@ -14,11 +13,14 @@ mod tasks;
 mod tests;
 mod user_functions;
 
-use bprec_format::{RecordType, SampleId, SampleLayout, Writer};
+use std::os::unix::ffi::OsStrExt;
 
-pub(crate) use cgroups::cgroups;
+use bprec_format::records::Cgroup;
+use bprec_format::{RecordType, SampleId, SampleLayout, Writer};
+use bprec_host::Cgroups;
+
 pub(crate) use kernel::kernel;
-pub(crate) use programs::{images, program};
+pub(crate) use programs::{images, measure_images, program};
 pub(crate) use tasks::{each_process, has_mappings, unknown_tasks};
 pub(crate) use user_functions::UserFunctions;
 
@@ -29,4 +31,12 @@ const NO_PID: u32 = u32::MAX;
 fn append(layout: &SampleLayout, out: &mut Vec<u8>, kind: RecordType, misc: u16, fill: impl FnOnce(&mut Writer<'_>)) {
     // Refused are only records above 65,535 bytes. The longest here hold one path or name, of 4,096 bytes at most.
     let _ = bprec_format::records::write_record(out, kind, misc, layout, &SampleId::default(), fill);
+}
+
+/// Appends a CGROUP for each cgroup of the unified hierarchy (cgroup v2), which samples' cgroup ids refer to, parents first.
+pub(crate) fn cgroups(layout: &SampleLayout, out: &mut Vec<u8>) {
+    for (id, path) in Cgroups::read().iter() {
+        let cgroup = Cgroup { id, path: path.as_os_str().as_bytes() };
+        append(layout, out, RecordType::CGROUP, 0, |w| cgroup.encode(w));
+    }
 }

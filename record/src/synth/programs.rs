@@ -44,19 +44,21 @@ pub(crate) fn program(layout: &SampleLayout, program: &ProgSnapshot, out: &mut V
     append(layout, out, RecordType::BPF_EVENT, 0, |w| event.encode(w));
 }
 
-/// Appends KSYMBOLs for trampolines, dispatchers and stubs.
-///
-/// The kernel does not tell how long they are. Each ends where the next of `images` or `functions` (other symbols of the
-/// same memory) starts, and with its page.
-pub(crate) fn images(layout: &SampleLayout, images: &[KernelSymbol], functions: &[KernelSymbol], out: &mut Vec<u8>) {
+/// Gives trampolines, dispatchers and stubs of kallsyms their lengths, which that does not tell. Each ends where the next of `images` or
+/// `functions` (other symbols of the same memory) starts, and with its page.
+pub(crate) fn measure_images(images: &mut [KernelSymbol], functions: &[KernelSymbol]) {
     let mut starts: Vec<u64> = images.iter().chain(functions).map(|symbol| symbol.addr).collect();
     starts.sort_unstable();
     for image in images {
         let page_end = (image.addr & !(IMAGE_BYTES - 1)).saturating_add(IMAGE_BYTES);
         let next = starts.get(starts.partition_point(|start| *start <= image.addr)).copied().unwrap_or(u64::MAX);
-        let len_bytes = next.min(page_end) - image.addr;
-        ksymbol(layout, out, image.addr, len_bytes, &image.name);
+        image.len_bytes = u32::try_from(next.min(page_end) - image.addr).unwrap_or(0);
     }
+}
+
+/// Appends KSYMBOLs for trampolines, dispatchers and stubs.
+pub(crate) fn images<'a>(layout: &SampleLayout, images: impl Iterator<Item = &'a KernelSymbol>, out: &mut Vec<u8>) {
+    images.for_each(|image| ksymbol(layout, out, image.addr, image.len_bytes.into(), &image.name));
 }
 
 fn ksymbol(layout: &SampleLayout, out: &mut Vec<u8>, addr: u64, len_bytes: u64, name: &[u8]) {

@@ -3,12 +3,13 @@
 //! Namespaces are left out: asking for them takes longer than everything else here, and nothing that is reported needs
 //! them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
 use bprec_format::records::{Comm, Mmap2, Mmap2File, Task};
 use bprec_format::{Endian, RecordType, Records, SampleLayout, misc};
+use bprec_host::{Stat, process_ids, thread_ids};
 
 use super::append;
 use super::build_id::BuildIds;
@@ -18,8 +19,6 @@ use crate::options::caller::AsCaller;
 
 /// Longest name of a task, without its NUL (`TASK_COMM_LEN`). `/proc` shows more for kernel workers.
 const COMM_BYTES: usize = 15;
-/// `PF_KTHREAD` in the flags of `/proc/PID/stat`.
-const KERNEL_THREAD: u64 = 0x20_0000;
 /// What maps without a file are called in MMAP records.
 const ANONYMOUS: &[u8] = b"//anon";
 
@@ -41,7 +40,7 @@ pub(crate) fn each_process(
         build_ids: BuildIds::default(),
         text: Vec::new(),
     };
-    for pid in processes.map_or_else(|| numbers_in("/proc".into()), <[u32]>::to_vec) {
+    for pid in processes.map_or_else(process_ids, <[u32]>::to_vec) {
         {
             let _as_caller = AsCaller::begin();
             tasks.process(pid);
@@ -78,7 +77,7 @@ impl Tasks<'_> {
             return;
         }
         let Some(stat) = Stat::parse(&self.text) else { return };
-        let (ppid, threads, is_kernel_thread) = (stat.ppid, stat.threads, stat.is_kernel_thread);
+        let (ppid, threads, is_kernel_thread) = (stat.parent, stat.threads, stat.is_kernel_thread);
         let comm = stat.comm.to_vec();
         self.task(pid, pid, ppid, &comm);
         if is_kernel_thread {
@@ -88,7 +87,7 @@ impl Tasks<'_> {
         if threads < 2 {
             return;
         }
-        for tid in numbers_in(format!("/proc/{pid}/task").into()) {
+        for tid in thread_ids(pid) {
             if tid == pid || self.read(format!("/proc/{pid}/task/{tid}/comm")).is_none() {
                 continue;
             }
@@ -151,52 +150,4 @@ fn file_paths(pid: u32, map: &Mapping<'_>) -> impl Iterator<Item = PathBuf> {
     let mut by_path = std::ffi::OsString::from(format!("/proc/{pid}/root"));
     by_path.push(std::ffi::OsStr::from_bytes(map.path));
     [by_mapping, PathBuf::from(by_path)].into_iter()
-}
-
-/// The names in a directory that are numbers, ascending.
-fn numbers_in(directory: PathBuf) -> Vec<u32> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut numbers: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    numbers.sort_unstable();
-    numbers
-}
-
-/// `/proc/PID/stat`, as far as it is needed.
-#[derive(Debug, PartialEq, Eq)]
-struct Stat<'a> {
-    comm: &'a [u8],
-    ppid: u32,
-    is_kernel_thread: bool,
-    threads: u64,
-}
-
-impl<'a> Stat<'a> {
-    /// `pid (comm) state ppid …`; the name may hold blanks and parentheses.
-    fn parse(text: &'a [u8]) -> Option<Stat<'a>> {
-        let open = text.iter().position(|byte| *byte == b'(')?;
-        let close = text.iter().rposition(|byte| *byte == b')')?;
-        let fields: Vec<&str> = std::str::from_utf8(text.get(close + 1..)?).ok()?.split_ascii_whitespace().collect();
-        // proc(5) counts from 1 and calls the state field 3.
-        let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-        Some(Stat {
-            comm: text.get(open + 1..close)?,
-            ppid: u32::try_from(field(4)?).ok()?,
-            is_kernel_thread: field(9)? & KERNEL_THREAD != 0,
-            threads: field(20)?,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stat_with_a_hostile_name() {
-        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 100 0 0\n";
-        let stat = Stat::parse(line).unwrap();
-        assert_eq!(stat, Stat { comm: b"a) R 1 (b", ppid: 7, is_kernel_thread: false, threads: 3 });
-        assert_eq!(Stat::parse(b"42 (a"), None);
-        assert_eq!(Stat::parse(b"42 )a("), None);
-    }
 }

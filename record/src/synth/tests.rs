@@ -222,9 +222,10 @@ fn functions_are_named_and_placed_as_in_kallsyms() {
 fn images_end_at_the_next_symbol_or_with_their_page() {
     let symbol = |addr, name: &str| bprec_format::state::KernelSymbol { addr, len_bytes: 0, name: name.into() };
     let (mut out, layout) = (Vec::new(), layout());
-    let found =
+    let mut found =
         [symbol(0x1000, "bpf_trampoline_1"), symbol(0x1200, "bpf_trampoline_2"), symbol(0x2fc0, "bpf_dispatcher_xdp")];
-    images(&layout, &found, &[symbol(0x1340, "bpf_prog_f"), symbol(0x9000, "bpf_prog_g")], &mut out);
+    measure_images(&mut found, &[symbol(0x1340, "bpf_prog_f"), symbol(0x9000, "bpf_prog_g")]);
+    images(&layout, found.iter(), &mut out);
     let lengths: Vec<(u64, u32)> = decode(&layout, &out)
         .iter()
         .map(|(_, payload)| match payload {

@@ -19,7 +19,7 @@ const NEVER: u64 = 1 << 30;
 
 /// What a pair adds, as totals over so many runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Calibration {
+pub struct ProbeCost {
     /// Runs that the totals are over.
     pub runs: u64,
     /// Time that the pair saw of itself.
@@ -41,14 +41,14 @@ impl Profiler {
     ///
     /// # Errors
     /// When these cannot be run.
-    pub fn calibrate(&self) -> Result<Calibration> {
+    pub fn calibrate(&self) -> Result<ProbeCost> {
         for _ in 0..TRIES {
             let counted = self.empty.counted_runs()?;
             let found = self.calibrate_once()?;
             match self.empty.counted_runs()? - counted {
                 0 => return Ok(found),
                 runs if runs == BATCHES as u64 * u64::from(RUNS) => {
-                    return Ok(Calibration { with_stats: true, ..found });
+                    return Ok(ProbeCost { with_stats: true, ..found });
                 }
                 _ => (),
             }
@@ -66,7 +66,7 @@ impl Profiler {
         Ok(self.empty.counted_runs()? > counted)
     }
 
-    fn calibrate_once(&self) -> Result<Calibration> {
+    fn calibrate_once(&self) -> Result<ProbeCost> {
         let probe = self.attach(self.empty.program(), 0, self.empty.function_type_id()?, 1)?;
         let (mut bare, mut skipped) = (Vec::new(), Vec::new());
         let (mut times, mut spent, mut values) = (Vec::new(), Vec::new(), vec![Vec::new(); self.events]);
@@ -95,7 +95,7 @@ impl Profiler {
         let added = |with_ns: u64| with_ns.saturating_sub(bare_ns) * u64::from(RUNS);
         let inside_ns = usual(times);
         self.subtract((inside_ns + u64::from(RUNS) / 2) / u64::from(RUNS));
-        Ok(Calibration {
+        Ok(ProbeCost {
             runs: u64::from(RUNS),
             inside_ns,
             inside: values.into_iter().map(usual).collect(),

@@ -76,9 +76,6 @@ impl Profiler {
     }
 
     /// The same, with a pair on every kernel.
-    ///
-    /// # Errors
-    /// As [`Profiler::load`].
     pub fn load_pair(events: &[Source], partial_events: u32, cpus: u32) -> Result<Profiler> {
         Profiler::load_as(&PAIR, events, partial_events, cpus)
     }

@@ -19,7 +19,7 @@ mod refusal;
 mod source;
 mod statistics;
 
-pub use calibrate::Calibration;
+pub use calibrate::ProbeCost;
 pub use load::Profiler;
 pub use per_cpu::{Counted, EVENTS_MAX, HISTOGRAM_SUB_BITS};
 pub use probe::Probe;

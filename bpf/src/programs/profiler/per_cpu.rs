@@ -37,6 +37,8 @@ const WORDS: usize = (OPEN + OPEN_LEN * (2 + 3 * EVENTS_MAX) + 1).next_multiple_
 
 /// Bytes for each CPU.
 pub(super) const BYTES: u32 = 8 * WORDS as u32;
+/// `KMALLOC_MAX_SIZE`, which a value of an array may not exceed in older kernels.
+const OLD_VALUE_MAX_BYTES: u32 = 4 << 20;
 
 /// How long numbers that move while they are read are read again. The programs write for some ten nanoseconds at a time, so that one of
 /// a few attempts succeeds.
@@ -77,9 +79,11 @@ impl PerCpuStats {
     /// # Errors
     /// When the kernel refuses the map.
     pub(super) fn new(cpus: u32, every: u64) -> Result<PerCpuStats> {
-        let refused =
-            |call| move |errno| Error::Syscall { call, object: Object::Named("per_cpu"), errno, remedy: None };
-        let map = load::create_array("per_cpu", BYTES * cpus, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
+        let bytes = BYTES * cpus;
+        let remedy = (bytes > OLD_VALUE_MAX_BYTES)
+            .then_some("the counters of all CPUs are one value of a map, of which older kernels allow 4 MiB: 780 CPUs");
+        let refused = |call| move |errno| Error::Syscall { call, object: Object::Named("per_cpu"), errno, remedy };
+        let map = load::create_array("per_cpu", bytes, 1).map_err(refused("bpf(BPF_MAP_CREATE)"))?;
         let words = NonZeroUsize::MIN.saturating_add((cpus as usize * WORDS).saturating_sub(1));
         let words = SharedWords::map(map.as_fd(), words).map_err(refused("mmap"))?;
         let stats = PerCpuStats { map, words, cpus: cpus as usize };

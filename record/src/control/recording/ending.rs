@@ -3,7 +3,6 @@
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use bprec_bpf::Kallsyms;
 use bprec_format::state::Cost;
 
 use super::Recording;
@@ -36,9 +35,8 @@ impl Recording<'_> {
         let completed = written.and(synced).and(outcome).and_then(|()| {
             let (programs, addresses) = (self.sources.programs.of_file(), std::mem::take(&mut self.sources.addresses));
             let sampled_ns = (self.sources.session.start_ns, self.end_ns);
-            let kallsyms = self.kallsyms.take();
             let statistics_ns = self.statistics_ns();
-            let facts = self.facts(programs, addresses, kallsyms, sampled_ns, statistics_ns);
+            let facts = self.facts(programs, addresses, sampled_ns, statistics_ns);
             completer.complete(&mut last, facts)
         });
         match completed {
@@ -55,7 +53,6 @@ impl Recording<'_> {
         &self,
         programs: ProgramsOfFile,
         addresses: Vec<u64>,
-        kallsyms: Option<Kallsyms>,
         sampled_ns: (u64, u64),
         statistics_ns: Option<u64>,
     ) -> Facts {
@@ -65,7 +62,14 @@ impl Recording<'_> {
             statistics_ns,
             ..Cost::default()
         };
-        Facts { programs, addresses, kallsyms, sampled_ns, sections: self.sections.clone(), cost }
+        Facts {
+            programs,
+            addresses,
+            kallsyms: self.kallsyms.clone(),
+            sampled_ns,
+            sections: self.sections.clone(),
+            cost,
+        }
     }
 
     /// CPU time that run statistics have taken since the previous file.

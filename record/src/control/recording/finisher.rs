@@ -2,6 +2,7 @@
 //! recording nor the drain waits for that.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
@@ -28,8 +29,8 @@ pub(super) struct Facts {
     pub(super) programs: ProgramsOfFile,
     /// Kernel addresses that get names beside those that samples hit.
     pub(super) addresses: Vec<u64>,
-    /// Symbols of the kernel, if they can be read.
-    pub(super) kallsyms: Option<Kallsyms>,
+    /// Symbols of the kernel as they were at the start, if they can be read.
+    pub(super) kallsyms: Option<Arc<Kallsyms>>,
     /// When sampling began and ended.
     pub(super) sampled_ns: (u64, u64),
     /// Feature sections that are known already.
@@ -62,6 +63,8 @@ pub(super) struct Completer {
     writer: StateWriter,
     closed_files: Option<ClosedFiles>,
     user_functions: UserFunctions,
+    /// Symbols of the kernel as of the previous file.
+    kallsyms: Option<Arc<Kallsyms>>,
     /// Journals of files that are whole.
     leftovers: Vec<Leftover>,
     /// Sum over the files that are whole.
@@ -115,6 +118,7 @@ impl Completer {
             writer,
             closed_files,
             user_functions: UserFunctions::default(),
+            kallsyms: None,
             leftovers: Vec::new(),
             totals: Summary::default(),
             used_before: Usage::default(),
@@ -208,11 +212,22 @@ impl Completer {
             (self.notify)(Level::Warning, &text);
         }
         let used_before = std::mem::replace(&mut self.used_before, sys::usage());
-        let kallsyms = kallsyms.as_ref();
+        let kallsyms = self.kallsyms(kallsyms);
+        let kallsyms = kallsyms.as_deref();
         let called = kallsyms.map(|kallsyms| kallsyms.called_by(&programs.infos)).unwrap_or_default();
         let addresses = &[addresses, called].concat();
         let ending = Ending { kallsyms, addresses, user_functions, cost, used_before, sections, sampled_ns };
         complete(sink, tally, &mut self.writer, ending)
+    }
+
+    /// Symbols of the kernel: those of the start, or read again when other modules have been loaded since.
+    fn kallsyms(&mut self, first: Option<Arc<Kallsyms>>) -> Option<Arc<Kallsyms>> {
+        let mut kallsyms = self.kallsyms.take().or(first)?;
+        if !kallsyms.has_current_modules() {
+            kallsyms = Kallsyms::read_without_bpf().map_or(kallsyms, Arc::new);
+        }
+        self.kallsyms = Some(Arc::clone(&kallsyms));
+        Some(kallsyms)
     }
 
     /// The programs and their types. Those that are held no longer are in the journal alone.

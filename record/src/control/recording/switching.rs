@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use bprec_bpf::Kallsyms;
 use bprec_format::feature::Feature;
 use bprec_format::state::State;
 
@@ -16,7 +15,6 @@ impl Recording<'_> {
     pub(super) fn switch_output(&mut self) -> Result<()> {
         let processes = self.processes();
         let Some(rotation) = &self.rotation else { return Ok(()) };
-        let kallsyms = sys::spawn("bprec-kallsyms", Kallsyms::read)?;
         // Tasks that end between the switch and the look at those that are there have samples in the file that follows, too.
         let mut before = HashMap::new();
         synth::each_process(&self.layout(), processes.as_deref(), |pid, records| {
@@ -65,19 +63,18 @@ impl Recording<'_> {
         // What was announced before the switch and captured since is of the file before.
         self.sources.poll(Instant::now(), &mut self.out)?;
         let (programs, addresses) = (self.sources.programs.of_file(), self.sources.addresses.clone());
-        let named_by = self.kallsyms.take();
         self.named.clear();
         let tracing_data = self.sections.iter().find(|(bit, _)| *bit == Feature::TRACING_DATA.0).cloned();
         self.send_machine(tracing_data.as_ref().map(|(_, payload)| &payload[..]))?;
         self.sources.begin_file(&mut self.out)?;
         self.send_tasks(before)?;
-        self.send_images(kallsyms)?;
+        self.send_images()?;
         self.out.begin(first, self.has_rounds())?;
         if let Some(rotation) = &mut self.rotation {
             rotation.begin(Instant::now(), self.out.sent_bytes());
         }
 
-        let facts = self.facts(programs, addresses, named_by, sampled_ns, statistics_ns);
+        let facts = self.facts(programs, addresses, sampled_ns, statistics_ns);
         let finisher = self.finisher.as_ref().zip(begun);
         finisher.map_or(Ok(()), |(finisher, begun)| finisher.take(closed, path, begun, facts))
     }

@@ -7,6 +7,7 @@ use bprec_format::state::{AbsentEvent, CounterEvent, CounterUnit};
 use bprec_format::{event_type, software};
 
 use super::EventSpec;
+use super::list::items;
 use crate::{Error, Result, sys};
 
 /// Events as they were asked for, one list per group.
@@ -169,23 +170,6 @@ fn split(list: &str) -> Result<Vec<String>> {
         };
     }
     Ok(groups)
-}
-
-/// The items of a list, at the commas that are not between the slashes of `pmu/term,term/`.
-fn items(list: &str) -> Vec<&str> {
-    let (mut found, mut start, mut in_terms) = (Vec::new(), 0, false);
-    for (at, c) in list.char_indices() {
-        match c {
-            '/' => in_terms = !in_terms,
-            ',' if !in_terms => {
-                found.push(&list[start..at]);
-                start = at + 1;
-            }
-            _ => (),
-        }
-    }
-    found.push(&list[start..]);
-    found
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use bprec_bpf::{Gauged, Profiler};
+use bprec_bpf::{ProbeCost, Profiler};
 use bprec_format::state::Calibration;
 
 use super::budget::Costs;
@@ -13,8 +13,8 @@ use crate::sources::inventory::Programs;
 /// around others too.
 #[derive(Debug, Default)]
 pub(super) struct Calibrations {
-    without: Option<Gauged>,
-    with: Option<Gauged>,
+    without: Option<ProbeCost>,
+    with: Option<ProbeCost>,
 }
 
 impl Calibrations {
@@ -34,7 +34,7 @@ impl Calibrations {
         self.of(with_stats).is_some()
     }
 
-    fn of(&self, with_stats: bool) -> Option<&Gauged> {
+    fn of(&self, with_stats: bool) -> Option<&ProbeCost> {
         let gauged = if with_stats { &self.with } else { &self.without };
         gauged.as_ref().filter(|gauged| gauged.runs > 0)
     }

@@ -6,10 +6,8 @@
 
 mod budget;
 mod calibration;
-mod offer;
 mod reading;
-pub(crate) mod refusal;
-mod target;
+pub(crate) mod target;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -31,9 +29,7 @@ use crate::{Level, Result, sys};
 
 use budget::{Costs, Verdict};
 use calibration::{Calibrations, Rates};
-pub(crate) use offer::ExactOffer;
 use reading::sources;
-use refusal::{not_allowed, too_often};
 pub(crate) use target::Pattern;
 use target::{Candidate, Target};
 
@@ -555,4 +551,26 @@ fn attach_all(candidates: Vec<Candidate>, profiler: &Profiler) -> Vec<Target> {
         }
     });
     attached.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().flatten().collect()
+}
+
+/// Why nothing can be put around programs.
+pub(crate) fn not_allowed(error: bprec_bpf::Error) -> crate::Error {
+    crate::Error::Other(match (error.is_permission(), bprec_bpf::may_trace()) {
+        (true, true) => {
+            "the kernel refuses fentry and fexit: EPERM despite sufficient privileges (lockdown, a security module or a container?)"
+                .to_owned()
+        }
+        (true, false) => {
+            "fentry and fexit: EPERM; needs CAP_BPF and CAP_PERFMON (run as root)".to_owned()
+        }
+        (false, _) => error.to_string(),
+    })
+}
+
+/// Why a program is not counted that runs often. Without its rate, so that it is said once of many.
+fn too_often(costs: Costs) -> String {
+    format!(
+        "it runs too often: even skipping a run takes {:.0} ns, and all runs together exceed the --budget",
+        costs.skipped_ns
+    )
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Pair, Profiler, makes_tail_calls};
+use bprec_bpf::{Counted, HISTOGRAM_SUB_BITS, Probe, Profiler, makes_tail_calls};
 use bprec_format::state::{Histogram, Reading, RunCounts, TargetCounters};
 
 use crate::events::glob;
@@ -44,7 +44,7 @@ pub(super) struct Target {
     pub(super) reason: String,
     /// It may leave by a tail call.
     pub(super) tail_calls: bool,
-    pair: Option<Pair>,
+    pair: Option<Probe>,
     /// The last counts, once it is detached.
     last: Option<Counts>,
     /// Everyone else has let go of its program.
@@ -200,12 +200,12 @@ impl Target {
     }
 
     pub(super) fn references(&self) -> i64 {
-        self.pair.as_ref().map_or(0, Pair::references)
+        self.pair.as_ref().map_or(0, Probe::references)
     }
 
     /// Runs per second since the last call, or since it is counted.
     pub(super) fn rate(&mut self, now: Instant) -> f64 {
-        let runs = self.pair.as_ref().map_or(self.seen_runs, Pair::runs);
+        let runs = self.pair.as_ref().map_or(self.seen_runs, Probe::runs);
         let new = runs.saturating_sub(std::mem::replace(&mut self.seen_runs, runs));
         let since = self.seen_at.replace(now).map_or(Duration::ZERO, |seen_at| now.duration_since(seen_at));
         new as f64 / since.as_secs_f64().max(1e-3)

@@ -28,6 +28,8 @@ pub(super) struct Entry {
     pub(super) use_: Use,
     /// Its run statistics as they were read when those of all programs were.
     pub(super) last_read: Option<RunStats>,
+    /// Its runs when new ones were counted last.
+    pub(super) counted_runs: Option<u64>,
     pub(super) released: bool,
     /// Its surroundings have been looked at.
     pub(super) surveyed: bool,
@@ -125,6 +127,12 @@ impl Entry {
         self.last_read = runs.or(self.last_read);
         leaving.extend(self.descriptor.take());
         runs.map(|runs| self.runs(runs))
+    }
+
+    /// Runs that were not counted yet: none of a program that was there before all of them are counted first.
+    pub(super) fn new_runs(&mut self, run_cnt: u64) -> u64 {
+        let first = if self.loaded_during { 0 } else { run_cnt };
+        run_cnt.saturating_sub(self.counted_runs.replace(run_cnt).unwrap_or(first))
     }
 
     pub(super) fn runs(&self, runs: RunStats) -> ProgramRuns {

@@ -1,33 +1,30 @@
 //! A thread that takes hold of every BPF program the moment its load is announced.
 //!
-//! It has a small ring of its own on every CPU, woken by each load and unload. It takes descriptors of all programs announced, so that
-//! none of them can go away any more, before anything else on its CPU runs; a second thread of ordinary priority asks what they are. Where
-//! descriptors are few, it asks each at once and gives its descriptor back. It never touches a file: what is found goes to the recorder
-//! through a channel without a bound.
+//! It is woken by each record of the rings of code ([`CodeRings`]), and sends these records to the output. It takes descriptors of all
+//! programs announced, so that none of them can go away any more, before anything else on its CPU runs; a second thread of ordinary
+//! priority asks what they are. Where descriptors are few, it asks each at once and gives its descriptor back. It never touches a file:
+//! what is found goes to the recorder through a channel without a bound.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bprec_bpf::{BtfCache, ProgSnapshot, Program, RunStats, prog_ids};
-use bprec_format::records::{BpfEvent, BpfEventKind, Payload};
-use bprec_format::state::{Missed, Owner};
-use bprec_format::{Endian, EventAttr, RecordType, Records, SampleId, SampleLayout};
+use bprec_format::records::{BpfEvent, BpfEventKind, Ksymbol, KsymbolKind, Payload};
+use bprec_format::state::{KernelSymbol, Missed, Owner};
+use bprec_format::{Endian, RecordType, Records, SampleId, SampleLayout};
 
 use super::Holding;
 use super::holding::is_spare;
-use crate::drain::Ring;
-use crate::events::Abilities;
-use crate::output::fix_sample_id_trailer;
+use crate::Result;
+use crate::drain::CodeRings;
+use crate::output::Queue;
 use crate::sys::{self, Waker};
-use crate::{Error, Result};
 
-/// Pages of each of the watcher's rings: room for some 500 loads between two looks.
-const RING_PAGES: usize = 8;
 /// Time between two tries to take what the kernel refuses, as it does when there are no descriptors.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// Programs that wait to be asked; more of them wait for these, each with the descriptor that keeps it.
@@ -42,6 +39,10 @@ pub(crate) enum LoadEvent {
     Program(Box<LoadedProgram>),
     /// A program that was gone, or that the kernel would not give.
     Missed(Missed),
+    /// An image that the kernel has made beside programs: a trampoline, a dispatcher, a stub.
+    ImageCame(KernelSymbol),
+    /// Address of an image that has gone.
+    ImageWent(u64),
 }
 
 /// A program that was loaded, and what the kernel told about it.
@@ -64,7 +65,9 @@ pub(crate) struct LoadedProgram {
 pub(crate) struct LoadWatcher {
     /// `None` when it has ended.
     thread: Option<JoinHandle<()>>,
-    attr: EventAttr,
+    rings: Arc<CodeRings>,
+    /// To the output, where there is one.
+    queue: Option<Queue>,
     commands: Sender<Command>,
     /// Wakes the thread for a command.
     commanded: Waker,
@@ -76,28 +79,26 @@ pub(crate) struct LoadWatcher {
 /// What the thread is asked for.
 #[derive(Debug)]
 enum Command {
-    /// Listen to this CPU, which was not there before.
-    Watch(u32, CpuRing),
-    /// This CPU has gone: nothing comes from there any more.
-    Forget(u32),
+    /// There are rings of other CPUs. Programs may have been loaded there before.
+    CpuCame,
+    /// There are rings of fewer CPUs.
+    CpuWent,
     /// Look once more, and end.
     Quit,
 }
 
 impl LoadWatcher {
-    /// Starts to listen: loads from the return of this on are seen. Programs alive already are not announced.
+    /// Starts to look at what the rings have, and sends it to the output through `queue`. Programs alive before the rings were opened are
+    /// not announced.
     ///
     /// # Errors
-    /// When the events or the thread are refused.
+    /// When the thread is refused.
     pub(crate) fn start(
-        abilities: Abilities,
-        cpus: &[u32],
+        rings: Arc<CodeRings>,
+        queue: Option<Queue>,
         btfs: Arc<BtfCache>,
         holding: Holding,
     ) -> Result<LoadWatcher> {
-        let attr = abilities.loads();
-        let layout = SampleLayout::new(&attr, Endian::NATIVE);
-        let rings = cpus.iter().map(|cpu| Ok((*cpu, CpuRing::open(&attr, *cpu)?))).collect::<Result<_>>()?;
         let (commanded, waker) = (Waker::new()?, Waker::new()?);
         let (found, events) = mpsc::channel();
         let (commands, received) = mpsc::channel();
@@ -106,8 +107,10 @@ impl LoadWatcher {
         let second = fetcher.clone();
         let fetching = sys::spawn("bprec-fetch", move || asked.into_iter().for_each(|taken| second.ask(taken)))?;
         let watcher = Watcher {
-            rings,
-            layout,
+            events: rings.watch(),
+            layout: rings.layout(),
+            rings: Arc::clone(&rings),
+            output: queue.clone(),
             commands: received,
             commanded: commanded.clone(),
             fetcher,
@@ -115,14 +118,13 @@ impl LoadWatcher {
             queue: VecDeque::new(),
             seen: HashMap::new(),
             refused: BTreeMap::new(),
-            scratch: Vec::new(),
         };
         let thread = sys::spawn("bprec-loads", move || {
             watcher.run();
             // It has nobody to wait for any more.
             drop(fetching.join());
         })?;
-        Ok(LoadWatcher { thread: Some(thread), attr, commands, commanded, found: waker, events })
+        Ok(LoadWatcher { thread: Some(thread), rings, queue, commands, commanded, found: waker, events })
     }
 
     /// What was found since the last call.
@@ -141,13 +143,20 @@ impl LoadWatcher {
     /// # Errors
     /// When the event is refused.
     pub(crate) fn watch(&self, cpu: u32) -> Result<()> {
-        self.command(Command::Watch(cpu, CpuRing::open(&self.attr, cpu)?));
+        self.rings.open(cpu)?;
+        self.command(Command::CpuCame);
         Ok(())
     }
 
-    /// Has it give up what it has for a CPU that has gone offline.
-    pub(crate) fn forget(&self, cpu: u32) {
-        self.command(Command::Forget(cpu));
+    /// Has it give up the ring of a CPU that has gone offline, when that is read.
+    ///
+    /// # Errors
+    /// When the output has ended.
+    pub(crate) fn forget(&self, cpu: u32) -> Result<()> {
+        self.rings.take(self.queue.as_ref())?;
+        self.rings.remove(cpu);
+        self.command(Command::CpuWent);
+        Ok(())
     }
 
     /// Has it look once more, ends it, and returns what it had found.
@@ -177,24 +186,6 @@ impl Drop for LoadWatcher {
     }
 }
 
-/// The announcements on one CPU.
-#[derive(Debug)]
-struct CpuRing {
-    event: OwnedFd,
-    ring: Ring,
-}
-
-impl CpuRing {
-    fn open(attr: &EventAttr, cpu: u32) -> Result<CpuRing> {
-        let refused = |call| {
-            move |answer| Error::Syscall { call, object: format!("loads on cpu {cpu}"), answer, remedy: String::new() }
-        };
-        let event = sys::perf_event_open(attr, -1, cpu as i32).map_err(refused("perf_event_open"))?;
-        let ring = Ring::map(event.as_fd(), RING_PAGES * sys::page_bytes()).map_err(refused("mmap"))?;
-        Ok(CpuRing { event, ring })
-    }
-}
-
 /// A program that was taken and not asked yet.
 #[derive(Debug)]
 struct Taken {
@@ -205,8 +196,10 @@ struct Taken {
 }
 
 struct Watcher {
-    /// By CPU.
-    rings: BTreeMap<u32, CpuRing>,
+    rings: Arc<CodeRings>,
+    /// Events of the rings that can still wake it.
+    events: Vec<Arc<OwnedFd>>,
+    output: Option<Queue>,
     layout: SampleLayout,
     commands: Receiver<Command>,
     commanded: Waker,
@@ -219,7 +212,6 @@ struct Watcher {
     seen: HashMap<u32, bool>,
     /// Programs that the kernel would not give, and are tried again: by id.
     refused: BTreeMap<u32, Missed>,
-    scratch: Vec<u8>,
 }
 
 /// Asks what programs are, and tells the recorder.
@@ -246,17 +238,17 @@ impl Watcher {
                 }
                 let refused = std::mem::take(&mut self.refused);
                 refused.into_values().for_each(|missed| self.fetcher.tell(LoadEvent::Missed(missed)));
+                self.rings.unwatch();
                 return;
             }
             self.commanded.take();
             while let Ok(command) = self.commands.try_recv() {
                 match command {
-                    Command::Watch(cpu, ring) => {
-                        self.forget(cpu);
-                        self.rings.insert(cpu, ring);
+                    Command::CpuCame => {
+                        self.events = self.rings.watch();
                         self.catch_up();
                     }
-                    Command::Forget(cpu) => self.forget(cpu),
+                    Command::CpuWent => self.events = self.rings.watch(),
                     Command::Quit => is_last = true,
                 }
             }
@@ -265,14 +257,18 @@ impl Watcher {
 
     /// Waits for an announcement or a command, or until it is time to try again.
     fn wait(&mut self) -> io::Result<()> {
-        let mut fds: Vec<_> = self.rings.values().map(|ring| sys::poll_in(&ring.event)).collect();
+        let mut fds: Vec<_> = self.events.iter().map(sys::poll_in).collect();
         fds.push(sys::poll_in(&self.commanded));
         let again = match (self.queue.is_empty(), self.refused.is_empty()) {
             (false, _) => Some(HAND_ON_EVERY),
             (true, false) => Some(RETRY_EVERY),
             (true, true) => None,
         };
-        sys::poll(&mut fds, again)
+        sys::poll(&mut fds, again)?;
+        // Events of CPUs that have gone would never let it wait again.
+        let mut hung_up = fds.iter().map(sys::is_hung_up).collect::<Vec<_>>().into_iter();
+        self.events.retain(|_| !hung_up.next().unwrap_or(false));
+        Ok(())
     }
 
     /// Hands what was taken to the thread that asks, as much as that has room for.
@@ -285,39 +281,27 @@ impl Watcher {
         }
     }
 
-    /// Gives up the ring of a CPU, when it is read.
-    fn forget(&mut self, cpu: u32) {
-        self.look();
-        self.rings.remove(&cpu);
-    }
-
     /// Takes hold of everything announced since the last look.
     fn look(&mut self) {
-        let mut scratch = std::mem::take(&mut self.scratch);
+        // An output that has ended ends the recording, too.
+        drop(self.rings.take(self.output.as_ref()));
         let mut overrun = false;
-        scratch.clear();
-        for CpuRing { ring, .. } in self.rings.values_mut() {
-            let unread = ring.unread();
-            scratch.extend_from_slice(unread.first);
-            scratch.extend_from_slice(unread.second);
-            let head = unread.head();
-            ring.consume(head);
-        }
-        if !scratch.is_empty() {
-            fix_sample_id_trailer(&mut scratch, self.layout.trailer_bytes());
-            for record in Records::new(&scratch, 0, Endian::NATIVE).flatten() {
-                match record.kind {
-                    RecordType::LOST => overrun = true,
-                    RecordType::BPF_EVENT => {
-                        if let Ok((Payload::BpfEvent(event), id)) = Payload::decode(&record, &self.layout) {
-                            self.announced(event, &id);
-                        }
+        for record in Records::new(&self.rings.unseen(), 0, Endian::NATIVE).flatten() {
+            match record.kind {
+                RecordType::LOST => overrun = true,
+                RecordType::BPF_EVENT => {
+                    if let Ok((Payload::BpfEvent(event), id)) = Payload::decode(&record, &self.layout) {
+                        self.announced(event, &id);
                     }
-                    _ => (),
                 }
+                RecordType::KSYMBOL => {
+                    if let Ok((Payload::Ksymbol(symbol), _)) = Payload::decode(&record, &self.layout) {
+                        self.named(&symbol);
+                    }
+                }
+                _ => (),
             }
         }
-        self.scratch = scratch;
         if overrun {
             self.catch_up();
         }
@@ -327,6 +311,18 @@ impl Watcher {
                 taken.loader = owner(pid);
             }
         }
+    }
+
+    /// Tells of an image. Functions of programs are in the programs' info.
+    fn named(&self, symbol: &Ksymbol<'_>) {
+        if symbol.kind != KsymbolKind::BPF || symbol.name.is_empty() || symbol.name.starts_with(b"bpf_prog_") {
+            return;
+        }
+        let (addr, len_bytes) = (symbol.addr, symbol.len_bytes);
+        self.fetcher.tell(match symbol.is_unregister() {
+            true => LoadEvent::ImageWent(addr),
+            false => LoadEvent::ImageCame(KernelSymbol { addr, len_bytes, name: symbol.name.to_vec() }),
+        });
     }
 
     fn announced(&mut self, event: BpfEvent, id: &SampleId) {
@@ -442,6 +438,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
 
     use super::*;
+    use crate::events::Abilities;
 
     fn threads() -> usize {
         let comm = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -452,17 +449,18 @@ mod tests {
     /// A recording that fails before it begins leaves neither thread, nor a ring.
     #[test]
     fn its_threads_end_with_it() {
-        let Ok(abilities) = Abilities::probe() else { return };
-        let start = || LoadWatcher::start(abilities, &[0], Arc::new(BtfCache::new()), Holding::Never);
-        let Ok(watcher) = start() else {
+        let Some(rings) = Abilities::probe().ok().and_then(|abilities| CodeRings::unwritten(abilities, &[0]).ok())
+        else {
             println!("SKIP its_threads_end_with_it: no events of loads here");
             return;
         };
+        let rings = Arc::new(rings);
+        let watcher = LoadWatcher::start(Arc::clone(&rings), None, Arc::new(BtfCache::new()), Holding::Never).unwrap();
         // A thread has its name a moment after it was started.
         while threads() < 2 {
             std::thread::yield_now();
         }
         drop(watcher);
-        assert_eq!(threads(), 0);
+        assert_eq!((threads(), Arc::strong_count(&rings)), (0, 1));
     }
 }

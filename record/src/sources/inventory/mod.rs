@@ -5,6 +5,8 @@ mod holding;
 mod load_watcher;
 mod on_time;
 mod programs;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -169,7 +171,7 @@ impl Source for Inventory {
         events.into_iter().try_for_each(|event| self.take_in(event, context))?;
         self.warn_of_few_descriptors(context);
         if let Some(watcher) = &self.watcher {
-            context.news.offline.iter().for_each(|cpu| watcher.forget(*cpu));
+            context.news.offline.iter().try_for_each(|cpu| watcher.forget(*cpu))?;
             for cpu in &context.news.online {
                 if let Err(error) = watcher.watch(*cpu) {
                     let text = format!("programs loaded on CPU {cpu} are not captured: {error}");

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bprec_bpf::{
-    BtfCache, ProgSnapshot, Program, Refs, Surroundings, counts_others, lists_references, prog_arrays, prog_ids,
+    Attachments, BtfCache, ProgSnapshot, Program, Refs, counts_others, lists_references, prog_arrays, prog_ids,
 };
 use bprec_format::bpf::names::ProgType;
 use bprec_format::bpf::prog_info::ProgInfoBuf;
-use bprec_format::state::{self, Attachment, Missed, ProgArray, ProgramRuns, Released, State};
+use bprec_format::state::{self, Attachment, KernelSymbol, Missed, ProgArray, ProgramRuns, Released, State};
 
 use super::Holding;
 use super::entry::{Entry, Known, Use};
@@ -51,6 +51,8 @@ pub(crate) struct Programs {
     let_go: u32,
     /// The same before it.
     let_go_before: u32,
+    /// Last runs of programs that were let go of, since new runs were counted.
+    last_runs: u64,
     /// What could not be looked at around programs, each said once.
     problems: Vec<String>,
     /// Where programs that this recording itself has attached are.
@@ -64,6 +66,10 @@ pub(crate) struct Programs {
     attachments: Vec<Attachment>,
     /// The last reading of each program array, by map.
     prog_arrays: BTreeMap<u32, ProgArray>,
+    /// Images that the kernel has made beside programs, by address; `None` for one that has gone while those that were there first are not
+    /// known yet.
+    images: BTreeMap<u64, Option<KernelSymbol>>,
+    has_first_images: bool,
 }
 
 impl Programs {
@@ -80,6 +86,7 @@ impl Programs {
             unheld: 0,
             let_go: 0,
             let_go_before: 0,
+            last_runs: 0,
             problems: Vec::new(),
             own,
             own_references: HashMap::new(),
@@ -87,6 +94,8 @@ impl Programs {
             own_ids: refs_id,
             attachments: Vec::new(),
             prog_arrays: BTreeMap::new(),
+            images: BTreeMap::new(),
+            has_first_images: false,
         }
     }
 
@@ -122,6 +131,17 @@ impl Programs {
             LoadEvent::Missed(missed) => {
                 self.missed += 1;
                 states.push(State::Missed(missed));
+                None
+            }
+            LoadEvent::ImageCame(image) => {
+                self.images.insert(image.addr, Some(image));
+                None
+            }
+            LoadEvent::ImageWent(addr) => {
+                match self.has_first_images {
+                    true => drop(self.images.remove(&addr)),
+                    false => drop(self.images.insert(addr, None)),
+                }
                 None
             }
             LoadEvent::Program(caught) => {
@@ -170,6 +190,7 @@ impl Programs {
             used_ns,
             use_: Use::Sure,
             last_read: None,
+            counted_runs: None,
             released: false,
             surveyed: false,
             settled: !loaded_during,
@@ -210,15 +231,16 @@ impl Programs {
         self.lacks_descriptors
     }
 
-    /// Run statistics of all programs that can still run, as of now, and the sum of their runs. With [`Reading::Changed`] the states
+    /// Run statistics of all programs that can still run, as of now, and the runs of all programs since the last call or that of
+    /// [`Programs::new_runs`]. With [`Reading::Changed`] the states
     /// leave out programs whose counts are what they were when all were read last.
     pub(crate) fn run_stats(&mut self, reading: Reading) -> (Vec<State>, u64) {
         let mut programs = Vec::with_capacity(self.entries.len());
         let began_ns = sys::monotonic_ns();
-        let mut sum = 0;
+        let mut new_runs = std::mem::take(&mut self.last_runs);
         for entry in self.entries.values_mut().filter(|entry| !entry.released) {
             let Some(Ok(runs)) = entry.ask(Program::stats) else { continue };
-            sum += runs.run_cnt;
+            new_runs += entry.new_runs(runs.run_cnt);
             if reading == Reading::Changed && entry.last_read == Some(runs) {
                 continue;
             }
@@ -234,7 +256,7 @@ impl Programs {
             true => vec![run_stats(time_ns, programs, self.on_time.at(time_ns))],
             false => self.run_states(time_ns, &programs).collect(),
         };
-        (states, sum)
+        (states, new_runs)
     }
 
     fn run_states(&self, time_ns: u64, programs: &[ProgramRuns]) -> impl Iterator<Item = State> {
@@ -242,10 +264,15 @@ impl Programs {
         programs.chunks(RUNS_PER_STATE).map(move |part| run_stats(time_ns, part.to_vec(), on))
     }
 
-    /// The sum of the runs of all programs that can still run, as of now.
-    pub(crate) fn runs(&self) -> u64 {
-        let there = self.entries.values().filter(|entry| !entry.released);
-        there.filter_map(|entry| Some(entry.read()?.run_cnt)).sum()
+    /// Runs of all programs since they were counted last. Each is counted by itself: a program that has gone takes no runs of others along.
+    pub(crate) fn new_runs(&mut self) -> u64 {
+        let mut new_runs = std::mem::take(&mut self.last_runs);
+        for entry in self.entries.values_mut().filter(|entry| !entry.released) {
+            if let Some(runs) = entry.read() {
+                new_runs += entry.new_runs(runs.run_cnt);
+            }
+        }
+        new_runs
     }
 
     /// The clock that tells for how long run statistics have been on.
@@ -288,9 +315,10 @@ impl Programs {
             let alive = prog_ids().collect::<Result<_, _>>()?;
             return Ok(self.find_gone(&alive, read_ns, states));
         };
-        let leaving = &mut self.leaving;
+        let (leaving, sum_of_last) = (&mut self.leaving, &mut self.last_runs);
         let mut let_go_of = |entry: &mut Entry| {
             let runs = entry.let_go(leaving);
+            *sum_of_last += runs.as_ref().map_or(0, |runs| entry.new_runs(runs.run_cnt));
             tell_held(Some(refs), entry, &self.own_references);
             runs
         };
@@ -423,7 +451,7 @@ impl Programs {
         let programs: Vec<&ProgSnapshot> =
             self.entries.values().filter(|entry| due(entry)).map(|entry| &entry.snapshot).collect();
         if !programs.is_empty() {
-            let around = Surroundings::scan(&programs, &self.btfs, &self.recorders());
+            let around = Attachments::scan(&programs, &self.btfs, &self.recorders());
             for entry in self.entries.values().filter(|entry| due(entry)) {
                 let mut program = around.program(&entry.snapshot, entry.loaded_during);
                 let its = |attachment: &&Attachment| attachment.prog_id == entry.id;
@@ -452,6 +480,20 @@ impl Programs {
             entry.settled = true;
         }
         states
+    }
+
+    /// Takes in the images that there were when the recorder began to listen.
+    pub(crate) fn add_images(&mut self, images: Vec<KernelSymbol>) {
+        for image in images {
+            self.images.entry(image.addr).or_insert(Some(image));
+        }
+        self.images.retain(|_, image| image.is_some());
+        self.has_first_images = true;
+    }
+
+    /// The images that there are, by address.
+    pub(crate) fn images(&self) -> impl Iterator<Item = &KernelSymbol> {
+        self.images.values().flatten()
     }
 
     /// What has changed in program arrays since they were read.

@@ -107,9 +107,7 @@ impl Plan {
         let mut planned = planned(Place::Account(account), scope, u64::from(id));
         planned.inherit = inherit;
         planned.told.children = inherit == Inherit::All;
-        let mut name = fs::read(format!("/proc/{id}/comm")).unwrap_or_default();
-        name.pop_if(|byte| *byte == b'\n');
-        planned.told.name = name;
+        planned.told.name = bprec_host::comm(id).unwrap_or_default();
         Ok(planned)
     }
 

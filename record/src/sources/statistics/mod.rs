@@ -105,8 +105,8 @@ pub(crate) struct RunStatistics {
     ended: Option<Instant>,
     /// On throughout: when to look how often programs run.
     next_look: Option<Instant>,
-    /// Runs of all programs at the last look, and when that was; in windows, before the window.
-    seen_runs: u64,
+    /// Runs since the last look, and when that was.
+    new_runs: u64,
     seen_at: Instant,
     /// CPU time that they have taken in all, ns; and the same for others to see.
     taken_ns: f64,
@@ -146,7 +146,7 @@ impl RunStatistics {
             began: now,
             ended: None,
             next_look: None,
-            seen_runs: 0,
+            new_runs: 0,
             seen_at: now,
             taken_ns: 0.0,
             taken,
@@ -161,7 +161,7 @@ impl RunStatistics {
         }
     }
 
-    /// Counts as of now. Returns the runs of all programs.
+    /// Counts as of now. Returns the runs of all programs since the last time.
     fn count(&mut self, reading: Reading, context: &mut Context<'_>) -> Result<u64> {
         let began = sys::thread_time();
         let (states, runs) = context.programs.run_stats(reading);
@@ -170,17 +170,17 @@ impl RunStatistics {
         Ok(runs)
     }
 
-    /// Takes in how many runs there have been, with statistics on throughout, and begins windows where counting takes too much.
-    fn account(&mut self, runs: u64, context: &mut Context<'_>) -> Result<()> {
+    /// Takes in how many new runs there have been, with statistics on throughout, and begins windows where counting takes too much.
+    fn account(&mut self, new_runs: u64, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
+        self.new_runs += new_runs;
         self.next_look = Some(now + LOOK_EVERY.max(self.reading * LOOKS));
         let elapsed = now - self.seen_at;
         if elapsed < LOOK_MIN {
             return Ok(());
         }
-        // Programs that have gone take their runs along.
-        let new = runs.saturating_sub(self.seen_runs) as f64;
-        (self.seen_runs, self.seen_at) = (runs, now);
+        let new = std::mem::take(&mut self.new_runs) as f64;
+        self.seen_at = now;
         let rate = new / elapsed.as_secs_f64();
         let taken_ns = context.statistics.limiter.cost_ns(new);
         self.add_taken(taken_ns);
@@ -257,7 +257,7 @@ impl RunStatistics {
     /// The counts before a window, which opens then.
     fn open_window(&mut self, length: Duration, context: &mut Context<'_>) -> Result<()> {
         self.windows.next = None;
-        self.seen_runs = self.count(Reading::Changed, context)?;
+        self.count(Reading::Changed, context)?;
         self.look_for_others(context);
         self.others.forget();
         if let Some(timer) = &mut self.windows.timer {
@@ -270,7 +270,7 @@ impl RunStatistics {
     fn window_closed(&mut self, closed: Closed, reading: Reading, context: &mut Context<'_>) -> Result<()> {
         let now = Instant::now();
         let are_others = self.look_for_others(context);
-        let runs = self.count(reading, context)?;
+        let new = self.count(reading, context)? as f64;
         let elapsed = now - self.windows.closed_at;
         self.windows.closed_at = now;
         match closed {
@@ -278,7 +278,6 @@ impl RunStatistics {
             Ok(_) if are_others => (),
             Ok(on) => {
                 let limiter = &context.statistics.limiter;
-                let new = runs.saturating_sub(self.seen_runs) as f64;
                 let taken_ns = limiter.cost_ns(new) + limiter.switch_ns();
                 self.add_taken(taken_ns);
                 context.statistics.limiter.add(new / on.as_secs_f64().max(1e-6), elapsed, taken_ns);
@@ -298,9 +297,9 @@ impl RunStatistics {
         if context.statistics.limiter.ends_windows() && context.statistics.switch_on().is_ok() {
             context.statistics.in_windows = false;
             self.others.forget();
-            let runs = self.count(Reading::All, context)?;
+            self.count(Reading::All, context)?;
             let now = Instant::now();
-            (self.seen_runs, self.seen_at) = (runs, now);
+            (self.new_runs, self.seen_at) = (0, now);
             self.next_look = Some(now + LOOK_EVERY);
         } else {
             self.plan(Instant::now(), context);
@@ -354,7 +353,7 @@ impl Source for RunStatistics {
         if self.is_refused {
             return Ok(());
         }
-        self.seen_runs = self.count(Reading::All, context)?;
+        self.count(Reading::All, context)?;
         let now = Instant::now();
         (self.began, self.seen_at, self.next_look) = (now, now, Some(now + LOOK_EVERY));
         // Somebody who attaches may have met too many runs already.
@@ -391,9 +390,9 @@ impl Source for RunStatistics {
             Some(_) => (),
             None if self.next_look.is_some_and(|at| at <= now) => {
                 let began = sys::thread_time();
-                let runs = context.programs.runs();
+                let new_runs = context.programs.new_runs();
                 self.reading = sys::thread_time().saturating_sub(began);
-                self.account(runs, context)?;
+                self.account(new_runs, context)?;
             }
             None => (),
         }
@@ -404,8 +403,8 @@ impl Source for RunStatistics {
         if self.is_refused {
             return Ok(());
         }
-        let runs = self.count(Reading::All, context)?;
-        if context.statistics.are_in_windows() { Ok(()) } else { self.account(runs, context) }
+        let new_runs = self.count(Reading::All, context)?;
+        if context.statistics.are_in_windows() { Ok(()) } else { self.account(new_runs, context) }
     }
 
     /// Switched off first: what is read then is all that the kernel will ever have counted for us.
@@ -429,8 +428,8 @@ impl Source for RunStatistics {
         } else {
             // They were on throughout; what is read a moment later is of that time, also for programs that others let go of now.
             context.statistics.guard = None;
-            let runs = self.count(Reading::All, context)?;
-            let taken_ns = context.statistics.limiter.cost_ns(runs.saturating_sub(self.seen_runs) as f64);
+            let new_runs = self.new_runs + self.count(Reading::All, context)?;
+            let taken_ns = context.statistics.limiter.cost_ns(new_runs as f64);
             self.add_taken(taken_ns);
         }
         self.ended = Some(Instant::now());
