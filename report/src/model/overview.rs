@@ -13,8 +13,6 @@ pub struct Overview {
     pub machine: Option<MachineParts>,
     /// Half of the 95 % confidence interval of the share of all BPF, in per cent of the same whole.
     pub margin_percent: Option<f64>,
-    /// CPU time of the recorder, in per cent of the machine.
-    pub recorder_percent: Option<f64>,
     /// The costliest programs, then all others in one. Their sum is all of BPF.
     pub programs: Vec<ProgramSlice>,
     /// Those who pay most, then all others in one.

@@ -2,7 +2,7 @@
 
 use crate::model::{
     Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, FrameKind, MachineParts, Overview, PayerSlice,
-    ProgramSlice, Recording, Report, Row, Slice, Stacks,
+    ProgramSlice, Report, Row, Slice, Stacks,
 };
 use rustc_hash::FxHashMap;
 
@@ -49,7 +49,6 @@ impl Parts<'_> {
             cpus,
             machine: self.machine(),
             margin_percent: self.margin(),
-            recorder_percent: recorder_percent(recording),
             programs,
             payers,
             flows,
@@ -215,12 +214,4 @@ impl Parts<'_> {
         let part = bpf as f64 / samples as f64;
         (bpf > 0).then(|| 1.96 * (part * (1.0 - part) / samples as f64).sqrt() * all)
     }
-}
-
-/// CPU time of the recorder, of all CPUs; of the whole recording only.
-fn recorder_percent(recording: &Recording) -> Option<f64> {
-    let (cost, cpus) = (recording.cost.as_ref()?, recording.cpus?);
-    let capacity_ns = recording.elapsed_ns?.checked_mul(u64::from(cpus)).filter(|ns| *ns > 0)?;
-    let cpu_ns = cost.user_ns.saturating_add(cost.system_ns);
-    recording.selected.is_empty().then(|| cpu_ns as f64 * 100.0 / capacity_ns as f64)
 }
