@@ -9,11 +9,12 @@ const [chromium, file, program, pictures] = process.argv.slice(2);
 async function main() {
   const browser = await puppeteer.launch({ executablePath: chromium, args: ["--no-sandbox", "--disable-gpu"] });
   try {
-    const seen = { complaints: [], requests: [] };
+    const seen = { complaints: [] };
     const page = await browser.newPage();
     page.on("console", (message) => seen.complaints.push(message.text()));
     page.on("pageerror", (error) => seen.complaints.push(error.message));
-    page.on("request", (request) => seen.requests.push(request.url()));
+    const requests = new Set();
+    page.on("request", (request) => requests.add(request.url().split("#")[0]));
     await page.setViewport({ width: 1200, height: 900 });
     const began = Date.now();
     await page.goto(pathToFileURL(file).href);
@@ -29,7 +30,7 @@ async function main() {
 
     // Width in pixels, what the share in its title makes of the whole, and how far it reaches over the box before it.
     const widths = (selector) => page.$$eval(selector, (all) => {
-      const whole = all[0].parentElement.getBoundingClientRect().width;
+      const whole = all[0].parentElement.clientWidth;
       const ends = new Map();
       return all.map((box) => ({ box, of: box.getBoundingClientRect() })).sort((a, b) => a.of.left - b.of.left).map(({ box, of }) => {
         const over = (ends.get(of.top) ?? -Infinity) - of.left;
@@ -143,6 +144,7 @@ async function main() {
     seen.instructions = await code();
     await page.click("#code-all");
 
+    seen.requests = [...requests];
     seen.violations = [];
     for (const scheme of ["light", "dark"]) {
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);

@@ -13,6 +13,9 @@ const LEAST_PERCENT: f64 = 0.005;
 /// Hottest lines of a program.
 const MAX_LINES: usize = 9;
 
+/// A program, or the name of what no program could be told for.
+type Charged<'p> = (Option<usize>, &'p str);
+
 /// Models that the overview sums up, of one event.
 pub(super) struct Parts<'p> {
     pub(super) report: &'p Report,
@@ -72,8 +75,8 @@ impl Parts<'_> {
     }
 
     /// Programs, and by program and name the row that each is in.
-    fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<(Option<usize>, &str), usize>) {
-        let mut charged: Vec<((Option<usize>, &str), Count)> = Vec::new();
+    fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<Charged<'_>, usize>) {
+        let mut charged: Vec<(Charged<'_>, Count)> = Vec::new();
         for cell in &self.payers.rows {
             let key = (cell.program, cell.name.as_str());
             match charged.last_mut().filter(|(last, _)| *last == key) {
@@ -107,7 +110,7 @@ impl Parts<'_> {
         self.event.rows.iter().find(|row| Some(row.program) == program)
     }
 
-    fn program(&self, key: (Option<usize>, &str), count: Count) -> ProgramSlice {
+    fn program(&self, key: Charged<'_>, count: Count) -> ProgramSlice {
         let (program, name) = key;
         let row = self.row(program);
         let of_program = |weight: u64| weight as f64 * 100.0 / count.weight.max(1) as f64;
@@ -145,7 +148,7 @@ impl Parts<'_> {
         sums.map(|sum| self.event.percent(sum?))
     }
 
-    fn intervals(&self, (program, name): (Option<usize>, &str)) -> impl Iterator<Item = (u64, Count)> {
+    fn intervals(&self, (program, name): Charged<'_>) -> impl Iterator<Item = (u64, Count)> {
         let is_it =
             move |row: &&crate::model::RowOverTime| row.program == program && (program.is_some() || row.name == name);
         let row = self.over_time.rows.iter().find(is_it);

@@ -30,19 +30,20 @@ const dot = (program) => {
 // What is chosen is in the URL, so that a finding is a link.
 const chosen = { program: null, payer: null, time: null };
 let hovered = null;
+const costliest = Math.max(0, first.programs.findIndex((row) => row.key !== ""));
 const flowOf = new Map(first.flows.map(([program, payer, percent]) => [`${program} ${payer}`, percent]));
 function readUrl() {
   const asked = new URLSearchParams(location.hash.slice(1));
-  const at = (list, name, value) => { const found = list.findIndex((it) => it[name] === value); return found < 0 ? null : found; };
-  chosen.program = asked.has("program") ? at(first.programs, "key", asked.get("program")) : null;
-  chosen.payer = asked.has("payer") ? at(first.payers, "name", asked.get("payer")) : null;
+  const at = (list, name) => { const found = list.findIndex((it) => (it.key || it.name) === name); return found < 0 ? null : found; };
+  chosen.program = at(first.programs, asked.get("program"));
+  chosen.payer = at(first.payers, asked.get("payer"));
   const time = (asked.get("time") ?? "").split("-").map(Number);
   chosen.time = time.length === 2 && time.every(Number.isFinite) && time[1] > time[0] ? time : null;
 }
 function choose(change) {
   Object.assign(chosen, change);
   const asked = new URLSearchParams();
-  if (chosen.program !== null && first.programs[chosen.program].key) asked.set("program", first.programs[chosen.program].key);
+  if (chosen.program !== null) asked.set("program", first.programs[chosen.program].key || first.programs[chosen.program].name);
   if (chosen.payer !== null) asked.set("payer", first.payers[chosen.payer].name);
   if (chosen.time !== null) asked.set("time", chosen.time.join("-"));
   const hash = asked.toString();
@@ -124,7 +125,7 @@ function drawTime() {
   const y = (value) => HEIGHT - (HEIGHT * Math.min(value, ceiling)) / ceiling;
   const elements = [];
   for (let at = 0; at <= ceiling + step / 2; at += step) {
-    elements.push(svg("path", { class: "hair", d: `M${LEFT} ${y(at)}H${width}` }), svg("text", { x: LEFT - 6, y: y(at) + (at > 0 ? 9 : 0), "text-anchor": "end" }, String(+at.toPrecision(3))));
+    elements.push(svg("path", { class: "hair", d: `M${LEFT} ${y(at)}H${width}` }), svg("text", { x: LEFT - 6, y: y(at) + (at === 0 ? 0 : at < ceiling ? 4 : 9), "text-anchor": "end" }, String(+at.toPrecision(3))));
   }
   let base = new Array(intervals).fill(0);
   for (let program = series.length - 1; program >= 0; program--) {
@@ -271,7 +272,7 @@ function drawRibbons() {
 // ---- Why
 
 function drawWhy() {
-  const program = chosen.program ?? 0, row = first.programs[program];
+  const program = chosen.program ?? costliest, row = first.programs[program];
   if (row === undefined) return;
   $("why").style.setProperty("--c", colours[program]);
   $("why-name").replaceChildren(dot(program), make("b", {}, row.name));
@@ -319,7 +320,7 @@ function drawChosen() {
   drawRows();
   drawRibbons();
   drawWhy();
-  document.querySelectorAll("#costs tbody tr").forEach((row, at) => row.classList.toggle("chosen", at === (chosen.program ?? 0)));
+  document.querySelectorAll("#costs tbody tr").forEach((row, at) => row.classList.toggle("chosen", at === (chosen.program ?? costliest)));
   dim();
 }
 addEventListener("hashchange", () => { readUrl(); drawChosen(); });

@@ -3,10 +3,10 @@
 use super::text;
 use crate::model::text::{counted, fixed, grouped};
 use crate::model::{
-    EventReport, Known, NodeKind, Overview, Page, Program, ProgramSlice, Recording, Runs, Slice, SourceLine,
+    EventReport, Known, NodeKind, Overview, Page, PayerSlice, Program, ProgramSlice, Recording, Runs, Slice, SourceLine,
 };
 use crate::view::by_prog::measured;
-use crate::view::cells::{attachments, percent};
+use crate::view::cells::{attachments, of_machine, percent};
 use serde::Serialize;
 
 /// Loads and unloads that are marked.
@@ -112,18 +112,18 @@ struct Trust {
 pub(super) fn first(page: &Page, event: &EventReport, key: impl Fn(usize) -> String) -> First {
     let (overview, recording) = (&page.overview, &page.report.recording);
     let of = if overview.is_of_machine { "of this machine" } else { "of all samples" };
-    let programs: Vec<Row> = overview.programs.iter().map(|slice| row(page, slice, &key)).collect();
+    let programs: Vec<Row> = overview.programs.iter().map(|slice| row(page, event, slice, &key)).collect();
     let in_cpus = overview
         .cpus
         .zip(recording.cpus)
         .map(|(used, cpus)| format!(": {} of {}", fixed(used, 2), counted(cpus.into(), "CPU")));
     First {
         machine_facts: text(&machine_facts(recording, event)),
-        percent: percent(event.percent(event.total.count)),
+        percent: of_machine(event.percent(event.total.count), event.is_scaled()),
         of: format!("{of}{}", in_cpus.unwrap_or_default()),
-        claims: claims(overview, &programs),
+        claims: claims(event, overview, &programs),
         machine: machine(overview),
-        payers: overview.payers.iter().map(payer).collect(),
+        payers: overview.payers.iter().map(|slice| payer(event, slice)).collect(),
         flows: overview.flows.iter().map(|it| (it.program, it.payer, it.percent.unwrap_or(0.0))).collect(),
         interval_s: overview.interval_ns as f64 / 1e9,
         elapsed_s: overview.elapsed_ns as f64 / 1e9,
@@ -144,7 +144,7 @@ fn name_of(slice: &Slice, name: String) -> String {
     slice.folded.map_or(name, |folded| format!("{folded} more"))
 }
 
-fn row(page: &Page, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> Row {
+fn row(page: &Page, event: &EventReport, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> Row {
     let program = slice.program.map(|at| &page.report.programs[at]);
     // Programs of one name are told apart.
     let others = page.overview.programs.iter().filter_map(|other| Some(&page.report.programs[other.program?]));
@@ -166,7 +166,7 @@ fn row(page: &Page, slice: &ProgramSlice, key: impl Fn(usize) -> String) -> Row 
             if slice.slice.folded.is_some() { "together" } else { "no telling of which program" }.to_owned()
         })),
         percent: slice.slice.percent.unwrap_or(0.0),
-        text: percent(slice.slice.percent),
+        text: of_machine(slice.slice.percent, event.is_scaled()),
         columns: slice.columns.map(|column| column.unwrap_or(0.0)),
         runs: runs.map(|runs| estimate(runs.per_second.map_or_else(String::new, short), runs)).unwrap_or_default(),
         time: runs.and_then(|runs| runs.ns_per_run).map(time).unwrap_or_default(),
@@ -206,40 +206,41 @@ fn line(source: &SourceLine, part: f64) -> Line {
     Line { file: text(file), line: source.line, source: text(&source.text), percent: part, text: percent(Some(part)) }
 }
 
-fn payer(payer: &crate::model::PayerSlice) -> Payer {
+fn payer(event: &EventReport, payer: &PayerSlice) -> Payer {
     let in_interrupts = payer.in_interrupts_percent.filter(|part| *part >= 0.5);
     Payer {
         name: text(&name_of(&payer.slice, payer.name.clone())),
         about: in_interrupts.map(|part| format!("{part:.0} % of it in interrupts")).unwrap_or_default(),
         percent: payer.slice.percent.unwrap_or(0.0),
-        text: percent(payer.slice.percent),
+        text: of_machine(payer.slice.percent, event.is_scaled()),
         tax: payer.payer_percent.map(|tax| format!("{} %", fixed(tax, 1))).unwrap_or_default(),
     }
 }
 
 /// What costs most, who pays most, and why.
-fn claims(overview: &Overview, rows: &[Row]) -> Vec<Claim> {
+fn claims(event: &EventReport, overview: &Overview, rows: &[Row]) -> Vec<Claim> {
     let of = if overview.is_of_machine { "of the machine" } else { "of all samples" };
     let share = |slice: &Slice| {
         let of_bpf = slice.bpf_percent.map(|part| format!(", {part:.0} % of all BPF"));
-        format!("{} % {of}{}", percent(slice.percent), of_bpf.unwrap_or_default())
+        format!("{} % {of}{}", of_machine(slice.percent, event.is_scaled()), of_bpf.unwrap_or_default())
     };
     let mut claims = Vec::new();
-    let costliest = overview.programs.first().zip(rows.first()).filter(|(slice, _)| slice.slice.folded.is_none());
-    if let Some((slice, row)) = costliest {
+    let at = overview.programs.iter().position(|slice| slice.program.is_some());
+    let costliest = at.and_then(|at| Some((at, overview.programs.get(at)?, rows.get(at)?)));
+    if let Some((at, slice, row)) = costliest {
         let runs = match (row.runs.is_empty(), row.time.is_empty()) {
             (false, false) => Some(format!("{} runs/s of {} each", row.runs, row.time)),
             _ => None,
         };
         let text = [share(&slice.slice)].into_iter().chain(runs).collect();
-        claims.push(Claim { label: "Costs most", name: row.name.clone(), program: Some(0), text });
+        claims.push(Claim { label: "Costs most", name: row.name.clone(), program: Some(at), text });
     }
     if let Some(payer) = overview.payers.first().filter(|payer| payer.slice.folded.is_none()) {
         let tax = payer.payer_percent.map(|tax| format!("{} % of its own CPU time", fixed(tax, 1)));
         let text = [share(&payer.slice)].into_iter().chain(tax).collect();
         claims.push(Claim { label: "Pays most", name: super::text(&payer.name), program: None, text });
     }
-    if let Some((slice, row)) = costliest {
+    if let Some((at, slice, row)) = costliest {
         let part = slice.parts.first().map(|(name, part)| {
             let name = match name.as_str() {
                 "(own code)" => "its own code".to_owned(),
@@ -254,7 +255,7 @@ fn claims(overview: &Overview, rows: &[Row]) -> Vec<Claim> {
         let most = part.as_ref().map(|(name, part)| format!("{part} % in {name}"));
         let name = name.or_else(|| part.map(|(name, _)| name));
         let text = hottest.into_iter().chain(most).collect();
-        claims.extend(name.map(|name| Claim { label: "Why", name, program: Some(0), text }));
+        claims.extend(name.map(|name| Claim { label: "Why", name, program: Some(at), text }));
     }
     claims
 }
