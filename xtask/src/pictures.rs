@@ -17,7 +17,7 @@ const TREE: &str = "docs/tree.svg";
 /// What the tree is of.
 const COMMAND: [&str; 4] = ["report", "--tree", "--prog", "17"];
 /// The first screen.
-const PAGE_SIZE: &str = "1400,860";
+const PAGE_SIZE: &str = "1400,775";
 /// Of the terminal.
 const COLUMNS: usize = 96;
 /// GitHub has to load them for everyone.
