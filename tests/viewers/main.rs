@@ -265,7 +265,7 @@ fn texts(cells: &Value) -> Vec<&str> {
 
 /// Each number of the first screen is one of JSON: of the ledger, and of who pays.
 fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
-    // Of the machine, or where its maximum is not known of all samples.
+    // A share of the machine, or where its maximum is not known of all samples.
     let all = event["samples"]["weight"].as_u64().unwrap() as f64;
     let share = |line: &Value| match line["machine_percent"].as_f64() {
         None if event["machine"].is_null() => line["weight"].as_u64().map(|weight| weight as f64 * 100.0 / all),
@@ -310,7 +310,7 @@ fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
     }
     assert!(seen["first_bottom"].as_f64().unwrap() <= 900.0, "{recording}: {}", seen["first_bottom"]);
 
-    // What is chosen is in the URL, and opens again.
+    // The URL keeps what is chosen, and opens with it again.
     let chosen = &seen["chosen"];
     assert_eq!(chosen, &seen["reopened"], "{recording}");
     let hash = chosen["hash"].as_str().unwrap();

@@ -2,7 +2,7 @@
 
 use super::{Count, SourceLine};
 
-/// What a page shows first, of one event.
+/// The first screen of a page, about one event.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overview {
     /// Shares are of all that the machine's CPUs could have done; if not, of all samples.
@@ -15,9 +15,9 @@ pub struct Overview {
     pub margin_percent: Option<f64>,
     /// The costliest programs, then all others in one. Their sum is all of BPF.
     pub programs: Vec<ProgramSlice>,
-    /// Those who pay most, then all others in one.
+    /// The payers who pay most, then all others in one.
     pub payers: Vec<PayerSlice>,
-    /// What the programs cost the payers, by position in both.
+    /// Cost of the programs to the payers, by position in both.
     pub flows: Vec<Flow>,
     /// Length of an interval of [`Slice::intervals`], and of all together, ns.
     pub interval_ns: u64,
@@ -41,13 +41,13 @@ pub struct MachineParts {
 /// A part of what BPF costs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Slice {
-    /// What is charged.
+    /// Samples and weight that are charged.
     pub count: Count,
-    /// Of the machine, or of all samples ([`Overview::is_of_machine`]).
+    /// Share of the machine, or of all samples ([`Overview::is_of_machine`]).
     pub percent: Option<f64>,
-    /// Of all BPF.
+    /// Share of all BPF.
     pub bpf_percent: Option<f64>,
-    /// More than one stand in it: how many.
+    /// Number of programs or payers in it, where it stands for several.
     pub folded: Option<usize>,
 }
 
@@ -73,25 +73,25 @@ pub struct ProgramSlice {
 /// A payer, or several.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PayerSlice {
-    /// What BPF costs it.
+    /// Cost of BPF to it.
     pub slice: Slice,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Of its own CPU time, what BPF takes.
+    /// Part of its own CPU time that BPF takes.
     pub payer_percent: Option<f64>,
-    /// Of what is charged, in interrupts.
+    /// Part of what is charged that fell into interrupts.
     pub in_interrupts_percent: Option<f64>,
 }
 
-/// What a program costs a payer.
+/// Cost of a program to a payer.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Flow {
     /// Position in [`Overview::programs`].
     pub program: usize,
     /// Position in [`Overview::payers`].
     pub payer: usize,
-    /// What is charged.
+    /// Samples and weight that are charged.
     pub count: Count,
-    /// Of the machine, or of all samples.
+    /// Share of the machine, or of all samples.
     pub percent: Option<f64>,
 }

@@ -128,9 +128,9 @@ impl Stacks {
 pub struct Page {
     /// The answer in one screen.
     pub overview: Overview,
-    /// What the costliest programs consist of.
+    /// Trees of the costs of programs.
     pub trees: EventTrees,
-    /// What could be had cheaper.
+    /// Findings of the advice.
     pub advice: Vec<EventFinding>,
     /// What each program cost.
     pub report: Report,
@@ -197,8 +197,7 @@ pub struct Frame {
     pub name: String,
     /// What it is a function of.
     pub kind: FrameKind,
-    /// Where in its source it was, where lines were asked for and the recording has them: of programs. Frames of several lines of a function are
-    /// several frames.
+    /// Its source line: of programs, where lines were asked for and the recording has them. Several lines of a function are several frames.
     pub source: Option<FrameSource>,
 }
 

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 /// Rows that are shown of programs and of payers, the last of them for all others.
 const MAX_ROWS: usize = 7;
-/// What has less, in per cent, is shown as 0.00.
+/// Smaller shares, in per cent, would be shown as 0.00.
 const LEAST_PERCENT: f64 = 0.005;
 /// Hottest lines of a program.
 const MAX_LINES: usize = 9;

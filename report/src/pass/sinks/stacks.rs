@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-/// What is kept of samples beside their call chains.
+/// Facts of samples that are kept beside their call chains.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Kept {
     /// Each sample with when it was taken, in which thread.
@@ -225,7 +225,7 @@ impl<'i> StacksSink<'i> {
         in_programs.collect()
     }
 
-    /// What was counted, with names, and with these lines.
+    /// Names what was counted, with these lines.
     ///
     /// # Errors
     /// When none of `events` is asked for, by event.

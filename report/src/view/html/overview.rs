@@ -217,7 +217,7 @@ fn payer(event: &EventReport, payer: &PayerSlice) -> Payer {
     }
 }
 
-/// What costs most, who pays most, and why.
+/// The three sentences: costs most, pays most, why.
 fn claims(event: &EventReport, overview: &Overview, rows: &[Row]) -> Vec<Claim> {
     let of = if overview.is_of_machine { "of the machine" } else { "of all samples" };
     let share = |slice: &Slice| {
@@ -282,7 +282,7 @@ fn flags(page: &Page) -> Vec<Flag> {
     flags.take(MAX_FLAGS).collect()
 }
 
-/// How sure it is.
+/// The line of trust: how sure the numbers are.
 fn trust(page: &Page, event: &EventReport) -> Vec<Trust> {
     let (report, overview) = (&page.report, &page.overview);
     let mut said = Vec::new();
