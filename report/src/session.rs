@@ -179,7 +179,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When `options` name an event or a time that the recording does not have, or it has no event that samples.
     pub fn profile(&self, options: &Options) -> Result<Profile> {
-        self.recording.checked(page::profile(&self.recording, &self.index, options))
+        self.recording.checked(page::profile(&self.recording, &self.index, options, true))
     }
 
     /// What a page shows: the report, the same over time, and call chains of an event, the first that is asked for and has samples.
@@ -197,7 +197,14 @@ impl<'a> Session<'a> {
     pub fn export(&self, options: &Options, format: ExportFormat, out: &mut dyn Write) -> Result<Count> {
         match format {
             ExportFormat::Folded => self.export_stacks(options, |stacks| stacks.write_folded(out)),
-            ExportFormat::Pprof => self.export_stacks(options, |stacks| stacks.write_pprof(out)),
+            ExportFormat::Pprof => {
+                let profile = self.recording.checked(page::profile(&self.recording, &self.index, options, false))?;
+                let total = profile.samples.stacks.total;
+                if total.samples > 0 {
+                    profile.write_pprof(out)?;
+                }
+                Ok(total)
+            }
             ExportFormat::Speedscope => self.export_stacks(options, |stacks| stacks.write_speedscope(out)),
             ExportFormat::Firefox => {
                 let profile = self.profile(options)?;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use bprec_report::model::{FrameKind, Known, Stacks};
+use bprec_report::model::{FrameKind, Known, Row, Share, Stacks, TimeBound};
 use bprec_report::{ExportFormat, Input, Options, Session};
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -28,10 +28,13 @@ fn threads(document: &Value) -> impl Iterator<Item = &Value> {
     document["threads"].as_array().unwrap().iter()
 }
 
-/// Samples by thread and stack, outermost first.
-fn samples_by_stack(document: &Value) -> BTreeMap<Vec<String>, u64> {
+/// Process of the tracks of programs.
+const PROGRAMS: &str = "BPF programs";
+
+/// Samples by stack, outermost first, of the threads that are asked for.
+fn samples_by_stack(document: &Value, is_asked: impl Fn(&Value) -> bool) -> BTreeMap<Vec<String>, u64> {
     let mut stacks = BTreeMap::new();
-    for thread in threads(document) {
+    for thread in threads(document).filter(|thread| is_asked(thread)) {
         let name = |function: usize| {
             let text = number(&thread["funcTable"]["name"][function]);
             thread["stringArray"][text].as_str().unwrap().to_owned()
@@ -75,7 +78,8 @@ fn it_has_the_stacks_of_the_other_formats() {
         let stacks = session.stacks(&Options::default()).unwrap();
         if stacks.total.samples > 0 {
             let document = exported(&session, &Options::default());
-            assert_eq!(samples_by_stack(&document), expected(&stacks), "{}", path.display());
+            let tasks = samples_by_stack(&document, |thread| thread["processName"] != PROGRAMS);
+            assert_eq!(tasks, expected(&stacks), "{}", path.display());
             let one = exported(&session, &Options { threads: Some(1), ..Options::default() });
             assert!(one == document, "{}: by threads", path.display());
         }
@@ -115,4 +119,70 @@ fn runs_over_time_add_up() {
         }
     }
     assert!(compared > 20, "{compared}");
+}
+
+/// A program's life reaches from its load to its unload, or from the start of the recording to its end.
+#[test]
+fn lives_have_both_ends() {
+    let (mut whole, mut loaded) = (0, 0);
+    for path in fixtures() {
+        let input = Input::open(&path).unwrap();
+        let session = Session::open(&input).unwrap();
+        let report = session.by_prog(&Options::default()).unwrap();
+        if report.events.iter().all(|event| event.samples.samples == 0) {
+            continue;
+        }
+        let document = exported(&session, &Options::default());
+        let end_ms = report.recording.elapsed_ns.unwrap() as f64 / 1e6;
+        for thread in threads(&document).filter(|thread| thread["processName"] == PROGRAMS) {
+            let markers = &thread["markers"];
+            for (at, data) in markers["data"].as_array().unwrap().iter().enumerate() {
+                if data["type"] != "BPF program" {
+                    continue;
+                }
+                let text = |value: &Value| thread["stringArray"][number(value)].as_str().unwrap().to_owned();
+                let label = text(&markers["name"][at]);
+                let same = report.programs.iter().filter(|program| program.label_with_id() == label);
+                let &[program] = &same.collect::<Vec<_>>()[..] else { continue };
+                let ms = |column: &str| markers[column][at].as_f64().unwrap();
+                let bound =
+                    |bound: &Option<TimeBound>, or: f64| bound.map_or(or, |it| it.before_ns.max(0) as f64 / 1e6);
+                let (from, to) = (bound(&program.loaded, 0.0), bound(&program.unloaded, end_ms));
+                let is_near = |a: f64, b: f64| (a - b).abs() < 1e-3;
+                assert!(is_near(ms("startTime"), from) && is_near(ms("endTime"), to), "{}: {label}", path.display());
+                whole += u32::from(program.loaded.is_none() && program.unloaded.is_none());
+                loaded += u32::from(program.loaded.is_some());
+            }
+        }
+    }
+    assert!(whole > 20 && loaded > 5, "{whole} {loaded}");
+}
+
+/// The viewer opens on the costliest program, whose track has the samples in it and in what it called.
+#[test]
+fn it_opens_on_the_costliest_program() {
+    let path = fixtures().into_iter().find(|path| path.ends_with("linux-7.2/ratio.data")).unwrap();
+    let input = Input::open(&path).unwrap();
+    let session = Session::open(&input).unwrap();
+    let document = exported(&session, &Options::default());
+    let report = session.by_prog(&Options::default()).unwrap();
+    let event = &report.events[0];
+    let inside = |row: &Row| {
+        let samples = |share: &Known<Share>| share.value().map_or(0, |share| share.count.samples);
+        let columns = row.line.as_ref().unwrap().columns.as_ref().unwrap();
+        samples(&columns.inclusive) - samples(&columns.entry)
+    };
+    let costliest = event.rows.iter().max_by_key(|row| inside(row)).unwrap();
+    let selected = number(&document["meta"]["initialSelectedThreads"][0]);
+    let thread = &document["threads"][selected];
+    assert_eq!(thread["name"], report.programs[costliest.program].label_with_id());
+    for row in event.rows.iter().filter(|row| inside(row) > 0) {
+        let label = report.programs[row.program].label_with_id();
+        let stacks = samples_by_stack(&document, |thread| thread["name"] == label.as_str());
+        assert_eq!(stacks.values().sum::<u64>(), inside(row), "{label}");
+        assert!(stacks.keys().all(|frames| frames[0].starts_with(&format!("bpf:{label}"))), "{label}: {stacks:?}");
+    }
+    let visible = document["meta"]["initialVisibleThreads"].as_array().unwrap();
+    let with_programs = visible.iter().filter(|at| document["threads"][number(at)]["processName"] == PROGRAMS);
+    assert!(visible.len() < 24 && with_programs.count() > 4, "{visible:?}");
 }

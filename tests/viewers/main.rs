@@ -113,7 +113,9 @@ fn the_firefox_profiler_counts_the_same() {
         let profiler = FirefoxProfiler::load(&modules, &path);
         let mut seen = Functions::new();
         let threads = profiler.json(&["thread", "list", "--limit", "0"]);
-        for thread in threads["threads"].as_array().unwrap() {
+        // Programs have tracks of their own with the same samples.
+        let is_task = |thread: &&Value| !thread["name"].as_str().unwrap().ends_with(')');
+        for thread in threads["threads"].as_array().unwrap().iter().filter(is_task) {
             let handle = thread["threadHandle"].as_str().unwrap();
             let listed = profiler.json(&["thread", "functions", "--thread", handle, "--limit", "0", "--include-idle"]);
             for function in listed["functions"].as_array().unwrap() {
@@ -261,6 +263,68 @@ fn texts(cells: &Value) -> Vec<&str> {
     cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect()
 }
 
+/// Each number of the first screen is one of JSON: of the ledger, and of who pays.
+fn first_screen(seen: &Value, event: &Value, payers: &Value, recording: &str) {
+    // A share of the machine, or where its maximum is not known of all samples.
+    let all = event["samples"]["weight"].as_u64().unwrap() as f64;
+    let share = |line: &Value| match line["machine_percent"].as_f64() {
+        None if event["machine"].is_null() => line["weight"].as_u64().map(|weight| weight as f64 * 100.0 / all),
+        known => known,
+    };
+    let bare = |text: &str| text.replace('≈', "");
+    let percent = seen["percent"].as_str().unwrap();
+    let total = share(&event["total"]).unwrap();
+    assert_eq!(bare(percent), format!("{total:.2} %"), "{recording}");
+    let rows = event["rows"].as_array().unwrap();
+    let mut shown = 0.0;
+    let costs = seen["costs"].as_array().unwrap();
+    for cells in costs.iter().map(texts) {
+        shown += bare(cells[2]).parse::<f64>().unwrap();
+        // One name may be that of several programs, then the id is behind it.
+        let is_it = |row: &&Value| {
+            let (name, id) = (row["name"].as_str().unwrap(), &row["id"]);
+            let is_named = cells[0].starts_with(&format!("{name} ({id})")) || cells[0].starts_with(name);
+            is_named && share(row).is_some_and(|percent| format!("{percent:.2}") == bare(cells[2]))
+        };
+        let row = rows.iter().find(is_it);
+        let is_folded = cells[0].contains(" more") || !cells[0].contains(" · ");
+        assert!(row.is_some() || is_folded, "{recording}: {cells:?}");
+        assert_ne!(bare(cells[2]), "0.00", "{recording}: {cells:?}");
+    }
+    assert!((shown - total).abs() < 0.005 * (costs.len() + 1) as f64, "{recording}: {shown} of {total}");
+    let costliest = rows.iter().filter_map(share).fold(0.0, f64::max);
+    assert_eq!(bare(texts(&costs[0])[2]), format!("{costliest:.2}"), "{recording}");
+    assert!(
+        seen["claims"][1].as_str().unwrap().contains(&format!("{costliest:.2} %")),
+        "{recording}: {}",
+        seen["claims"]
+    );
+
+    let all = payers["payers"].as_array().unwrap();
+    let pays = seen["pays"].as_array().unwrap();
+    for (cells, payer) in pays.iter().map(texts).zip(all).filter(|(cells, _)| !cells[0].contains(" more")) {
+        assert!(cells[0].starts_with(payer["payer"][0]["name"].as_str().unwrap()), "{recording}: {cells:?} {payer}");
+        let tax = format!("{:.1} %", payer["payer_percent"].as_f64().unwrap());
+        let paid = format!("{:.2}", share(payer).unwrap());
+        assert_eq!((bare(cells[2]), cells[3]), (paid, tax.as_str()), "{recording}");
+    }
+    assert!(seen["first_bottom"].as_f64().unwrap() <= 900.0, "{recording}: {}", seen["first_bottom"]);
+
+    // The URL keeps what is chosen, and opens with it again.
+    let chosen = &seen["chosen"];
+    assert_eq!(chosen, &seen["reopened"], "{recording}");
+    let hash = chosen["hash"].as_str().unwrap();
+    assert!(hash.contains("time="), "{recording}: {hash}");
+    let last = costs.len() - 1;
+    assert_eq!(chosen["chosen"], last, "{recording}: {chosen}");
+    let none = &seen["nothing_chosen"];
+    assert_eq!((&none["hash"], &none["chosen"]), (&Value::from(""), &Value::from(0)), "{recording}");
+    let shown = |cells: &Value| texts(cells)[2].to_owned();
+    assert_eq!(texts(&none["costs"]), costs.iter().map(shown).collect::<Vec<_>>(), "{recording}");
+    let plain = seen["without_script"].as_str().unwrap();
+    assert!(plain.contains(percent) && plain.contains(rows[0]["name"].as_str().unwrap()), "{recording}: {plain}");
+}
+
 /// The page works without any other file, for the eye, the keyboard and the screen reader, and has the numbers that JSON has.
 #[test]
 fn a_browser_shows_the_page() {
@@ -359,6 +423,20 @@ fn a_browser_shows_the_page() {
         });
         assert_eq!(len(&seen["instructions"]), instructions, "{recording}");
         assert!(instructions > lines.len() as u64, "{recording}: no instructions");
+
+        first_screen(&seen, event, &payers["events"][0], recording);
+        for boxes in ["widths", "inward"] {
+            for it in seen[boxes].as_array().unwrap() {
+                let number = |member: &str| it[member].as_f64().unwrap_or(f64::NEG_INFINITY);
+                // Titles have hundredths of a per cent. The program at the root of its own graph is the whole.
+                let rounded = 0.5 + 0.0001 * number("whole");
+                let is_root = boxes == "inward" && (number("width") - number("whole")).abs() < 0.5;
+                assert!(is_root || (number("width") - number("expected")).abs() < rounded, "{recording}: {it}");
+                assert!(number("over") < 0.1, "{recording}: {it}");
+            }
+        }
+        assert!(seen["printed_code"].as_u64().unwrap() >= lines.len() as u64, "{recording}: {}", seen["printed_code"]);
+        assert_eq!(seen["head_stays"], true, "{recording}");
 
         let zoomed = texts(&seen["zoomed"]);
         assert_eq!(seen["zoomed_into"].as_str(), Some(zoomed[1]), "{recording}");

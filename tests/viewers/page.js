@@ -9,11 +9,12 @@ const [chromium, file, program, pictures] = process.argv.slice(2);
 async function main() {
   const browser = await puppeteer.launch({ executablePath: chromium, args: ["--no-sandbox", "--disable-gpu"] });
   try {
-    const seen = { complaints: [], requests: [] };
+    const seen = { complaints: [] };
     const page = await browser.newPage();
     page.on("console", (message) => seen.complaints.push(message.text()));
     page.on("pageerror", (error) => seen.complaints.push(error.message));
-    page.on("request", (request) => seen.requests.push(request.url()));
+    const requests = new Set();
+    page.on("request", (request) => requests.add(request.url().split("#")[0]));
     await page.setViewport({ width: 1200, height: 900 });
     const began = Date.now();
     await page.goto(pathToFileURL(file).href);
@@ -27,6 +28,17 @@ async function main() {
     seen.rows = await rows();
     seen.total = await page.$$eval("#table tfoot td", (cells) => cells.map((cell) => cell.textContent));
 
+    // Width in pixels, what the share in its title makes of the whole, and how far it reaches over the box before it.
+    const widths = (selector) => page.$$eval(selector, (all) => {
+      const whole = all[0].parentElement.clientWidth;
+      const ends = new Map();
+      return all.map((box) => ({ box, of: box.getBoundingClientRect() })).sort((a, b) => a.of.left - b.of.left).map(({ box, of }) => {
+        const over = (ends.get(of.top) ?? -Infinity) - of.left;
+        ends.set(of.top, of.right);
+        const [, share] = /([0-9.]+) %[^%]*$/.exec(box.title);
+        return { title: box.title, width: of.width, expected: (whole * Number(share)) / 100, over, whole };
+      });
+    });
     const cells = (lines) => lines.map((line) => [...line.cells].map((cell) => cell.textContent));
     seen.payers = await page.$$eval("#payers-table tbody tr", cells);
     seen.pairs = await page.$$eval("#pairs-table tbody tr", cells);
@@ -47,13 +59,58 @@ async function main() {
       await page.type(selector, text || " ");
       if (!text) await page.keyboard.press("Backspace");
     };
-    await type("#filter", program.replace(/ \(.*/, ""));
+    await type("#find", program.replace(/ \(.*/, ""));
     seen.filtered = await rows();
-    await type("#filter", "");
-
-    await type("#search", program);
+    await type("#find", program);
     seen.found = await text("#found");
-    await type("#search", "");
+    await type("#find", "");
+
+    // The first screen, and what of it is in the URL.
+    seen.percent = await text(".huge");
+    seen.costs = await page.$$eval("#costs tbody tr", cells);
+    seen.pays = await page.$$eval("#pays tbody tr", cells);
+    seen.claims = await page.$$eval("#claims > div", (all) => all.map((claim) => claim.textContent));
+    seen.inward = await widths("#inward .box");
+    seen.inward_names = await page.$$eval("#inward .box", (all) => all.map((box) => box.title));
+    await page.setViewport({ width: 1400, height: 900 });
+    seen.first_bottom = await page.$eval("#trust", (element) => element.getBoundingClientRect().bottom);
+    await page.setViewport({ width: 1200, height: 900 });
+    const last = seen.costs.length - 1;
+    await page.click(`#costs tbody tr:nth-child(${last + 1}) td:nth-child(3)`);
+    const box = await (await page.$("#time")).boundingBox();
+    await page.mouse.move(box.x + box.width * 0.3, box.y + 40);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.7, box.y + 40);
+    await page.mouse.up();
+    const state = () => page.evaluate(() => ({
+      hash: decodeURIComponent(location.hash),
+      chosen: [...document.querySelectorAll("#costs tbody tr")].findIndex((row) => row.classList.contains("chosen")),
+      costs: [...document.querySelectorAll("#costs td.big")].map((cell) => cell.textContent),
+    }));
+    await page.mouse.move(0, 0);
+    seen.chosen = await state();
+    const url = page.url();
+    await page.goto("about:blank");
+    await page.goto(url);
+    await page.waitForSelector("html[data-ready]");
+    seen.reopened = await state();
+    await page.keyboard.press("Escape");
+    seen.nothing_chosen = await state();
+
+    // Boxes are as wide as their share, and none is over another; code is printed; heads stay where their rows scroll.
+    seen.widths = await widths("#flame button");
+    await page.emulateMediaType("print");
+    seen.printed_code = await page.$$eval("table.code tbody tr:not([hidden])", (rows) => rows.filter((row) => row.getBoundingClientRect().height > 0).length);
+    await page.emulateMediaType(null);
+    seen.head_stays = await page.$eval("#table", (table) => {
+      const scroll = table.parentElement;
+      scroll.style.maxHeight = "60px";
+      scroll.scrollTop = 40;
+      const moved = scroll.scrollTop;
+      const stays = table.tHead.rows[0].cells[0].getBoundingClientRect().top - scroll.getBoundingClientRect().top;
+      scroll.style.maxHeight = "";
+      return moved > 0 && Math.abs(stays) < 2;
+    });
 
     // Zoom by click, and back by keyboard.
     const frames = () => page.$$eval("#flame button", (all) => all.map((frame) => frame.title));
@@ -87,6 +144,7 @@ async function main() {
     seen.instructions = await code();
     await page.click("#code-all");
 
+    seen.requests = [...requests];
     seen.violations = [];
     for (const scheme of ["light", "dark"]) {
       await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
@@ -100,6 +158,10 @@ async function main() {
       const found = await page.evaluate(() => axe.run());
       seen.violations.push(...found.violations.map((it) => `${scheme}: ${it.id}: ${it.nodes[0].html}`));
     }
+    const plain = await browser.newPage();
+    await plain.setJavaScriptEnabled(false);
+    await plain.goto(pathToFileURL(file).href);
+    seen.without_script = await plain.evaluate(() => document.querySelector("noscript").textContent + document.body.innerText);
     console.log(JSON.stringify(seen));
   } finally {
     await browser.close();

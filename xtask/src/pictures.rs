@@ -10,12 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::target_directory;
 
 const RECORDING: &str = "fixtures/recordings/linux-7.2/ratio.data";
+/// A recording of more programs.
+const PAGE_OF: &str = "fixtures/recordings/linux-7.2/everything.data";
 const PAGE: &str = "docs/page.webp";
 const TREE: &str = "docs/tree.svg";
 /// What the tree is of.
 const COMMAND: [&str; 4] = ["report", "--tree", "--prog", "17"];
-/// README is no wider; the page is cut below its flame graph.
-const PAGE_SIZE: &str = "900,1090";
+/// The first screen.
+const PAGE_SIZE: &str = "1400,775";
 /// Of the terminal.
 const COLUMNS: usize = 96;
 /// GitHub has to load them for everyone.
@@ -27,7 +29,7 @@ pub(crate) fn make() -> Result<()> {
     succeed(Command::new(cargo).args(["build", "--locked", "--bin", "bprec"]))?;
     let bprec = target_directory().join("debug/bprec");
     let page = std::path::absolute(target_directory().join("picture.html"))?;
-    succeed(Command::new(&bprec).args(["export", "--to", "html", "-i", RECORDING, "-o"]).arg(&page))?;
+    succeed(Command::new(&bprec).args(["export", "--to", "html", "-i", PAGE_OF, "-o"]).arg(&page))?;
     let mut chromium = Command::new("chromium");
     // No page of others is opened, so that it works as root too.
     chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=3000"]);

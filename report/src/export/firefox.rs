@@ -1,8 +1,8 @@
 //! The Firefox Profiler's processed profile, gzipped: tasks with their samples over time, and for each program when it was loaded, how often
-//! it ran and how long a run took.
+//! it ran, how long a run took, and the samples in it and in what it called.
 
 use crate::model::text::printable;
-use crate::model::{CounterRow, CounterSource, FrameKind, Profile, Program, TimeBound, Unit};
+use crate::model::{CounterRow, CounterSource, FrameKind, Profile, Program, StackSample, TimeBound, Unit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use fxprof_processed_profile::{
@@ -12,9 +12,14 @@ use fxprof_processed_profile::{
     StringHandle, ThreadHandle, Timestamp,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::time::Duration;
+
+/// Tracks of programs and of tasks that the viewer shows at first: the costliest. All others are in its list of tracks.
+const VISIBLE_PROGRAMS: usize = 12;
+const VISIBLE_TASKS: usize = 8;
 
 /// Programs that have a subcategory of their own, which the format numbers with 16 bits.
 const MAX_SUBCATEGORIES: usize = 1 << 15;
@@ -31,6 +36,18 @@ struct Writer<'p> {
     document: Document,
     bpf: CategoryHandle,
     start_ns: u64,
+    /// By position in the stacks' frames; `None` for tasks.
+    frames: Vec<Option<FrameInfo>>,
+}
+
+/// Samples in a program, by its label.
+type InPrograms<'p> = FxHashMap<String, Vec<InProgram<'p>>>;
+
+/// A sample in a program.
+struct InProgram<'p> {
+    sample: &'p StackSample,
+    /// Number of frames of its stack that are further out than the program.
+    outside: usize,
 }
 
 impl<'p> Writer<'p> {
@@ -47,19 +64,26 @@ impl<'p> Writer<'p> {
         document.set_symbolicated(true);
         recording.os_release.iter().for_each(|release| document.set_os_name(&format!("Linux {}", printable(release))));
         let bpf = document.add_category("BPF", CategoryColor::Green);
-        Writer { profile, document, bpf, start_ns: recording.start_ns }
+        Writer { profile, document, bpf, start_ns: recording.start_ns, frames: Vec::new() }
     }
 
     fn document(mut self) -> Document {
-        self.threads();
+        self.frames = self.frames();
+        let tasks = self.threads();
         self.programs();
+        tasks.into_iter().for_each(|thread| self.document.add_initial_visible_thread(thread));
         self.document
     }
 
-    /// The tasks, with their samples.
-    fn threads(&mut self) {
+    /// The tasks, with their samples. Returns those that BPF cost most.
+    fn threads(&mut self) -> Vec<ThreadHandle> {
         let samples = &self.profile.samples;
-        let frames = self.frames();
+        let is_bpf = |at: &u32| {
+            let kind = &samples.stacks.frames[*at as usize].kind;
+            matches!(kind, FrameKind::Program { .. } | FrameKind::Image)
+        };
+        let with_bpf: Vec<bool> = samples.stacks.stacks.iter().map(|stack| stack.frames.iter().any(is_bpf)).collect();
+        let mut costs = Vec::new();
         let mut processes = FxHashMap::default();
         for thread in &samples.threads {
             let name = match &thread.name {
@@ -76,23 +100,66 @@ impl<'p> Writer<'p> {
             });
             let handle = self.document.add_thread(process, thread.tid, started_at, thread.tid == thread.pid);
             self.document.set_thread_name(handle, &name);
-            let mut interned = FxHashMap::default();
-            for sample in &thread.samples {
-                let stack = *interned.entry(sample.stack).or_insert_with(|| {
-                    // The task is the thread itself.
-                    let positions = samples.stacks.stacks[sample.stack as usize].frames.iter();
-                    let frames = positions.filter_map(|at| frames[*at as usize].clone());
-                    self.document.intern_stack_frames(handle, frames)
-                });
-                let cpu_time = match samples.stacks.unit {
-                    Unit::Nanoseconds if thread.pid != 0 => CpuDelta::from_nanos(sample.count.weight),
-                    // The idle task is how the kernel waits.
-                    Unit::Nanoseconds | Unit::Events => CpuDelta::ZERO,
+            // The task is the thread itself, which has no frame. The idle task is how the kernel waits.
+            self.samples(handle, thread.samples.iter().map(|sample| (sample, 0)), thread.pid != 0);
+            let in_bpf = thread.samples.iter().filter(|sample| with_bpf[sample.stack as usize]);
+            costs.push((Reverse(in_bpf.map(|sample| sample.count.weight).sum::<u64>()), costs.len(), handle));
+        }
+        costs.retain(|(cost, ..)| cost.0 > 0);
+        costs.sort_unstable_by_key(|(cost, nth, _)| (*cost, *nth));
+        costs.into_iter().take(VISIBLE_TASKS).map(|(.., thread)| thread).collect()
+    }
+
+    /// Adds samples, each without this number of its outermost frames.
+    fn samples<'s>(
+        &mut self,
+        thread: ThreadHandle,
+        samples: impl Iterator<Item = (&'s StackSample, usize)>,
+        takes_cpu: bool,
+    ) {
+        let stacks = &self.profile.samples.stacks;
+        let mut interned = FxHashMap::default();
+        for (sample, outside) in samples {
+            let stack = *interned.entry(sample.stack).or_insert_with(|| {
+                let positions = stacks.stacks[sample.stack as usize].frames.iter().skip(outside);
+                let frames = positions.filter_map(|at| self.frames[*at as usize].clone());
+                self.document.intern_stack_frames(thread, frames)
+            });
+            let cpu_time = match stacks.unit {
+                Unit::Nanoseconds if takes_cpu => CpuDelta::from_nanos(sample.count.weight),
+                Unit::Nanoseconds | Unit::Events => CpuDelta::ZERO,
+            };
+            let weight = i32::try_from(sample.count.samples).unwrap_or(i32::MAX);
+            self.document.add_sample(thread, self.since_start(sample.time_ns), stack, cpu_time, weight);
+        }
+    }
+
+    /// Samples of all tasks by the programs in whose call chain they are, in the order of time.
+    fn in_programs(&self) -> InPrograms<'p> {
+        let samples = &self.profile.samples;
+        let labels: Vec<Option<String>> = samples.stacks.frames.iter().map(|frame| frame.program_label()).collect();
+        let of_stack = |stack: u32| {
+            let frames = samples.stacks.stacks[stack as usize].frames.iter().enumerate();
+            let mut programs: Vec<(&String, usize)> = Vec::new();
+            for (at, frame) in frames {
+                let label = labels[*frame as usize].as_ref();
+                let label = label.filter(|label| programs.iter().all(|(other, _)| other != label));
+                programs.extend(label.map(|label| (label, at)));
+            }
+            programs
+        };
+        let mut programs = InPrograms::default();
+        for sample in samples.threads.iter().flat_map(|thread| &thread.samples) {
+            for (label, outside) in of_stack(sample.stack) {
+                let of_program = match programs.get_mut(label) {
+                    Some(of_program) => of_program,
+                    None => programs.entry(label.clone()).or_default(),
                 };
-                let weight = i32::try_from(sample.count.samples).unwrap_or(i32::MAX);
-                self.document.add_sample(handle, self.since_start(sample.time_ns), stack, cpu_time, weight);
+                of_program.push(InProgram { sample, outside });
             }
         }
+        programs.values_mut().for_each(|samples| samples.sort_by_key(|it| it.sample.time_ns));
+        programs
     }
 
     /// By position in the stacks' frames; `None` for tasks.
@@ -122,7 +189,8 @@ impl<'p> Writer<'p> {
         frames.collect()
     }
 
-    /// The lives of all programs that ran or were sampled, and for each a thread with its runs from snapshot to snapshot.
+    /// The lives of all programs that ran or were sampled, and for each a thread with its samples, and its runs from snapshot to snapshot. The viewer
+    /// opens on the costliest.
     fn programs(&mut self) {
         let report = &self.profile.report;
         let rows = report.events.iter().flat_map(|event| &event.rows);
@@ -134,6 +202,8 @@ impl<'p> Writer<'p> {
             }
         }
         let start = Timestamp::from_nanos_since_reference(0);
+        let mut in_programs = self.in_programs();
+        let mut tracks = Vec::new();
         let mut all = None;
         for (at, program) in report.programs.iter().enumerate() {
             let key = program.id.map(|id| (u64::from(id), program.load_time_ns));
@@ -145,24 +215,38 @@ impl<'p> Writer<'p> {
                 let process = self.document.add_process("BPF programs", 0, start);
                 (process, self.document.add_thread(process, 0, start, true))
             });
+            let samples = in_programs.remove(&program.label_with_id()).unwrap_or_default();
             let label = printable(&program.label_with_id()).into_owned();
             self.life(lives, program, &label);
-            if !rows.is_empty() {
+            if !rows.is_empty() || !samples.is_empty() {
                 let thread = self.document.add_thread(process, program.id.unwrap_or(0), start, false);
                 self.document.set_thread_name(thread, &label);
                 self.runs(thread, rows, &label);
+                self.samples(thread, samples.iter().map(|it| (it.sample, it.outside)), true);
+                let cost: u64 = samples.iter().map(|it| it.sample.count.weight).sum();
+                tracks.push((Reverse(cost), tracks.len(), thread));
+            }
+        }
+        let Some((_, lives)) = all else { return };
+        self.document.set_thread_name(lives, "BPF programs");
+        self.document.add_initial_visible_thread(lives);
+        tracks.sort_unstable_by_key(|(cost, nth, _)| (*cost, *nth));
+        let tracks = tracks.into_iter().take(VISIBLE_PROGRAMS).map(|(.., thread)| thread);
+        for (nth, thread) in tracks.enumerate() {
+            self.document.add_initial_visible_thread(thread);
+            if nth == 0 {
+                self.document.add_initial_selected_thread(thread);
             }
         }
     }
 
     fn life(&mut self, thread: ThreadHandle, program: &Program, label: &str) {
         let at = |bound: TimeBound| Timestamp::from_nanos_since_reference(u64::try_from(bound.before_ns).unwrap_or(0));
-        let timing = match (program.loaded.map(at), program.unloaded.map(at)) {
-            (None, None) => MarkerTiming::IntervalStart(Timestamp::from_nanos_since_reference(0)),
-            (Some(loaded), None) => MarkerTiming::IntervalStart(loaded),
-            (None, Some(unloaded)) => MarkerTiming::IntervalEnd(unloaded),
-            (Some(loaded), Some(unloaded)) => MarkerTiming::Interval(loaded, unloaded),
-        };
+        let whole_ns =
+            self.profile.report.recording.elapsed_ns.and_then(|ns| i64::try_from(ns).ok()).unwrap_or(i64::MAX);
+        let loaded = program.loaded.map_or(TimeBound::at(0), |loaded| loaded);
+        let unloaded = program.unloaded.unwrap_or(TimeBound::at(whole_ns));
+        let timing = MarkerTiming::Interval(at(loaded), at(unloaded));
         let owners: Vec<String> = program.owners.iter().map(|owner| format!("{}/{}", owner.comm, owner.pid)).collect();
         let fields = [
             program.id.map(|id| id.to_string()).unwrap_or_default(),
@@ -213,7 +297,7 @@ impl<'p> Writer<'p> {
 fn interval_ns(profile: &Profile) -> u64 {
     let stacks = &profile.samples.stacks;
     match stacks.unit {
-        Unit::Nanoseconds => (stacks.total.weight / stacks.total.samples.max(1)).max(1),
+        Unit::Nanoseconds => stacks.mean_weight().max(1),
         Unit::Events => 1_000_000,
     }
 }

@@ -15,7 +15,7 @@ use std::str::FromStr;
 pub enum ExportFormat {
     /// A line for each stack: its frames, outermost first, with `;` between them, a blank, and its weight. What makes flame graphs reads it.
     Folded,
-    /// pprof's `profile.proto`, gzipped. Samples have the labels `comm`, and `prog_id`, `prog_name`, `prog_type`, `prog_tag` of the innermost program.
+    /// pprof's `profile.proto`, gzipped, with source lines of programs. Samples have the labels `comm`, and `prog_id`, `prog_name`, `prog_type`, `prog_tag` of the innermost program.
     Pprof,
     /// The JSON of speedscope.
     Speedscope,
@@ -56,14 +56,6 @@ impl Stacks {
         folded::write(self, out)
     }
 
-    /// Writes them as pprof's `profile.proto`, gzipped.
-    ///
-    /// # Errors
-    /// When `out` cannot be written.
-    pub fn write_pprof(&self, out: &mut dyn Write) -> io::Result<()> {
-        pprof::write(self, out)
-    }
-
     /// Writes them as speedscope's JSON.
     ///
     /// # Errors
@@ -74,6 +66,14 @@ impl Stacks {
 }
 
 impl Profile {
+    /// Writes it as pprof's `profile.proto`, gzipped.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn write_pprof(&self, out: &mut dyn Write) -> io::Result<()> {
+        pprof::write(self, out)
+    }
+
     /// Writes it as the Firefox Profiler's processed profile, gzipped.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! pprof's `profile.proto`, gzipped. Field numbers are those of the published format.
 
 use crate::model::text::printable;
-use crate::model::{FrameKind, Stacks, Unit};
+use crate::model::{FrameKind, Profile as Recorded, Unit};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
@@ -22,6 +22,15 @@ struct Profile {
     function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
     string_table: Vec<String>,
+    /// Since 1970.
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "10")]
+    duration_nanos: i64,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
     #[prost(int64, tag = "14")]
     default_sample_type: i64,
 }
@@ -80,6 +89,8 @@ struct Location {
 struct Line {
     #[prost(uint64, tag = "1")]
     function_id: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -92,6 +103,8 @@ struct Function {
     system_name: i64,
     #[prost(int64, tag = "4")]
     filename: i64,
+    #[prost(int64, tag = "5")]
+    start_line: i64,
 }
 
 /// Texts, each once; the first is empty.
@@ -113,7 +126,8 @@ impl Texts {
     }
 }
 
-pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(recorded: &Recorded, out: &mut dyn Write) -> io::Result<()> {
+    let (stacks, recording) = (&recorded.samples.stacks, &recorded.report.recording);
     let mut texts = Texts { numbers: FxHashMap::default(), texts: Vec::new() };
     texts.number("");
     let unit = match stacks.unit {
@@ -126,8 +140,19 @@ pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
     ];
     let default_sample_type = texts.number(&stacks.event);
 
-    // A location for each frame, and a mapping for each file that frames are in.
-    let mut profile = Profile { sample_type, default_sample_type, ..Profile::default() };
+    let as_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+
+    // A location for each frame, a function for all frames of its name, and a mapping for each file that frames are in.
+    let mut profile = Profile {
+        period_type: sample_type.last().copied(),
+        period: as_i64(stacks.mean_weight()),
+        time_nanos: as_i64(recording.start_unix_ns.unwrap_or(0)),
+        duration_nanos: as_i64(recording.elapsed_ns.unwrap_or(0)),
+        sample_type,
+        default_sample_type,
+        ..Profile::default()
+    };
+    let mut functions: FxHashMap<(i64, i64, i64), u64> = FxHashMap::default();
     let mut mappings: FxHashMap<i64, u64> = FxHashMap::default();
     for (id, frame) in (1..).zip(&stacks.frames) {
         let file = match &frame.kind {
@@ -136,15 +161,23 @@ pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
             FrameKind::Program { .. } | FrameKind::Image => "[bpf]",
             FrameKind::Task => "",
         };
-        let filename = texts.number(file);
+        let file = texts.number(file);
         let next = mappings.len() as u64 + 1;
-        let mapping_id = *mappings.entry(filename).or_insert_with(|| {
-            profile.mapping.push(Mapping { id: next, filename, has_functions: true });
+        let mapping_id = *mappings.entry(file).or_insert_with(|| {
+            profile.mapping.push(Mapping { id: next, filename: file, has_functions: true });
             next
         });
         let (name, system_name) = (texts.number(&frame.label()), texts.number(&frame.name));
-        profile.function.push(Function { id, name, system_name, filename });
-        profile.location.push(Location { id, mapping_id, line: vec![Line { function_id: id }] });
+        let source = frame.source.as_ref();
+        let filename = source.map_or(file, |source| texts.number(&source.file));
+        let start_line = source.map_or(0, |source| source.function_line.into());
+        let next = functions.len() as u64 + 1;
+        let function_id = *functions.entry((name, system_name, filename)).or_insert_with(|| {
+            profile.function.push(Function { id: next, name, system_name, filename, start_line });
+            next
+        });
+        let line = Line { function_id, line: source.map_or(0, |source| source.line.into()) };
+        profile.location.push(Location { id, mapping_id, line: vec![line] });
     }
     for stack in &stacks.stacks {
         let frames = || stack.frames.iter().rev().map(|frame| &stacks.frames[*frame as usize]);
@@ -164,7 +197,7 @@ pub(super) fn write(stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
                 label.extend(text.map(|text| Label { key: texts.number(key), str: texts.number(&text), num: 0 }));
             }
         }
-        let value = [stack.count.samples, stack.count.weight].map(|value| i64::try_from(value).unwrap_or(i64::MAX));
+        let value = [stack.count.samples, stack.count.weight].map(as_i64);
         let location_id = stack.frames.iter().rev().map(|frame| u64::from(*frame) + 1).collect();
         profile.sample.push(Sample { location_id, value: value.into(), label });
     }

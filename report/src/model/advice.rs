@@ -90,6 +90,24 @@ coded! {
     }
 }
 
+impl Finding {
+    /// Programs that it is about, each with its id; none where it is about a map alone.
+    pub fn programs(&self) -> &[String] {
+        use Finding as F;
+        match self {
+            F::SameProgramTwice { programs, .. } | F::OutputWithoutReader { programs, .. } => programs,
+            F::HashLookup { program, .. }
+            | F::PerfEventOutput { program, .. }
+            | F::TracepointEntry { program, .. }
+            | F::TracePrintk { program, .. }
+            | F::NoOwner { program }
+            | F::Misses { program, .. }
+            | F::CountedExactly { program, .. } => std::slice::from_ref(program),
+            F::MapNearlyFull { .. } => &[],
+        }
+    }
+}
+
 /// Samples of a part of a program.
 fn part(samples: &u64, percent: &f64) -> String {
     format!("{} ({percent:.1} % of it)", counted(*samples, "sample"))

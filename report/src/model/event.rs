@@ -217,12 +217,13 @@ pub struct Others {
 }
 
 /// Of what an event's periods are the count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub enum Unit {
     /// Nanoseconds of CPU time.
     #[serde(rename = "ns")]
     Nanoseconds,
     /// Whatever the event counts.
+    #[default]
     #[serde(rename = "events")]
     Events,
 }

@@ -14,6 +14,7 @@ mod interval;
 mod known;
 mod note;
 mod over_time;
+mod overview;
 mod payers;
 mod program;
 mod stacks;
@@ -52,8 +53,11 @@ pub use program::{
 pub use over_time::{
     CountedOverTime, EventOverTime, IntervalCount, IntervalCounted, IntervalEvent, OverTime, RowOverTime,
 };
+pub use overview::{Flow, MachineParts, Overview, PayerSlice, ProgramSlice, Slice};
 pub use payers::{EventPayers, PayerCell, PayerName, PayerOthers, PayerRow, PayerTotal, Payers, Workload};
-pub use stacks::{Frame, FrameKind, Page, Profile, Stack, StackSample, StackSamples, StackTree, Stacks, ThreadSamples};
+pub use stacks::{
+    Frame, FrameKind, FrameSource, Page, Profile, Stack, StackSample, StackSamples, StackTree, Stacks, ThreadSamples,
+};
 
 pub use tree::{EventTrees, NodeKind, OtherProgram, ProgramName, TailCallChain, TailCallOrigin, Tree, TreeNode, Trees};
 

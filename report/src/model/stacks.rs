@@ -1,11 +1,14 @@
 //! Call chains that were counted.
 
 use super::program::program_label;
-use super::{Annotation, Count, CountersReport, LinesReport, OverTime, Payers, Report, Unit};
+use super::{
+    Annotation, Count, CountersReport, EventFinding, EventTrees, LinesReport, OverTime, Overview, Payers, Report, Unit,
+};
 use bprec_format::bpf::Tag;
 use bprec_format::bpf::names::ProgType;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The call chains of an event, each once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +61,11 @@ impl StackTree {
 }
 
 impl Stacks {
+    /// Mean weight of a sample; 0 without samples.
+    pub(crate) fn mean_weight(&self) -> u64 {
+        self.total.weight.checked_div(self.total.samples).unwrap_or(0)
+    }
+
     /// The stacks as a tree. Where it would have more than `max_nodes`, the lightest below each node are folded into one.
     pub fn tree(&self, max_nodes: usize) -> StackTree {
         // Stacks are in the order of their frames, so that each shares a beginning with the one before.
@@ -118,6 +126,12 @@ impl Stacks {
 /// Everything that a page shows of a recording.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
+    /// The answer in one screen.
+    pub overview: Overview,
+    /// Trees of the costs of programs.
+    pub trees: EventTrees,
+    /// Findings of the advice.
+    pub advice: Vec<EventFinding>,
     /// What each program cost.
     pub report: Report,
     /// The same from interval to interval.
@@ -137,7 +151,7 @@ pub struct Page {
 pub struct StackSamples {
     /// The same samples by stack.
     pub stacks: Stacks,
-    /// By process and thread.
+    /// By process and thread; none where samples were not kept one by one.
     pub threads: Vec<ThreadSamples>,
 }
 
@@ -183,6 +197,19 @@ pub struct Frame {
     pub name: String,
     /// What it is a function of.
     pub kind: FrameKind,
+    /// Its source line: of programs, where lines were asked for and the recording has them. Several lines of a function are several frames.
+    pub source: Option<FrameSource>,
+}
+
+/// The line of a frame.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FrameSource {
+    /// Name of the file, as the compiler was given it.
+    pub file: Arc<str>,
+    /// Its line.
+    pub line: u32,
+    /// Line of the first code of its function.
+    pub function_line: u32,
 }
 
 /// What a frame is a function of.

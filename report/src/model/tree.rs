@@ -25,7 +25,7 @@ pub struct Trees {
 }
 
 /// The trees of an event.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct EventTrees {
     /// The event.
     pub name: String,

@@ -5,4 +5,5 @@ pub(crate) mod by_prog;
 pub(crate) mod counters;
 pub(crate) mod diff;
 pub(crate) mod maps;
+mod overview;
 pub(crate) mod page;

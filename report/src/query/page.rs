@@ -1,30 +1,44 @@
 //! Reports of several kinds by one pass.
 
-use super::annotate::{self, lines};
+use super::annotate::{self, frames, lines};
+use super::by_prog::advice;
 use super::by_prog::facts::{Facts, Wanted};
 use super::by_prog::over_time::Intervals;
-use super::by_prog::payers;
+use super::by_prog::{payers, tree};
 use super::counters;
+use super::overview::Parts;
 use crate::index::Index;
 use crate::input::recording::Recording;
-use crate::model::{JSON_VERSION, LinesReport, Page, Payers, Profile};
+use crate::model::{EventTrees, JSON_VERSION, LinesReport, Overview, Page, Payers, Profile};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
 use crate::pass::sinks::mappings::Mappings;
-use crate::pass::sinks::stacks::StacksSink;
-use crate::{AnnotateOptions, Options, Payer, Result};
+use crate::pass::sinks::stacks::{Kept, StacksSink};
+use crate::pass::sinks::tree::TreeSink;
+use crate::{AnnotateOptions, By, Options, Payer, Result, Split};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Call chains of an event over time, with the programs and their counters.
-pub(crate) fn profile(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Profile> {
+/// Call chains of an event with source lines of programs, the programs and their counters; with `keeps_samples` also each sample.
+pub(crate) fn profile(
+    recording: &Recording<'_>,
+    index: &Index,
+    options: &Options,
+    keeps_samples: bool,
+) -> Result<Profile> {
     let maps = Mappings::of(recording, &index.files);
-    let wanted = Wanted { comm: true, intervals: true, ..Wanted::default() };
-    let stacks = |selection: &Selection<'_>| StacksSink::new(index, &maps, selection.asked.clone(), true);
+    let wanted = Wanted { comm: true, intervals: keeps_samples, ..Wanted::default() };
+    let kept = Kept { samples: keeps_samples, addresses: !keeps_samples };
+    let stacks = |selection: &Selection<'_>| StacksSink::new(index, &maps, selection.asked.clone(), kept);
     let (facts, stacks) = Facts::gather(recording, index, options, wanted, stacks)?;
-    let samples = stacks.named(recording, &facts.selection.events, options)?;
+    let lines = frames::lines(recording, index, stacks.addresses());
+    let samples = stacks.named(recording, &facts.selection.events, options, &lines)?;
     let counters = counters::report(recording, index, options, &facts.history, &facts.selection.window);
     Ok(Profile { samples, report: facts.report(), counters })
 }
+
+/// Parts of a program's tree with less of its cost are put together.
+const LEAST_PART_PERCENT: f64 = 0.5;
 
 /// Everything that a page shows of an event: of the first that is asked for and has samples.
 pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Page> {
@@ -34,13 +48,15 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     let mut wanted = Wanted { comm: true, ..intervals.wanted() };
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
+    // Advice is about helpers.
+    let by_helper = Options { by: Some(By::Split(Split::Helper)), ..options.clone() };
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
-        let stacks = StacksSink::new(index, &maps, asked.clone(), false);
-        (stacks, InstructionsSink::new(index, asked.clone(), events))
+        let stacks = StacksSink::new(index, &maps, asked.clone(), Kept::default());
+        (stacks, (InstructionsSink::new(index, asked.clone(), events), TreeSink::new(index, events)))
     };
-    let (mut facts, (stacks, sites)) = Facts::gather(recording, index, options, wanted, sinks)?;
-    let stacks = stacks.named(recording, &facts.selection.events, options)?.stacks;
+    let (mut facts, (stacks, (sites, mut trees))) = Facts::gather(recording, index, &by_helper, wanted, sinks)?;
+    let stacks = stacks.named(recording, &facts.selection.events, options, &FxHashMap::default())?.stacks;
     // All of it is of this event: others there may be thousands of.
     let named = |event: &usize| recording.names[*event] == stacks.event;
     let same_name: Vec<usize> = facts.events().filter(named).collect();
@@ -48,7 +64,8 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     (0..events).for_each(|other| facts.selection.events[other] = Some(other) == event);
     let mut over_time = intervals.report(&facts, 0, options.limit, &facts.selection.asked);
     let lines: LinesReport = lines::report(&facts, &sites, facts.events());
-    let report = facts.report();
+    let mut report = facts.report();
+    let advice = advice::all(&report, index);
     over_time.programs = Arc::clone(&report.programs);
     let payers = Payers {
         format: "bprec payers",
@@ -67,5 +84,24 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
         true => Some(annotate::of_first(&facts, &sites, same_name.into_iter(), &query)?),
         false => None,
     };
-    Ok(Page { code, stacks, report, over_time, payers, lines })
+    let mut overview = Overview::default();
+    let mut of_event = EventTrees::default();
+    if let (Some(number), [event], [paying], [timed], [lined]) =
+        (event, &report.events[..], &payers.events[..], &over_time.events[..], &lines.events[..])
+    {
+        of_event = tree::of_event(&facts, &mut trees, (number, event), LEAST_PART_PERCENT);
+        let parts = Parts {
+            report: &report,
+            event,
+            payers: paying,
+            over_time: timed,
+            interval_ns: over_time.interval_ns,
+            lines: lined,
+            stacks: facts.selection.asked.is_all().then_some(&stacks),
+        };
+        overview = parts.overview();
+    }
+    report.by = None;
+    report.events.iter_mut().flat_map(|event| &mut event.rows).for_each(|row| row.parts = None);
+    Ok(Page { overview, trees: of_event, advice, code, stacks, report, over_time, payers, lines })
 }

@@ -78,7 +78,7 @@ mod tests {
     /// Ten samples on twenty columns: two columns each.
     #[test]
     fn boxes_are_as_wide_as_their_part() {
-        let frame = |name: &str| Frame { name: name.to_owned(), kind: FrameKind::Kernel };
+        let frame = |name: &str| Frame { name: name.to_owned(), kind: FrameKind::Kernel, source: None };
         let stack =
             |frames: &[u32], samples| Stack { frames: frames.to_vec(), count: Count { samples, weight: samples } };
         let stacks = Stacks {

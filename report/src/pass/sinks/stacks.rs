@@ -4,14 +4,14 @@ use crate::index::Index;
 use crate::index::address::Owner;
 use crate::index::demangle::function_name;
 use crate::input::recording::Recording;
-use crate::model::{Count, Frame, FrameKind, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
+use crate::model::{Count, Frame, FrameKind, FrameSource, Stack, StackSample, StackSamples, Stacks, ThreadSamples};
 use crate::pass::attribution::Attribution;
 use crate::pass::sinks::mappings::Mappings;
 use crate::pass::{self, Asked, SampleView, Selection, Sink};
 use crate::{Error, Options, Result};
 use bprec_format::{CONTEXT_MAX, context, misc};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a frame is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,8 +19,8 @@ enum Place {
     /// The task, outermost: number of its name, or the thread when it has none.
     Comm(u32),
     Thread(u32),
-    /// A function of a program, by their numbers.
-    Program(u32, u32),
+    /// A function of a program, by their numbers, and the address in it where that is kept, or else 0.
+    Program(u32, u32, u64),
     Image(u32),
     /// A kernel function, by its number.
     Kernel(u32),
@@ -34,6 +34,27 @@ enum Place {
     User,
 }
 
+impl Place {
+    /// True if both are the same function.
+    fn is_same_function(self, other: Place) -> bool {
+        let function =
+            |place| if let Place::Program(number, at, _) = place { Place::Program(number, at, 0) } else { place };
+        function(self) == function(other)
+    }
+}
+
+/// Facts of samples that are kept beside their call chains.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Kept {
+    /// Each sample with when it was taken, in which thread.
+    pub(crate) samples: bool,
+    /// Addresses in programs.
+    pub(crate) addresses: bool,
+}
+
+/// An address in a function of a program: their numbers before it.
+pub(crate) type CodeAddress = (u32, u32, u64);
+
 /// Whose addresses those of a call chain are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
@@ -45,9 +66,9 @@ enum Space {
 pub(crate) fn of(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Stacks> {
     let maps = Mappings::of(recording, &index.files);
     let selection = Selection { needs_comm: true, ..Selection::new(recording, index, options)? };
-    let sink = StacksSink::new(index, &maps, selection.asked.clone(), false);
+    let sink = StacksSink::new(index, &maps, selection.asked.clone(), Kept::default());
     let (sink, _) = pass::run(recording, index, &selection, sink, |_, _| {});
-    Ok(sink.named(recording, &selection.events, options)?.stacks)
+    Ok(sink.named(recording, &selection.events, options, &FxHashMap::default())?.stacks)
 }
 
 /// Counts call chains of one event: of the first that has samples.
@@ -61,8 +82,9 @@ pub(crate) struct StacksSink<'i> {
     /// Outermost last; what each was counted with is in [`StacksSink::counts`].
     stacks: FxHashMap<Box<[Place]>, u32>,
     counts: Vec<Count>,
+    kept: Kept,
     /// One by one, where that is asked for.
-    samples: Option<Vec<Taken>>,
+    samples: Vec<Taken>,
     /// Memory for the chain at hand.
     chain: Vec<Place>,
 }
@@ -80,9 +102,7 @@ struct Taken {
 }
 
 impl<'i> StacksSink<'i> {
-    /// With `keeps_samples`, each sample is kept with when it was taken, in which thread.
-    pub(crate) fn new(index: &'i Index, maps: &'i Mappings<'i>, asked: Asked, keeps_samples: bool) -> StacksSink<'i> {
-        let samples = keeps_samples.then(Vec::new);
+    pub(crate) fn new(index: &'i Index, maps: &'i Mappings<'i>, asked: Asked, kept: Kept) -> StacksSink<'i> {
         StacksSink {
             index,
             maps,
@@ -90,7 +110,8 @@ impl<'i> StacksSink<'i> {
             event: None,
             stacks: FxHashMap::default(),
             counts: Vec::new(),
-            samples,
+            kept,
+            samples: Vec::new(),
             chain: Vec::new(),
         }
     }
@@ -101,7 +122,7 @@ impl<'i> StacksSink<'i> {
             self.event = Some(event);
             self.stacks.clear();
             self.counts.clear();
-            self.samples.iter_mut().for_each(Vec::clear);
+            self.samples.clear();
         }
         self.event == Some(event)
     }
@@ -167,8 +188,11 @@ impl<'i> StacksSink<'i> {
         let is_unnamed = |place: &Place| matches!(place, Place::KernelAddr(_));
         let is_function = matches!(leaf, Place::Program(..) | Place::Image(_) | Place::Kernel(_) | Place::Function(..));
         match self.chain.as_mut_slice() {
-            [first, ..] if *first == leaf || is_unnamed(first) && is_unnamed(&leaf) => *first = leaf,
-            [_, second, ..] if *second == leaf && is_function => drop(self.chain.remove(0)),
+            [first, ..] if first.is_same_function(leaf) || is_unnamed(first) && is_unnamed(&leaf) => *first = leaf,
+            [_, second, ..] if second.is_same_function(leaf) && is_function => {
+                *second = leaf;
+                self.chain.remove(0);
+            }
             _ => self.chain.insert(0, leaf),
         }
     }
@@ -183,13 +207,25 @@ impl<'i> StacksSink<'i> {
             };
         }
         match self.index.map.find(addr, time_ns) {
-            Some(Owner::Function { program, function }) => Place::Program(program, function),
+            Some(Owner::Function { program, function }) => {
+                Place::Program(program, function, if self.kept.addresses { addr } else { 0 })
+            }
             Some(Owner::Image(image)) => Place::Image(image),
             _ => self.index.symbols.find(addr).map_or(Place::KernelAddr(addr), Place::Kernel),
         }
     }
 
-    /// What was counted, with names.
+    /// Addresses in programs that stacks have.
+    pub(crate) fn addresses(&self) -> BTreeSet<CodeAddress> {
+        let places = self.stacks.keys().flatten();
+        let in_programs = places.filter_map(|place| match *place {
+            Place::Program(program, function, addr) => Some((program, function, addr)),
+            _ => None,
+        });
+        in_programs.collect()
+    }
+
+    /// Names what was counted, with these lines.
     ///
     /// # Errors
     /// When none of `events` is asked for, by event.
@@ -198,6 +234,7 @@ impl<'i> StacksSink<'i> {
         recording: &Recording<'_>,
         events: &[bool],
         options: &Options,
+        lines: &FxHashMap<CodeAddress, FrameSource>,
     ) -> Result<StackSamples> {
         let event = self.event.or_else(|| events.iter().position(|is_asked| *is_asked));
         let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
@@ -206,7 +243,7 @@ impl<'i> StacksSink<'i> {
         // Several places may have one name: an unknown address is one of its module's.
         let mut stacks: BTreeMap<Vec<u32>, (Count, Vec<u32>)> = BTreeMap::new();
         for (places, number) in &self.stacks {
-            let frames = places.iter().rev().map(|place| names.number(*place, || self.name(*place, options)));
+            let frames = places.iter().rev().map(|place| names.number(*place, || self.name(*place, options, lines)));
             let (count, numbers) = stacks.entry(frames.collect()).or_default();
             count.merge(self.counts[*number as usize]);
             numbers.push(*number);
@@ -225,7 +262,8 @@ impl<'i> StacksSink<'i> {
         for (position, (_, numbers)) in (0..).zip(&stacks) {
             numbers.iter().for_each(|number| positions[*number as usize] = position);
         }
-        let threads = self.samples.take().map(|samples| self.threads(samples, &positions)).unwrap_or_default();
+        let samples = std::mem::take(&mut self.samples);
+        let threads = self.threads(samples, &positions);
         let stacks: Vec<Stack> = stacks.into_iter().map(|(stack, _)| stack).collect();
         let total = stacks.iter().map(|stack| stack.count).sum();
         let unit = self.index.unit(recording, event);
@@ -253,13 +291,13 @@ impl<'i> StacksSink<'i> {
         threads.collect()
     }
 
-    fn name(&self, place: Place, options: &Options) -> Frame {
+    fn name(&self, place: Place, options: &Options, lines: &FxHashMap<CodeAddress, FrameSource>) -> Frame {
         let index = self.index;
-        let frame = |name: String, kind| Frame { name, kind };
+        let frame = |name: String, kind| Frame { name, kind, source: None };
         match place {
             Place::Comm(number) => frame(index.tasks.name(number).to_owned(), FrameKind::Task),
             Place::Thread(tid) => frame(format!("[thread {tid}]"), FrameKind::Task),
-            Place::Program(number, function) => {
+            Place::Program(number, function, addr) => {
                 let program = &index.programs.list[number as usize];
                 let name = program.functions.get(function as usize).map_or("", |function| &function.name);
                 let kind = FrameKind::Program {
@@ -268,7 +306,7 @@ impl<'i> StacksSink<'i> {
                     prog_type: program.info.and_then(|info| info.prog_type),
                     tag: program.tag.map(bprec_format::bpf::Tag),
                 };
-                frame(name.to_owned(), kind)
+                Frame { source: lines.get(&(number, function, addr)).cloned(), ..frame(name.to_owned(), kind) }
             }
             Place::Image(image) => frame(index.programs.images[image as usize].name.clone(), FrameKind::Image),
             Place::Kernel(number) => frame(index.symbols.name(number), FrameKind::Kernel),
@@ -292,7 +330,7 @@ impl<'i> StacksSink<'i> {
 
 impl Sink for StacksSink<'_> {
     fn fork(&self) -> Self {
-        StacksSink::new(self.index, self.maps, self.asked.clone(), self.samples.is_some())
+        StacksSink::new(self.index, self.maps, self.asked.clone(), self.kept)
     }
 
     fn sample(&mut self, sample: &SampleView<'_>, attribution: &Attribution<'_>) -> bprec_format::Result<()> {
@@ -305,10 +343,10 @@ impl Sink for StacksSink<'_> {
         let chain = std::mem::take(&mut self.chain);
         let stack = self.count(&chain, sample.count);
         self.chain = chain;
-        if let Some(samples) = &mut self.samples {
+        if self.kept.samples {
             let ((pid, tid), time_ns) = (sample.pid_tid, sample.time_ns.unwrap_or(0));
             let (offset, comm, count) = (sample.offset, sample.comm, sample.count);
-            samples.push(Taken { pid, tid, time_ns, offset, comm, stack, count });
+            self.samples.push(Taken { pid, tid, time_ns, offset, comm, stack, count });
         }
         Ok(())
     }
@@ -321,9 +359,8 @@ impl Sink for StacksSink<'_> {
         for (chain, number) in other.stacks {
             numbers[number as usize] = self.count(&chain, other.counts[number as usize]);
         }
-        if let (Some(mine), Some(theirs)) = (&mut self.samples, other.samples) {
-            mine.extend(theirs.into_iter().map(|taken| Taken { stack: numbers[taken.stack as usize], ..taken }));
-        }
+        let samples = other.samples.into_iter();
+        self.samples.extend(samples.map(|taken| Taken { stack: numbers[taken.stack as usize], ..taken }));
     }
 }
 

@@ -4,6 +4,7 @@
 //! programs that are asked for are looked into.
 
 mod charges;
+pub(crate) mod frames;
 mod hot;
 pub(crate) mod lines;
 mod listing;

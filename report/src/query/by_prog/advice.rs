@@ -25,12 +25,22 @@ const ENTRIES_MIN_PERCENT: u64 = 90;
 pub(crate) fn advice(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Advice> {
     let options = Options { by: Some(By::Split(Split::Helper)), all: true, limit: None, ..options.clone() };
     let report = build(recording, index, &options)?;
-    let mut findings = findings(&report);
+    Ok(Advice {
+        format: "bprec advice",
+        version: JSON_VERSION,
+        findings: all(&report, index),
+        problems: report.problems,
+    })
+}
+
+/// Applies all rules to a report whose programs are split by helper.
+pub(crate) fn all(report: &Report, index: &Index) -> Vec<EventFinding> {
+    let mut findings = findings(report);
     let maps = maps_nearly_full(&index.states.maps, &index.states.map_entries);
     let maps_of = |at: usize| index.programs.list[at].map_ids.as_slice();
-    let unread = outputs_without_reader(&report, maps_of, &index.states.maps);
+    let unread = outputs_without_reader(report, maps_of, &index.states.maps);
     findings.extend(maps.into_iter().chain(unread).map(|finding| EventFinding { event: None, finding }));
-    Ok(Advice { format: "bprec advice", version: JSON_VERSION, findings, problems: report.problems })
+    findings
 }
 
 fn findings(report: &Report) -> Vec<EventFinding> {

@@ -19,12 +19,7 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
     let events = recording.events.all().len();
     let (facts, mut sink) =
         Facts::gather(recording, index, &ledger_options, Wanted::default(), |_| TreeSink::new(index, events))?;
-    for event in facts.events() {
-        let shared = facts.ledgers[event].programs.iter().map(|(program, charges)| (program, charges.shared_entry));
-        for (program, shared) in shared.filter(|(_, shared)| *shared != Count::default()) {
-            sink.events.of(event).add_entry(program, shared);
-        }
-    }
+    share_entries(&facts, &mut sink);
     let (report, selected) = (facts.report(), facts.events().collect::<Vec<usize>>());
     drop(facts);
     let maker = Maker { index, programs: &report.programs, percent_limit };
@@ -38,6 +33,27 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
         programs: Arc::unwrap_or_clone(report.programs),
         problems: report.problems,
     })
+}
+
+/// Adds to the trees what hooks cost that several programs are on.
+fn share_entries(facts: &Facts<'_>, sink: &mut TreeSink<'_>) {
+    for event in facts.events() {
+        let shared = facts.ledgers[event].programs.iter().map(|(program, charges)| (program, charges.shared_entry));
+        for (program, shared) in shared.filter(|(_, shared)| *shared != Count::default()) {
+            sink.events.of(event).add_entry(program, shared);
+        }
+    }
+}
+
+/// Trees of one event, whose number and report these are.
+pub(crate) fn of_event(
+    facts: &Facts<'_>,
+    sink: &mut TreeSink<'_>,
+    (number, event): (usize, &EventReport),
+    percent_limit: f64,
+) -> EventTrees {
+    share_entries(facts, sink);
+    Maker { index: facts.index, programs: &facts.programs, percent_limit }.event(event, &sink.events[number])
 }
 
 struct Maker<'m> {

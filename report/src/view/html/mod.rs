@@ -1,6 +1,7 @@
-//! One page that needs nothing else: the table, a flame graph and what programs cost over time, with the data in it.
+//! One page that needs nothing else: first the answer on one screen, below it all tables, a flame graph of all samples and the code, with the data in it.
 
 mod code;
+mod overview;
 mod tables;
 
 pub use tables::{PageTable, TablesPage};
@@ -9,14 +10,14 @@ use super::blocks::comments;
 use super::grid::Sheet;
 use super::payers::{self, Repeated};
 use super::{UNBOUNDED, by_prog, json, lines};
-use crate::model::text::{grouped, printable};
-use crate::model::{FrameKind, Page, StackTree, TimeBound, Unit};
+use crate::model::text::printable;
+use crate::model::{FrameKind, Page, StackTree, Unit};
 use serde::Serialize;
 use std::io::{self, Write};
 
 const STYLE: &str = include_str!("page.css");
 const BODY: &str = include_str!("page.html");
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str = concat!(include_str!("first.js"), include_str!("page.js"));
 /// In front of the script of each page.
 const TABLES: &str = include_str!("tables.js");
 
@@ -27,6 +28,7 @@ const MAX_NODES: usize = 60_000;
 #[derive(Serialize)]
 struct Data<'p> {
     title: String,
+    first: overview::First,
     facts: Vec<String>,
     notes: Vec<String>,
     /// `ns` or `events`.
@@ -40,7 +42,6 @@ struct Data<'p> {
     code: code::Code,
     frames: Vec<Frame>,
     stacks: &'p StackTree,
-    timeline: Timeline,
 }
 
 #[derive(Serialize, Default)]
@@ -76,26 +77,29 @@ struct Frame {
     program: Option<String>,
 }
 
-#[derive(Serialize)]
-struct Timeline {
-    interval_ns: u64,
-    intervals: u64,
-    rows: Vec<TimelineRow>,
-}
-
-#[derive(Serialize)]
-struct TimelineRow {
-    name: String,
-    samples: String,
-    loaded_ns: Option<i64>,
-    unloaded_ns: Option<i64>,
-    /// Interval and weight.
-    weights: Vec<(u64, u64)>,
-}
-
 pub(super) fn write(page: &Page, out: &mut dyn Write) -> io::Result<()> {
     let tree = page.stacks.tree(MAX_NODES);
-    document(BODY, &data(page, &tree), SCRIPT, out)
+    let data = data(page, &tree);
+    let body = BODY.replace("<!-- without script -->", &without_script(&data.first));
+    document(&body, &data, SCRIPT, out)
+}
+
+/// The programs as a table, for whoever runs no scripts.
+fn without_script(first: &overview::First) -> String {
+    let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let row = |row: &overview::Row| {
+        let cells =
+            [&row.name, &row.about, &row.text, &row.runs, &row.time].map(|cell| format!("<td>{}</td>", escaped(cell)));
+        format!("<tr>{}</tr>\n", cells.concat())
+    };
+    let head = ["Program", "Owner and hook", "%", "runs/s", "time/run"].map(|head| format!("<th>{head}</th>"));
+    format!(
+        "<noscript>\n<p>{} · BPF costs {} %</p>\n<table><thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table>\n</noscript>",
+        escaped(&first.machine_facts),
+        escaped(&first.percent),
+        head.concat(),
+        first.programs.iter().map(row).collect::<String>(),
+    )
 }
 
 /// A page whose script reads `data`, behind the script that all pages have.
@@ -139,6 +143,7 @@ fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
     let key = |program: usize| text(&report.programs[program].label_with_id());
     Data {
         title: title.join(" · "),
+        first: event.map(|event| overview::first(page, event, key)).unwrap_or_default(),
         facts: event.map(|event| comments(&by_prog::above(report, event), UNBOUNDED)).unwrap_or_default(),
         notes: comments(&by_prog::notes(report, event), UNBOUNDED),
         unit: match page.stacks.unit {
@@ -159,7 +164,6 @@ fn data<'p>(page: &Page, tree: &'p StackTree) -> Data<'p> {
         }),
         frames: frames(page),
         stacks: tree,
-        timeline: timeline(page),
     }
 }
 
@@ -181,27 +185,4 @@ fn frames(page: &Page) -> Vec<Frame> {
     // What `StackTree` folds together.
     let small = Frame { name: "(less)".to_owned(), kind: "small", program: None };
     frames.chain([small]).collect()
-}
-
-fn timeline(page: &Page) -> Timeline {
-    let over_time = &page.over_time;
-    let event = over_time.events.iter().find(|event| event.name == page.stacks.event);
-    let rows = event.into_iter().flat_map(|event| &event.rows).map(|row| {
-        let at = |bound: Option<TimeBound>| bound.map(|bound| bound.before_ns);
-        let name = match row.program {
-            Some(program) => over_time.programs[program].label_with_id(),
-            None => row.name.clone(),
-        };
-        TimelineRow {
-            name: text(&name),
-            samples: grouped(row.total.samples),
-            loaded_ns: at(row.loaded),
-            unloaded_ns: at(row.unloaded),
-            weights: row.intervals.iter().map(|interval| (interval.interval, interval.count.weight)).collect(),
-        }
-    });
-    let last = event.and_then(|event| event.intervals.last()).map_or(0, |last| last.interval);
-    let shown_ns = page.report.recording.elapsed_ns.unwrap_or(0);
-    let intervals = shown_ns.div_ceil(over_time.interval_ns.max(1)).max(last + 1);
-    Timeline { interval_ns: over_time.interval_ns, intervals, rows: rows.collect() }
 }

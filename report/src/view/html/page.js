@@ -13,7 +13,7 @@ list("notes", data.notes);
 
 const hidden = new Set();
 const drawPrograms = drawnTable("table", data.table, {
-  filter: () => $("filter").value,
+  filter: () => $("find").value,
   hidden,
   fill: (cell, row, column, text) => {
     const key = data.keys[row];
@@ -33,14 +33,16 @@ data.table.columns.forEach((column, at) => {
   });
   $("columns").append(make("label", {}, box, " ", column.name));
 });
-$("filter").addEventListener("input", () => { $("matches").textContent = drawPrograms(); });
-
-const payersFilter = () => $("payers-filter").value;
+const payersFilter = () => $("find").value;
 const drawPayers = [drawnTable("payers-table", data.payers, { filter: payersFilter }), drawnTable("pairs-table", data.pairs, { filter: payersFilter })];
-$("payers-filter").addEventListener("input", () => drawPayers.forEach((draw) => draw()));
-
-const drawLines = drawnTable("lines-table", data.lines, { filter: () => $("lines-filter").value });
-$("lines-filter").addEventListener("input", drawLines);
+const drawLines = drawnTable("lines-table", data.lines, { filter: () => $("find").value });
+$("find").addEventListener("input", () => {
+  const rows = drawPrograms();
+  $("matches").textContent = rows && `programs: ${rows}`;
+  drawPayers.forEach((draw) => draw());
+  drawLines();
+  drawFlame();
+});
 
 // ---- Code
 
@@ -143,7 +145,7 @@ const pathTo = (node) => {
 const flame = { tree: all, root: 0, program: null, inverted: false };
 
 // What is looked at: all stacks, or from where they enter a program; from the outermost frame or from the innermost.
-function chosen() {
+function chosenStacks() {
   if (flame.program === null && !flame.inverted) return all;
   const paths = [];
   for (let at = 1; at < all.parent.length; at++) {
@@ -167,7 +169,7 @@ const isFound = (frame, wanted) => wanted !== "" && label(frame).toLowerCase().i
 
 function drawFlame(focus) {
   const { tree } = flame;
-  const wanted = $("search").value.toLowerCase();
+  const wanted = $("find").value.toLowerCase();
   const width = $("flame").clientWidth || 1000;
   const whole = tree.total[flame.root];
   const buttons = [];
@@ -221,20 +223,20 @@ function drawFound(wanted) {
       count += tree.count[node];
     } else stack.push(...tree.children[node]);
   }
-  $("found").textContent = `“${$("search").value}”: ${grouped(count)} samples, ${weightText(weight)}, ${percent(weight, all.total[0])}`;
+  $("found").textContent = `“${$("find").value}”: ${grouped(count)} samples, ${weightText(weight)}, ${percent(weight, all.total[0])}`;
 }
 
 function show(change, focus) {
   Object.assign(flame, change);
-  flame.tree = chosen();
+  flame.tree = chosenStacks();
   flame.root = 0;
   $("invert").setAttribute("aria-pressed", String(flame.inverted));
+  $("shown").textContent = flame.program === null ? "" : `only what ${flame.program} did; what runs it is not in its stacks`;
   drawFlame(focus);
 }
 
 function focusProgram(program) {
   show({ program });
-  $("detail").textContent = `Only what ${program} did`;
   const code = data.code.programs.findIndex(({ key }) => key === program);
   if (code >= 0) {
     $("code-program").selectedIndex = code;
@@ -280,44 +282,7 @@ $("flame").addEventListener("keydown", (event) => {
 });
 $("invert").addEventListener("click", () => show({ inverted: !flame.inverted }));
 $("reset").addEventListener("click", () => show({ program: null, inverted: false }));
-$("search").addEventListener("input", () => drawFlame());
 addEventListener("resize", () => drawFlame());
 drawFlame();
 
-// ---- Over time
-
-function drawTimeline() {
-  const { rows, interval_ns, intervals } = data.timeline;
-  const svg = "http://www.w3.org/2000/svg";
-  const shape = (tag, attributes) => {
-    const element = document.createElementNS(svg, tag);
-    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    return element;
-  };
-  const line = (row) => {
-    const picture = shape("svg", { viewBox: `0 0 ${intervals} 24`, preserveAspectRatio: "none", role: "img" });
-    const most = Math.max(...row.weights.map(([, weight]) => weight), 1);
-    const events = [["loaded", row.loaded_ns], ["unloaded", row.unloaded_ns]].filter(([, time]) => time !== null);
-    const told = events.map(([what, time]) => `, ${what} at ${(time / 1e9).toFixed(3)} s`).join("");
-    picture.setAttribute("aria-label", `${row.name}: ${weightText(most)} at most in ${interval_ns / 1e6} ms${told}`);
-    for (const [at, weight] of row.weights) {
-      const height = (24 * weight) / most;
-      picture.append(shape("rect", { x: at, y: 24 - height, width: 1, height }));
-    }
-    for (const [what, time] of events) {
-      const mark = shape("line", { x1: time / interval_ns, x2: time / interval_ns, y1: 0, y2: 24 });
-      const title = shape("title", {});
-      title.textContent = `${what} at ${(time / 1e9).toFixed(3)} s`;
-      mark.append(title);
-      picture.append(mark);
-    }
-    return make("tr", {}, make("td", {}, row.name), make("td", { class: "number" }, row.samples), make("td", { class: "wide" }, picture));
-  };
-  const head = ["PROGRAM", "SAMPLES", `${interval_ns / 1e6} ms each: bars are relative to the highest of the row`];
-  $("timeline").append(
-    make("thead", {}, make("tr", {}, ...head.map((name, at) => make("th", { scope: "col", class: at === 1 ? "number" : "text" }, name)))),
-    make("tbody", {}, ...rows.map(line)),
-  );
-}
-drawTimeline();
 document.documentElement.dataset.ready = "yes";

@@ -12,11 +12,15 @@ document.title = data.title;
 $("title").textContent = data.title;
 const list = (id, lines) => $(id).append(...lines.map((line) => make("li", {}, line)));
 list("facts", data.facts);
+// As the system is, until the reader chooses.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let isChosen = false;
+const setScheme = (isDark) => document.documentElement.classList.toggle("dark", isDark);
+setScheme(dark.matches);
+dark.addEventListener("change", () => isChosen || setScheme(dark.matches));
 $("scheme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const isDark = root.classList.contains("dark") || (!root.classList.contains("light") && matchMedia("(prefers-color-scheme: dark)").matches);
-  root.classList.toggle("dark", !isDark);
-  root.classList.toggle("light", isDark);
+  isChosen = true;
+  setScheme(!document.documentElement.classList.contains("dark"));
 });
 
 // "≈1,234±5%" sorts as 1234, what is not known behind everything.

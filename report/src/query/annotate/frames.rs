@@ -1,0 +1,40 @@
+//! Source lines of addresses in programs.
+
+use super::Code;
+use crate::index::Index;
+use crate::input::recording::Recording;
+use crate::model::FrameSource;
+use crate::pass::sinks::instructions::Site;
+use crate::pass::sinks::stacks::CodeAddress;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The line of each address that has one.
+pub(crate) fn lines(
+    recording: &Recording<'_>,
+    index: &Index,
+    addresses: BTreeSet<CodeAddress>,
+) -> FxHashMap<CodeAddress, FrameSource> {
+    let mut programs: BTreeMap<u32, BTreeMap<u32, Vec<u64>>> = BTreeMap::new();
+    for (program, function, addr) in addresses {
+        programs.entry(program).or_default().entry(function).or_default().push(addr);
+    }
+    // Instructions are not looked at: a line has the addresses from its own to that of the next.
+    let code = Code::new(recording, index, &programs.keys().copied().collect::<Vec<u32>>(), None);
+    let mut lines = FxHashMap::default();
+    for (program, functions) in &programs {
+        let mut sources = code.sources(*program);
+        for (function, listing) in code.listings(*program, |at| functions.contains_key(&at)) {
+            let Some(listing) = listing else { continue };
+            let first = listing.lines.iter().find_map(|line| sources.line(line.info.as_ref()?));
+            let function_line = first.map_or(0, |first| first.line);
+            for addr in functions.get(&function).into_iter().flatten() {
+                let place = listing.place(Site::At(*addr));
+                let line = place.and_then(|place| sources.line(listing.lines[place.line].info.as_ref()?));
+                let source = line.map(|line| FrameSource { file: line.file, line: line.line, function_line });
+                lines.extend(source.map(|source| ((*program, function, *addr), source)));
+            }
+        }
+    }
+    lines
+}

@@ -1,0 +1,220 @@
+//! The first screen of a page: the costliest programs and payers, all others folded together.
+
+use crate::model::{
+    Count, EventLines, EventOverTime, EventPayers, EventReport, Flow, FrameKind, MachineParts, Overview, PayerSlice,
+    ProgramSlice, Report, Row, Slice, Stacks,
+};
+use rustc_hash::FxHashMap;
+
+/// Rows that are shown of programs and of payers, the last of them for all others.
+const MAX_ROWS: usize = 7;
+/// Smaller shares, in per cent, would be shown as 0.00.
+const LEAST_PERCENT: f64 = 0.005;
+/// Hottest lines of a program.
+const MAX_LINES: usize = 9;
+
+/// A program, or the name of what no program could be told for.
+type Charged<'p> = (Option<usize>, &'p str);
+
+/// Models that the overview sums up, of one event.
+pub(super) struct Parts<'p> {
+    pub(super) report: &'p Report,
+    pub(super) event: &'p EventReport,
+    pub(super) payers: &'p EventPayers,
+    pub(super) over_time: &'p EventOverTime,
+    pub(super) interval_ns: u64,
+    pub(super) lines: &'p EventLines,
+    /// Call chains of all samples; `None` if only those of some programs were counted.
+    pub(super) stacks: Option<&'p Stacks>,
+}
+
+impl Parts<'_> {
+    /// Puts the overview together.
+    pub(super) fn overview(&self) -> Overview {
+        let (event, recording) = (self.event, &self.report.recording);
+        let elapsed_ns = recording.elapsed_ns.unwrap_or(0);
+        let bpf = event.percent(event.total.count);
+        let is_of_machine = event.machine.value().is_some();
+        let cpus =
+            recording.cpus.filter(|_| is_of_machine).zip(bpf).map(|(cpus, percent)| percent * f64::from(cpus) / 100.0);
+        let (programs, program_of) = self.programs();
+        let (payers, payer_of) = self.payers();
+        let mut flows: FxHashMap<(usize, usize), Count> = FxHashMap::default();
+        for cell in &self.payers.rows {
+            let program = program_of.get(&(cell.program, cell.name.as_str())).copied().unwrap_or(programs.len() - 1);
+            flows.entry((program, payer_of[cell.payer])).or_default().merge(cell.count);
+        }
+        let flow = |((program, payer), count)| Flow { program, payer, count, percent: event.percent(count) };
+        let mut flows: Vec<Flow> = flows.into_iter().map(flow).collect();
+        flows.sort_by_key(|flow| (flow.program, flow.payer));
+        Overview {
+            is_of_machine,
+            cpus,
+            machine: self.machine(),
+            margin_percent: self.margin(),
+            programs,
+            payers,
+            flows,
+            interval_ns: self.interval_ns,
+            elapsed_ns,
+        }
+    }
+
+    fn slice(&self, count: Count, folded: Option<usize>) -> Slice {
+        let bpf = self.event.total.count.weight;
+        let bpf_percent = (bpf > 0).then(|| count.weight as f64 * 100.0 / bpf as f64);
+        Slice { count, percent: self.event.percent(count), bpf_percent, folded }
+    }
+
+    /// Number of the first rows that stand for themselves, of which these are the costs in descending order.
+    fn shown(&self, counts: impl Iterator<Item = Count>) -> usize {
+        let counts: Vec<Count> = counts.collect();
+        let is_seen = |count: &&Count| self.event.percent(**count).is_some_and(|percent| percent >= LEAST_PERCENT);
+        let seen = counts.iter().take_while(is_seen).count();
+        if counts.len() <= MAX_ROWS && seen == counts.len() { seen } else { seen.min(MAX_ROWS - 1) }
+    }
+
+    /// Programs, and by program and name the row that each is in.
+    fn programs(&self) -> (Vec<ProgramSlice>, FxHashMap<Charged<'_>, usize>) {
+        let mut charged: Vec<(Charged<'_>, Count)> = Vec::new();
+        for cell in &self.payers.rows {
+            let key = (cell.program, cell.name.as_str());
+            match charged.last_mut().filter(|(last, _)| *last == key) {
+                Some((_, sum)) => sum.merge(cell.count),
+                None => charged.push((key, cell.count)),
+            }
+        }
+        let shown = self.shown(charged.iter().map(|(_, count)| *count));
+        let mut slices: Vec<ProgramSlice> =
+            charged[..shown].iter().map(|(key, count)| self.program(*key, *count)).collect();
+        let rest = &charged[shown..];
+        if !rest.is_empty() {
+            let count = rest.iter().map(|(_, count)| *count).sum();
+            let mut slice = ProgramSlice { slice: self.slice(count, Some(rest.len())), ..ProgramSlice::default() };
+            let rows: Vec<Option<&Row>> = rest.iter().map(|((program, _), _)| self.row(*program)).collect();
+            slice.columns = self.columns(&rows);
+            let intervals: FxHashMap<u64, Count> = rest.iter().fold(FxHashMap::default(), |mut all, (key, _)| {
+                self.intervals(*key).for_each(|(at, count)| all.entry(at).or_insert_with(Count::default).merge(count));
+                all
+            });
+            let mut intervals: Vec<(u64, Count)> = intervals.into_iter().collect();
+            intervals.sort_unstable();
+            slice.intervals = intervals.into_iter().filter_map(|(at, count)| self.of_interval(at, count)).collect();
+            slices.push(slice);
+        }
+        let rows = charged.iter().enumerate().map(|(at, (key, _))| (*key, at.min(shown)));
+        (slices, rows.collect())
+    }
+
+    fn row(&self, program: Option<usize>) -> Option<&Row> {
+        self.event.rows.iter().find(|row| Some(row.program) == program)
+    }
+
+    fn program(&self, key: Charged<'_>, count: Count) -> ProgramSlice {
+        let (program, name) = key;
+        let row = self.row(program);
+        let of_program = |weight: u64| weight as f64 * 100.0 / count.weight.max(1) as f64;
+        let known = program.map(|at| &self.report.programs[at]);
+        let lines = self.lines.rows.iter().filter(|line| {
+            known.is_some_and(|program| program.id == line.id && program.load_time_ns == line.load_time_ns)
+        });
+        let lines = lines.filter_map(|line| {
+            let weight = line.own.weight.saturating_add(line.helper.map_or(0, |helper| helper.weight));
+            Some((line.source.clone()?, of_program(weight)))
+        });
+        let parts = row.and_then(|row| row.parts.as_ref()).into_iter().flatten();
+        let parts = parts.filter(|part| part.line.count.weight > 0);
+        ProgramSlice {
+            slice: self.slice(count, None),
+            program,
+            name: name.to_owned(),
+            columns: self.columns(&[row]),
+            intervals: self.intervals(key).filter_map(|(at, count)| self.of_interval(at, count)).collect(),
+            lines: lines.take(MAX_LINES).collect(),
+            parts: parts.map(|part| (part.name.clone(), of_program(part.line.count.weight))).collect(),
+        }
+    }
+
+    /// Self, helper and entry of these rows together; `None` for what is known of none.
+    fn columns(&self, rows: &[Option<&Row>]) -> [Option<f64>; 3] {
+        let mut sums = [None; 3];
+        for columns in rows.iter().flatten().filter_map(|row| row.line.as_ref()?.columns.as_ref()) {
+            for (sum, share) in sums.iter_mut().zip([&columns.own, &columns.helper, &columns.entry]) {
+                if let Some(share) = share.value() {
+                    sum.get_or_insert_with(Count::default).merge(share.count);
+                }
+            }
+        }
+        sums.map(|sum| self.event.percent(sum?))
+    }
+
+    fn intervals(&self, (program, name): Charged<'_>) -> impl Iterator<Item = (u64, Count)> {
+        let is_it =
+            move |row: &&crate::model::RowOverTime| row.program == program && (program.is_some() || row.name == name);
+        let row = self.over_time.rows.iter().find(is_it);
+        row.into_iter().flat_map(|row| &row.intervals).map(|interval| (interval.interval, interval.count))
+    }
+
+    /// Share of an interval; the last one may be short, and one behind the end has no length.
+    fn of_interval(&self, interval: u64, count: Count) -> Option<(u64, f64)> {
+        let elapsed_ns = self.report.recording.elapsed_ns?;
+        let length_ns = elapsed_ns.saturating_sub(interval.saturating_mul(self.interval_ns)).min(self.interval_ns);
+        let percent = self.event.percent(count)?;
+        (length_ns > 0).then(|| (interval, percent * elapsed_ns as f64 / length_ns as f64))
+    }
+
+    /// Payers, and by position among all the row that each is in.
+    fn payers(&self) -> (Vec<PayerSlice>, Vec<usize>) {
+        let all = &self.payers.payers;
+        let paying = all.iter().take_while(|payer| payer.count.weight > 0).count();
+        let shown = self.shown(all[..paying].iter().map(|payer| payer.count));
+        let mut slices: Vec<PayerSlice> = Vec::new();
+        for payer in &all[..shown] {
+            slices.push(PayerSlice {
+                slice: self.slice(payer.count, None),
+                name: payer.payer.iter().map(|name| name.label()).collect::<Vec<_>>().join(" "),
+                payer_percent: payer.payer_percent,
+                in_interrupts_percent: payer.in_interrupts_percent,
+            });
+        }
+        let rest = &all[shown..paying];
+        if !rest.is_empty() {
+            let count: Count = rest.iter().map(|payer| payer.count).sum();
+            let whole: Count = rest.iter().map(|payer| payer.all).sum();
+            let payer_percent = (whole.weight > 0).then(|| count.weight as f64 * 100.0 / whole.weight as f64);
+            let slice = self.slice(count, Some(rest.len()));
+            slices.push(PayerSlice { slice, payer_percent, ..PayerSlice::default() });
+        }
+        (slices, (0..all.len()).map(|at| at.min(shown)).collect())
+    }
+
+    fn machine(&self) -> Option<MachineParts> {
+        let (event, stacks) = (self.event, self.stacks?);
+        let in_user = |frames: &[u32]| {
+            let leaf = frames.last().map(|at| &stacks.frames[*at as usize].kind);
+            matches!(leaf, Some(FrameKind::User { .. }))
+        };
+        let user = stacks.stacks.iter().filter(|stack| in_user(&stack.frames)).map(|stack| stack.count).sum::<Count>();
+        let whole = event.machine.value().copied().unwrap_or(event.samples.weight);
+        let busy = event.busy.value().copied().unwrap_or(event.samples.weight);
+        let bpf = event.total.count.weight;
+        let kernel = busy.saturating_sub(user.weight).saturating_sub(bpf);
+        let percent = |weight: u64| weight as f64 * 100.0 / whole as f64;
+        let idle = whole.saturating_sub(kernel + user.weight + bpf);
+        let parts = MachineParts {
+            idle: percent(idle),
+            user: percent(user.weight),
+            kernel: percent(kernel),
+            bpf: percent(bpf),
+        };
+        (whole > 0).then_some(parts)
+    }
+
+    /// By the number of samples: each is in BPF or not.
+    fn margin(&self) -> Option<f64> {
+        let (samples, bpf) = (self.event.samples.samples, self.event.total.count.samples);
+        let all = self.event.percent(self.event.samples)?;
+        let part = bpf as f64 / samples as f64;
+        (bpf > 0).then(|| 1.96 * (part * (1.0 - part) / samples as f64).sqrt() * all)
+    }
+}
