@@ -1,9 +1,12 @@
 //! What holds for every source file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+
+use crate::skips;
 
 const BPF_LICENCE: &str = "SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)";
 const MAX_LINES: usize = 600;
@@ -17,17 +20,41 @@ const WITH_FOLDERS: [(&str, &[&str]); 2] =
 /// Checks headers, sizes and contents of all sources.
 pub(crate) fn check() -> Result<()> {
     let (mut checked, mut wrong) = (0, Vec::new());
+    let mut functions = BTreeSet::new();
     for path in files_under(Path::new("."))? {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
+        functions.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
         wrong.extend(faults(&path, &text).into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
     }
+    let skips = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
+    let gone = skips::parse(&skips)?.into_iter().filter(|it| !functions.contains(it.test));
+    wrong.extend(gone.map(|it| format!("{}: no test is called {}", skips::LIST, it.test)));
+    wrong.extend(unnamed_programs()?);
     if !wrong.is_empty() {
         bail!("\n  {}", wrong.join("\n  "));
     }
     println!("{checked} text files hold to the rules");
     Ok(())
+}
+
+/// Files of tests that no test program names: cargo looks for none beside those of the manifest.
+fn unnamed_programs() -> Result<Vec<String>> {
+    let mut unnamed = Vec::new();
+    for directory in ["format", "report"] {
+        let named = fs::read_to_string(format!("{directory}/tests/main.rs"))?;
+        let named = named + &fs::read_to_string(format!("{directory}/Cargo.toml"))?;
+        for entry in fs::read_dir(format!("{directory}/tests"))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let is_named =
+                |name| named.contains(&format!("mod {name};")) || named.contains(&format!("name = \"{name}\""));
+            if name.strip_suffix(".rs").is_some_and(|name| name != "main" && !is_named(name)) {
+                unnamed.push(format!("{directory}/tests/{name}: not named in main.rs"));
+            }
+        }
+    }
+    Ok(unnamed)
 }
 
 fn faults(path: &str, text: &str) -> Vec<String> {
