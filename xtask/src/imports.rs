@@ -90,7 +90,9 @@ mod tests {
         ] {
             assert_eq!(of(allowed), Vec::<String>::new(), "{allowed}");
         }
-        for refused in ["use crate::high::Y;", "use crate::{\n    low::{a, b},\n    high::Y,\n};", "fn f() { crate::C::new() }"] {
+        for refused in
+            ["use crate::high::Y;", "use crate::{\n    low::{a, b},\n    high::Y,\n};", "fn f() { crate::C::new() }"]
+        {
             assert_eq!(of(refused), ["low/x.rs imports high"], "{refused}");
         }
         assert!(faults("high/x.rs", "use crate::A;", &["low", "high"], &names).is_empty());
