@@ -207,6 +207,7 @@ impl Tally {
     /// # Errors
     /// When something failed.
     pub(crate) fn close(self) -> Result<()> {
+        ensure!(self.passed + self.failed + self.skipped > 0, "no test ran");
         let list = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
         let required = std::env::var("BPREC_REQUIRE").unwrap_or_default();
         print!("{}", repeats::add(self.again.iter().chain(&self.unsteady))?);

@@ -15,7 +15,7 @@ use crate::tally::Tally;
 use crate::target_directory;
 use crate::vm::{self, Builds};
 
-/// Runs `cargo test --workspace` with `arguments`, says how each test program went, what the failed ones printed, and closes with
+/// Runs `cargo test` of the workspace, or of the crates that `arguments` name, with these, says how each test program went, what the failed ones printed, and closes with
 /// `N passed, N failed, N skipped`. Everything that was printed is in `test.log` where cargo builds.
 ///
 /// A test that cannot run here prints a line `SKIP <test>: <reason>` and returns; it counts as skipped, not as passed.
@@ -86,7 +86,9 @@ const OFFLINE_TESTS: [&str; 10] =
 
 /// The tests of the workspace, and those that failed once more if they are few.
 fn here(arguments: &[&str]) -> Result<Tally> {
-    let arguments = &[&["--workspace"], arguments].concat();
+    let names_crates = arguments.iter().any(|it| it.starts_with("-p") || it.starts_with("--package"));
+    let workspace: &[&str] = if names_crates { &[] } else { &["--workspace"] };
+    let arguments = &[workspace, arguments].concat();
     let mut tally = cargo_test(arguments, &[], &[], "test.log")?;
     if !tally.to_run_again().is_empty() {
         let mut filter = vec!["--exact"];
