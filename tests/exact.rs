@@ -429,7 +429,7 @@ fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
     if entry["exact"].is_null() {
         // Kernels that would never end such calls: left alone, with the reason.
         assert!(entry["exact_unknown"].as_str().unwrap().contains("tail calls"), "{}", entry["exact_unknown"]);
-        support::skip(test, "this kernel would never end such tail calls");
+        skip(test, "this kernel would never end such tail calls");
         return;
     }
     let runs = number(&entry["exact"], "runs");

@@ -299,7 +299,7 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     // Nearly a second of one CPU at least.
     assert!(foreign > 300 && !script.contains("swapper"), "{foreign} samples of foreign tasks");
     // The load alone has half of one CPU's time at least.
-    let cpus = std::thread::available_parallelism().unwrap().get();
+    let cpus = thread::available_parallelism().unwrap().get();
     let idle = report(&path, &[])["events"][0]["idle"]["percent"].as_f64().unwrap_or(0.0);
     assert!(idle < 100.0 - 50.0 / cpus as f64, "{idle} % idle of {cpus} CPUs");
     // BPF programs of ours would see ids of the initial namespace, which are other tasks here.

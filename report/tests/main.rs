@@ -2,6 +2,7 @@
 //!
 //! One program for all of them: a file of its own costs a link of its own. Each file is named here by its path, so that its own modules stay
 //! beside it. `cargo test -p bprec-report --test it FILE::` runs one file.
+#![allow(clippy::duplicate_mod, reason = "each file names the modules that it needs")]
 
 #[path = "annotation.rs"]
 mod annotation;
