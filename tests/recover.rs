@@ -1,6 +1,6 @@
 //! `bprec recover`: what it makes of recordings that were cut off or damaged, and what it leaves alone.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::fs;
