@@ -18,6 +18,7 @@ check:
 
 # Every test, here and on other kernels under QEMU (docs/vm.md); the last line is `N passed, N failed, N skipped`.
 test:
+	@setup/install ask
 	@setup/install test
 	@setup/viewers
 	@cargo xtask test-everywhere

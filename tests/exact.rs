@@ -62,7 +62,8 @@ fn nearly_all_are_measured(exact: &Value) {
 }
 
 /// None of the numbers of this file's programs can be: what there is of time has room for all runs.
-fn check_possible(report: &Value, elapsed: Duration, cpus: u64) {
+fn check_possible(report: &Value, elapsed: Duration) {
+    let cpus = std::thread::available_parallelism().unwrap().get();
     let mut seen = 0;
     for program in report["programs"].as_array().unwrap() {
         let functions = program["exact_functions"].as_array().into_iter().flatten();
@@ -107,6 +108,7 @@ fn exact_runs_are_the_programs_own_counts() {
     let path = scratch.path("perf.data");
     let loaded = load();
     let pattern = "exact=loop_of_*,call_a_subprogram:*,rarely_*";
+    let started = Instant::now();
     let child = recording(&path, "3", &["-F", "100", "--counters", pattern, "--budget", "100"]);
     for (name, times) in [("loop_of_100", 1200), ("loop_of_1000", 700), ("loop_of_10000", 500)] {
         loaded.run(name, times).unwrap();
@@ -114,6 +116,7 @@ fn exact_runs_are_the_programs_own_counts() {
     loaded.run("call_a_subprogram", 400).unwrap();
     loaded.run("rarely_a_hundred_times_longer", 1000).unwrap();
     end(child);
+    let elapsed = started.elapsed();
     let report = report(&path, &[]);
     for name in ["loop_of_100", "loop_of_1000", "loop_of_10000", "call_a_subprogram", "rarely_a_hundred_times_longer"] {
         let exact = exact(&report, &loaded, name);
@@ -135,7 +138,7 @@ fn exact_runs_are_the_programs_own_counts() {
     assert!(upto(99.9) > 4 * upto(50.0), "{rarely:#}");
     // What was not asked for is not counted.
     assert!(program(&report, loaded.id_of("run_inside_itself").unwrap())["exact"].is_null());
-    check_possible(&report, Duration::from_secs(20), 2);
+    check_possible(&report, elapsed);
     wait_until_none_is_left();
 }
 
@@ -162,7 +165,7 @@ fn numbers_are_possible_whatever_runs_while_counting_begins_and_ends() {
                 ["-q", "-a", "-F", "100", "--counters", pattern, "--budget", budget, "--duration", "0.3", "-I", "50"];
             let start = Instant::now();
             record(&path, &options);
-            check_possible(&report(&path, &[]), start.elapsed(), 2);
+            check_possible(&report(&path, &[]), start.elapsed());
         }
     });
     wait_until_none_is_left();
@@ -413,7 +416,8 @@ fn what_comes_to_take_too_much_is_counted_no_longer_and_says_when() {
 
 #[test]
 fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
-    let Some(_alone) = allowed("tail_calls_are_said_to_be_in_the_counts_of_the_caller") else { return };
+    let test = "tail_calls_are_said_to_be_in_the_counts_of_the_caller";
+    let Some(_alone) = allowed(test) else { return };
     let scratch = Scratch::new();
     let path = scratch.path("perf.data");
     let tail = Fixture::TAIL_CALL.open().unwrap().for_this_thread().unwrap().loops(5).unwrap().start().unwrap();
@@ -425,6 +429,7 @@ fn tail_calls_are_said_to_be_in_the_counts_of_the_caller() {
     if entry["exact"].is_null() {
         // Kernels that would never end such calls: left alone, with the reason.
         assert!(entry["exact_unknown"].as_str().unwrap().contains("tail calls"), "{}", entry["exact_unknown"]);
+        skip(test, "this kernel would never end such tail calls");
         return;
     }
     let runs = number(&entry["exact"], "runs");

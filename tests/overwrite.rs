@@ -71,12 +71,6 @@ fn the_newest_samples_are_in_the_file() {
         .spawn()
         .unwrap();
     support::wait_for_checkpoint(&path);
-    // Samples come once they are switched on: the counts say so.
-    wait_for("sampling", || {
-        let page_faults = bprec().args(["report", "--json", "--all", "-i"]).arg(&path).output().unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&page_faults.stdout).ok()?;
-        report["recording"]["target"].as_str().map(drop)
-    });
     touch_pages(c"oldest", 20_000);
     touch_pages(c"newest", 300);
     signal(&recorder, "-USR2");

@@ -300,9 +300,10 @@ fn tasks_outside_of_a_pid_namespace_are_unknown() {
     let foreign = script.lines().filter(|line| line.trim_start().starts_with("[unknown]")).count();
     // Nearly a second of one CPU at least.
     assert!(foreign > 300 && !script.contains("swapper"), "{foreign} samples of foreign tasks");
-    // The load alone is more than a quarter of two CPUs' time.
+    // The load alone has half of one CPU's time at least.
+    let cpus = thread::available_parallelism().unwrap().get();
     let idle = report(&path, &[])["events"][0]["idle"]["percent"].as_f64().unwrap_or(0.0);
-    assert!(idle < 75.0, "{idle} % idle");
+    assert!(idle < 100.0 - 50.0 / cpus as f64, "{idle} % idle of {cpus} CPUs");
     // BPF programs of ours would see ids of the initial namespace, which are other tasks here.
     for option in ["--bpf-sampler", "--aggregate"] {
         let output = Command::new("unshare")

@@ -108,21 +108,17 @@ pub(crate) fn count() -> Result<usize> {
 
 /// What `bprec` is linked with on any platform of releases, itself included, by name.
 fn components() -> Result<Vec<Component>> {
-    let platforms = PLATFORMS.iter().flat_map(|platform| ["--filter-platform", platform]);
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .args(platforms)
-        .output()
-        .context("run cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).context("read cargo metadata")?;
-    let linked = linked(&metadata)?;
+    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--format-version", "1", "--locked"])?)?;
+    let linked = linked()?;
     let lock = fs::read_to_string("Cargo.lock").context("read Cargo.lock")?;
     let mut components: Vec<Component> = metadata["packages"]
         .as_array()
         .context("cargo metadata names no packages")?
         .iter()
-        .filter(|package| package["id"].as_str().is_some_and(|id| linked.contains(id)))
+        .filter(|package| {
+            let text = |name: &str| package[name].as_str().unwrap_or_default().to_owned();
+            linked.contains(&(text("name"), text("version")))
+        })
         .map(|package| {
             let text = |name: &str| package[name].as_str().map(str::to_owned);
             let name = text("name").context("a package without a name")?;
@@ -141,30 +137,22 @@ fn components() -> Result<Vec<Component>> {
     Ok(components)
 }
 
-/// Ids of the packages that `bprec` reaches by ordinary dependencies; those that only run while it is built are left out.
-fn linked(metadata: &Value) -> Result<BTreeSet<&str>> {
-    let nodes = metadata["resolve"]["nodes"].as_array().context("cargo metadata resolves nothing")?;
-    let nodes: BTreeMap<&str, &Value> = nodes.iter().filter_map(|node| Some((node["id"].as_str()?, node))).collect();
-    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
-    let is_macro: BTreeSet<&str> = packages
-        .iter()
-        .filter(|package| package["targets"].as_array().into_iter().flatten().any(|it| it["kind"][0] == "proc-macro"))
-        .filter_map(|package| package["id"].as_str())
-        .collect();
-    let root = packages.iter().find(|package| package["name"] == "bprec").and_then(|package| package["id"].as_str());
-    let mut next = vec![root.context("cargo metadata does not name bprec")?];
-    let mut linked = BTreeSet::new();
-    while let Some(id) = next.pop() {
-        if is_macro.contains(id) || !linked.insert(id) {
-            continue;
-        }
-        let dependencies = nodes.get(id).and_then(|node| node["deps"].as_array()).into_iter().flatten();
-        let ordinary = dependencies.filter(|dependency| {
-            dependency["dep_kinds"].as_array().into_iter().flatten().any(|kind| kind["kind"].is_null())
-        });
-        next.extend(ordinary.filter_map(|dependency| dependency["pkg"].as_str()));
-    }
-    Ok(linked)
+/// Names and versions of the packages that `bprec` is linked with on any platform of releases; those that only run while it is built are
+/// left out.
+fn linked() -> Result<BTreeSet<(String, String)>> {
+    let platforms = PLATFORMS.iter().flat_map(|platform| ["--target", platform]);
+    let arguments = ["tree", "--locked", "--package", "bprec", "--edges", "normal,no-proc-macro", "--prefix", "none"];
+    let printed = cargo(&arguments.into_iter().chain(platforms).collect::<Vec<_>>())?;
+    // `name v1.2.3 (path)`.
+    let words = printed.lines().filter_map(|line| line.split_once(" v"));
+    Ok(words.map(|(name, rest)| (name.into(), rest.split(' ').next().unwrap_or(rest).into())).collect())
+}
+
+fn cargo(arguments: &[&str]) -> Result<String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo).args(arguments).output().context("run cargo")?;
+    ensure!(output.status.success(), "cargo {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// What the lock file has for a package.
@@ -176,32 +164,7 @@ fn checksum(lock: &str, name: &str, version: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test")]
-
-    use super::{checksum, linked};
-    use serde_json::json;
-
-    #[test]
-    fn what_only_builds_is_not_linked() {
-        let dependency = |id: &str, kind: Option<&str>| json!({ "pkg": id, "dep_kinds": [{ "kind": kind }] });
-        let metadata = json!({
-            "packages": [
-                { "id": "0", "name": "bprec", "targets": [{ "kind": ["bin"] }] },
-                { "id": "1", "name": "linked", "targets": [{ "kind": ["lib"] }] },
-                { "id": "2", "name": "builds", "targets": [{ "kind": ["lib"] }] },
-                { "id": "3", "name": "tests", "targets": [{ "kind": ["lib"] }] },
-                { "id": "4", "name": "macro", "targets": [{ "kind": ["proc-macro"] }] },
-                { "id": "5", "name": "deep", "targets": [{ "kind": ["lib"] }] },
-                { "id": "6", "name": "of the macro", "targets": [{ "kind": ["lib"] }] },
-            ],
-            "resolve": { "nodes": [
-                { "id": "0", "deps": [dependency("1", None), dependency("2", Some("build")), dependency("3", Some("dev"))] },
-                { "id": "1", "deps": [dependency("4", None), dependency("5", None), dependency("0", None)] },
-                { "id": "4", "deps": [dependency("6", None)] },
-            ] },
-        });
-        assert_eq!(linked(&metadata).unwrap().into_iter().collect::<Vec<_>>(), ["0", "1", "5"]);
-    }
+    use super::checksum;
 
     #[test]
     fn a_checksum_is_of_that_version() {

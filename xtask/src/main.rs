@@ -6,7 +6,6 @@
 
 mod bpf;
 mod components;
-mod fixtures;
 mod fuzz;
 mod generate;
 mod imports;
@@ -15,7 +14,8 @@ mod licences;
 mod neighbours;
 mod pictures;
 mod release;
-mod reproducible;
+mod repeats;
+mod skips;
 mod tally;
 mod test;
 mod tree;
@@ -29,8 +29,6 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "usage: cargo xtask <task>
   bpf               rebuild every *.bpf.o from its source
   bpf --check       compare the committed objects with a rebuild
-  fixtures DIR [NAME...]
-                    make the recordings on this machine, as root, into DIR
   fuzz-seeds        write seeds for the fuzzers into fuzz/corpus
   fuzz SECONDS [FUZZER...]
                     build the fuzzers, and run each for so long
@@ -43,13 +41,11 @@ const USAGE: &str = "usage: cargo xtask <task>
   licences          check licences, sources and versions of all dependencies
   pictures          make the pictures of README again; needs chromium
   release --check   check what has to hold before a version is given out
-  release --reproducible
-                    build the package of the last commit in two directories, and compare its bytes; takes two release builds
   third-party       print what the program is linked with, and its licences
   sbom              print the same as CycloneDX JSON
-  tree              check headers, file sizes, stray machine paths and the direction of imports in the sources
+  tree              check headers, file sizes, stray machine paths, the direction of imports, and openings of comments
   check             format, lints, rules of the tree, and the tests that take no root and change nothing
-  test [ARGS]       cargo test --workspace ARGS, with one closing line over all test binaries
+  test [ARGS]       cargo test ARGS of the workspace or of `-p CRATE`, with one closing line over all test binaries
   test-beside [ARGS]
                     the same beside pinned programs, a tracer and another recorder, as root
   test-everywhere   the same without ARGS, then in every guest, with one closing line over all
@@ -78,7 +74,6 @@ fn run() -> Result<()> {
     match (task.as_str(), rest.as_slice()) {
         ("bpf", []) => bpf::rebuild(),
         ("bpf", ["--check"]) => bpf::check(),
-        ("fixtures", [directory, names @ ..]) => fixtures::make(directory, names),
         ("fuzz-seeds", []) => fuzz::seeds(),
         ("fuzz", [seconds, names @ ..]) => fuzz::run(seconds, names),
         ("generate", [path, settings @ ..]) => generate::write(path, settings),
@@ -87,7 +82,6 @@ fn run() -> Result<()> {
         ("licences", []) => licences::check(),
         ("pictures", []) => pictures::make(),
         ("release", ["--check"]) => release::check(),
-        ("release", ["--reproducible"]) => reproducible::check(),
         ("third-party", []) => components::third_party(),
         ("sbom", []) => components::sbom(),
         ("tree", []) => tree::check().and_then(|()| imports::check()),

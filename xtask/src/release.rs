@@ -1,78 +1,75 @@
-//! What has to hold before a version is given out.
+//! Conditions that a version meets before it is given out.
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::{components, licences};
 
 /// Checks versions, the list of changes, licences and the bill of materials. That builds repeat and that packages work, `setup/package`
-/// checks.
+/// checks. Once the commit has the tag `vVERSION`, its changes have a date.
 pub(crate) fn check() -> Result<()> {
-    let manifest = fs::read_to_string("Cargo.toml").context("read Cargo.toml")?;
-    let version = workspace_version(&manifest).context("Cargo.toml has no version of the workspace")?;
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+    let version = env!("CARGO_PKG_VERSION");
     let mut problems = Vec::new();
     for path in crate::tree::files_under(Path::new("."))? {
-        let is_own = path.file_name().is_some_and(|name| name == "Cargo.toml") && !path.starts_with("./fuzz");
-        if is_own && path != Path::new("./Cargo.toml") {
-            let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-            if !text.contains("\nversion.workspace = true\n") {
-                problems.push(format!("{} has a version of its own", path.display()));
-            }
+        // The fuzzers are given to nobody.
+        if path.starts_with("./fuzz") {
+            continue;
+        }
+        if path.ends_with("Cargo.toml") && !has_version(&read(&path)?, version) {
+            problems.push(format!("{} has another version", path.display()));
+        } else if path.ends_with("Cargo.lock") {
+            let others = other_versions(&read(&path)?, version);
+            problems.extend(others.into_iter().map(|name| format!("{} has {name}", path.display())));
         }
     }
-    let lock = fs::read_to_string("Cargo.lock").context("read Cargo.lock")?;
-    problems.extend(other_versions(&lock, version).into_iter().map(|name| format!("Cargo.lock has {name}")));
-    let changes = fs::read_to_string("CHANGELOG.md").context("read CHANGELOG.md")?;
-    match heading(&changes, version) {
+    let changes = read(Path::new("CHANGELOG.md"))?;
+    let heading =
+        changes.lines().find(|line| line.strip_prefix("## ").and_then(|it| it.split(' ').next()) == Some(version));
+    let tags = Command::new("git").args(["tag", "--points-at", "HEAD"]).output().context("run git")?.stdout;
+    let is_tagged = String::from_utf8_lossy(&tags).lines().any(|tag| tag.strip_prefix('v') == Some(version));
+    match heading {
         None => problems.push(format!("CHANGELOG.md has no heading for {version}")),
-        Some(heading) if heading.contains("unreleased") => problems.push(format!("CHANGELOG.md says: {heading}")),
+        Some(heading) if is_tagged && heading.contains("unreleased") => {
+            problems.push(format!("CHANGELOG.md says: {heading}"))
+        }
         Some(_) => {}
     }
-    let linked = components::count()?;
     if !problems.is_empty() {
         bail!("not ready for release:\n  {}", problems.join("\n  "));
     }
     licences::check()?;
-    println!("{version} can be released: {linked} components are linked");
+    println!("{version} can be released: {} components are linked", components::count()?);
     Ok(())
 }
 
-fn workspace_version(manifest: &str) -> Option<&str> {
-    let package = manifest.split("[workspace.package]").nth(1)?.split("\n[").next()?;
-    package.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'))
+fn has_version(manifest: &str, version: &str) -> bool {
+    manifest.lines().any(|line| line == "version.workspace = true" || line == format!("version = \"{version}\""))
 }
 
 /// Packages of this repository that the lock file has in another version.
 fn other_versions(lock: &str, version: &str) -> Vec<String> {
     let packages = lock.split("[[package]]").skip(1).filter(|package| !package.contains("\nsource = "));
-    let value = |package: &str, key: &str| {
-        let line = package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""));
-        line.unwrap_or_default().trim_end_matches('"').to_owned()
-    };
-    let others = packages.filter(|package| value(package, "version") != version);
-    others.map(|package| format!("{} {}", value(package, "name"), value(package, "version"))).collect()
-}
-
-/// The heading of a version among the changes.
-fn heading<'a>(changes: &'a str, version: &str) -> Option<&'a str> {
-    changes.lines().find(|line| line.strip_prefix("## ").and_then(|rest| rest.split(' ').next()) == Some(version))
+    let others = packages.filter(|package| !has_version(package, version));
+    others
+        .filter_map(|package| package.lines().find_map(|line| line.strip_prefix("name = ")).map(str::to_owned))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{heading, other_versions, workspace_version};
+    use super::{has_version, other_versions};
 
     #[test]
-    fn a_version_that_differs_is_told() {
-        let manifest = "[workspace]\nversion = \"9.9.9\"\n[workspace.package]\nversion = \"1.2.0\"\n[package]\nversion = \"3.0.0\"\n";
-        assert_eq!(workspace_version(manifest), Some("1.2.0"));
+    fn a_version_that_differs_is_found() {
+        assert!(has_version("[package]\nversion.workspace = true\n", "1.2.0"));
+        assert!(has_version("[package]\nversion = \"1.2.0\"\n", "1.2.0"));
+        assert!(!has_version("[package]\nversion = \"1.2.1\"\n", "1.2.0"));
         let lock = "version = 4\n[[package]]\nname = \"own\"\nversion = \"1.2.0\"\n[[package]]\nname = \"late\"\nversion = \"1.1.0\"\n\
                     [[package]]\nname = \"other\"\nversion = \"7.0.0\"\nsource = \"registry\"\n";
-        assert_eq!(other_versions(lock, "1.2.0"), ["late 1.1.0"]);
-        let changes = "# Changes\n\n## 1.2.0 (2026-01-01)\n\n## 1.1.0\n";
-        assert_eq!(heading(changes, "1.2.0"), Some("## 1.2.0 (2026-01-01)"));
-        assert_eq!((heading(changes, "1.1.0"), heading(changes, "1.2")), (Some("## 1.1.0"), None));
+        assert_eq!(other_versions(lock, "1.2.0"), ["\"late\""]);
     }
 }

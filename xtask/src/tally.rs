@@ -1,8 +1,12 @@
 //! What a run of tests comes to: lines of test programs, here or in a guest, into counts, reasons and the end of what failed printed.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::repeats;
+use crate::skips::{self, Skip, short};
 
 /// What the lines of one or more test binaries add up to.
 #[derive(Default)]
@@ -10,8 +14,10 @@ pub(crate) struct Tally {
     passed: usize,
     failed: usize,
     skipped: usize,
-    reasons: Vec<String>,
+    skips: Vec<Skip>,
     skipped_here: BTreeSet<String>,
+    /// Tests that passed or were said to, by place.
+    ran: BTreeSet<(String, String)>,
     pub(crate) running: bool,
     /// The test whose output this is.
     test: String,
@@ -51,18 +57,22 @@ impl Tally {
             test.clone_into(&mut self.test);
         } else if let Some(miss) = line.strip_prefix("AGAIN: ") {
             self.again.push(format!("AGAIN {}: {miss}", self.test));
-        } else if let Some(skip) = line.strip_prefix("SKIP ") {
-            let test = skip.split(':').next().unwrap_or(skip);
-            if self.skipped_here.insert(test.to_owned()) {
-                self.reasons.push(line.to_owned());
+        } else if let Some(skip) = line.strip_prefix("SKIP ").or_else(|| line.strip_prefix("SKIP: ")) {
+            // Names of tests may have `::`. What names no test is of the one whose output this is.
+            let (test, reason) = skip.split_once(": ").unwrap_or((&self.test, skip));
+            self.skipped_here.insert(short(test).to_owned());
+            let skip = Skip { place: String::new(), test: test.to_owned(), reason: reason.to_owned() };
+            if !self.skips.contains(&skip) {
+                self.skips.push(skip);
             }
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|test| test.split_once(" ... ignored"))
         {
             // Some tests exist only to be run by another one as a child process.
             if !reason.starts_with(", run by another test") {
-                self.skipped += 1;
-                self.reasons.push(format!("SKIP {test}: ignored{reason}"));
+                self.skip(test, &format!("ignored{reason}"));
             }
+        } else if let Some(test) = line.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... ok")) {
+            self.ran.insert((String::new(), short(test).to_owned()));
         } else if let Some(result) = line.strip_prefix("test result: ") {
             let count = |what: &str| -> usize {
                 let part = result.split(['.', ';']).map(str::trim).find_map(|part| part.strip_suffix(what));
@@ -141,7 +151,11 @@ impl Tally {
 
     /// Says where the tests were and what has all they printed, in what is said of those so far.
     pub(crate) fn place(&mut self, place: &str, log: &str) {
-        for reason in self.reasons.iter_mut().chain(&mut self.again).chain(&mut self.unsteady) {
+        for skip in &mut self.skips {
+            place.clone_into(&mut skip.place);
+        }
+        self.ran = std::mem::take(&mut self.ran).into_iter().map(|(_, test)| (place.to_owned(), test)).collect();
+        for reason in self.again.iter_mut().chain(&mut self.unsteady) {
             if let Some((word, rest)) = reason.split_once(' ') {
                 *reason = format!("{word} {place} {rest}");
             }
@@ -156,7 +170,8 @@ impl Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
-        self.reasons.extend(other.reasons);
+        self.skips.extend(other.skips);
+        self.ran.extend(other.ran);
         self.again.extend(other.again);
         self.unsteady.extend(other.unsteady);
         self.failures.extend(other.failures);
@@ -177,18 +192,34 @@ impl Tally {
 
     /// One check could not be made here.
     pub(crate) fn skip(&mut self, check: &str, why: &str) {
-        self.reasons.push(format!("SKIP {check}: {why}"));
+        self.skips.push(Skip { place: String::new(), test: check.to_owned(), reason: why.to_owned() });
         self.skipped += 1;
     }
 
-    /// Prints every reason to skip, every measurement that was made again, what failed, and the closing line.
+    /// One check was made again.
+    pub(crate) fn repeat(&mut self, check: &str, why: &str) {
+        self.again.push(format!("AGAIN {check}: {why}"));
+    }
+
+    /// Prints every reason to skip, every measurement that was made again, what failed, and the closing line. Skips are judged by the list
+    /// of those that may be, and by `BPREC_REQUIRE`; repeats are added to those of earlier runs.
     ///
     /// # Errors
     /// When something failed.
-    pub(crate) fn close(mut self) -> Result<()> {
-        for line in self.reasons.iter().chain(&self.again).chain(&self.unsteady) {
-            println!("{line}");
+    pub(crate) fn close(self) -> Result<()> {
+        ensure!(self.passed + self.failed + self.skipped > 0, "no test ran");
+        let list = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
+        let required = std::env::var("BPREC_REQUIRE").unwrap_or_default();
+        print!("{}", repeats::add(self.again.iter().chain(&self.unsteady))?);
+        self.judge(&list, &required)
+    }
+
+    fn judge(mut self, list: &str, required: &str) -> Result<()> {
+        self.skips.iter().for_each(|skip| println!("{skip}"));
+        for fault in skips::faults(&self.skips, &self.ran, list, required)? {
+            self.fail("skips", &fault);
         }
+        self.again.iter().chain(&self.unsteady).for_each(|line| println!("{line}"));
         println!("{} measurements made again, at most {MAX_AGAIN} may be", self.again.len());
         if self.again.len() > MAX_AGAIN {
             self.fail("measurements", "too many do not agree at once");
@@ -234,6 +265,26 @@ mod tests {
     }
 
     #[test]
+    fn skips_and_runs_are_known_by_place_and_test() {
+        let mut tally = Tally::default();
+        let lines = [
+            "running 3 tests",
+            "test it::one ... ok",
+            "---- it::two stdout ----",
+            "SKIP: no perf to ask",
+            "SKIP it::three: no file: none",
+            OK,
+        ];
+        lines.iter().for_each(|line| drop(tally.line(line)));
+        tally.place("x86", "out");
+        let said: Vec<_> = tally.skips.iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["SKIP x86 it::two: no perf to ask", "SKIP x86 it::three: no file: none"]);
+        assert_eq!(tally.ran.iter().collect::<Vec<_>>(), [&("x86".to_owned(), "one".to_owned())]);
+        assert_eq!((tally.passed, tally.skipped), (1, 2));
+        assert!(tally.judge("x86 gcc three no file", "perf").is_err());
+    }
+
+    #[test]
     fn measurements_made_again_are_bounded() {
         let close = |times: usize| {
             let mut tally = Tally::default();
@@ -241,7 +292,7 @@ mod tests {
             (0..times).for_each(|_| drop(tally.line("AGAIN: measurement 1 does not agree: 3 of 5")));
             tally.place("vm x", "out");
             assert!(tally.again.iter().all(|line| line.starts_with("AGAIN vm x shares_agree: measurement 1")));
-            tally.close()
+            tally.judge("", "")
         };
         assert!(close(0).is_ok() && close(MAX_AGAIN).is_ok() && close(MAX_AGAIN + 1).is_err());
     }
@@ -274,7 +325,7 @@ mod tests {
         assert!(tally.to_run_again().is_empty() && tally.failures.is_empty());
         assert_eq!(MAX_UNSTEADY, 2);
         tally.unsteady.push("UNSTEADY c: passed when run again".into());
-        assert!(tally.close().is_err());
+        assert!(tally.judge("", "").is_err());
         // What fails again, what is not run again, and what died are failures.
         const ONE: &str = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 10 filtered out";
         for lines in [&["running 2 tests", "failures:", "    a", "", BAD][..], &["running 1 test", ONE], &[]] {

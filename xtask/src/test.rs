@@ -15,7 +15,7 @@ use crate::tally::Tally;
 use crate::target_directory;
 use crate::vm::{self, Builds};
 
-/// Runs `cargo test --workspace` with `arguments`, says how each test program went, what the failed ones printed, and closes with
+/// Runs `cargo test` of the workspace, or of the crates that `arguments` name, with these, says how each test program went, what the failed ones printed, and closes with
 /// `N passed, N failed, N skipped`. Everything that was printed is in `test.log` where cargo builds.
 ///
 /// A test that cannot run here prints a line `SKIP <test>: <reason>` and returns; it counts as skipped, not as passed.
@@ -70,10 +70,13 @@ pub(crate) fn offline() -> Result<()> {
     program.extend(OFFLINE_TESTS.iter().flat_map(|it| ["--test", it]));
     let mut tally = Tally::default();
     for (arguments, log) in [(crates, "check-crates.log"), (program, "check-program.log")] {
-        tally.add(cargo_test(&arguments, &[], log)?);
+        tally.add(cargo_test(&arguments, &[], &[OFFLINE_MUTATIONS], log)?);
     }
     tally.close()
 }
+
+/// Damaged recordings of the mutation test that `check` reads; all of them take minutes.
+const OFFLINE_MUTATIONS: (&str, &str) = ("BPREC_MUTATIONS", "2000");
 
 /// Crates of which all tests run anywhere.
 const OFFLINE_CRATES: [&str; 4] = ["bprec-format", "bprec-generate", "bprec-report", "xtask"];
@@ -83,20 +86,22 @@ const OFFLINE_TESTS: [&str; 10] =
 
 /// The tests of the workspace, and those that failed once more if they are few.
 fn here(arguments: &[&str]) -> Result<Tally> {
-    let arguments = &[&["--workspace"], arguments].concat();
-    let mut tally = cargo_test(arguments, &[], "test.log")?;
+    let names_crates = arguments.iter().any(|it| it.starts_with("-p") || it.starts_with("--package"));
+    let workspace: &[&str] = if names_crates { &[] } else { &["--workspace"] };
+    let arguments = &[workspace, arguments].concat();
+    let mut tally = cargo_test(arguments, &[], &[], "test.log")?;
     if !tally.to_run_again().is_empty() {
         let mut filter = vec!["--exact"];
         filter.extend(tally.to_run_again().iter().map(String::as_str));
         println!("once more: {}", filter[1..].join(" "));
-        let second = cargo_test(arguments, &filter, "test-again.log")?;
+        let second = cargo_test(arguments, &filter, &[], "test-again.log")?;
         tally.ran_again(second).iter().for_each(|failure| println!("{failure}"));
     }
     Ok(tally)
 }
 
 /// What `cargo test` comes to with `filter` as arguments of the test programs; what it prints is kept in `log` where cargo builds.
-fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
+fn cargo_test(arguments: &[&str], filter: &[&str], environment: &[(&str, &str)], log: &str) -> Result<Tally> {
     let mut tally = Tally::default();
     let log = target_directory().join(log);
     fs::create_dir_all(target_directory())?;
@@ -109,6 +114,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
         // Without this the output of tests that pass, SKIP lines too, is thrown away.
         .args(["--", "--show-output"])
         .args(filter)
+        .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .stdout(input.try_clone()?)
         .stderr(input)
@@ -122,6 +128,7 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
             }
         }
     });
+    let limit = max_silence()?;
     let mut ended = None;
     let mut last_line = Instant::now();
     loop {
@@ -144,9 +151,9 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
                 if ended.is_none() && child.try_wait().context("wait for cargo test")?.is_some() {
                     ended = Some(now);
                 }
-                if now - last_line > MAX_SILENCE {
+                if now - last_line > limit {
                     // cargo goes on with the next test program, and the tally counts this one as failed.
-                    println!("killed: no test has ended for {} s", MAX_SILENCE.as_secs());
+                    println!("killed: no test has ended for {} s", limit.as_secs());
                     kill_descendants(child.id())?;
                     last_line = now;
                 }
@@ -171,8 +178,11 @@ fn cargo_test(arguments: &[&str], filter: &[&str], log: &str) -> Result<Tally> {
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// So long after their end their output ends as well, unless something else has it.
 const LEFT_BEHIND: Duration = Duration::from_secs(10);
-/// Longest time without a line: a test, or a crate that is compiled, takes a tenth of it.
-const MAX_SILENCE: Duration = Duration::from_secs(600);
+/// Longest time without a line, `BPREC_TEST_LIMIT` in seconds: a test, or a crate that is compiled, takes a tenth of ten minutes.
+fn max_silence() -> Result<Duration> {
+    let seconds = std::env::var("BPREC_TEST_LIMIT").map_or(Ok(600), |text| text.parse());
+    Ok(Duration::from_secs(seconds.context("BPREC_TEST_LIMIT: expected seconds")?))
+}
 
 fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())

@@ -1,9 +1,12 @@
 //! What holds for every source file.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+
+use crate::skips;
 
 const BPF_LICENCE: &str = "SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)";
 const MAX_LINES: usize = 600;
@@ -17,17 +20,88 @@ const WITH_FOLDERS: [(&str, &[&str]); 2] =
 /// Checks headers, sizes and contents of all sources.
 pub(crate) fn check() -> Result<()> {
     let (mut checked, mut wrong) = (0, Vec::new());
+    let mut functions = BTreeSet::new();
+    let mut openings: BTreeMap<String, usize> = BTreeMap::new();
     for path in files_under(Path::new("."))? {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let path = path.strip_prefix(".").unwrap_or(&path).display().to_string();
+        if path.ends_with(".rs") || path.ends_with(".bpf.c") {
+            let part = path.split('/').next().unwrap_or(&path).to_owned();
+            *openings.entry(part).or_default() += text.lines().filter(|line| opens_badly(line)).count();
+        }
+        functions.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0.to_owned())));
         wrong.extend(faults(&path, &text).into_iter().map(|fault| format!("{path}: {fault}")));
         checked += 1;
+    }
+    let skips = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
+    let gone = skips::parse(&skips)?.into_iter().filter(|it| !functions.contains(it.test));
+    wrong.extend(gone.map(|it| format!("{}: no test is called {}", skips::LIST, it.test)));
+    wrong.extend(unnamed_programs()?);
+    let openings = openings.into_iter().map(|(part, count)| format!("{count} {part}\n")).collect::<String>();
+    let most = fs::read_to_string(OPENINGS).with_context(|| format!("read {OPENINGS}"))?;
+    let risen = risen(&most, &openings);
+    let has_fallen = risen.is_empty() && openings != most;
+    wrong.extend(risen);
+    if has_fallen && std::env::var_os("BPREC_UPDATE").is_some() {
+        fs::write(OPENINGS, openings).with_context(|| format!("write {OPENINGS}"))?;
+    } else if has_fallen {
+        println!("fewer comments open badly than {OPENINGS} says: BPREC_UPDATE=1 cargo xtask tree writes it");
     }
     if !wrong.is_empty() {
         bail!("\n  {}", wrong.join("\n  "));
     }
     println!("{checked} text files hold to the rules");
     Ok(())
+}
+
+/// Comments may open so in so many places of each crate, which can only fall.
+const OPENINGS: &str = "xtask/openings.txt";
+/// A comment opens with a noun or a verb.
+const OPENS_BADLY: [&str; 7] = ["What", "Whether", "Where", "Who", "Whose", "How", "Those"];
+
+/// True for the first line of a comment or of a part of it, by its first word.
+fn opens_badly(line: &str) -> bool {
+    let comment = ["/// ", "//! ", "// ", "* ", "/* "].iter().find_map(|sign| line.trim_start().strip_prefix(sign));
+    comment.is_some_and(|text| {
+        OPENS_BADLY.iter().any(|word| text.strip_prefix(word).is_some_and(|it| it.starts_with([' ', ','])))
+    })
+}
+
+/// Parts of the tree that have more than they may; both texts have lines of count and part.
+fn risen(most: &str, now: &str) -> Vec<String> {
+    let counts = |text: &str| -> BTreeMap<String, usize> {
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.filter_map(|(count, part)| Some((part.to_owned(), count.parse().ok()?))).collect()
+    };
+    let most = counts(most);
+    let rise = counts(now).into_iter().filter_map(|(part, count)| {
+        let most = most.get(&part).copied().unwrap_or(0);
+        (count > most).then(|| {
+            format!(
+                "{part}: {count} comments open with {}, and {most} may: open with a noun or a verb",
+                OPENS_BADLY.join("/")
+            )
+        })
+    });
+    rise.collect()
+}
+
+/// Files of tests that no test program names: cargo looks for none beside those of the manifest.
+fn unnamed_programs() -> Result<Vec<String>> {
+    let mut unnamed = Vec::new();
+    for directory in ["format", "report"] {
+        let named = fs::read_to_string(format!("{directory}/tests/main.rs"))?;
+        let named = named + &fs::read_to_string(format!("{directory}/Cargo.toml"))?;
+        for entry in fs::read_dir(format!("{directory}/tests"))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let is_named =
+                |name| named.contains(&format!("mod {name};")) || named.contains(&format!("name = \"{name}\""));
+            if name.strip_suffix(".rs").is_some_and(|name| name != "main" && !is_named(name)) {
+                unnamed.push(format!("{directory}/tests/{name}: not named in main.rs"));
+            }
+        }
+    }
+    Ok(unnamed)
 }
 
 fn faults(path: &str, text: &str) -> Vec<String> {
@@ -89,7 +163,19 @@ pub(crate) fn files_under(directory: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
-    use super::faults;
+    use super::{faults, opens_badly, risen};
+
+    #[test]
+    fn comments_that_open_badly_may_only_become_fewer() {
+        for bad in ["/// What it is.", "    // Whether it is.", "//! How, and why.", " * Those that go."] {
+            assert!(opens_badly(bad), "{bad}");
+        }
+        for good in ["/// Whatever it is.", "// A name of What it is.", "let x = 1; // What", "How it is"] {
+            assert!(!opens_badly(good), "{good}");
+        }
+        assert_eq!(risen("2 bpf\n1 src\n", "2 bpf\n0 src\n"), Vec::<String>::new());
+        assert_eq!(risen("2 bpf\n", "3 bpf\n1 new\n").len(), 2);
+    }
 
     #[test]
     fn every_rule_is_seen_broken() {

@@ -10,8 +10,8 @@ use bprec_format::records::{
 use bprec_format::sampler::{self, Parts, Registers};
 use bprec_format::{RecordType, SampleId, SampleLayout, Words as Chain, Writer, context, misc};
 
-use crate::states::states;
-use crate::{
+use super::states::states;
+use super::{
     CODE, Event, KERNEL_FUNCTION, LITTLE, MAIN, OUTPUT, PID, PROG_ID, Planted, SAMPLER, STATE, TIME_NS, TRACED,
 };
 

@@ -10,7 +10,7 @@ use bprec_format::feature::{
 };
 use bprec_format::{EventAttr, Writer, misc};
 
-use crate::{CODE, Event, LITTLE, LOAD_TIME_NS, PROG_ID, Planted};
+use super::{CODE, Event, LITTLE, LOAD_TIME_NS, PROG_ID, Planted};
 
 /// Header of a file, section by section.
 pub(crate) fn section(feature: Feature, events: &[Event], p: &mut Planted) -> Option<Vec<u8>> {

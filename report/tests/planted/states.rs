@@ -10,7 +10,7 @@ use bprec_format::state::{
     UserSymbols,
 };
 
-use crate::{KERNEL_FUNCTION, LOAD_TIME_NS, PROG_ID, Planted, TIME_NS};
+use super::{KERNEL_FUNCTION, LOAD_TIME_NS, PROG_ID, Planted, TIME_NS};
 
 /// Payloads of every kind that has a text. Each struct is written out, so that a field that is new has to be filled here.
 pub(crate) fn states(planted: &mut Planted) -> Vec<State> {

@@ -45,7 +45,7 @@ pub(crate) fn run(guests: &[&Guest], builds: &Builds, tally: &mut Tally) {
         *first = "guests";
         unavailable.truncate(1);
     }
-    unavailable.iter().for_each(|(name, why)| tally.skip(&format!("vm {name}"), why));
+    unavailable.iter().for_each(|(name, why)| tally.skip(&format!("vm {name}"), &format!("guest: {why}")));
     for guest in checked {
         tally.add(guest.tally);
         println!("vm {}", guest.phases);
@@ -108,7 +108,7 @@ fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tal
         let kept = target.join("vm").join(format!("{}.console-{boot}.log", guest.name));
         fs::rename(out.join("console.log"), &kept)?;
         let why = format!("{}, see {}; tested in another boot", run.outcome, kept.display());
-        tally.skip(&format!("vm {} boot_{boot}", guest.name), &why);
+        tally.repeat(&format!("{} boot", guest.name), &why);
         run = phases.phase("test", || guest::run(guest, &images, &payload, &out, LIMIT))?;
     }
     fs::remove_dir_all(&payload)?;
@@ -119,7 +119,10 @@ fn in_guest(guest: &Guest, builds: &Builds, phases: &mut Phases, tally: &mut Tal
         [] => tally.pass(),
         [first, ..] => tally.fail(&named("kernel_log"), &format!("{} lines, first: {first}", run.complaints.len())),
     }
-    results(&fs::read_to_string(kept.join("results.txt")).context("the guest left no results")?, &named, tally);
+    let mut own = Tally::default();
+    results(&fs::read_to_string(kept.join("results.txt")).context("the guest left no results")?, &named, &mut own);
+    own.place(guest.name, &kept.join("results.txt").display().to_string());
+    tally.add(own);
     for recording in guest.recordings {
         for (check, result) in recordings::checks(&kept.join("recordings"), recording, builds.bprec()) {
             match result {
@@ -137,7 +140,7 @@ fn results(text: &str, named: &dyn Fn(&str) -> String, tally: &mut Tally) {
         let (check, why) = line.split_once(": ").unwrap_or((line, "no reason given"));
         match check.split_once(' ') {
             Some(("PASS", _)) => tally.pass(),
-            Some(("SKIP", check)) => tally.skip(&named(check), why),
+            Some(("SKIP", check)) => tally.skip(check, why),
             Some(("FAIL", check)) => tally.fail(&named(check), why),
             _ => tally.fail(&named("results"), &format!("not a result: {line}")),
         }
@@ -160,7 +163,7 @@ fn test_programs(kept: &Path, guest: &Guest, tally: &mut Tally) -> Result<()> {
         if let Some(again) = again {
             own.ran_again(tallied(&again)?).iter().for_each(|failure| println!("{failure}"));
         }
-        own.place(&format!("vm {}", guest.name), &path.display().to_string());
+        own.place(guest.name, &path.display().to_string());
         tally.add(own);
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! One run of one guest.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -10,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::cpio::Archive;
 use super::images::Images;
 use super::packages::fresh;
-use super::{Guest, Machine, Pace, cache};
+use super::{Guest, Machine, Pace, cache, cpio};
 
 /// How long a guest may take when nobody says otherwise.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
@@ -201,16 +201,18 @@ fn command_line(guest: &Guest) -> String {
 
 /// The kernel unpacks archives one over the other: programs, modules, then what belongs to this run.
 fn initial_file_system(images: &Images, payload: &Path, file: &Path) -> Result<()> {
-    let mut out = BufWriter::new(File::create(file)?);
+    let mut out = File::create(file)?;
     for part in [&images.user, &images.modules] {
         io::copy(&mut File::open(part).with_context(|| format!("open {}", part.display()))?, &mut out)?;
     }
-    let mut archive = Archive::new(out);
-    archive.file("init", 0o755, include_bytes!("init.sh"))?;
-    archive.directory("payload")?;
-    archive.tree(payload, "payload")?;
-    archive.finish()?.flush()?;
-    Ok(())
+    let own = file.with_extension("own");
+    fresh(&own)?;
+    fs::write(own.join("init"), include_bytes!("init.sh"))?;
+    fs::set_permissions(own.join("init"), fs::Permissions::from_mode(0o755))?;
+    let copied = Command::new("cp").args(["-r", "--"]).arg(payload).arg(own.join("payload")).status();
+    ensure!(copied.context("run cp")?.success(), "cannot copy {}", payload.display());
+    cpio::append(&own, file)?;
+    Ok(fs::remove_dir_all(own)?)
 }
 
 /// Unpacks the archive at the start of the disk, if the guest came to write one.

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::cpio::Archive;
 use super::packages::{Suite, made, unpack};
-use super::{Guest, Machine, Unavailable, cache};
+use super::{Guest, Machine, Unavailable, cache, cpio};
 
 /// The suite that the emulator is from, whatever release this machine runs: older ones lose the processor's flags now and then (seen with
 /// 7.2), and a guest that dies must mean something.
@@ -128,12 +126,13 @@ fn kernel_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
         files.iter().find(|path| file_name(path).starts_with("vmlinu")).context("the package holds no kernel")?;
     let release = release(&files).context("the package holds no modules")?;
     fs::copy(image, directory.join("vmlinuz"))?;
-    let mut archive = Archive::new(BufWriter::new(File::create(directory.join("modules.cpio"))?));
-    archive.directory("modules")?;
+    let root = directory.join("root");
+    fs::create_dir_all(root.join("modules"))?;
     for (number, (name, contents)) in modules(&files, &MODULES)?.into_iter().enumerate() {
-        archive.file(&format!("modules/{number:02}-{name}.ko"), 0o644, &contents)?;
+        fs::write(root.join(format!("modules/{number:02}-{name}.ko")), contents)?;
     }
-    archive.finish()?;
+    cpio::append(&root, &directory.join("modules.cpio"))?;
+    fs::remove_dir_all(&root)?;
     fs::write(directory.join("release"), release)?;
     fs::remove_dir_all(&unpacked)?;
     Ok(())
@@ -224,9 +223,7 @@ fn user_image(cache: &Path, guest: &Guest, directory: &Path) -> Result<()> {
         }
     }
     suite.close()?;
-    let mut archive = Archive::new(BufWriter::new(File::create(directory.join("user.cpio"))?));
-    archive.tree(&root, "")?;
-    archive.finish()?;
+    cpio::append(&root, &directory.join("user.cpio"))?;
     fs::remove_dir_all(&root)?;
     Ok(())
 }

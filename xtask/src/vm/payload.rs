@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::packages::fresh;
 use super::{GUESTS, Guest, Machine, cross};
+use crate::skips;
 
 /// Crates (by directory, the root is "") whose test programs ask the kernel; what the others test is the same on every kernel.
 const TESTED: [&str; 4] = ["bpf", "fixtures", "record", ""];
@@ -66,7 +67,8 @@ impl Builds {
         &self.bprec
     }
 
-    /// Lays out what a guest runs in `directory`: `run.sh`, `bin/`, `tests/`, `recordings` (names of loads), `sources/`, and in `built_at`
+    /// Lays out what a guest runs in `directory`: `run.sh`, `bin/`, `tests/`, `recordings` (names of loads), `withheld` (tests
+    /// that are not begun, with their reasons), `sources/`, and in `built_at`
     /// and `sources_at` the paths under which the test programs expect `bin/` and `sources/`.
     pub(crate) fn assemble(&self, directory: &Path, guest: &Guest) -> Result<()> {
         if guest.machine == Machine::NATIVE {
@@ -94,6 +96,8 @@ fn lay_out(directory: &Path, guest: &Guest, built: &[Built], sources_at: &Path) 
         fs::create_dir(directory.join(name))?;
     }
     fs::write(directory.join("run.sh"), include_bytes!("run.sh"))?;
+    let skips = fs::read_to_string(skips::LIST).with_context(|| format!("read {}", skips::LIST))?;
+    fs::write(directory.join("withheld"), skips::withheld(&skips, guest.name)?)?;
     fs::write(directory.join("recordings"), guest.recordings.join("\n"))?;
     for name in BINARIES {
         let binary = built.iter().find(|built| built.name == name && !built.test);

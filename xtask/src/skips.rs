@@ -1,0 +1,209 @@
+//! Tests that did not run, against the list of those that may not (`tests/skips`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+
+/// Where the list is.
+pub(crate) const LIST: &str = "tests/skips";
+/// Tests of this machine, as against those of a guest.
+const HOST: &str = "host";
+
+/// A test that did not run, or a part of it that did not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Skip {
+    /// Guest; empty on this machine.
+    pub(crate) place: String,
+    pub(crate) test: String,
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = if self.place.is_empty() { HOST } else { &self.place };
+        write!(f, "SKIP {place} {}: {}", self.test, self.reason)
+    }
+}
+
+/// A test's name without its modules: one program may hold what were several.
+pub(crate) fn short(test: &str) -> &str {
+    test.rsplit("::").next().unwrap_or(test)
+}
+
+/// A line of the list.
+#[derive(Debug)]
+pub(crate) struct Expected<'a> {
+    place: &'a str,
+    lack: &'a str,
+    pub(crate) test: &'a str,
+    /// Part of the reason.
+    pub(crate) text: &'a str,
+}
+
+impl Expected<'_> {
+    fn is_at(&self, place: &str) -> bool {
+        match self.place {
+            "*" => true,
+            "guests" => !place.is_empty(),
+            HOST => place.is_empty(),
+            guest => guest == place,
+        }
+    }
+
+    fn covers(&self, skip: &Skip) -> bool {
+        self.is_at(&skip.place) && self.test == short(&skip.test) && skip.reason.contains(self.text)
+    }
+}
+
+/// The lines of the list: place, lack, test, and a text that the reason contains.
+///
+/// # Errors
+/// A line without all four.
+pub(crate) fn parse(list: &str) -> Result<Vec<Expected<'_>>> {
+    let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let mut words = line.splitn(4, ' ');
+            let mut next = || words.next().with_context(|| format!("{LIST}: not four words: {line}"));
+            Ok(Expected { place: next()?, lack: next()?, test: next()?, text: next()? })
+        })
+        .collect()
+}
+
+/// Lines of tests that a guest does not even begin: `TEST REASON`.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn withheld(list: &str, guest: &str) -> Result<String> {
+    let lines = parse(list)?.into_iter().filter(|it| it.lack == "withheld" && it.is_at(guest));
+    Ok(lines.map(|it| format!("{} {}\n", it.test, it.text)).collect())
+}
+
+/// Reasons that say what the machine has not, by the name that `BPREC_REQUIRE` gives it: a test that needs it is skipped unless it is required.
+const KINDS: [(&str, &[&str]); 5] = [
+    ("root", &["needs root", "take root"]),
+    ("guests", &["guest: "]),
+    ("perf", &["perf is not installed", "perf 6.1 is not installed", "no perf"]),
+    ("corpus", &["beside the checkout", "no recording at", "no recordings at"]),
+    (
+        "tools",
+        &[
+            "is not installed",
+            "needs cc",
+            "needs g++",
+            "needs tmux",
+            "needs less",
+            "no bpftool",
+            "no setpriv",
+            "no sha256sum",
+        ],
+    ),
+];
+
+fn kind(reason: &str) -> Option<&'static str> {
+    KINDS.iter().find(|(_, texts)| texts.iter().any(|text| reason.contains(text))).map(|(kind, _)| *kind)
+}
+
+/// Faults of a run: skips that neither the list nor what the machine lacks accounts for, and lines of the list whose test ran.
+///
+/// A line's lack is `always`, `withheld` (guests), `chance` (it may run), or the name of what a machine may have: then this machine lacks it for
+/// all tests of that name, or for none.
+///
+/// # Errors
+/// A list that cannot be read, or an unknown name in `required`.
+pub(crate) fn faults(
+    skipped: &[Skip],
+    ran: &BTreeSet<(String, String)>,
+    list: &str,
+    required: &str,
+) -> Result<Vec<String>> {
+    let required: BTreeSet<&str> = required.split(',').filter(|name| !name.is_empty()).collect();
+    for name in &required {
+        ensure!(KINDS.iter().any(|(kind, _)| kind == name), "BPREC_REQUIRE: unknown: {name}");
+    }
+    let list = parse(list)?;
+    let mut faults = Vec::new();
+    let mut lacking: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    for skip in skipped {
+        if let Some(line) = list.iter().find(|line| line.covers(skip)) {
+            lacking.insert((&skip.place, line.lack), short(&skip.test));
+            continue;
+        }
+        match kind(&skip.reason) {
+            Some(kind) if required.contains(kind) => faults.push(format!("{skip}: {kind} is required")),
+            Some(_) => {}
+            None => faults.push(format!("{skip}: not in {LIST}")),
+        }
+    }
+    for (place, test) in ran {
+        if skipped.iter().any(|skip| skip.place == *place && short(&skip.test) == test) {
+            continue;
+        }
+        for line in list.iter().filter(|line| line.is_at(place) && line.test == test) {
+            let is_lacked = || lacking.get(&(place.as_str(), line.lack));
+            match line.lack {
+                "chance" => {}
+                "always" | "withheld" => faults.push(format!("{test} ran, and {LIST} says that it never does here")),
+                lack if !place.is_empty() => {
+                    faults.push(format!("{test} ran in {place}, which {LIST} says lacks {lack}"))
+                }
+                lack => faults.extend(
+                    is_lacked()
+                        .map(|other| format!("{test} ran; by {LIST} it lacks {lack}, for which {other} was skipped")),
+                ),
+            }
+        }
+    }
+    Ok(faults)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Skip, faults, withheld};
+    use std::collections::BTreeSet;
+
+    const LIST: &str = "# place lack test reason\n\nhost pmu counts_cycles hardware event\nhost pmu counts_misses hardware event\n\
+                        guests withheld shares compares times\nx86-5.10 btf names needs BTF\nhost chance late fired late\n";
+
+    fn skip(place: &str, test: &str, reason: &str) -> Skip {
+        Skip { place: place.into(), test: test.into(), reason: reason.into() }
+    }
+
+    fn judged(skipped: &[Skip], ran: &[(&str, &str)], required: &str) -> Vec<String> {
+        let ran: BTreeSet<_> = ran.iter().map(|(place, test)| ((*place).to_owned(), (*test).to_owned())).collect();
+        faults(skipped, &ran, LIST, required).unwrap()
+    }
+
+    #[test]
+    fn an_unlisted_skip_is_a_fault_unless_the_machine_accounts_for_it() {
+        let listed = skip("", "it::counts_cycles", "no hardware event 1");
+        assert_eq!(judged(std::slice::from_ref(&listed), &[], ""), Vec::<String>::new());
+        let other_reason = skip("", "counts_cycles", "the moon is full");
+        assert_eq!(judged(&[other_reason], &[], ""), ["SKIP host counts_cycles: the moon is full: not in tests/skips"]);
+        let other_place = skip("x86-6.12", "counts_cycles", "no hardware event 1");
+        assert_eq!(judged(&[other_place], &[], "").len(), 1);
+        let root = skip("", "records", "needs root");
+        assert_eq!(judged(std::slice::from_ref(&root), &[], "perf"), Vec::<String>::new());
+        assert_eq!(judged(&[root], &[], "root,perf"), ["SKIP host records: needs root: root is required"]);
+        assert!(faults(&[], &BTreeSet::new(), LIST, "moon").is_err());
+        assert!(faults(&[], &BTreeSet::new(), "host pmu short", "").is_err());
+    }
+
+    #[test]
+    fn a_listed_test_that_ran_is_a_fault() {
+        // A machine has a PMU, or it has none.
+        assert_eq!(judged(&[], &[("", "counts_cycles"), ("", "counts_misses")], ""), Vec::<String>::new());
+        let one = skip("", "counts_cycles", "hardware event 1");
+        assert_eq!(judged(std::slice::from_ref(&one), &[("", "counts_cycles"), ("", "counts_misses")], "").len(), 1);
+        assert_eq!(judged(&[one], &[("", "counts_cycles")], ""), Vec::<String>::new());
+        // Guests are what they are.
+        assert_eq!(judged(&[], &[("x86-5.10", "names")], "").len(), 1);
+        assert_eq!(
+            judged(&[], &[("x86-6.12", "names"), ("x86-new", "shares"), ("", "shares"), ("", "late")], "").len(),
+            1
+        );
+        assert_eq!(withheld(LIST, "x86-new").unwrap(), "shares compares times\n");
+        assert_eq!(withheld(LIST, "").unwrap(), "");
+    }
+}
