@@ -32,6 +32,14 @@ impl<'a> Session<'a> {
     /// When the recording cannot be read at all. One that can be read in part gives a session whose reports say so
     /// ([`Report::problems`]).
     pub fn open(input: &'a Input) -> Result<Session<'a>> {
+        Session::with(input, Wanted { tasks: true, user_code: true, ..Wanted::default() })
+    }
+
+    /// The same without what tasks had mapped: [`Session::stacks`] and exports of it have no names of code in user space.
+    ///
+    /// # Errors
+    /// Same as [`Session::open`].
+    pub fn open_without_user_code(input: &'a Input) -> Result<Session<'a>> {
         Session::with(input, Wanted { tasks: true, ..Wanted::default() })
     }
 

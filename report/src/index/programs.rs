@@ -4,7 +4,7 @@
 //! program that the symbols before it belong to, by id) and `bpf_prog_info` (all the rest). The same program has other
 //! names in KSYMBOLs of the kernel than in those of perf: they are joined by id and address, never by name.
 
-use crate::index::address::{Owner, Range, interpreter_ranges};
+use crate::index::code::{Code, Range};
 use crate::index::images::{Attached, Image, lossy, symbol_name};
 use crate::index::states::States;
 use bprec_format::bpf::btf::Btf;
@@ -183,8 +183,7 @@ impl Timeline {
             }
             SidebandKind::Symbol { addr, len_bytes, .. } => {
                 let end = addr.saturating_add(len_bytes.into());
-                let owner = Owner::OutOfLine;
-                self.out_of_line.push(Range { start: addr, end, from_ns: 0, to_ns: u64::MAX, owner, announced: false });
+                self.out_of_line.push(Range { announced: false, ..Range::always(addr, end, Code::PLAIN) });
             }
             SidebandKind::Program { kind: BpfEventKind::PROG_LOAD, id, tag, pid } => {
                 self.loaded(time_ns, place, id, tag, pid.filter(|_| time_ns > 0));
@@ -362,14 +361,14 @@ impl Timeline {
                     announced = true;
                 }
                 if !announced {
-                    let owner = Owner::Function { program, function: at.1 };
+                    let code = Code::Function { program, function: at.1 };
                     let to_ns = self.known[program as usize].unloaded_ns.unwrap_or(u64::MAX);
                     ranges.push(Range {
                         start: range.start,
                         end: range.end,
                         from_ns: since.min(to_ns),
                         to_ns,
-                        owner,
+                        code,
                         announced: false,
                     });
                 }
@@ -526,7 +525,7 @@ impl Timeline {
                 end: symbol.addr.saturating_add(symbol.len_bytes.into()),
                 from_ns: symbol.from_ns,
                 to_ns: symbol.to_ns,
-                owner: Owner::Function { program, function },
+                code: Code::Function { program, function },
                 announced: true,
             });
         }
@@ -554,6 +553,17 @@ impl Timeline {
     }
 }
 
+/// Length of an entry of the interpreter, about: there is one per stack size, side by side.
+const INTERPRETER_BYTES: u64 = 256;
+
+/// Ranges of the interpreter, which entries of it start, through all of the time.
+fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = Range> {
+    entries.sort_unstable();
+    entries.dedup();
+    let range = |start: u64| Range::always(start, start.saturating_add(INTERPRETER_BYTES), Code::INTERPRETER);
+    entries.into_iter().map(range)
+}
+
 impl Programs {
     /// The program of an id and load time.
     pub(crate) fn by_key(&self, id: u32, load_time_ns: u64) -> Option<&Program> {
@@ -569,7 +579,7 @@ impl Programs {
                 end: symbol.addr.saturating_add(symbol.len_bytes.into()),
                 from_ns: symbol.from_ns,
                 to_ns: symbol.to_ns,
-                owner: Owner::Image(self.images.len() as u32),
+                code: Code::Image(self.images.len() as u32),
                 announced: true,
             });
             self.images.push(image);
@@ -580,7 +590,7 @@ impl Programs {
 /// Gives the programs of ranges the numbers that stand at their old ones.
 fn renumber(ranges: &mut [Range], numbers: &[u32]) {
     for range in ranges {
-        if let Owner::Function { program, .. } = &mut range.owner {
+        if let Code::Function { program, .. } = &mut range.code {
             *program = numbers[*program as usize];
         }
     }

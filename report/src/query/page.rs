@@ -10,16 +10,14 @@ use crate::input::recording::Recording;
 use crate::model::{JSON_VERSION, LinesReport, Page, Payers, Profile};
 use crate::pass::Selection;
 use crate::pass::sinks::instructions::InstructionsSink;
-use crate::pass::sinks::mappings::Mappings;
 use crate::pass::sinks::stacks::StacksSink;
 use crate::{AnnotateOptions, Options, Payer, Result};
 use std::sync::Arc;
 
 /// Call chains of an event over time, with the programs and their counters.
 pub(crate) fn profile(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Profile> {
-    let maps = Mappings::of(recording, &index.files);
     let wanted = Wanted { comm: true, intervals: true, ..Wanted::default() };
-    let stacks = |selection: &Selection<'_>| StacksSink::new(index, &maps, selection.asked.clone(), true);
+    let stacks = |selection: &Selection<'_>| StacksSink::new(index, selection.asked.clone(), true);
     let (facts, stacks) = Facts::gather(recording, index, options, wanted, stacks)?;
     let samples = stacks.named(recording, &facts.selection.events, options)?;
     let counters = counters::report(recording, index, options, &facts.history, &facts.selection.window);
@@ -28,7 +26,6 @@ pub(crate) fn profile(recording: &Recording<'_>, index: &Index, options: &Option
 
 /// Everything that a page shows of an event: of the first that is asked for and has samples.
 pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Page> {
-    let maps = Mappings::of(recording, &index.files);
     let events = recording.events.all().len();
     let intervals = Intervals::new(recording, index, options, None)?;
     let mut wanted = Wanted { comm: true, ..intervals.wanted() };
@@ -36,7 +33,7 @@ pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) 
     wanted.pivots.push(payers::key(keys.clone()));
     let sinks = |selection: &Selection<'_>| {
         let asked = &selection.asked;
-        let stacks = StacksSink::new(index, &maps, asked.clone(), false);
+        let stacks = StacksSink::new(index, asked.clone(), false);
         (stacks, InstructionsSink::new(index, asked.clone(), events))
     };
     let (mut facts, (stacks, sites)) = Facts::gather(recording, index, options, wanted, sinks)?;

@@ -4,17 +4,16 @@ use super::listing::PairedCall;
 use super::machine::Isa;
 use super::xlated::Operand;
 use crate::index::Index;
+use crate::index::kernel::CALL_BASE;
 use crate::index::programs::Program;
 use crate::index::symbolizer::Symbolizer;
 use rustc_hash::FxHashMap;
 
-/// What the kernel counts helpers from.
-const CALL_BASE: &str = "__bpf_call_base";
-
 /// Address of [`CALL_BASE`], if the recording has it.
 pub(super) fn call_base(index: &Index) -> Option<u64> {
-    let number = index.symbols.names().find(|(_, name)| name == CALL_BASE).map(|(number, _)| number);
-    number.and_then(|number| index.symbols.start(number))
+    let kernel = &index.code.kernel;
+    let number = kernel.names().find(|(_, name)| name == CALL_BASE).map(|(number, _)| number);
+    number.and_then(|number| kernel.start(number))
 }
 
 /// The same from calls of helpers, of which machine code has the addresses and BPF instructions the distances: one that fits all.

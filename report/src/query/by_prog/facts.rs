@@ -208,7 +208,7 @@ impl<'f> Facts<'f> {
         };
         let idle = if !attr.sample_type.contains(SampleType::TID) {
             Known::Unknown(Reason::NoTaskIds)
-        } else if ledger.has_foreign_tasks && self.index.symbols.is_empty() {
+        } else if ledger.has_foreign_tasks && self.index.code.kernel.is_empty() {
             Known::Unknown(Reason::ForeignTasks)
         } else {
             Known::Value(ledger.idle)
@@ -346,7 +346,7 @@ fn recorded(
             }),
         }),
         unfinished: recording.cut_off().is_some_and(CutOff::is_unfinished),
-        has_kernel_symbols: !index.symbols.is_empty(),
+        has_kernel_symbols: !index.code.kernel.is_empty(),
     }
 }
 

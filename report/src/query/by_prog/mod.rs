@@ -95,12 +95,12 @@ impl Facts<'_> {
             }
         };
         chosen.quiet += quiet;
-        let unknown_kernel_code = match self.index.kernel.is_empty() {
+        let unknown_kernel_code = match self.index.code.maps.is_empty() {
             false => Known::Value(ledger.unknown_code),
             true => Known::Unknown(Reason::NoKernelMap),
         };
         // Without the names of what leads to programs, none found is not none.
-        let has_symbols = !self.index.symbols.is_empty();
+        let has_symbols = !self.index.code.kernel.is_empty();
         let told = |count: Count| match has_symbols || count.samples > 0 {
             true => Known::Value(count),
             false => Known::Unknown(Reason::NoKernelSymbols),

@@ -131,7 +131,7 @@ impl<'m> Maker<'m> {
         });
         let mut charges: Vec<Charges> = charges.filter(|charges| !charges.payers.is_empty()).collect();
         charges.sort_by_key(|it| (Reverse(it.sum.weight), it.program.is_none(), it.program, it.name));
-        let has_interrupts = !facts.index.symbols.is_empty();
+        let has_interrupts = !facts.index.code.kernel.is_empty();
         Maker { facts, event: facts.event(event), payers, all, charges, has_interrupts }
     }
 
