@@ -1,10 +1,12 @@
 //! Whose the cost of a hook is: the kernel functions of a call chain tell the hook, and links and attachments the programs on it.
 
 use super::States;
-use super::images::{Attached, Image, ImageKind, TrampolineKey};
-use super::kernel::{self, Candidates, RAW_TRACEPOINTS, Runs, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS};
+use super::images::{Image, ImageKind, TrampolineKey, TrampolinePrograms};
+use super::kernel::{
+    self, Candidates, Dispatch, RAW_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS,
+};
 use super::programs::Program;
-use super::runners::{Group, Runner, Runners};
+use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
 use bprec_format::bpf::names::ProgType;
 use bprec_format::state::Attachment;
@@ -56,7 +58,7 @@ impl Hooks {
         programs: &[Program],
         states: &States,
         images: &[Image],
-        attached: &Attached,
+        attached: &TrampolinePrograms,
     ) -> Hooks {
         let mut builder = Builder::new(programs, states);
         let user_probes = UserProbe::NAMES.map(|way| builder.user_probes(way));
@@ -120,7 +122,7 @@ impl Hooks {
     }
 
     /// Groups of programs that share a hook, by number.
-    pub(crate) fn groups(&self) -> &[Group] {
+    pub(crate) fn groups(&self) -> &[HookGroup] {
         self.runners.groups()
     }
 
@@ -303,16 +305,16 @@ impl<'a> Builder<'a> {
         let mut lead = |name: &str| {
             let (_, runs, rest) = kernel::meaning(name);
             Some(match runs {
-                Runs::NotSaid => return None,
-                Runs::Programs(candidates) => Lead::Hook(self.candidates(candidates)),
-                Runs::Probe(candidates) => Lead::Perhaps(Way::Probe, self.candidates(candidates)),
-                Runs::UserProbe(UserProbe::Entry) => Lead::Hook(uprobe),
-                Runs::UserProbe(UserProbe::Return) => Lead::Hook(uretprobe),
-                Runs::AnyEvent => Lead::Perhaps(Way::Event, any_event),
-                Runs::AnyRawTracepoint => Lead::Perhaps(Way::RawTracepoint, any_raw),
-                Runs::RawTracepoint => tracepoints.of_class(Way::RawTracepoint, rest),
-                Runs::Event => tracepoints.of_class(Way::Event, rest),
-                Runs::Tracepoint => {
+                Dispatch::NotSaid => return None,
+                Dispatch::Programs(candidates) => Lead::Hook(self.candidates(candidates)),
+                Dispatch::Probe(candidates) => Lead::Perhaps(Way::Probe, self.candidates(candidates)),
+                Dispatch::UserProbe(UserProbe::Entry) => Lead::Hook(uprobe),
+                Dispatch::UserProbe(UserProbe::Return) => Lead::Hook(uretprobe),
+                Dispatch::AnyEvent => Lead::Perhaps(Way::Event, any_event),
+                Dispatch::AnyRawTracepoint => Lead::Perhaps(Way::RawTracepoint, any_raw),
+                Dispatch::RawTracepoint => tracepoints.of_class(Way::RawTracepoint, rest),
+                Dispatch::Event => tracepoints.of_class(Way::Event, rest),
+                Dispatch::Tracepoint => {
                     let of = |way| tracepoints.hooks.get(&(way, rest)).copied().unwrap_or(tracepoints.nobody(way));
                     Lead::Tracepoint { raw: of(Way::RawTracepoint), perf: of(Way::Event) }
                 }
@@ -337,8 +339,8 @@ impl<'a> Builder<'a> {
         // Of an event that has functions of its own name nothing runs through those of a class.
         let names: Vec<_> = symbols.names().map(|(_, name)| name).collect();
         let class = |name| match kernel::meaning(name) {
-            (_, Runs::RawTracepoint, class) => Some((Way::RawTracepoint, class)),
-            (_, Runs::Event, class) => Some((Way::Event, class)),
+            (_, Dispatch::RawTracepoint, class) => Some((Way::RawTracepoint, class)),
+            (_, Dispatch::Event, class) => Some((Way::Event, class)),
             _ => None,
         };
         let own: FxHashSet<(Way, &str)> = names.iter().filter_map(|name| class(name)).collect();
@@ -370,7 +372,7 @@ impl<'a> Builder<'a> {
         symbols.names().filter_map(|(number, name)| Some((number, *hooks.get(name.as_bytes())?))).collect()
     }
 
-    fn images(&mut self, images: &[Image], attached: &Attached) -> Vec<u32> {
+    fn images(&mut self, images: &[Image], attached: &TrampolinePrograms) -> Vec<u32> {
         // The kernel names the image of an operation after its table's type and itself.
         let mut operations: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (number, attachment) in self.attachments().filter(|(_, attachment)| attachment.kind == "struct_ops") {

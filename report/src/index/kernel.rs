@@ -33,7 +33,7 @@ impl Role {
 
 /// Programs that a function runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Runs {
+pub(crate) enum Dispatch {
     /// None, or a function further out says which.
     NotSaid,
     /// Those of a kind.
@@ -74,25 +74,25 @@ impl UserProbe {
     pub(crate) const NAMES: [&str; 2] = ["uprobe", "uretprobe"];
 }
 
-const fn of_type(types: &'static [ProgType]) -> Runs {
+const fn of_type(types: &'static [ProgType]) -> Dispatch {
     attached(types, &[])
 }
 
-const fn attached(types: &'static [ProgType], attached_as: &'static [&'static str]) -> Runs {
-    Runs::Programs(Candidates { types, attached_as })
+const fn attached(types: &'static [ProgType], attached_as: &'static [&'static str]) -> Dispatch {
+    Dispatch::Programs(Candidates { types, attached_as })
 }
 
-const fn probe(attached_as: &'static [&'static str]) -> Runs {
-    Runs::Probe(Candidates { types: &[ProgType::KPROBE], attached_as })
+const fn probe(attached_as: &'static [&'static str]) -> Dispatch {
+    Dispatch::Probe(Candidates { types: &[ProgType::KPROBE], attached_as })
 }
 
-const NOT_SAID: Runs = Runs::NotSaid;
-const XDP: Runs = Runs::Programs(XDP_PROGRAMS);
-const SOCKOPT: Runs = of_type(&[ProgType::CGROUP_SOCKOPT]);
-const KPROBE_MULTI: Runs = attached(&[ProgType::KPROBE], &["kprobe_multi", "kretprobe_multi"]);
-const UPROBE_MULTI: Runs = attached(&[ProgType::KPROBE], &["uprobe_multi", "uretprobe_multi"]);
-const SYSCALL_ENTER: Runs = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_enter_*"]);
-const SYSCALL_EXIT: Runs = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_exit_*"]);
+const NOT_SAID: Dispatch = Dispatch::NotSaid;
+const XDP: Dispatch = Dispatch::Programs(XDP_PROGRAMS);
+const SOCKOPT: Dispatch = of_type(&[ProgType::CGROUP_SOCKOPT]);
+const KPROBE_MULTI: Dispatch = attached(&[ProgType::KPROBE], &["kprobe_multi", "kretprobe_multi"]);
+const UPROBE_MULTI: Dispatch = attached(&[ProgType::KPROBE], &["uprobe_multi", "uretprobe_multi"]);
+const SYSCALL_ENTER: Dispatch = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_enter_*"]);
+const SYSCALL_EXIT: Dispatch = attached(&[ProgType::TRACEPOINT], &["tracepoint:syscalls:sys_exit_*"]);
 
 /// Programs on XDP, which dispatchers run too.
 pub(crate) const XDP_PROGRAMS: Candidates = Candidates { types: &[ProgType::XDP], attached_as: &["xdp"] };
@@ -110,11 +110,11 @@ pub(crate) const TRACING_EVENTS: Candidates = Candidates {
 };
 
 /// A function: its name, or before `*` the begin of it; before `#` it ends in a number.
-type Function = (&'static str, Role, Runs);
+type Pattern = (&'static str, Role, Dispatch);
 
 /// By source file. Of several that fit a name the first counts. `bpf_prog_run_xdp` (net/xdp.h), `tcx_run` (net/core/dev.c) and `netkit_run`
 /// (drivers/net/netkit.c) are not among them: they are inlined, and in no call chain.
-const FUNCTIONS: [(&str, &[Function]); 17] = [
+const FUNCTIONS: [(&str, &[Pattern]); 17] = [
     (
         "kernel/bpf/cgroup.c",
         &[
@@ -155,9 +155,9 @@ const FUNCTIONS: [(&str, &[Function]); 17] = [
     (
         "kernel/trace/bpf_trace.c",
         &[
-            ("trace_call_bpf", Hook, Runs::AnyEvent),
+            ("trace_call_bpf", Hook, Dispatch::AnyEvent),
             ("trace_call_bpf*", Hook, NOT_SAID),
-            ("bpf_trace_run*", Hook, Runs::AnyRawTracepoint),
+            ("bpf_trace_run*", Hook, Dispatch::AnyRawTracepoint),
             ("kprobe_multi_link_exit_handler", Plain, KPROBE_MULTI),
             ("kprobe_multi_link_handler", Hook, KPROBE_MULTI),
             ("kprobe_multi_link_prog_run", Hook, KPROBE_MULTI),
@@ -179,10 +179,10 @@ const FUNCTIONS: [(&str, &[Function]); 17] = [
         "kernel/trace/trace_uprobe.c",
         &[
             ("__uprobe_perf_func", Role::UserProbe, NOT_SAID),
-            ("uprobe_dispatcher", Role::UserProbe, Runs::UserProbe(UserProbe::Entry)),
-            ("uprobe_perf_func", Role::UserProbe, Runs::UserProbe(UserProbe::Entry)),
-            ("uretprobe_dispatcher", Role::UserProbe, Runs::UserProbe(UserProbe::Return)),
-            ("uretprobe_perf_func", Role::UserProbe, Runs::UserProbe(UserProbe::Return)),
+            ("uprobe_dispatcher", Role::UserProbe, Dispatch::UserProbe(UserProbe::Entry)),
+            ("uprobe_perf_func", Role::UserProbe, Dispatch::UserProbe(UserProbe::Entry)),
+            ("uretprobe_dispatcher", Role::UserProbe, Dispatch::UserProbe(UserProbe::Return)),
+            ("uretprobe_perf_func", Role::UserProbe, Dispatch::UserProbe(UserProbe::Return)),
         ],
     ),
     (
@@ -200,15 +200,15 @@ const FUNCTIONS: [(&str, &[Function]); 17] = [
         &[
             ("bpf_overflow_handler", Hook, attached(&[ProgType::PERF_EVENT], &["perf_event"])),
             ("perf_trace_run_bpf_submit", Hook, NOT_SAID),
-            ("perf_trace_*", Event, Runs::Event),
+            ("perf_trace_*", Event, Dispatch::Event),
         ],
     ),
     (
         "include/trace/bpf_probe.h, include/linux/tracepoint.h",
         &[
-            ("__bpf_trace_*", Hook, Runs::RawTracepoint),
+            ("__bpf_trace_*", Hook, Dispatch::RawTracepoint),
             ("__perf_bpf_*", Hook, NOT_SAID),
-            ("__traceiter_*", Plain, Runs::Tracepoint),
+            ("__traceiter_*", Plain, Dispatch::Tracepoint),
         ],
     ),
     ("include/linux/filter.h", &[("bpf_prog_run_clear_cb", Hook, NOT_SAID), ("run_bpf_filter", Hook, NOT_SAID)]),
@@ -274,7 +274,7 @@ const FUNCTIONS: [(&str, &[Function]); 17] = [
 ];
 
 /// Role of a function, the programs that it runs, and the part of its name behind the pattern. `name` is without the compiler's suffixes.
-pub(crate) fn meaning(name: &str) -> (Role, Runs, &str) {
+pub(crate) fn meaning(name: &str) -> (Role, Dispatch, &str) {
     let functions = FUNCTIONS.iter().flat_map(|(_, functions)| *functions);
     let mut fitting = functions.filter_map(|(pattern, role, runs)| Some((*role, *runs, rest(pattern, name)?)));
     fitting.next().unwrap_or((Plain, NOT_SAID, ""))
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn names_are_found_whole_before_the_begin_of_others() {
         assert_eq!(meaning("perf_trace_run_bpf_submit"), (Hook, NOT_SAID, ""));
-        assert_eq!(meaning("perf_trace_sched_switch"), (Event, Runs::Event, "sched_switch"));
+        assert_eq!(meaning("perf_trace_sched_switch"), (Event, Dispatch::Event, "sched_switch"));
         assert_eq!(meaning("trace_call_bpf_faultable"), (Hook, NOT_SAID, "_faultable"));
         assert_eq!(meaning("__cgroup_bpf_run_filter_skb").1, of_type(&[ProgType::CGROUP_SKB]));
         assert_eq!(meaning("asm_sysvec_apic_timer_interrupt").0, Interrupt);

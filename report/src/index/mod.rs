@@ -1,18 +1,15 @@
 //! The first pass: all of the side band, and nothing of the samples but where they are. It knows no filter, so that one index
 //! serves many queries.
 
-pub(crate) mod boot_times;
 pub(crate) mod code;
 pub(crate) mod dedup;
 pub(crate) mod demangle;
 pub(crate) mod file_functions;
-pub(crate) mod guard;
 pub(crate) mod hooks;
 pub(crate) mod images;
 mod intervals;
 pub(crate) mod kernel;
 pub(crate) mod map_contents;
-pub(crate) mod program_runs;
 pub(crate) mod programs;
 pub(crate) mod runners;
 pub(crate) mod runs;
@@ -24,7 +21,6 @@ pub(crate) mod symbolizer;
 pub(crate) mod symbols;
 pub(crate) mod tail_calls;
 pub(crate) mod tasks;
-pub(crate) mod traces;
 pub(crate) mod workload;
 
 use self::code::user::{UserMaps, UserMapsBuilder};
@@ -33,18 +29,17 @@ use self::hooks::Hooks;
 use self::kernel::Role;
 use self::programs::{Program, Programs, SideEvent, SidebandKind};
 use self::runs::RunSeries;
-use self::states::{Lost, States};
+use self::states::{Lost, States, Traces};
 use self::symbols::{KernelMaps, KernelSymbols};
 use self::tail_calls::TailCalls;
 use self::tasks::{Tasks, TasksBuilder};
 use self::workload::Workloads;
 use crate::index::dedup::DedupLog;
 use crate::index::file_functions::Files;
-use crate::index::traces::Traces;
 use crate::input::event_kind::EventKind;
 use crate::input::recording::Recording;
 use crate::input::scan::Scanner;
-use crate::input::threads::{MAX_THREADS, threads_there_are};
+use crate::input::{MAX_THREADS, threads_there_are};
 use crate::model::Unit;
 use bprec_format::bpf::btf::{BpfBtfSection, Btf};
 use bprec_format::bpf::prog_info::{BpfProgInfoSection, OLDEST_INFO_LEN, ProgInfo};
@@ -484,7 +479,7 @@ impl<'r, 'a> Walk<'r, 'a> {
             }
         }
         index.runs.settle();
-        index.guarded = programs.list.iter().map(|known| is_guarded(known, &index.states)).collect();
+        index.guarded = programs.list.iter().map(|known| known.is_guarded(&index.states)).collect();
         index.programs = programs;
         index
     }
@@ -547,10 +542,6 @@ impl<'r, 'a> Walk<'r, 'a> {
         }
         good
     }
-}
-
-fn is_guarded(known: &Program, states: &States) -> bool {
-    guard::guards(known.info.and_then(|info| info.prog_type), states.attachments_of(known.id).iter())
 }
 
 /// Whether a state is a snapshot of counters, or says how to read those.

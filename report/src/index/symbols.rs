@@ -13,11 +13,11 @@ pub(crate) type Found<'n> = (&'n [u8], u64);
 #[derive(Debug, Default, Clone)]
 pub(crate) struct KernelSymbols {
     /// One per address.
-    functions: Intervals<Function>,
+    functions: Intervals<KernelFunction>,
 }
 
 #[derive(Debug, Clone)]
-struct Function {
+struct KernelFunction {
     /// With the compiler's suffixes, and its module behind a space.
     name: Vec<u8>,
     role: Role,
@@ -34,7 +34,7 @@ impl KernelSymbols {
         let functions = symbols.into_iter().map(|symbol| {
             let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
             let (role, ..) = meaning(&String::from_utf8_lossy(stem(&symbol.name)));
-            (symbol.addr..symbol.addr.saturating_add(len), Function { name: symbol.name, role })
+            (symbol.addr..symbol.addr.saturating_add(len), KernelFunction { name: symbol.name, role })
         });
         KernelSymbols { functions: Intervals::new(functions.collect()) }
     }

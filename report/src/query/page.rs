@@ -1,8 +1,8 @@
 //! Reports of several kinds by one pass.
 
 use super::annotate::{self, lines};
-use super::by_prog::facts::{Facts, Wanted};
-use super::by_prog::over_time::Intervals;
+use super::by_prog::facts::{Facts, WantedFacts};
+use super::by_prog::over_time::IntervalQuery;
 use super::by_prog::payers;
 use super::counters;
 use crate::index::Index;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Call chains of an event over time, with the programs and their counters.
 pub(crate) fn profile(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Profile> {
-    let wanted = Wanted { comm: true, intervals: true, ..Wanted::default() };
+    let wanted = WantedFacts { comm: true, intervals: true, ..WantedFacts::default() };
     let stacks = |selection: &Selection<'_>| StacksSink::new(index, selection.asked.clone(), true);
     let (facts, stacks) = Facts::gather(recording, index, options, wanted, stacks)?;
     let samples = stacks.named(recording, &facts.selection.events, options)?;
@@ -27,8 +27,8 @@ pub(crate) fn profile(recording: &Recording<'_>, index: &Index, options: &Option
 /// Everything that a page shows of an event: of the first that is asked for and has samples.
 pub(crate) fn page(recording: &Recording<'_>, index: &Index, options: &Options) -> Result<Page> {
     let events = recording.events.all().len();
-    let intervals = Intervals::new(recording, index, options, None)?;
-    let mut wanted = Wanted { comm: true, ..intervals.wanted() };
+    let intervals = IntervalQuery::new(recording, index, options, None)?;
+    let mut wanted = WantedFacts { comm: true, ..intervals.wanted() };
     let keys = vec![Payer::Comm];
     wanted.pivots.push(payers::key(keys.clone()));
     let sinks = |selection: &Selection<'_>| {

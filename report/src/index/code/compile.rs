@@ -57,6 +57,17 @@ const SEARCHED_PER_RANGE: usize = 256;
 const SEGMENTS_PER_RANGE: usize = 16;
 const SPARE: usize = 1 << 16;
 
+/// Length of an entry of the interpreter, about: there is one per stack size, side by side.
+const INTERPRETER_BYTES: u64 = 256;
+
+/// Ranges of the interpreter, which entries of it start, through all of the time.
+pub(crate) fn interpreter_ranges(mut entries: Vec<u64>) -> impl Iterator<Item = Range> {
+    entries.sort_unstable();
+    entries.dedup();
+    let range = |start: u64| Range::always(start, start.saturating_add(INTERPRETER_BYTES), Code::INTERPRETER);
+    entries.into_iter().map(range)
+}
+
 /// Compiles ranges. With the cells, false if some code was left out, as the ranges are from no machine.
 pub(super) fn compile(ranges: Vec<Range>) -> (Cells<Option<Code>>, bool) {
     let mut bounds: Vec<u64> = ranges.iter().flat_map(|range| [range.start, range.end]).collect();

@@ -8,7 +8,7 @@ mod compile;
 pub(crate) mod user;
 
 use self::cells::{Cells, Moments, PageFilter};
-pub(crate) use self::compile::Range;
+pub(crate) use self::compile::{Range, interpreter_ranges};
 use super::kernel::Role;
 use super::symbols::{KernelMaps, KernelSymbols};
 

@@ -16,7 +16,7 @@ const MAX_FORKS: usize = 32;
 
 /// A mapping of a process.
 #[derive(Debug, Clone, Copy)]
-struct Map {
+struct UserMap {
     time_ns: u64,
     start: u64,
     end: u64,
@@ -28,7 +28,7 @@ struct Map {
 #[derive(Debug, Default)]
 pub(crate) struct UserMapsBuilder {
     numbers: FxHashMap<(Vec<u8>, Option<Mmap2File>), u32>,
-    processes: FxHashMap<u32, Vec<Map>>,
+    processes: FxHashMap<u32, Vec<UserMap>>,
     count: usize,
     /// By process: when it was started by which. The numbers of processes are used again.
     parents: FxHashMap<u32, Vec<(u64, u32)>>,
@@ -53,7 +53,7 @@ impl UserMapsBuilder {
         self.count += 1;
         let next = self.numbers.len() as u32;
         let file = *self.numbers.entry((path.to_vec(), identity)).or_insert(next);
-        let map = Map { time_ns, start, end: start.saturating_add(len_bytes), pgoff, file };
+        let map = UserMap { time_ns, start, end: start.saturating_add(len_bytes), pgoff, file };
         self.processes.entry(pid).or_default().push(map);
     }
 
@@ -95,7 +95,7 @@ struct MappedFile {
 #[derive(Debug, Default)]
 pub(crate) struct UserMaps {
     files: Vec<MappedFile>,
-    processes: FxHashMap<u32, Cells<Map>>,
+    processes: FxHashMap<u32, Cells<UserMap>>,
     parents: FxHashMap<u32, Vec<(u64, u32)>>,
 }
 
@@ -141,12 +141,12 @@ impl UserMaps {
 }
 
 /// Compiles the mappings of a process: at each address the newest holds. Where too many lie over each other, that is the last one alone.
-fn compile(mut maps: Vec<Map>) -> Cells<Map> {
+fn compile(mut maps: Vec<UserMap>) -> Cells<UserMap> {
     maps.retain(|map| map.start < map.end);
     maps.sort_by_key(|map| map.time_ns);
     let max_segments = maps.len().saturating_mul(SEGMENTS_PER_MAP).saturating_add(SPARE);
     // Ends of mappings before starts: a mapping does not hold the address of its end.
-    let bounds = |map: &Map, number| [(map.end, false, number), (map.start, true, number)];
+    let bounds = |map: &UserMap, number| [(map.end, false, number), (map.start, true, number)];
     let mut bounds: Vec<(u64, bool, u32)> = (0..).zip(&maps).flat_map(|(number, map)| bounds(map, number)).collect();
     bounds.sort_unstable();
     let mut cells = Cells::default();
@@ -181,10 +181,10 @@ mod tests {
             (state >> 33) % bound
         };
         for count in [0, 1, 2, 3, 40] {
-            let maps: Vec<Map> = (0..count)
+            let maps: Vec<UserMap> = (0..count)
                 .map(|file| {
                     let (start, time_ns) = (below(50), below(20));
-                    Map { time_ns, start, end: start + below(30), pgoff: 0, file }
+                    UserMap { time_ns, start, end: start + below(30), pgoff: 0, file }
                 })
                 .collect();
             let cells = compile(maps.clone());
@@ -200,7 +200,7 @@ mod tests {
     /// Each of ten thousand mappings lies over all before.
     #[test]
     fn memory_does_not_grow_with_the_square_of_mappings() {
-        let map = |file: u32| Map { time_ns: file.into(), start: file.into(), end: 1 << 20, pgoff: 0, file };
+        let map = |file: u32| UserMap { time_ns: file.into(), start: file.into(), end: 1 << 20, pgoff: 0, file };
         let cells = compile((0..10_000).map(map).collect());
         assert!(cells.segments() <= 10_000 * (SEGMENTS_PER_MAP + 2), "{}", cells.segments());
         assert_eq!(cells.at(1 << 19, u64::MAX).0.map(|map| map.file), Some(9_999));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::index::code::{CodeMap, Range};
 use crate::index::hooks::Hooks;
-use crate::index::images::{Attached, Image};
+use crate::index::images::{Image, TrampolinePrograms};
 use crate::index::programs::{ProgInfoSummary, Program, Programs};
 use crate::index::states::States;
 use crate::index::symbols::{KernelMaps, KernelSymbols};
@@ -67,7 +67,7 @@ fn index_with(with_symbols: bool, with_maps: bool) -> Index {
     let kernel_key = TrampolineKey::Kernel { btf_obj_id: 1, btf_id: 7 };
     let prog_key = TrampolineKey::Program { id: 10, btf_id: 3 };
     let images = vec![image(ImageKind::Trampoline(kernel_key)), image(ImageKind::Trampoline(prog_key))];
-    let attached = Attached::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
+    let attached = TrampolinePrograms::of(&[((1, 7), &[2]), ((5, 3), &[3, 4])], &[(10, 5)]);
     let info = |at| Some(ProgInfoSummary { at, prog_type: None, load_time_ns: 0, uid: None });
     let list: Vec<Program> = (0..5).map(|at| Program { info: info(at), ..Program::default() }).collect();
     Index {
@@ -281,7 +281,7 @@ fn what_fills_an_event_is_its_programs_if_it_has_some() {
         let ranges = vec![Range::always(PROG_A, PROG_A + 0x80, Code::Function { program: 0, function: 0 })];
         let list = vec![program];
         let index = Index {
-            hooks: Hooks::new(&symbols, &list, &states, &[], &Attached::default()),
+            hooks: Hooks::new(&symbols, &list, &states, &[], &TrampolinePrograms::default()),
             programs: Programs { list, ..Programs::default() },
             code: CodeMap::new(ranges, symbols, KernelMaps::default()),
             ..Index::default()
@@ -326,7 +326,7 @@ fn what_runs_a_uprobe_is_its_programs_where_the_task_was_at_it() {
         let states = States { attachments: attachments.collect(), ..States::default() };
         let list: Vec<Program> = [10, 11].map(|id| Program { id: Some(id), ..Program::default() }).into();
         let index = Index {
-            hooks: Hooks::new(&symbols, &list, &states, &[], &Attached::default()),
+            hooks: Hooks::new(&symbols, &list, &states, &[], &TrampolinePrograms::default()),
             programs: Programs { list, ..Programs::default() },
             code: CodeMap::new(Vec::new(), symbols, KernelMaps::default()),
             ..Index::default()

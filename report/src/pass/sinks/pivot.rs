@@ -173,12 +173,43 @@ impl KeyNumbers {
     }
 }
 
+/// Row and key of a cell in one number, so that finding a cell hashes one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct CellKey(u64);
+
+impl CellKey {
+    const ENTRY: u32 = u32::MAX;
+    const INTERPRETED: u32 = u32::MAX - 1;
+
+    #[inline]
+    fn new(charged: Charged, key: u32) -> CellKey {
+        let row = match charged {
+            Charged::Program(program) => program,
+            Charged::Entry => CellKey::ENTRY,
+            Charged::Interpreted => CellKey::INTERPRETED,
+        };
+        CellKey(u64::from(row) << 32 | u64::from(key))
+    }
+
+    fn charged(self) -> Charged {
+        match (self.0 >> 32) as u32 {
+            CellKey::ENTRY => Charged::Entry,
+            CellKey::INTERPRETED => Charged::Interpreted,
+            program => Charged::Program(program),
+        }
+    }
+
+    fn key(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// Charges of an event while samples come.
 #[derive(Debug, Clone, Default)]
 struct EventCharges {
     /// By key: all samples.
     all: FxHashMap<u32, Count>,
-    cells: FxHashMap<(Charged, u32), Charges>,
+    cells: FxHashMap<CellKey, Charges>,
     /// In what runs several programs, until it is shared between them.
     shared: FxHashMap<(Sharers, u32), Count>,
 }
@@ -257,7 +288,7 @@ impl<'i> Pivot<'i> {
             let has_totals = matches!(*self.by, KeyBy::Payers { .. } | KeyBy::Intervals { .. } | KeyBy::Moments(_));
             share_out(parts, weights, |program, (_, key), share| {
                 let charged = program.map_or(Charged::Entry, Charged::Program);
-                let charges = cells.entry((charged, *key)).or_default();
+                let charges = cells.entry(CellKey::new(charged, *key)).or_default();
                 match program {
                     Some(_) => charges.add_shared_entry(share),
                     None => charges.entry.merge(share),
@@ -266,7 +297,8 @@ impl<'i> Pivot<'i> {
                     charges.total.merge(share);
                 }
             });
-            let cells = cells.into_iter().map(|((charged, key), charges)| Cell { charged, key: number(key), charges });
+            let cells =
+                cells.into_iter().map(|(at, charges)| Cell { charged: at.charged(), key: number(at.key()), charges });
             let mut cells: Vec<Cell> = cells.collect();
             cells.sort_unstable_by_key(|cell| (cell.charged, cell.key));
             EventCells { all: all.into_iter().map(|(key, count)| (number(key), count)).collect(), cells }
@@ -398,7 +430,7 @@ impl Sink for Pivot<'_> {
         };
         let mut left = charged;
         let mut add = |program: u32, of_program: u32| {
-            let cell = event.cells.entry((Charged::Program(program), of_program)).or_default();
+            let cell = event.cells.entry(CellKey::new(Charged::Program(program), of_program)).or_default();
             cell.total.merge(count);
             if let Some((_, column)) = left.take_if(|it| it.0 == Charged::Program(program) && key == of_program) {
                 cell.column(column).merge(count);
@@ -414,7 +446,7 @@ impl Sink for Pivot<'_> {
             _ => attribution.programs().iter().for_each(|program| add(*program, key)),
         }
         if let Some((charged, column)) = left {
-            event.cells.entry((charged, key)).or_default().column(column).merge(count);
+            event.cells.entry(CellKey::new(charged, key)).or_default().column(column).merge(count);
         }
         Ok(())
     }
@@ -429,8 +461,8 @@ impl Sink for Pivot<'_> {
         let number = |key: u32| numbers[key as usize];
         self.events.merge(other.events, |mine, theirs| {
             theirs.all.into_iter().for_each(|(key, it)| mine.all.entry(number(key)).or_default().merge(it));
-            for ((charged, key), charges) in theirs.cells {
-                mine.cells.entry((charged, number(key))).or_default().merge(&charges);
+            for (at, charges) in theirs.cells {
+                mine.cells.entry(CellKey::new(at.charged(), number(at.key()))).or_default().merge(&charges);
             }
             for ((sharers, key), count) in theirs.shared {
                 mine.shared.entry((sharers, number(key))).or_default().merge(count);
@@ -504,7 +536,7 @@ mod tests {
                 let key = sink.keys.number(Some(comm), *cpu);
                 let event = sink.events.of(0);
                 event.all.entry(key).or_default().merge(count(*samples));
-                event.cells.entry((Charged::Program(7), key)).or_default().own.merge(count(*samples));
+                event.cells.entry(CellKey::new(Charged::Program(7), key)).or_default().own.merge(count(*samples));
             }
             sink
         };

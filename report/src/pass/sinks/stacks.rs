@@ -196,7 +196,7 @@ impl<'i> StacksSink<'i> {
         let event = self.event.or_else(|| events.iter().position(|is_asked| *is_asked));
         let no_event = || Error::option("--event", "", "the recording has no event that samples the CPUs");
         let event = event.ok_or_else(no_event)?;
-        let mut names = Names::default();
+        let mut names = FrameNumbers::default();
         // Several frames may have one name: an unknown address is one of its module's.
         let mut stacks: BTreeMap<Vec<u32>, (Count, Vec<u32>)> = BTreeMap::new();
         for (frames, number) in &self.stacks {
@@ -326,12 +326,12 @@ impl Sink for StacksSink<'_> {
 
 /// Frames by number, each once.
 #[derive(Default)]
-struct Names {
+struct FrameNumbers {
     by_frame: FxHashMap<StackFrame, u32>,
     numbers: BTreeMap<Frame, u32>,
 }
 
-impl Names {
+impl FrameNumbers {
     fn number(&mut self, frame: StackFrame, name: impl FnOnce() -> Frame) -> u32 {
         *self.by_frame.entry(frame).or_insert_with(|| {
             let next = self.numbers.len() as u32;

@@ -44,14 +44,14 @@ const MAX_DEPTH: usize = 128;
 
 /// The trees of an event.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct EventTrees {
+pub(crate) struct EventWays {
     pub(crate) nodes: Vec<Node>,
     numbers: FxHashMap<(Option<u32>, Step), u32>,
     /// Of programs that tail calls can reach, by program and the one that was run first, if that can be told: what is charged to it.
     pub(crate) origins: FxHashMap<(u32, Option<u32>), Count>,
 }
 
-impl EventTrees {
+impl EventWays {
     fn node(&mut self, parent: Option<u32>, step: Step) -> u32 {
         *self.numbers.entry((parent, step)).or_insert_with(|| {
             self.nodes.push(Node { parent, step, own: Count::default() });
@@ -71,7 +71,7 @@ impl EventTrees {
 #[derive(Debug)]
 pub(crate) struct TreeSink<'i> {
     index: &'i Index,
-    pub(crate) events: ByEvent<EventTrees>,
+    pub(crate) events: ByEvent<EventWays>,
     codes: CodeCache<'i>,
     /// Memory for the frames at hand, innermost first,
     way: Vec<Step>,

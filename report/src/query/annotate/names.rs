@@ -24,7 +24,7 @@ pub(super) fn call_base_of(calls: impl Iterator<Item = (PairedCall, i32)>) -> Op
 }
 
 /// Looks up names for the code of a program.
-pub(super) struct Names<'i> {
+pub(super) struct CodeNames<'i> {
     index: &'i Index,
     program: &'i Program,
     symbolizer: Symbolizer<'i>,
@@ -36,11 +36,16 @@ pub(super) struct Names<'i> {
     pub(super) calls: FxHashMap<u32, PairedCall>,
 }
 
-impl<'i> Names<'i> {
-    pub(super) fn new(index: &'i Index, program: &'i Program, isa: Option<Isa>, call_base: Option<u64>) -> Names<'i> {
+impl<'i> CodeNames<'i> {
+    pub(super) fn new(
+        index: &'i Index,
+        program: &'i Program,
+        isa: Option<Isa>,
+        call_base: Option<u64>,
+    ) -> CodeNames<'i> {
         let time_ns = program.unloaded_ns.map_or(u64::MAX - 1, |gone_ns| gone_ns.saturating_sub(1));
         let symbolizer = Symbolizer::new(index);
-        Names { index, program, symbolizer, isa, call_base, time_ns, calls: FxHashMap::default() }
+        CodeNames { index, program, symbolizer, isa, call_base, time_ns, calls: FxHashMap::default() }
     }
 
     /// The function at an address, and how far behind its start that is.

@@ -2,7 +2,7 @@
 
 use super::facts::{EventFacts, Facts};
 use super::sampled::per_run;
-use super::shares::Whole;
+use super::shares::EventWhole;
 use super::traits::{Traits, WithoutSamples, happened};
 use crate::index::Index;
 use crate::index::kernel::is_inlined;
@@ -206,7 +206,7 @@ impl ProgramRow {
     pub(super) fn row(
         &self,
         programs: &[Program],
-        whole: &Whole<'_>,
+        whole: &EventWhole<'_>,
         without_samples: &Arc<Line>,
         options: &Options,
     ) -> Row {

@@ -4,7 +4,7 @@ use super::groups::{Grouping, Members};
 use crate::Options;
 use crate::index::Index;
 use crate::index::kernel::has_interrupts_off;
-use crate::index::program_runs::TAIL_CALL;
+use crate::index::programs::TAIL_CALL;
 use crate::model::{Known, Note, Program, Reason};
 use crate::pass::Asked;
 use rustc_hash::FxHashMap;

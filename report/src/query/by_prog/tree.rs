@@ -1,6 +1,6 @@
 //! The ledger as trees.
 
-use super::facts::{Facts, Wanted};
+use super::facts::{Facts, WantedFacts};
 use super::shares::percent;
 use crate::index::Index;
 use crate::index::code::Code;
@@ -19,7 +19,7 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
     let ledger_options = Options { by: None, ..options.clone() };
     let events = recording.events.all().len();
     let (facts, mut sink) =
-        Facts::gather(recording, index, &ledger_options, Wanted::default(), |_| TreeSink::new(index, events))?;
+        Facts::gather(recording, index, &ledger_options, WantedFacts::default(), |_| TreeSink::new(index, events))?;
     for event in facts.events() {
         let shared = facts.ledgers[event].programs.iter().map(|(program, charges)| (program, charges.shared_entry));
         for (program, shared) in shared.filter(|(_, shared)| *shared != Count::default()) {
@@ -28,7 +28,7 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
     }
     let (report, selected) = (facts.report(), facts.events().collect::<Vec<usize>>());
     drop(facts);
-    let maker = Maker { index, programs: &report.programs, percent_limit };
+    let maker = TreesBuilder { index, programs: &report.programs, percent_limit };
     let events = report.events.iter().zip(selected).map(|(event, at)| maker.event(event, &sink.events[at])).collect();
     Ok(Trees {
         format: "bprec tree",
@@ -41,7 +41,7 @@ pub(crate) fn trees(recording: &Recording<'_>, index: &Index, options: &Options,
     })
 }
 
-struct Maker<'m> {
+struct TreesBuilder<'m> {
     index: &'m Index,
     programs: &'m [Program],
     percent_limit: f64,
@@ -137,8 +137,8 @@ impl Chains {
     }
 }
 
-impl Maker<'_> {
-    fn event(&self, event: &EventReport, trees: &tree::EventTrees) -> EventTrees {
+impl TreesBuilder<'_> {
+    fn event(&self, event: &EventReport, trees: &tree::EventWays) -> EventTrees {
         let sums = Sums::new(&trees.nodes);
         let count = |row: &Row| row.line.as_ref().map_or(Count::default(), |line| line.count);
         let bpf = event.total.count;

@@ -3,7 +3,7 @@
 use bprec_format::state::{SharedScope, State};
 
 use super::Redactor;
-use super::names::Kind;
+use super::names::SecretKind;
 use super::records::REMOVED;
 
 impl Redactor {
@@ -13,11 +13,11 @@ impl Redactor {
             State::Session(mut session) => {
                 // Of a command, its words are here.
                 if !is_plain_target(&session.target) {
-                    session.target = self.text(Kind::Command, &session.target);
+                    session.target = self.text(SecretKind::Command, &session.target);
                 }
                 session.event = self.event(&session.event);
                 if !["exact", "stats", "off"].contains(&&*session.counters) {
-                    session.counters = self.text(Kind::Text, &session.counters);
+                    session.counters = self.text(SecretKind::Text, &session.counters);
                 }
                 for message in [&mut session.event_note, &mut session.counters_note] {
                     self.message(message);
@@ -30,13 +30,13 @@ impl Redactor {
                     owner.cgroup = self.names.cgroup(&owner.cgroup);
                 }
                 for pin in &mut program.pins {
-                    *pin = self.names.replace(Kind::Path, pin);
+                    *pin = self.names.replace(SecretKind::Path, pin);
                 }
                 if self.programs {
                     program.metadata.clear();
                 }
                 for (_, value) in &mut program.metadata {
-                    *value = self.names.replace(Kind::Text, value);
+                    *value = self.names.replace(SecretKind::Text, value);
                 }
                 self.message(&mut program.withheld);
                 State::Program(program)
@@ -48,7 +48,7 @@ impl Redactor {
             }
             State::Map(mut map) => {
                 if self.programs {
-                    map.name = self.names.replace(Kind::Map, &map.name);
+                    map.name = self.names.replace(SecretKind::Map, &map.name);
                     (map.btf_id, map.btf_key_type_id, map.btf_value_type_id) = (0, 0, 0);
                 }
                 State::Map(map)
