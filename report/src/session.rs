@@ -255,6 +255,11 @@ impl<'a> Session<'a> {
         self.index.programs.list.get(program as usize).map(|program| program.name())
     }
 
+    /// Problems in reading the recording, in words: what is missing for them is missing in all views and exports.
+    pub fn problems(&self) -> &[String] {
+        &self.index.problems
+    }
+
     /// Names of the events, by position.
     pub fn event_names(&self) -> &[String] {
         &self.recording.names

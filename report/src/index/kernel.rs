@@ -114,172 +114,114 @@ type Pattern = (&'static str, Role, Dispatch);
 
 /// By source file. Of several that fit a name the first counts. `bpf_prog_run_xdp` (net/xdp.h), `tcx_run` (net/core/dev.c) and `netkit_run`
 /// (drivers/net/netkit.c) are not among them: they are inlined, and in no call chain.
-const FUNCTIONS: [(&str, &[Pattern]); 17] = [
-    (
-        "kernel/bpf/cgroup.c",
-        &[
-            ("__cgroup_bpf_check_dev_permission", Hook, of_type(&[ProgType::CGROUP_DEVICE])),
-            ("__cgroup_bpf_run_filter_getsockopt", Hook, SOCKOPT),
-            ("__cgroup_bpf_run_filter_getsockopt_kern", Hook, SOCKOPT),
-            ("__cgroup_bpf_run_filter_setsockopt", Hook, SOCKOPT),
-            ("__cgroup_bpf_run_filter_sk", Hook, of_type(&[ProgType::CGROUP_SOCK])),
-            ("__cgroup_bpf_run_filter_skb", Hook, of_type(&[ProgType::CGROUP_SKB])),
-            ("__cgroup_bpf_run_filter_sock_addr", Hook, of_type(&[ProgType::CGROUP_SOCK_ADDR])),
-            ("__cgroup_bpf_run_filter_sock_ops", Hook, of_type(&[ProgType::SOCK_OPS])),
-            ("__cgroup_bpf_run_filter_sysctl", Hook, of_type(&[ProgType::CGROUP_SYSCTL])),
-            ("__cgroup_bpf_*", Hook, NOT_SAID),
-            ("bpf_prog_run_array*", Hook, NOT_SAID),
-        ],
-    ),
-    (
-        "kernel/bpf/core.c",
-        &[
-            ("___bpf_prog_run", Interpreter, NOT_SAID),
-            ("__bpf_prog_run_args#", Interpreter, NOT_SAID),
-            ("__bpf_prog_run#", Interpreter, NOT_SAID),
-        ],
-    ),
-    (
-        "kernel/bpf/dispatcher.c, include/linux/bpf.h",
-        &[("bpf_dispatcher_nop_func*", Hook, NOT_SAID), ("bpf_dispatcher_xdp_func", Plain, XDP)],
-    ),
-    (
-        "kernel/bpf/trampoline.c",
-        &[
-            ("__bpf_prog_enter*", Guard, NOT_SAID),
-            ("__bpf_prog_exit*", Guard, NOT_SAID),
-            ("__bpf_tramp_enter*", Guard, NOT_SAID),
-            ("__bpf_tramp_exit*", Guard, NOT_SAID),
-        ],
-    ),
-    (
-        "kernel/trace/bpf_trace.c",
-        &[
-            ("trace_call_bpf", Hook, Dispatch::AnyEvent),
-            ("trace_call_bpf*", Hook, NOT_SAID),
-            ("bpf_trace_run*", Hook, Dispatch::AnyRawTracepoint),
-            ("kprobe_multi_link_exit_handler", Plain, KPROBE_MULTI),
-            ("kprobe_multi_link_handler", Hook, KPROBE_MULTI),
-            ("kprobe_multi_link_prog_run", Hook, KPROBE_MULTI),
-            ("uprobe_multi_link_handler", Hook, UPROBE_MULTI),
-            ("uprobe_multi_link_ret_handler", Plain, UPROBE_MULTI),
-            ("uprobe_prog_run", Hook, UPROBE_MULTI),
-        ],
-    ),
-    (
-        "kernel/trace/trace_kprobe.c",
-        &[
-            ("kprobe_dispatcher", Plain, probe(&["kprobe"])),
-            ("kprobe_perf_func", Plain, probe(&["kprobe"])),
-            ("kretprobe_dispatcher", Plain, probe(&["kretprobe"])),
-            ("kretprobe_perf_func", Plain, probe(&["kretprobe"])),
-        ],
-    ),
-    (
-        "kernel/trace/trace_uprobe.c",
-        &[
-            ("__uprobe_perf_func", Role::UserProbe, NOT_SAID),
-            ("uprobe_dispatcher", Role::UserProbe, Dispatch::UserProbe(UserProbe::Entry)),
-            ("uprobe_perf_func", Role::UserProbe, Dispatch::UserProbe(UserProbe::Entry)),
-            ("uretprobe_dispatcher", Role::UserProbe, Dispatch::UserProbe(UserProbe::Return)),
-            ("uretprobe_perf_func", Role::UserProbe, Dispatch::UserProbe(UserProbe::Return)),
-        ],
-    ),
-    (
-        "kernel/trace/trace_syscalls.c",
-        &[
-            ("perf_call_bpf_enter", Hook, SYSCALL_ENTER),
-            ("perf_call_bpf_exit", Hook, SYSCALL_EXIT),
-            ("perf_syscall_enter", Event, SYSCALL_ENTER),
-            ("perf_syscall_exit", Event, SYSCALL_EXIT),
-        ],
-    ),
-    (
-        // The function that all classes have in common has a like name.
-        "kernel/events/core.c, include/trace/perf.h",
-        &[
-            ("bpf_overflow_handler", Hook, attached(&[ProgType::PERF_EVENT], &["perf_event"])),
-            ("perf_trace_run_bpf_submit", Hook, NOT_SAID),
-            ("perf_trace_*", Event, Dispatch::Event),
-        ],
-    ),
-    (
-        "include/trace/bpf_probe.h, include/linux/tracepoint.h",
-        &[
-            ("__bpf_trace_*", Hook, Dispatch::RawTracepoint),
-            ("__perf_bpf_*", Hook, NOT_SAID),
-            ("__traceiter_*", Plain, Dispatch::Tracepoint),
-        ],
-    ),
-    ("include/linux/filter.h", &[("bpf_prog_run_clear_cb", Hook, NOT_SAID), ("run_bpf_filter", Hook, NOT_SAID)]),
-    (
-        "net/core/dev.c, net/core/flow_dissector.c",
-        &[
-            ("bpf_flow_dissect", Hook, of_type(&[ProgType::FLOW_DISSECTOR])),
-            ("bpf_prog_run_generic_xdp", Hook, XDP),
-            ("do_xdp_generic", Plain, XDP),
-        ],
-    ),
-    (
-        "net/sched/cls_bpf.c",
-        &[("cls_bpf_classify", Hook, attached(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT], &["tc*"]))],
-    ),
-    (
-        "kernel/sched/idle.c",
-        &[
-            ("cpu_idle_poll", Idle, NOT_SAID),
-            ("cpu_startup_entry", Idle, NOT_SAID),
-            ("default_idle", Idle, NOT_SAID),
-            ("default_idle_call", Idle, NOT_SAID),
-            ("do_idle", Idle, NOT_SAID),
-        ],
-    ),
-    (
-        "drivers/cpuidle, drivers/acpi/processor_idle.c, drivers/idle/intel_idle.c",
-        &[
-            ("acpi_idle_do_entry", Idle, NOT_SAID),
-            ("acpi_idle_enter", Idle, NOT_SAID),
-            ("acpi_safe_halt", Idle, NOT_SAID),
-            ("cpuidle_enter_state", Idle, NOT_SAID),
-            ("haltpoll", Idle, NOT_SAID),
-            ("intel_idle*", Idle, NOT_SAID),
-            ("poll_idle", Idle, NOT_SAID),
-        ],
-    ),
-    (
-        "arch/*/kernel/process.c, arch/*/kernel/idle.c, arch/x86/kernel/paravirt.c",
-        &[
-            ("arch_cpu_idle", Idle, NOT_SAID),
-            ("cpu_do_idle", Idle, NOT_SAID),
-            ("enabled_wait", Idle, NOT_SAID),
-            ("mwait_idle*", Idle, NOT_SAID),
-            ("native_safe_halt", Idle, NOT_SAID),
-            ("psw_idle", Idle, NOT_SAID),
-            ("pv_native_safe_halt", Idle, NOT_SAID),
-        ],
-    ),
-    (
-        "arch/x86/include/asm/idtentry.h, arch/arm64/kernel/entry.S, arch/s390/kernel/entry.S",
-        &[
-            ("asm_common_interrupt*", Interrupt, NOT_SAID),
-            ("asm_sysvec_*", Interrupt, NOT_SAID),
-            ("common_interrupt*", Interrupt, NOT_SAID),
-            ("el1_irq*", Interrupt, NOT_SAID),
-            ("el1h_64_irq*", Interrupt, NOT_SAID),
-            ("el1h_64_fiq*", Interrupt, NOT_SAID),
-            ("ext_int_handler*", Interrupt, NOT_SAID),
-            ("io_int_handler*", Interrupt, NOT_SAID),
-        ],
-    ),
+const FUNCTIONS: [Pattern; 81] = [
+    // kernel/bpf/cgroup.c
+    ("__cgroup_bpf_check_dev_permission", Hook, of_type(&[ProgType::CGROUP_DEVICE])),
+    ("__cgroup_bpf_run_filter_getsockopt", Hook, SOCKOPT),
+    ("__cgroup_bpf_run_filter_getsockopt_kern", Hook, SOCKOPT),
+    ("__cgroup_bpf_run_filter_setsockopt", Hook, SOCKOPT),
+    ("__cgroup_bpf_run_filter_sk", Hook, of_type(&[ProgType::CGROUP_SOCK])),
+    ("__cgroup_bpf_run_filter_skb", Hook, of_type(&[ProgType::CGROUP_SKB])),
+    ("__cgroup_bpf_run_filter_sock_addr", Hook, of_type(&[ProgType::CGROUP_SOCK_ADDR])),
+    ("__cgroup_bpf_run_filter_sock_ops", Hook, of_type(&[ProgType::SOCK_OPS])),
+    ("__cgroup_bpf_run_filter_sysctl", Hook, of_type(&[ProgType::CGROUP_SYSCTL])),
+    ("__cgroup_bpf_*", Hook, NOT_SAID),
+    ("bpf_prog_run_array*", Hook, NOT_SAID),
+    // kernel/bpf/core.c
+    ("___bpf_prog_run", Interpreter, NOT_SAID),
+    ("__bpf_prog_run_args#", Interpreter, NOT_SAID),
+    ("__bpf_prog_run#", Interpreter, NOT_SAID),
+    // kernel/bpf/dispatcher.c, include/linux/bpf.h
+    ("bpf_dispatcher_nop_func*", Hook, NOT_SAID),
+    ("bpf_dispatcher_xdp_func", Plain, XDP),
+    // kernel/bpf/trampoline.c
+    ("__bpf_prog_enter*", Guard, NOT_SAID),
+    ("__bpf_prog_exit*", Guard, NOT_SAID),
+    ("__bpf_tramp_enter*", Guard, NOT_SAID),
+    ("__bpf_tramp_exit*", Guard, NOT_SAID),
+    // kernel/trace/bpf_trace.c
+    ("trace_call_bpf", Hook, Dispatch::AnyEvent),
+    ("trace_call_bpf*", Hook, NOT_SAID),
+    ("bpf_trace_run*", Hook, Dispatch::AnyRawTracepoint),
+    ("kprobe_multi_link_exit_handler", Plain, KPROBE_MULTI),
+    ("kprobe_multi_link_handler", Hook, KPROBE_MULTI),
+    ("kprobe_multi_link_prog_run", Hook, KPROBE_MULTI),
+    ("uprobe_multi_link_handler", Hook, UPROBE_MULTI),
+    ("uprobe_multi_link_ret_handler", Plain, UPROBE_MULTI),
+    ("uprobe_prog_run", Hook, UPROBE_MULTI),
+    // kernel/trace/trace_kprobe.c
+    ("kprobe_dispatcher", Plain, probe(&["kprobe"])),
+    ("kprobe_perf_func", Plain, probe(&["kprobe"])),
+    ("kretprobe_dispatcher", Plain, probe(&["kretprobe"])),
+    ("kretprobe_perf_func", Plain, probe(&["kretprobe"])),
+    // kernel/trace/trace_uprobe.c
+    ("__uprobe_perf_func", Role::UserProbe, NOT_SAID),
+    ("uprobe_dispatcher", Role::UserProbe, Dispatch::UserProbe(UserProbe::Entry)),
+    ("uprobe_perf_func", Role::UserProbe, Dispatch::UserProbe(UserProbe::Entry)),
+    ("uretprobe_dispatcher", Role::UserProbe, Dispatch::UserProbe(UserProbe::Return)),
+    ("uretprobe_perf_func", Role::UserProbe, Dispatch::UserProbe(UserProbe::Return)),
+    // kernel/trace/trace_syscalls.c
+    ("perf_call_bpf_enter", Hook, SYSCALL_ENTER),
+    ("perf_call_bpf_exit", Hook, SYSCALL_EXIT),
+    ("perf_syscall_enter", Event, SYSCALL_ENTER),
+    ("perf_syscall_exit", Event, SYSCALL_EXIT),
+    // kernel/events/core.c, include/trace/perf.h
+    ("bpf_overflow_handler", Hook, attached(&[ProgType::PERF_EVENT], &["perf_event"])),
+    ("perf_trace_run_bpf_submit", Hook, NOT_SAID),
+    ("perf_trace_*", Event, Dispatch::Event),
+    // include/trace/bpf_probe.h, include/linux/tracepoint.h
+    ("__bpf_trace_*", Hook, Dispatch::RawTracepoint),
+    ("__perf_bpf_*", Hook, NOT_SAID),
+    ("__traceiter_*", Plain, Dispatch::Tracepoint),
+    // include/linux/filter.h
+    ("bpf_prog_run_clear_cb", Hook, NOT_SAID),
+    ("run_bpf_filter", Hook, NOT_SAID),
+    // net/core/dev.c, net/core/flow_dissector.c
+    ("bpf_flow_dissect", Hook, of_type(&[ProgType::FLOW_DISSECTOR])),
+    ("bpf_prog_run_generic_xdp", Hook, XDP),
+    ("do_xdp_generic", Plain, XDP),
+    // net/sched/cls_bpf.c
+    ("cls_bpf_classify", Hook, attached(&[ProgType::SCHED_CLS, ProgType::SCHED_ACT], &["tc*"])),
+    // kernel/sched/idle.c
+    ("cpu_idle_poll", Idle, NOT_SAID),
+    ("cpu_startup_entry", Idle, NOT_SAID),
+    ("default_idle", Idle, NOT_SAID),
+    ("default_idle_call", Idle, NOT_SAID),
+    ("do_idle", Idle, NOT_SAID),
+    // drivers/cpuidle, drivers/acpi/processor_idle.c, drivers/idle/intel_idle.c
+    ("acpi_idle_do_entry", Idle, NOT_SAID),
+    ("acpi_idle_enter", Idle, NOT_SAID),
+    ("acpi_safe_halt", Idle, NOT_SAID),
+    ("cpuidle_enter_state", Idle, NOT_SAID),
+    ("haltpoll", Idle, NOT_SAID),
+    ("intel_idle*", Idle, NOT_SAID),
+    ("poll_idle", Idle, NOT_SAID),
+    // arch/*/kernel/process.c, arch/*/kernel/idle.c, arch/x86/kernel/paravirt.c
+    ("arch_cpu_idle", Idle, NOT_SAID),
+    ("cpu_do_idle", Idle, NOT_SAID),
+    ("enabled_wait", Idle, NOT_SAID),
+    ("mwait_idle*", Idle, NOT_SAID),
+    ("native_safe_halt", Idle, NOT_SAID),
+    ("psw_idle", Idle, NOT_SAID),
+    ("pv_native_safe_halt", Idle, NOT_SAID),
+    // arch/x86/include/asm/idtentry.h, arch/arm64/kernel/entry.S, arch/s390/kernel/entry.S
+    ("asm_common_interrupt*", Interrupt, NOT_SAID),
+    ("asm_sysvec_*", Interrupt, NOT_SAID),
+    ("common_interrupt*", Interrupt, NOT_SAID),
+    ("el1_irq*", Interrupt, NOT_SAID),
+    ("el1h_64_irq*", Interrupt, NOT_SAID),
+    ("el1h_64_fiq*", Interrupt, NOT_SAID),
+    ("ext_int_handler*", Interrupt, NOT_SAID),
+    ("io_int_handler*", Interrupt, NOT_SAID),
 ];
 
 /// Role of a function, the programs that it runs, and the part of its name behind the pattern. `name` is without the compiler's suffixes.
 pub(crate) fn meaning(name: &str) -> (Role, Dispatch, &str) {
-    let functions = FUNCTIONS.iter().flat_map(|(_, functions)| *functions);
-    let mut fitting = functions.filter_map(|(pattern, role, runs)| Some((*role, *runs, rest(pattern, name)?)));
+    let mut fitting = FUNCTIONS.iter().filter_map(|(pattern, role, runs)| Some((*role, *runs, rest(pattern, name)?)));
     fitting.next().unwrap_or((Plain, NOT_SAID, ""))
 }
 
+#[inline]
 fn rest<'n>(pattern: &str, name: &'n str) -> Option<&'n str> {
     if pattern.as_bytes().first() != name.as_bytes().first() {
         return None;

@@ -177,8 +177,8 @@ impl<'i> Attributor<'i> {
     #[inline]
     fn walk(&mut self, leaf: u64, words: &[u8], endian: Endian, time_ns: u64) -> Charge {
         let chain = Some(Callchain::new(words, endian));
-        let code = &self.index.code;
-        let is_plain = |addr: u64| code.is_plain(addr);
+        let test = self.index.code.plain_test();
+        let is_plain = |addr: u64| test.is_plain(addr);
         let mut found = Walked::Open(Clue::Elsewhere);
         if !is_plain(leaf) {
             found = self.frame(found, KernelFrame { addr: leaf, is_exact: true }, None, time_ns);

@@ -89,10 +89,20 @@ impl PageFilter {
         }
     }
 
+    pub(super) fn bits(&self) -> PageBits<'_> {
+        PageBits(&self.bits)
+    }
+}
+
+/// The filter, to be held in a register.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageBits<'f>(&'f [u64; 1 << (PageFilter::BITS - 6)]);
+
+impl PageBits<'_> {
     #[inline]
-    pub(super) fn may_contain(&self, addr: u64) -> bool {
+    pub(super) fn may_contain(self, addr: u64) -> bool {
         let bit = PageFilter::bit(addr >> 12);
-        self.bits[bit / 64] >> (bit % 64) & 1 != 0
+        self.0[bit / 64] >> (bit % 64) & 1 != 0
     }
 }
 

@@ -7,7 +7,7 @@ mod cells;
 mod compile;
 pub(crate) mod user;
 
-use self::cells::{Cells, Moments, PageFilter};
+use self::cells::{Cells, Moments, PageBits, PageFilter};
 pub(crate) use self::compile::{Range, interpreter_ranges};
 use super::kernel::Role;
 use super::symbols::{KernelMaps, KernelSymbols};
@@ -73,7 +73,7 @@ impl KernelFrame {
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
     cells: Cells<Option<Code>>,
-    /// Pages of these, and of the byte before each: see [`CodeMap::is_plain`].
+    /// Pages of these, and of the byte before each: see [`PlainTest`].
     pages: PageFilter,
     area: Area,
     /// Functions of the kernel that the recording names.
@@ -113,11 +113,10 @@ impl CodeMap {
         CodeMap { cells, pages, area: area.unwrap_or_default(), kernel, maps, is_incomplete: !is_complete }
     }
 
-    /// Tells quickly that a frame at an address can be nothing but plain code of the kernel, whether the address is exact or one that a call
-    /// returns to. Most are.
+    /// A quick test for plain code.
     #[inline]
-    pub(crate) fn is_plain(&self, addr: u64) -> bool {
-        !self.pages.may_contain(addr.wrapping_sub(1)) && !self.area.contains(addr)
+    pub(crate) fn plain_test(&self) -> PlainTest<'_> {
+        PlainTest { pages: self.pages.bits(), area: self.area }
     }
 
     /// The code at an address at a time.
@@ -149,6 +148,21 @@ impl CodeMap {
                 None => Code::PLAIN,
             },
         }
+    }
+}
+
+/// Tells quickly that a frame at an address can be nothing but plain code of the kernel, whether the address is exact or one that a call
+/// returns to. Most are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlainTest<'m> {
+    pages: PageBits<'m>,
+    area: Area,
+}
+
+impl PlainTest<'_> {
+    #[inline]
+    pub(crate) fn is_plain(self, addr: u64) -> bool {
+        !self.pages.may_contain(addr.wrapping_sub(1)) && !self.area.contains(addr)
     }
 }
 
