@@ -2,9 +2,7 @@
 
 use super::States;
 use super::images::{Image, ImageKind, TrampolineKey, TrampolinePrograms};
-use super::kernel::{
-    self, Candidates, Dispatch, RAW_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS,
-};
+use super::kernel::{Candidates, Dispatch, RAW_TRACEPOINTS, TRACEPOINTS, TRACING_EVENTS, UserProbe, XDP_PROGRAMS};
 use super::programs::Program;
 use super::runners::{HookGroup, Runner, Runners};
 use super::symbols::KernelSymbols;
@@ -302,9 +300,8 @@ impl<'a> Builder<'a> {
     fn leads(&mut self, symbols: &KernelSymbols, [uprobe, uretprobe]: [u32; 2]) -> FxHashMap<u32, Lead> {
         let tracepoints = self.tracepoints(symbols);
         let (any_raw, any_event) = (self.candidates(RAW_TRACEPOINTS), self.candidates(TRACING_EVENTS));
-        let mut lead = |name: &str| {
-            let (_, runs, rest) = kernel::meaning(name);
-            Some(match runs {
+        let mut lead = |dispatch: Dispatch, subject: &str| {
+            Some(match dispatch {
                 Dispatch::NotSaid => return None,
                 Dispatch::Programs(candidates) => Lead::Hook(self.candidates(candidates)),
                 Dispatch::Probe(candidates) => Lead::Perhaps(Way::Probe, self.candidates(candidates)),
@@ -312,15 +309,17 @@ impl<'a> Builder<'a> {
                 Dispatch::UserProbe(UserProbe::Return) => Lead::Hook(uretprobe),
                 Dispatch::AnyEvent => Lead::Perhaps(Way::Event, any_event),
                 Dispatch::AnyRawTracepoint => Lead::Perhaps(Way::RawTracepoint, any_raw),
-                Dispatch::RawTracepoint => tracepoints.of_class(Way::RawTracepoint, rest),
-                Dispatch::Event => tracepoints.of_class(Way::Event, rest),
+                Dispatch::RawTracepoint => tracepoints.of_class(Way::RawTracepoint, subject),
+                Dispatch::Event => tracepoints.of_class(Way::Event, subject),
                 Dispatch::Tracepoint => {
-                    let of = |way| tracepoints.hooks.get(&(way, rest)).copied().unwrap_or(tracepoints.nobody(way));
+                    let of = |way| tracepoints.hooks.get(&(way, subject)).copied().unwrap_or(tracepoints.nobody(way));
                     Lead::Tracepoint { raw: of(Way::RawTracepoint), perf: of(Way::Event) }
                 }
             })
         };
-        symbols.names().filter_map(|(number, name)| Some((number, lead(&name)?))).collect()
+        let leads =
+            symbols.dispatches().filter_map(|(number, dispatch, subject)| Some((number, lead(dispatch, &subject)?)));
+        leads.collect()
     }
 
     fn tracepoints(&mut self, symbols: &KernelSymbols) -> Tracepoints<'a> {
@@ -337,13 +336,13 @@ impl<'a> Builder<'a> {
             }
         }
         // Of an event that has functions of its own name nothing runs through those of a class.
-        let names: Vec<_> = symbols.names().map(|(_, name)| name).collect();
-        let class = |name| match kernel::meaning(name) {
-            (_, Dispatch::RawTracepoint, class) => Some((Way::RawTracepoint, class)),
-            (_, Dispatch::Event, class) => Some((Way::Event, class)),
+        let classes: Vec<_> = symbols.dispatches().collect();
+        let own = classes.iter().filter_map(|(_, dispatch, subject)| match dispatch {
+            Dispatch::RawTracepoint => Some((Way::RawTracepoint, &**subject)),
+            Dispatch::Event => Some((Way::Event, &**subject)),
             _ => None,
-        };
-        let own: FxHashSet<(Way, &str)> = names.iter().filter_map(|name| class(name)).collect();
+        });
+        let own: FxHashSet<(Way, &str)> = own.collect();
         let mut in_classes = [Vec::new(), Vec::new()];
         let mut hooks = FxHashMap::default();
         for ((way, name), programs) in by_event {

@@ -2,7 +2,7 @@
 
 use super::code::{Code, Range};
 use super::intervals::Intervals;
-use super::kernel::{Role, meaning, stem};
+use super::kernel::{Dispatch, Role, meaning, stem};
 use bprec_format::state::KernelSymbol;
 use std::borrow::Cow;
 
@@ -21,6 +21,9 @@ struct KernelFunction {
     /// With the compiler's suffixes, and its module behind a space.
     name: Vec<u8>,
     role: Role,
+    dispatch: Dispatch,
+    /// Length of the part of its name that `dispatch` is about, at the end of the stem.
+    subject_len: usize,
 }
 
 /// A symbol without a length reaches no further than this.
@@ -33,8 +36,11 @@ impl KernelSymbols {
         symbols.dedup_by_key(|symbol| symbol.addr);
         let functions = symbols.into_iter().map(|symbol| {
             let len = if symbol.len_bytes == 0 { LEN_LIMIT } else { symbol.len_bytes.into() };
-            let (role, ..) = meaning(&String::from_utf8_lossy(stem(&symbol.name)));
-            (symbol.addr..symbol.addr.saturating_add(len), KernelFunction { name: symbol.name, role })
+            let stem = String::from_utf8_lossy(stem(&symbol.name));
+            let (role, dispatch, subject) = meaning(&stem);
+            let subject_len = subject.len();
+            let addrs = symbol.addr..symbol.addr.saturating_add(len);
+            (addrs, KernelFunction { name: symbol.name, role, dispatch, subject_len })
         });
         KernelSymbols { functions: Intervals::new(functions.collect()) }
     }
@@ -75,6 +81,16 @@ impl KernelSymbols {
             .iter()
             .enumerate()
             .map(|(number, (_, function))| (number as u32, String::from_utf8_lossy(stem(&function.name))))
+    }
+
+    /// Functions that run programs, or lead to what does: number, programs, and the part of the name that says which.
+    pub(super) fn dispatches(&self) -> impl Iterator<Item = (u32, Dispatch, Cow<'_, str>)> {
+        let functions = (0..).zip(self.functions.iter().map(|(_, function)| function));
+        functions.filter(|(_, function)| function.dispatch != Dispatch::NotSaid).map(|(number, function)| {
+            let stem = stem(&function.name);
+            let subject = &stem[stem.len().saturating_sub(function.subject_len)..];
+            (number, function.dispatch, String::from_utf8_lossy(subject))
+        })
     }
 
     /// Role of a function by its number.
